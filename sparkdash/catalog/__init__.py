@@ -4,8 +4,8 @@ Owns: the file format, its checks, names and aliases. All problems are found at 
 broken file never hides the others. Must not know: how an engine is started.
 """
 
-from sparkdash.catalog.catalog import Catalog, Problem
+from sparkdash.catalog.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.load import load
 from sparkdash.catalog.summary import summary
 
-__all__ = ["Catalog", "Problem", "load", "summary"]
+__all__ = ["Catalog", "ProfileProblem", "load", "summary"]

@@ -25,7 +25,7 @@ FAMILIES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProfileProblem:
     """One thing that the author of a profile must mend."""
 
     file: str
@@ -47,12 +47,12 @@ class Problem:
         return f"{place}: {what}. {self.hint}" if self.hint else f"{place}: {what}."
 
 
-class Place(Protocol):
+class SourceLocator(Protocol):
     """One profile within its file."""
 
     def problem(
         self, path: tuple[str | int, ...], message: str, hint: str | None = None, *, code: str = "wrong-value"
-    ) -> Problem:
+    ) -> ProfileProblem:
         """A Problem at the line of that key, wherever it was inherited from."""
         ...
 
@@ -63,8 +63,8 @@ class Catalog:
 
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """By name; bases and variants."""
-    problems: tuple[Problem, ...] = ()
-    places: Mapping[str, Place] = field(default_factory=dict, compare=False, repr=False)
+    problems: tuple[ProfileProblem, ...] = ()
+    places: Mapping[str, SourceLocator] = field(default_factory=dict, compare=False, repr=False)
     """Where the keys of each profile stand, by its name."""
 
     def find(self, name: str) -> Profile:

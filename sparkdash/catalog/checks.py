@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sparkdash import urls
-from sparkdash.catalog.catalog import Problem, nearest
+from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
 from sparkdash.catalog.yaml.document import Document, KeyPath, walk_strings
 from sparkdash.domain.profile import AUTO, PLACEHOLDER, EngineKind, Profile
@@ -26,10 +26,10 @@ _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 _SPELLING = "Use letters, digits, dots, hyphens and underscores, beginning with a letter or digit."
 
 
-def document_problems(document: Document) -> list[Problem]:
+def document_problems(document: Document) -> list[ProfileProblem]:
     """What is wrong before any profile in the file can be looked at."""
     name = document.data.get("profile")
-    problems: list[Problem] = []
+    problems: list[ProfileProblem] = []
     if name is None:
         problems.append(
             document.problem((), "'profile' is missing", "Begin the file with `profile: NAME`.", code="missing")
@@ -45,7 +45,7 @@ def document_problems(document: Document) -> list[Problem]:
     return problems + list(_variants(document))
 
 
-def profile_problems(section: Section, profile: Profile) -> list[Problem]:
+def profile_problems(section: Section, profile: Profile) -> list[ProfileProblem]:
     """What is wrong with one profile that has the right form."""
     return [
         *_engine_needs(section, profile),
@@ -57,7 +57,7 @@ def profile_problems(section: Section, profile: Profile) -> list[Problem]:
     ]
 
 
-def _requests(section: Section, profile: Profile) -> Iterator[Problem]:
+def _requests(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     places: list[tuple[KeyPath, str]] = [(("request_set", key), key) for key in profile.request_set]
     places += [(("request_strip", number), key) for number, key in enumerate(profile.request_strip)]
     places += [(("modes", mode, key), key) for mode, values in profile.modes.items() for key in values]
@@ -67,7 +67,7 @@ def _requests(section: Section, profile: Profile) -> Iterator[Problem]:
             yield section.problem(path, f"no profile changes {key!r} of a request", hint)
 
 
-def _variants(document: Document) -> Iterator[Problem]:
+def _variants(document: Document) -> Iterator[ProfileProblem]:
     variants = document.data.get("variants")
     if variants is None:
         return
@@ -87,7 +87,7 @@ def _variants(document: Document) -> Iterator[Problem]:
             yield from _parent(document, name, body[EXTENDS])
 
 
-def _parent(document: Document, name: str, parent: Any) -> Iterator[Problem]:
+def _parent(document: Document, name: str, parent: Any) -> Iterator[ProfileProblem]:
     place = ("variants", name, EXTENDS)
     if not is_variant(document.data, parent):
         close = nearest(str(parent), document.data["variants"])
@@ -105,7 +105,7 @@ def _circular(data: dict[str, Any], name: Any) -> bool:
     return name in seen
 
 
-def _engine_needs(section: Section, profile: Profile) -> Iterator[Problem]:
+def _engine_needs(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     kind = profile.engine
     if profile.cannot_run:
         return  # it is shown, never started: what no source tells may be left open
@@ -134,7 +134,7 @@ def _engine_needs(section: Section, profile: Profile) -> Iterator[Problem]:
         yield section.problem(("models",), f"'target' is missing: {kind} must be given a model", hint, code="missing")
 
 
-def _url(section: Section, profile: Profile) -> Iterator[Problem]:
+def _url(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     if profile.url is None:
         yield section.problem(
             ("url",), "is missing: engine 'openai' is a server at a URL", "Add `url: http://host:port`.", code="missing"
@@ -147,7 +147,7 @@ def _url(section: Section, profile: Profile) -> Iterator[Problem]:
         )
 
 
-def _base_url(section: Section, profile: Profile) -> Iterator[Problem]:
+def _base_url(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     url = profile.url
     if url is None:
         hint = "Add `url: https://host/v1`, as the service's own documents have it."
@@ -160,7 +160,7 @@ def _base_url(section: Section, profile: Profile) -> Iterator[Problem]:
         yield section.problem(("url",), "has no path", f"Write the base URL, mostly {url.rstrip('/')}/v1.")
 
 
-def _aliases(section: Section, profile: Profile) -> Iterator[Problem]:
+def _aliases(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     for index, alias in enumerate(profile.serves):
         if alias == AUTO:
             yield section.problem(
@@ -170,7 +170,7 @@ def _aliases(section: Section, profile: Profile) -> Iterator[Problem]:
             yield section.problem(("serves", index), f"{alias!r} is no alias", _SPELLING, code="wrong-name")
 
 
-def _arguments(section: Section, profile: Profile) -> Iterator[Problem]:
+def _arguments(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     for key in profile.args:
         if key.startswith("-"):
             yield section.problem(("args", key), "is written with dashes", f"Write {key.lstrip('-')!r}.")
@@ -180,7 +180,7 @@ def _arguments(section: Section, profile: Profile) -> Iterator[Problem]:
             )
 
 
-def _unknown_models(section: Section, profile: Profile) -> Iterator[Problem]:
+def _unknown_models(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     for key in ("args", "env", "command"):
         for path, value in walk_strings((key,), getattr(profile, key)):
             for name in PLACEHOLDER.findall(value):
@@ -194,7 +194,7 @@ def _models(profile: Profile, name: str) -> str:
     return f"Did you mean {{{close[0]}}}?" if close else f"Add `{name}:` with a path or hf name under `models`."
 
 
-def _paths(section: Section, profile: Profile) -> Iterator[Problem]:
+def _paths(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     for name, ref in profile.models.items():
         if ref.path is not None and not ref.path.startswith("/"):
             yield section.problem(("models", name, "path"), f"{ref.path!r} is not absolute", "Begin it with / or ~.")

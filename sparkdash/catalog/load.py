@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparkdash.catalog.catalog import Catalog, Problem, nearest
+from sparkdash.catalog.catalog import Catalog, ProfileProblem, nearest
 from sparkdash.catalog.checks import document_problems, profile_problems
 from sparkdash.catalog.schema import Section, sections, validate
 from sparkdash.catalog.yaml.document import Document, parse
@@ -38,7 +38,7 @@ class FolderRead:
 
     files: tuple[_File, ...] = ()
     """Profiles that can be used."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ProfileProblem, ...] = ()
     """Problems of the files that cannot be used."""
 
 
@@ -52,14 +52,14 @@ def load(folders: Sequence[Path]) -> Catalog:
 
 def read_folder(folder: Path) -> FolderRead:
     """Read the profile files of one folder; blocks as long as its file system does."""
-    problems: list[Problem] = []
+    problems: list[ProfileProblem] = []
     files = tuple(_files(folder, problems))
     return FolderRead(files, tuple(problems))
 
 
 def combine(folders: Sequence[FolderRead]) -> Catalog:
     """Combine folders that were read into a catalog; later folders override earlier ones. Pure."""
-    problems: list[Problem] = [problem for folder in folders for problem in folder.problems]
+    problems: list[ProfileProblem] = [problem for folder in folders for problem in folder.problems]
     families: dict[str, _File] = {}
     for folder in folders:
         good = _unique(list(folder.files), problems)
@@ -73,14 +73,14 @@ def combine(folders: Sequence[FolderRead]) -> Catalog:
     return Catalog(resolved, tuple(sorted(problems, key=lambda p: (natural(p.file), p.line or 0))), places)
 
 
-def _files(folder: Path, problems: list[Problem]) -> Iterator[_File]:
+def _files(folder: Path, problems: list[ProfileProblem]) -> Iterator[_File]:
     try:
         found = [p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")]
     except OSError as error:
         gone = isinstance(error, FileNotFoundError | NotADirectoryError)
         message = "there is no such folder" if gone else f"it cannot be read: {error.strerror}"
         hint = "Correct `profiles` in config.toml." if gone else None
-        problems.append(Problem(str(folder), None, "", message, hint, code="unreadable"))
+        problems.append(ProfileProblem(str(folder), None, "", message, hint, code="unreadable"))
         return
     for path in sorted(found, key=lambda p: natural(p.name)):
         read = _read(path)
@@ -90,9 +90,9 @@ def _files(folder: Path, problems: list[Problem]) -> Iterator[_File]:
             problems.extend(read)
 
 
-def _read(path: Path) -> _File | list[Problem]:
+def _read(path: Path) -> _File | list[ProfileProblem]:
     document = parse(path)
-    if isinstance(document, Problem):
+    if isinstance(document, ProfileProblem):
         return [document]
     _expand_home(document.data)
     problems = document_problems(document)
@@ -108,7 +108,7 @@ def _read(path: Path) -> _File | list[Problem]:
     return list(dict.fromkeys(problems)) or _File(document, tuple(profiles))
 
 
-def _unique(files: list[_File], problems: list[Problem]) -> list[_File]:
+def _unique(files: list[_File], problems: list[ProfileProblem]) -> list[_File]:
     """Within one folder a family has one file: the first keeps the name."""
     kept: dict[str, _File] = {}
     for file in files:
@@ -119,7 +119,7 @@ def _unique(files: list[_File], problems: list[Problem]) -> list[_File]:
     return list(kept.values())
 
 
-def _distinct(families: dict[str, _File], problems: list[Problem]) -> list[_File]:
+def _distinct(families: dict[str, _File], problems: list[ProfileProblem]) -> list[_File]:
     """Names and aliases belong to one profile each; a file that takes another's is left out."""
     owners = {profile.name: profile for file in families.values() for _, profile in file.profiles}
     kept = []
@@ -133,7 +133,7 @@ def _distinct(families: dict[str, _File], problems: list[Problem]) -> list[_File
     return kept
 
 
-def _clashes(file: _File, owners: dict[str, Profile], mine: dict[str, Profile]) -> Iterator[Problem]:
+def _clashes(file: _File, owners: dict[str, Profile], mine: dict[str, Profile]) -> Iterator[ProfileProblem]:
     for section, profile in file.profiles:
         for index, alias in enumerate(profile.serves):
             owner = owners.get(alias) or mine.get(alias)
@@ -143,7 +143,7 @@ def _clashes(file: _File, owners: dict[str, Profile], mine: dict[str, Profile]) 
                 mine[alias] = profile
 
 
-def _taken(section: Section, path: tuple[str | int, ...], name: str, owner: Profile) -> Problem:
+def _taken(section: Section, path: tuple[str | int, ...], name: str, owner: Profile) -> ProfileProblem:
     return section.problem(
         path, f"{name!r} is already taken by {owner.name} ({owner.source})", "Choose another name.", code="taken-name"
     )
@@ -155,7 +155,7 @@ def _resolve_nearest(profile: Profile, profiles: dict[str, Profile]) -> Profile:
     return profile.replace(nearest=sister) if sister in profiles else profile
 
 
-def _lost_nearest(files: list[_File], profiles: dict[str, Profile]) -> Iterator[Problem]:
+def _lost_nearest(files: list[_File], profiles: dict[str, Profile]) -> Iterator[ProfileProblem]:
     for section, profile in (pair for file in files for pair in file.profiles):
         wanted = profiles[profile.name].nearest
         if wanted is not None and wanted not in profiles:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sparkdash.catalog.catalog import Problem
+from sparkdash.catalog.catalog import ProfileProblem
 from sparkdash.catalog.complaints import complaints, similar
 from sparkdash.catalog.yaml.document import Document, KeyPath
 from sparkdash.domain.profile import Profile
@@ -42,7 +42,9 @@ class Section:
         self.variant = variant
         self.name = str(document.data.get("profile")) + (f"/{variant}" if variant else "")
 
-    def problem(self, path: KeyPath, message: str, hint: str | None = None, *, code: str = "wrong-value") -> Problem:
+    def problem(
+        self, path: KeyPath, message: str, hint: str | None = None, *, code: str = "wrong-value"
+    ) -> ProfileProblem:
         """A Problem at the key's own place: the variant's if it gives the key, else the base's."""
         return self.document.problem(self._place(path), message, hint, code=code)
 
@@ -120,7 +122,7 @@ def inherit(base: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, An
     return result
 
 
-def validate(section: Section) -> Profile | list[Problem]:
+def validate(section: Section) -> Profile | list[ProfileProblem]:
     """The profile, or everything that is wrong with its form."""
     given = section.given()
     hidden = _OWN_FIELDS & (set(section.document.data) | set(body(section.document.data, section.variant)))

@@ -8,7 +8,7 @@ from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, Published
 
 
-class Dialect(Protocol):
+class SummaryAdapter(Protocol):
     """What a summary needs of an EngineAdapter; named here because the catalog does not know the engines."""
 
     def context(self, profile: Profile) -> int | None:
@@ -21,7 +21,7 @@ class Dialect(Protocol):
 
 
 def summary(
-    profile: Profile, adapter: Dialect, need: Need | None = None, *, sees: bool | None = None
+    profile: Profile, adapter: SummaryAdapter, need: Need | None = None, *, sees: bool | None = None
 ) -> ProfileSummary:
     """The profile as a list shows it. `need`: what a launch is known to take; None: as the file declares it. `sees`: does it
     read pictures, as far as that is known?

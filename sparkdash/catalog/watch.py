@@ -22,7 +22,7 @@ QUIET_S = 0.5
 takes it away, and much of what is cut off, or empty, is valid all the same."""
 
 
-class Watch:
+class ProfileFileWatch:
     """Remembers how the files looked. `folders` is asked each time: a folder may appear. `beside` are single files."""
 
     def __init__(

@@ -12,8 +12,8 @@ from sparkdash.cli.output.screen import agreed, emit, interactive, say, table, t
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:
-    from sparkdash.connect.place import Place
-    from sparkdash.connect.recipe import File, Recipe, Setup
+    from sparkdash.connect.gateway_target import GatewayTarget
+    from sparkdash.connect.recipe import ConfigFile, Recipe, Setup
     from sparkdash.domain.profile import ProfileSummary
 
 
@@ -76,10 +76,10 @@ def _list(recipes: list[Recipe], *, as_json: bool) -> None:
         say("\n".join(table(("client", "", "protocol"), [(r.name, r.title, r.protocol) for r in recipes], "<<<")))
 
 
-def _place(model: str | None, url: str | None) -> Place:
+def _place(model: str | None, url: str | None) -> GatewayTarget:
     from sparkdash.client.address import at_url, find
     from sparkdash.client.blocking import Client
-    from sparkdash.connect.place import Place
+    from sparkdash.connect.gateway_target import GatewayTarget
     from sparkdash.errors import DaemonError
 
     try:
@@ -98,7 +98,7 @@ def _place(model: str | None, url: str | None) -> Place:
     chosen = _profile(profiles, model, running.profile if running else None)
     name = model or chosen.name
     key = os.environ.get("SPARKDASH_KEY", "").strip() or None
-    return Place(root, name, chosen.context, key, sees=bool(chosen.sees))
+    return GatewayTarget(root, name, chosen.context, key, sees=bool(chosen.sees))
 
 
 def _shareable(root: str) -> str:
@@ -135,7 +135,7 @@ def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, running: s
     )
 
 
-def _print(recipe: Recipe, setup: Setup, place: Place, *, as_json: bool) -> None:
+def _print(recipe: Recipe, setup: Setup, place: GatewayTarget, *, as_json: bool) -> None:
     from sparkdash.connect.page import facts, page
 
     if as_json:
@@ -144,7 +144,7 @@ def _print(recipe: Recipe, setup: Setup, place: Place, *, as_json: bool) -> None
         say(page(recipe, setup, place), nl=False)
 
 
-def _write(recipe: Recipe, setup: Setup, given: Path | None, place: Place, *, yes: bool, as_json: bool) -> None:
+def _write(recipe: Recipe, setup: Setup, given: Path | None, place: GatewayTarget, *, yes: bool, as_json: bool) -> None:
     from sparkdash.connect import write
     from sparkdash.connect.page import masked, rest
 
@@ -169,7 +169,7 @@ def _write(recipe: Recipe, setup: Setup, given: Path | None, place: Place, *, ye
         say(more, nl=False)
 
 
-def _some(recipe: Recipe, setup: Setup) -> tuple[File, ...]:
+def _some(recipe: Recipe, setup: Setup) -> tuple[ConfigFile, ...]:
     from sparkdash.errors import AdmissionError
 
     if not setup.files:
@@ -186,7 +186,7 @@ def _some(recipe: Recipe, setup: Setup) -> tuple[File, ...]:
     return setup.files
 
 
-def _path(recipe: Recipe, file: File, given: Path | None, *, alone: bool) -> Path:
+def _path(recipe: Recipe, file: ConfigFile, given: Path | None, *, alone: bool) -> Path:
     from sparkdash.errors import AdmissionError
 
     if given is not None and alone:
@@ -207,7 +207,7 @@ def _agreed() -> bool:
     return agreed("Write this?", default=True)
 
 
-def _test(recipe: Recipe, place: Place, *, as_json: bool) -> None:
+def _test(recipe: Recipe, place: GatewayTarget, *, as_json: bool) -> None:
     from sparkdash.client.trial import attempt
 
     tell(f"Asking {place.model} at {place.root} as {recipe.title} does; a model that does not run is loaded first.")

@@ -15,7 +15,7 @@ from sparkdash.catalog.checkpoint import weights
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES, ContainerSpec
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import Profile, ProfileSummary
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.estimate.launch_need import estimate
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.registry import adapter
@@ -144,7 +144,7 @@ def spec(profile: Profile, known: Settings, *, kept_flags: bool = True) -> Conta
     Raises:
         ProfileError: its dialect refuses it.
     """
-    launch = Launch(
+    launch = LaunchContext(
         port=known.engine_ports[0],
         containerised=known.runtime != "process",
         hf_home=str(known.hf_home.expanduser()),

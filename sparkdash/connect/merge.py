@@ -15,11 +15,11 @@ from typing import Any
 import yaml
 
 from sparkdash.connect import jsonc, text
-from sparkdash.connect.recipe import File, Format
+from sparkdash.connect.recipe import ConfigFile, FileFormat
 from sparkdash.errors import AdmissionError
 
 
-def merged(old: str, file: File) -> str:
+def merged(old: str, file: ConfigFile) -> str:
     """The file's new text; the old one when it holds all that is wanted.
 
     Raises:
@@ -64,7 +64,7 @@ def _agree(one: Any, other: Any, same: str) -> bool:
     return bool(one == other)
 
 
-def _read(old: str, file: File) -> Any:
+def _read(old: str, file: ConfigFile) -> Any:
     try:
         found = _parsed(old, file.format)
     except (ValueError, yaml.YAMLError) as error:
@@ -76,24 +76,24 @@ def _read(old: str, file: File) -> Any:
     return found
 
 
-def _parsed(old: str, form: Format) -> Any:
+def _parsed(old: str, form: FileFormat) -> Any:
     match form:
-        case Format.JSON:
+        case FileFormat.JSON:
             return jsonc.loads(old)
-        case Format.TOML:
+        case FileFormat.TOML:
             return tomllib.loads(old)
-        case Format.YAML:
+        case FileFormat.YAML:
             return yaml.safe_load(old)
 
 
-def _holds(candidate: str, wanted: Any, file: File) -> bool:
+def _holds(candidate: str, wanted: Any, file: ConfigFile) -> bool:
     try:
         return bool(_parsed(candidate, file.format) == wanted)
     except (ValueError, yaml.YAMLError):
         return False
 
 
-def _json(old: str, before: Any, wanted: Any, _file: File) -> Iterator[str]:
+def _json(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str]:
     indent = re.search(r"^([ \t]+)\S", old, re.MULTILINE)
     width = indent[1] if indent else "  "
     if jsonc.is_plain(old):
@@ -105,13 +105,13 @@ def _json(old: str, before: Any, wanted: Any, _file: File) -> Iterator[str]:
         yield old[:at] + body + ("," if before else "") + old[at:]
 
 
-def _toml(old: str, _before: Any, wanted: Any, file: File) -> Iterator[str]:
+def _toml(old: str, _before: Any, wanted: Any, file: ConfigFile) -> Iterator[str]:
     """The file is all ours: it is written anew, unless its owner put something of his own into it."""
     if wanted == file.content and "#" not in old:
         yield text.render(file.content, file.format)
 
 
-def _yaml(old: str, before: Any, wanted: Any, _file: File) -> Iterator[str]:
+def _yaml(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str]:
     ended = old if old.endswith("\n") else old + "\n"
     if _is_list(wanted):
         yield ended + text.as_yaml(wanted[len(before) :])
@@ -146,10 +146,10 @@ def _changed(old: str, key: str, value: object) -> str:
     return re.sub(rf"^{re.escape(key)}:[ \t]*[^#\n]*$", lambda _: line, old, count=1, flags=re.MULTILINE)
 
 
-_CANDIDATES = {Format.JSON: _json, Format.TOML: _toml, Format.YAML: _yaml}
+_CANDIDATES = {FileFormat.JSON: _json, FileFormat.TOML: _toml, FileFormat.YAML: _yaml}
 
 
-def _refused(why: str, file: File) -> AdmissionError:
+def _refused(why: str, file: ConfigFile) -> AdmissionError:
     return AdmissionError(
         f"{file.path or 'The file'} is left as it is: {why}.",
         code="merge_refused",

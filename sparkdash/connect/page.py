@@ -6,20 +6,20 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from sparkdash.connect.gateway_target import MASK, GatewayTarget
 from sparkdash.connect.merge import merged
-from sparkdash.connect.place import MASK, Place
-from sparkdash.connect.recipe import File, Language, Recipe, Setup
+from sparkdash.connect.recipe import ConfigFile, Language, Recipe, Setup
 
 _REMARK = {Language.PYTHON: "#", Language.JAVASCRIPT: "//"}
 """Comment marker of each language."""
 
 
-def masked(text: str, place: Place) -> str:
+def masked(text: str, place: GatewayTarget) -> str:
     """The text without the key."""
     return text.replace(place.key, MASK) if place.key else text
 
 
-def page(recipe: Recipe, setup: Setup, place: Place) -> str:
+def page(recipe: Recipe, setup: Setup, place: GatewayTarget) -> str:
     """Everything, in the order in which it is done."""
     lines = [f"{recipe.title}: {place.model} at {place.root}", ""]
     for file in setup.files:
@@ -28,16 +28,16 @@ def page(recipe: Recipe, setup: Setup, place: Place) -> str:
     return masked("\n".join(lines) + ("\n" if setup.files and after else "") + after, place)
 
 
-def _whole(file: File) -> str:
+def _whole(file: ConfigFile) -> str:
     return merged("", file)
 
 
-def rest(setup: Setup, place: Place) -> str:
+def rest(setup: Setup, place: GatewayTarget) -> str:
     """What is left to do once the files are there."""
     return masked("".join(f"{line}\n" for line in _rest(setup, place)), place)
 
 
-def _rest(setup: Setup, place: Place) -> Iterator[str]:
+def _rest(setup: Setup, place: GatewayTarget) -> Iterator[str]:
     yield from (f"export {name}={shlex.quote(value)}" for name, value in setup.env.items())
     if setup.env:
         yield ""
@@ -55,7 +55,7 @@ def _rest(setup: Setup, place: Place) -> Iterator[str]:
         yield f"* The profile does not say its context: {place.context} tokens are assumed."
 
 
-def facts(recipe: Recipe, setup: Setup, place: Place) -> dict[str, Any]:
+def facts(recipe: Recipe, setup: Setup, place: GatewayTarget) -> dict[str, Any]:
     """The same for programs."""
     files = [{"path": file.path, "format": file.format, "text": masked(_whole(file), place)} for file in setup.files]
     return {

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sparkdash.connect.place import Place
+from sparkdash.connect.gateway_target import GatewayTarget
 
 
-class Protocol(StrEnum):
+class ClientProtocol(StrEnum):
     """What a client speaks, and so what proves its route."""
 
     CHAT = "chat"
@@ -23,7 +23,7 @@ class Protocol(StrEnum):
     """GET /v1/models as llama.cpp's router tells it, then POST /v1/chat/completions"""
 
 
-class Format(StrEnum):
+class FileFormat(StrEnum):
     """How a file is written."""
 
     JSON = "json"
@@ -33,12 +33,12 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class ConfigFile:
     """What a file must hold; the rest of it is its owner's."""
 
     path: str | None
     """`~` is the home folder. None: it has no fixed place, and one must be given."""
-    format: Format
+    format: FileFormat
     content: Mapping[str, Any] | Sequence[Any]
     """Objects are merged key by key, lists item by item."""
     same: str = "name"
@@ -66,7 +66,7 @@ class Snippet:
 class Setup:
     """All that one client needs. Nothing of it is optional to the reader: what can be left out is not in it."""
 
-    files: tuple[File, ...] = ()
+    files: tuple[ConfigFile, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the client's process."""
     snippets: tuple[Snippet, ...] = ()
@@ -85,6 +85,6 @@ class Recipe:
 
     name: str
     title: str
-    protocol: Protocol
-    setup: Callable[[Place], Setup]
+    protocol: ClientProtocol
+    setup: Callable[[GatewayTarget], Setup]
     source: str

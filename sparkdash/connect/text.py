@@ -9,19 +9,19 @@ from typing import Any
 
 import yaml
 
-from sparkdash.connect.recipe import Format
+from sparkdash.connect.recipe import FileFormat
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def render(content: Mapping[str, Any] | Sequence[Any], form: Format) -> str:
+def render(content: Mapping[str, Any] | Sequence[Any], form: FileFormat) -> str:
     """The whole file, with a newline at its end."""
     match form:
-        case Format.JSON:
+        case FileFormat.JSON:
             return as_json(content)
-        case Format.YAML:
+        case FileFormat.YAML:
             return as_yaml(content)
-        case Format.TOML:
+        case FileFormat.TOML:
             if not isinstance(content, Mapping):
                 raise TypeError("a TOML file is a table")
             return as_toml(content)

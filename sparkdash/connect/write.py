@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkdash.connect.merge import merged
-from sparkdash.connect.recipe import File
+from sparkdash.connect.recipe import ConfigFile
 from sparkdash.errors import HostError
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """One file: what it holds and what it is to hold."""
 
     path: Path
@@ -38,7 +38,7 @@ class Change:
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-def change(file: File, path: Path) -> Change:
+def change(file: ConfigFile, path: Path) -> FileChange:
     """What writing this file would do.
 
     Raises:
@@ -51,10 +51,10 @@ def change(file: File, path: Path) -> Change:
         old = None
     except (OSError, UnicodeDecodeError) as error:
         raise HostError(f"{path} cannot be read: {error}.", code="file_unreadable") from None
-    return Change(path, old, merged(old or "", file))
+    return FileChange(path, old, merged(old or "", file))
 
 
-def apply(change: Change) -> Path | None:
+def apply(change: FileChange) -> Path | None:
     """Write it; the backup of what was there before. A symbolic link stays one: dotfiles are often links.
 
     Raises:

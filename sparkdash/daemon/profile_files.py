@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from sparkdash.catalog import Catalog, Problem
+from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.load import FolderRead, combine, read_folder
-from sparkdash.catalog.watch import Watch
+from sparkdash.catalog.watch import ProfileFileWatch
 from sparkdash.host.files.inotify import Inotify
 from sparkdash.host.thread import in_thread
 
@@ -76,14 +76,17 @@ class _Place:
     """A folder of profiles, or the settings file."""
 
     def __init__(
-        self, watch: Callable[[], Watch], read: Callable[[], FolderRead], on_late_answer: Callable[[], object]
+        self,
+        watch: Callable[[], ProfileFileWatch],
+        read: Callable[[], FolderRead],
+        on_late_answer: Callable[[], object],
     ):
         self.contents: FolderRead | None = None
         self.was_silent = False
         self.question: _Question[tuple[float | None, FolderRead | None]] = _Question(on_late_answer)
         self._make_watch = watch
         self._read = read
-        self._watch: Watch | None = None
+        self._watch: ProfileFileWatch | None = None
 
     async def look(self, notify: Callable[[], object], wait_s: float, *, reread: bool) -> Look:
         """Look for changes since the last look; `notify` is called first, in the thread."""
@@ -160,7 +163,7 @@ class ProfileFiles:
         if not place.was_silent and place.contents is not None:
             return read
         message = "the folder does not answer; its profiles stay as they were last read"
-        problem = Problem(str(folder), None, "", message, "Check whether its mount hangs.", code="unreadable")
+        problem = ProfileProblem(str(folder), None, "", message, "Check whether its mount hangs.", code="unreadable")
         return FolderRead(read.files, (*read.problems, problem))
 
     def _notify(self, folder: Path) -> None:
@@ -168,7 +171,7 @@ class ProfileFiles:
             self._inotify.watch(folder)
 
     def _of_folder(self, folder: Path) -> _Place:
-        return _Place(lambda: Watch(lambda: [folder]), partial(read_folder, folder), self._on_late_answer)
+        return _Place(lambda: ProfileFileWatch(lambda: [folder]), partial(read_folder, folder), self._on_late_answer)
 
     def _of_settings(self, file: Path) -> tuple[Path, _Place]:
-        return file, _Place(lambda: Watch(list, [file]), FolderRead, self._on_late_answer)
+        return file, _Place(lambda: ProfileFileWatch(list, [file]), FolderRead, self._on_late_answer)

@@ -27,7 +27,7 @@ from sparkdash.host.kernel_log.reader import KernelLog
 from sparkdash.host.nvml import Nvml
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
-from sparkdash.rules import Level, findings
+from sparkdash.rules import Severity, findings
 from sparkdash.settings import Settings
 from sparkdash.store import trend
 from sparkdash.telemetry import lowpower
@@ -94,8 +94,8 @@ def profiles(settings: Settings) -> ProfilesSeen:
     return ProfilesSeen(
         len(found.profiles),
         len(found.problems),
-        levels.count(Level.ERROR),
-        levels.count(Level.WARNING),
+        levels.count(Severity.ERROR),
+        levels.count(Severity.WARNING),
         tuple(name for name, profile in found.profiles.items() if not profile.cannot_run and _lacks_one(profile)),
         importlib.util.find_spec("litellm") is not None,
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sparkdash.domain.profile import EngineKind
 
 
-class Lists(NamedTuple):
+class ListArgs(NamedTuple):
     """Flags of one engine; names with hyphens."""
 
     several: frozenset[str] = frozenset()
@@ -20,9 +20,9 @@ class Lists(NamedTuple):
     """Given once for each value: `--middleware a --middleware b`."""
 
 
-NO_LISTS = Lists()
+NO_LISTS = ListArgs()
 
-_VLLM = Lists(
+_VLLM = ListArgs(
     several=frozenset(
         {
             "allowed-media-domains", "api-key", "collect-detailed-traces", "cpu-offload-params", "cudagraph-capture-sizes",
@@ -34,10 +34,10 @@ _VLLM = Lists(
 )  # fmt: skip
 """Every flag with nargs "+", or one that is appended, in the argument parser of vLLM 0.32.0."""
 
-_SGLANG = Lists(several=frozenset({"cuda-graph-bs", "uvicorn-access-log-exclude-prefixes"}))
+_SGLANG = ListArgs(several=frozenset({"cuda-graph-bs", "uvicorn-access-log-exclude-prefixes"}))
 """Flags as SGLang's own tests and help write them; its parser was not read whole."""
 
 
-def of(kind: EngineKind) -> Lists:
+def of(kind: EngineKind) -> ListArgs:
     """The flags of that engine."""
     return {EngineKind.VLLM: _VLLM, EngineKind.SGLANG: _SGLANG}.get(kind, NO_LISTS)

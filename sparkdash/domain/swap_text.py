@@ -16,7 +16,7 @@ _ENDS = {SwapPhase.DRAIN: "cut", SwapPhase.STOP: "killed"}
 """What becomes of those who are waited for too long."""
 
 
-class Left(NamedTuple):
+class TimeLeft(NamedTuple):
     """Seconds that a swap should still take, a drain's rest left out."""
 
     s: float
@@ -25,13 +25,13 @@ class Left(NamedTuple):
     """None while only one such swap was seen."""
 
 
-def left(swap: Swap, now: float) -> Left | None:
+def left(swap: Swap, now: float) -> TimeLeft | None:
     """Counted on from when it was told; None before the first such swap. All zero: it takes longer than it ever did."""
     if swap.eta_s is None or swap.eta_at is None:
         return None
     passed = 0.0 if swap.phase is SwapPhase.DRAIN else max(0.0, now - swap.eta_at)
     low, high = swap.eta_low_s, swap.eta_high_s
-    return Left(
+    return TimeLeft(
         max(0.0, swap.eta_s - passed),
         None if low is None else max(0.0, low - passed),
         None if high is None else max(0.0, high - passed),

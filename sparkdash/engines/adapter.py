@@ -106,7 +106,7 @@ class MetricNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchContext:
     """What the supervisor decides and an adapter needs, beside the profile."""
 
     port: int
@@ -122,7 +122,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Help:
+class HelpCommand:
     """The command that lists the flags of a profile's program."""
 
     argv: tuple[str, ...]
@@ -149,11 +149,11 @@ class EngineAdapter(Protocol):
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None]
     """The first version that speaks a protocol; None: no released one is known to. What is not listed is not known, or as old as the engine."""
 
-    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """The container for `profile`. Raises ProfileError when the profile lacks what this engine needs (an image, a model)."""
         ...
 
-    def help(self, profile: Profile) -> Help | None:
+    def help(self, profile: Profile) -> HelpCommand | None:
         """Build the command that lists the program's flags; None where the command is not known to be that program, and
         might serve.
         """

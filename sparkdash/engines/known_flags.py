@@ -91,7 +91,7 @@ def parse(text: str) -> KnownFlags | None:
     return known if len(found) >= FEWEST and known.has("help") else None
 
 
-class Stray(NamedTuple):
+class UnlistedFlag(NamedTuple):
     """A flag of a profile that its program does not list."""
 
     key: str
@@ -105,14 +105,14 @@ class Stray(NamedTuple):
         return f"Write `{self.instead}` instead, or remove it." if self.instead else "Remove it."
 
 
-def strays(profile: Profile, known: KnownFlags) -> tuple[Stray, ...]:
+def strays(profile: Profile, known: KnownFlags) -> tuple[UnlistedFlag, ...]:
     """Find the profile's own arguments that its program does not list; empty where its owner silenced the finding."""
     if NOT_LISTED in profile.silence:
         return ()
     abbreviated = profile.engine is not EngineKind.LLAMACPP  # the others read their arguments with argparse or click
     given = [key for key, value in profile.args.items() if value is not None and value is not False and len(key) > 1]
     return tuple(
-        Stray(key, _instead(key, known)) for key in given if not known.takes(f"--{key}", abbreviated=abbreviated)
+        UnlistedFlag(key, _instead(key, known)) for key in given if not known.takes(f"--{key}", abbreviated=abbreviated)
     )
 
 

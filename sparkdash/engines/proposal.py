@@ -42,7 +42,7 @@ IMAGES = {
 Path = tuple[str, ...]
 
 
-class Wish(NamedTuple):
+class OwnerChoices(NamedTuple):
     """What the owner decided already; None leaves it to the proposal."""
 
     context: int | None = None
@@ -50,14 +50,14 @@ class Wish(NamedTuple):
     engine_version: str | None = None
 
 
-class Box(NamedTuple):
+class BoxMemory(NamedTuple):
     """The memory that is proposed for, in bytes."""
 
     total: int
     reserve: int
 
 
-class Room(NamedTuple):
+class KvCachePlan(NamedTuple):
     """The KV cache that was decided on."""
 
     context: int
@@ -80,7 +80,9 @@ class Proposal:
         self.reasons["args", name] = why
 
 
-def propose(name: str, engine: EngineKind, model: dict[str, str], facts: WeightFacts, box: Box, wish: Wish) -> Proposal:
+def propose(
+    name: str, engine: EngineKind, model: dict[str, str], facts: WeightFacts, box: BoxMemory, wish: OwnerChoices
+) -> Proposal:
     """The profile `name` for a model that `facts` describe; `engine` is one of PROPOSED."""
     about = facts.architecture or "a model"
     if facts.quantization:
@@ -92,7 +94,7 @@ def propose(name: str, engine: EngineKind, model: dict[str, str], facts: WeightF
     return proposal
 
 
-def _image(proposal: Proposal, engine: EngineKind, wish: Wish) -> None:
+def _image(proposal: Proposal, engine: EngineKind, wish: OwnerChoices) -> None:
     image, release, why = IMAGES.get(engine, (None, None, ""))
     if wish.image is not None:
         image, release, why = wish.image, None, "As you gave it. Its tag may name another image tomorrow: pin a digest."
@@ -104,7 +106,7 @@ def _image(proposal: Proposal, engine: EngineKind, wish: Wish) -> None:
         proposal.reasons["image",] = why
 
 
-def _vllm(proposal: Proposal, facts: WeightFacts, room: Room | None, box: Box) -> None:
+def _vllm(proposal: Proposal, facts: WeightFacts, room: KvCachePlan | None, box: BoxMemory) -> None:
     if room is None:
         if facts.context:
             proposal.arg("max-model-len", facts.context, "The model's own.")
@@ -137,7 +139,7 @@ def _vllm(proposal: Proposal, facts: WeightFacts, room: Room | None, box: Box) -
         )
 
 
-def _held(facts: WeightFacts, room: Room) -> str:
+def _held(facts: WeightFacts, room: KvCachePlan) -> str:
     each = facts.kv_bytes_per_token(_bits(facts))
     per = f"{each / 1024:.0f} KiB a token" if each else "states alone"
     return f"{tokens(room.held)} tokens, {per}, and 15 % for padded blocks. What is not taken stays free for another engine."
@@ -152,7 +154,7 @@ def _backend(proposal: Proposal, facts: WeightFacts) -> None:
         proposal.arg("attention-backend", "FLASHINFER", why)
 
 
-def _loader(proposal: Proposal, facts: WeightFacts, box: Box) -> None:
+def _loader(proposal: Proposal, facts: WeightFacts, box: BoxMemory) -> None:
     left = f"{facts.quantization}, as the checkpoint itself says" if facts.quantization else "none"
     note = f"No `quantization` is given: vLLM finds it out ({left})."
     found = version(proposal.profile.get("engine_version"))
@@ -165,7 +167,7 @@ def _loader(proposal: Proposal, facts: WeightFacts, box: Box) -> None:
     proposal.reasons["args",] = note
 
 
-def _sglang(proposal: Proposal, facts: WeightFacts, room: Room | None, box: Box) -> None:
+def _sglang(proposal: Proposal, facts: WeightFacts, room: KvCachePlan | None, box: BoxMemory) -> None:
     if room is None:
         why = "SGLang takes this share for weights and cache, as what a token keeps is not told by this model's configuration."
         proposal.arg("mem-fraction-static", SHARE - 0.05, why)
@@ -178,7 +180,7 @@ def _sglang(proposal: Proposal, facts: WeightFacts, room: Room | None, box: Box)
     proposal.arg("max-running-requests", SEQUENCES, "As NVIDIA's recipes for a Spark.")
 
 
-def _llamacpp(proposal: Proposal, _facts: WeightFacts, room: Room | None, _box: Box) -> None:
+def _llamacpp(proposal: Proposal, _facts: WeightFacts, room: KvCachePlan | None, _box: BoxMemory) -> None:
     proposal.arg("n-gpu-layers", 999, "All of them: the memory is one pool, and the GPU reads it faster.")
     if room is not None:
         proposal.arg("ctx-size", room.held, f"{room.why} llama.cpp counts the tokens of all slots together.")
@@ -186,7 +188,7 @@ def _llamacpp(proposal: Proposal, _facts: WeightFacts, room: Room | None, _box: 
         proposal.arg("kv-unified", True, "Slots share the cache, so that one of them may use the whole context.")
 
 
-_ENGINES: dict[EngineKind, Callable[[Proposal, WeightFacts, Room | None, Box], None]] = {
+_ENGINES: dict[EngineKind, Callable[[Proposal, WeightFacts, KvCachePlan | None, BoxMemory], None]] = {
     EngineKind.VLLM: _vllm,
     EngineKind.SGLANG: _sglang,
     EngineKind.LLAMACPP: _llamacpp,
@@ -194,7 +196,7 @@ _ENGINES: dict[EngineKind, Callable[[Proposal, WeightFacts, Room | None, Box], N
 PROPOSED = tuple(_ENGINES)
 
 
-def _room(facts: WeightFacts, box: Box, wish: Wish) -> Room | None:
+def _room(facts: WeightFacts, box: BoxMemory, wish: OwnerChoices) -> KvCachePlan | None:
     """The largest cache that is wanted and fits: full context or EACH for every sequence, else one full context, else less.
 
     None where nothing is known of what a token keeps, or of the context.
@@ -206,11 +208,11 @@ def _room(facts: WeightFacts, box: Box, wish: Wish) -> Room | None:
     why = "As you gave it." if wish.context else "The model's own."
     for held in (max(context, SEQUENCES * EACH), context):
         if (size := _cache(facts, held) or 0) <= budget:
-            return Room(context, held, size, why)
+            return KvCachePlan(context, held, size, why)
     while not wish.context and context > SHORTEST and (_cache(facts, context) or 0) > budget:
         context //= 2
         why = f"The model's own is {tokens(facts.context)}, of which this is what fits."
-    return Room(context, context, _cache(facts, context) or 0, why)
+    return KvCachePlan(context, context, _cache(facts, context) or 0, why)
 
 
 def _cache(facts: WeightFacts, held: int) -> int | None:

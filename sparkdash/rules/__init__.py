@@ -4,7 +4,7 @@ Owns: the rules, their evidence, and the findings of a catalog. Must not know: f
 """
 
 from sparkdash.rules.book import RULES
-from sparkdash.rules.judge import Finding, findings
-from sparkdash.rules.rule import Hit, Level, Rule
+from sparkdash.rules.judge import RuleFinding, findings
+from sparkdash.rules.rule import Hit, Rule, Severity
 
-__all__ = ["RULES", "Finding", "Hit", "Level", "Rule", "findings"]
+__all__ = ["RULES", "Hit", "Rule", "RuleFinding", "Severity", "findings"]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import Profile
-from sparkdash.rules.rule import Hit, Level, Rule, flag
+from sparkdash.rules.rule import Hit, Rule, Severity, flag
 
 FOREIGN = re.compile(r"(?:^|[-_./:])(?:amd64|x86[-_]64)(?:$|[-_./:])", re.IGNORECASE)
 """An image reference that names the other architecture; a Spark is arm64."""
@@ -54,12 +54,12 @@ def _unpinned(profile: Profile) -> Iterator[Hit]:
 
 
 RULES = (
-    Rule("ipc-and-shm", Level.ERROR, "--ipc=host with --shm-size", "exit code 125 from podman 4.3.1; docker accepts it", _ipc),
-    Rule("restart-policy", Level.ERROR, "a container that restarts by itself", "two engines then meet in one memory", _restart),
-    Rule("runtime-flag", Level.ERROR, "a flag of the container runtime among the engine's", "copied recipes", _runtime),
-    Rule("image-arch", Level.ERROR, "an image that is not arm64", "a GB10 is aarch64", _arch),
+    Rule("ipc-and-shm", Severity.ERROR, "--ipc=host with --shm-size", "exit code 125 from podman 4.3.1; docker accepts it", _ipc),
+    Rule("restart-policy", Severity.ERROR, "a container that restarts by itself", "two engines then meet in one memory", _restart),
+    Rule("runtime-flag", Severity.ERROR, "a flag of the container runtime among the engine's", "copied recipes", _runtime),
+    Rule("image-arch", Severity.ERROR, "an image that is not arm64", "a GB10 is aarch64", _arch),
     Rule(
-        "unpinned-image", Level.WARNING, "an image that is another one tomorrow",
+        "unpinned-image", Severity.WARNING, "an image that is another one tomorrow",
         "flags are image-specific: vLLM blog, 2026-06-01", _unpinned,
     ),
 )  # fmt: skip

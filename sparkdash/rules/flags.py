@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.dialects import vllm_flags
 from sparkdash.engines.launch.argv import count, lookup
-from sparkdash.rules.rule import Hit, Level, Rule, flag
+from sparkdash.rules.rule import Hit, Rule, Severity, flag
 
 WHEELS = "read in the argument parsers of vLLM 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0"
 
@@ -116,39 +116,39 @@ def draft_tokens(profile: Profile) -> int:
 
 
 RULES = (
-    Rule("speculative-flags", Level.ERROR, "speculation is one JSON value, --speculative-config", WHEELS, _speculative, _VLLM),
-    Rule("flag-too-new", Level.ERROR, "a flag such as moe-backend (from 0.17) that this vLLM lacks", WHEELS, _too_new, _VLLM),
-    Rule("flag-removed", Level.ERROR, "a flag such as swap-space (until 0.17) that this vLLM lost", WHEELS, _removed, _VLLM),
+    Rule("speculative-flags", Severity.ERROR, "speculation is one JSON value, --speculative-config", WHEELS, _speculative, _VLLM),
+    Rule("flag-too-new", Severity.ERROR, "a flag such as moe-backend (from 0.17) that this vLLM lacks", WHEELS, _too_new, _VLLM),
+    Rule("flag-removed", Severity.ERROR, "a flag such as swap-space (until 0.17) that this vLLM lost", WHEELS, _removed, _VLLM),
     Rule(
-        "dead-env", Level.WARNING, "a VLLM_* variable that this vLLM no longer reads",
+        "dead-env", Severity.WARNING, "a VLLM_* variable that this vLLM no longer reads",
         "known in vLLM 0.22.1, unknown in 0.26.0, which only warns of unknown ones", _dead_env, _VLLM, since=(0, 26),
     ),
     Rule(
-        "dead-attention-env", Level.WARNING, "VLLM_ATTENTION_BACKEND, which became a flag",
+        "dead-attention-env", Severity.WARNING, "VLLM_ATTENTION_BACKEND, which became a flag",
         "absent from vLLM 0.16.0 and every newer one", _old_env, _VLLM, since=(0, 16),
     ),
     Rule(
-        "enforce-eager", Level.WARNING, "no CUDA graphs",
+        "enforce-eager", Severity.WARNING, "no CUDA graphs",
         "gpt-oss-120b: 59 tok/s with, 26 without (-55 %), 001_a6d7f6e4001d6ff0.txt", _eager, _VLLM,
     ),
     Rule(
-        "cudagraph-capture-size", Level.WARNING, "capture beyond max-num-seqs x tokens per step x 2 costs time and memory",
+        "cudagraph-capture-size", Severity.WARNING, "capture beyond max-num-seqs x tokens per step x 2 costs time and memory",
         "vLLM's own default is min(that, 512)", _capture, _VLLM,
     ),
     Rule(
-        "max-num-batched-tokens", Level.ERROR, "too many tokens in one step",
+        "max-num-batched-tokens", Severity.ERROR, "too many tokens in one step",
         "65536 kills the box, 32768 does not: AEON-7/vllm-dflash#1", _batched, _VLLM,
     ),
     Rule(
-        "trust-remote-code", Level.WARNING, "code from a model's repository runs in the engine",
+        "trust-remote-code", Severity.WARNING, "code from a model's repository runs in the engine",
         "vLLM knows the architectures of the shipped profiles itself", _trust,
     ),
     Rule(
-        "llamacpp-mmap", Level.WARNING, "llama.cpp must not map its files",
+        "llamacpp-mmap", Severity.WARNING, "llama.cpp must not map its files",
         "22 s without mapping, 224 s with: llama.cpp PR#27742", _mmap, (EngineKind.LLAMACPP,),
     ),
     Rule(
-        "sglang-metrics", Level.WARNING, "SGLang's /metrics is off unless asked for",
+        "sglang-metrics", Severity.WARNING, "SGLang's /metrics is off unless asked for",
         "SGLang's server arguments: --enable-metrics", _metrics, (EngineKind.SGLANG,),
     ),
 )  # fmt: skip

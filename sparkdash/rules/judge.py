@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sparkdash.catalog.catalog import Catalog, Place, Problem, nearest
+from sparkdash.catalog.catalog import Catalog, ProfileProblem, SourceLocator, nearest
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.known_flags import NOT_LISTED
 from sparkdash.natural import natural
 from sparkdash.rules.book import RULES
-from sparkdash.rules.rule import Level
+from sparkdash.rules.rule import Severity
 
 SILENCE = "silence"
 """The name under which a wrong `silence:` is reported; it cannot be silenced itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleFinding:
     """One rule broken at one place. `profiles` are all that inherit it."""
 
     rule: str
-    level: Level
-    problem: Problem
+    level: Severity
+    problem: ProfileProblem
     profiles: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -33,17 +33,17 @@ class Finding:
         return f"{self.problem} [{self.rule}]"
 
 
-def findings(catalog: Catalog) -> tuple[Finding, ...]:
+def findings(catalog: Catalog) -> tuple[RuleFinding, ...]:
     """Everything that the rules say against the catalog's profiles, by file and line; what is inherited is told once."""
-    found: dict[tuple[str, Level, Problem], list[str]] = {}
+    found: dict[tuple[str, Severity, ProfileProblem], list[str]] = {}
     for name, profile in catalog.profiles.items():
         for key in _judge(profile, catalog.places[name]):
             found.setdefault(key, []).append(name)
-    told = [Finding(*key, tuple(dict.fromkeys(names))) for key, names in found.items()]
+    told = [RuleFinding(*key, tuple(dict.fromkeys(names))) for key, names in found.items()]
     return tuple(sorted(told, key=lambda one: (natural(one.problem.file), one.problem.line or 0, one.rule)))
 
 
-def _judge(profile: Profile, place: Place) -> Iterator[tuple[str, Level, Problem]]:
+def _judge(profile: Profile, place: SourceLocator) -> Iterator[tuple[str, Severity, ProfileProblem]]:
     for rule in RULES.values():
         if rule.name in profile.silence or not rule.applies(profile):
             continue
@@ -53,6 +53,6 @@ def _judge(profile: Profile, place: Place) -> Iterator[tuple[str, Level, Problem
         if name not in RULES and name != NOT_LISTED:
             close = nearest(name, RULES)
             hint = f"Did you mean {close[0]!r}?" if close else "`sparkdash profiles rules` lists them."
-            yield SILENCE, Level.ERROR, place.problem((SILENCE, name), "there is no such rule", hint)
+            yield SILENCE, Severity.ERROR, place.problem((SILENCE, name), "there is no such rule", hint)
         elif not reason.strip():
-            yield SILENCE, Level.ERROR, place.problem((SILENCE, name), "gives no reason", "Say why in a few words.")
+            yield SILENCE, Severity.ERROR, place.problem((SILENCE, name), "gives no reason", "Say why in a few words.")

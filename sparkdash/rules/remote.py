@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.rules.rule import Hit, Level, Rule
+from sparkdash.rules.rule import Hit, Rule, Severity
 
 NEAR = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -20,7 +20,7 @@ def _in_clear(profile: Profile) -> Iterator[Hit]:
 RULES = (
     Rule(
         "remote-in-clear",
-        Level.WARNING,
+        Severity.WARNING,
         "a remote service with a key is reached over http",
         "RFC 6750, section 5.3: bearer tokens only over TLS",
         _in_clear,

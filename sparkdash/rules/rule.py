@@ -17,7 +17,7 @@ Version = tuple[int, int]
 """Major and minor."""
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """How bad it is: an error does not start, or harms the box; a warning costs speed, memory or clarity."""
 
     ERROR = "error"
@@ -38,7 +38,7 @@ class Rule:
     """One rule. `since` and `before` bound the engine's version; a bounded rule spares a profile whose version is not given."""
 
     name: str
-    level: Level
+    level: Severity
     about: str
     evidence: str
     """Document, issue or measurement that it rests on."""

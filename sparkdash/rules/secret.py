@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sparkdash.catalog.yaml.document import KeyPath, walk_strings
 from sparkdash.domain.profile import Profile
 from sparkdash.redaction import is_secret, is_secret_flag, is_secret_variable, masked_values, never
-from sparkdash.rules.rule import Hit, Level, Rule
+from sparkdash.rules.rule import Hit, Rule, Severity
 
 NAME = "secret-literal"
 _KEYS = {
@@ -46,5 +46,7 @@ def _by_reference(path: KeyPath) -> str:
 
 
 RULES = (
-    Rule(NAME, Level.ERROR, "a token in a file", "argv, labels and logs are visible to others", _secrets, always=True),
+    Rule(
+        NAME, Severity.ERROR, "a token in a file", "argv, labels and logs are visible to others", _secrets, always=True
+    ),
 )

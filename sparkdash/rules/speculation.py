@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.launch.argv import count, lookup
 from sparkdash.rules.flags import draft_tokens
-from sparkdash.rules.rule import Hit, Level, Rule, flag
+from sparkdash.rules.rule import Hit, Rule, Severity, flag
 
 MAX_DRAFTS = 224
 """Draft tokens in flight (K times sequences) beyond which a Spark ran out of memory."""
@@ -76,23 +76,23 @@ def _path(profile: Profile) -> tuple[str | int, ...]:
 
 RULES = (
     Rule(
-        "dflash-too-new", Level.ERROR, "DFlash before 0.20", "speculation methods in vLLM 0.19.0 and 0.20.0",
+        "dflash-too-new", Severity.ERROR, "DFlash before 0.20", "speculation methods in vLLM 0.19.0 and 0.20.0",
         _dflash, _VLLM, before=(0, 20),
     ),
     Rule(
-        "mtp-without-head", Level.ERROR, "MTP on a model without an MTP head",
+        "mtp-without-head", Severity.ERROR, "MTP on a model without an MTP head",
         "vLLM raises for qwen3_moe targets", _headless, _VLLM,
     ),
     Rule(
-        "turboquant-mtp", Level.ERROR, "TurboQuant KV with MTP on a hybrid model",
+        "turboquant-mtp", Severity.ERROR, "TurboQuant KV with MTP on a hybrid model",
         "vllm-project/vllm#53180, #40094, #50709", _turboquant, _VLLM,
     ),
     Rule(
-        "too-many-drafts", Level.WARNING, "more drafted tokens in flight than the memory takes",
+        "too-many-drafts", Severity.WARNING, "more drafted tokens in flight than the memory takes",
         "out of memory beyond about 224: Blackwellboy/model-serving-minefield trap 98", _many, _VLLM,
     ),
     Rule(
-        "mtp-old-name", Level.WARNING, "a method such as qwen3_next_mtp, deprecated for mtp",
+        "mtp-old-name", Severity.WARNING, "a method such as qwen3_next_mtp, deprecated for mtp",
         "vLLM says so at the start: config/speculative.py in 0.32.0, logs of 0.19.0 and 0.24.0", _alias, _VLLM, since=(0, 19),
     ),
 )  # fmt: skip

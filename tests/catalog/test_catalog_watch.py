@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash import catalog
-from sparkdash.catalog.watch import QUIET_S, Watch, keeping
+from sparkdash.catalog.watch import QUIET_S, ProfileFileWatch, keeping
 
 Write = Callable[..., Path]
 
@@ -30,7 +30,7 @@ def test_a_watch_tells_each_edit_once(write: Write, good: str) -> None:
     """A new file, an edit, a deletion and a new folder are changes; nothing else is."""
     folder = write(one=good)
     later, clock = folder.parent / "later", Clock()
-    watch = Watch(lambda: [folder, later], clock=clock)
+    watch = ProfileFileWatch(lambda: [folder, later], clock=clock)
 
     def changed() -> bool:
         found = watch.due()
@@ -54,7 +54,7 @@ def test_what_is_being_written_is_not_due(tmp_path: Path) -> None:
     """An editor that writes in place empties the file first; some take it away for a moment. It is due once nothing changed any more."""
     file, clock = tmp_path / "config.toml", Clock()
     file.write_text("port = 9000\n")
-    watch = Watch(list, [file], clock=clock)
+    watch = ProfileFileWatch(list, [file], clock=clock)
     file.unlink()
     assert watch.due() == QUIET_S
     clock.now += QUIET_S / 2

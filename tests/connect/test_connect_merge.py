@@ -14,23 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.connect import jsonc, text, write
+from sparkdash.connect.gateway_target import GatewayTarget
 from sparkdash.connect.merge import joined, merged
-from sparkdash.connect.place import Place
-from sparkdash.connect.recipe import File, Format
+from sparkdash.connect.recipe import ConfigFile, FileFormat
 from sparkdash.connect.registry import RECIPES
 from sparkdash.errors import AdmissionError
 
-PLACE = Place("http://127.0.0.1:8484", "alpha", 65536)
+PLACE = GatewayTarget("http://127.0.0.1:8484", "alpha", 65536)
 FILES = [(name, file) for name, each in RECIPES.items() for file in each.setup(PLACE).files]
 ids = [f"{name}-{number}" for number, (name, _) in enumerate(FILES)]
 
 
-def read(told: str, form: Format) -> Any:
-    return {Format.JSON: json.loads, Format.TOML: tomllib.loads, Format.YAML: yaml.safe_load}[form](told)
+def read(told: str, form: FileFormat) -> Any:
+    return {FileFormat.JSON: json.loads, FileFormat.TOML: tomllib.loads, FileFormat.YAML: yaml.safe_load}[form](told)
 
 
 @pytest.mark.parametrize(("_name", "file"), FILES, ids=ids)
-def test_a_new_file_is_whole_and_a_second_write_changes_nothing(_name: str, file: File) -> None:
+def test_a_new_file_is_whole_and_a_second_write_changes_nothing(_name: str, file: ConfigFile) -> None:
     """Read by the format's own parser, it holds what was wanted."""
     new = merged("", file)
     wanted = {**file.seed, **file.content} if file.seed else file.content
@@ -38,8 +38,8 @@ def test_a_new_file_is_whole_and_a_second_write_changes_nothing(_name: str, file
     assert merged(new, file) == new
 
 
-@pytest.mark.parametrize(("_name", "file"), [each for each in FILES if each[1].format is Format.YAML])
-def test_a_yaml_file_keeps_its_comments(_name: str, file: File) -> None:
+@pytest.mark.parametrize(("_name", "file"), [each for each in FILES if each[1].format is FileFormat.YAML])
+def test_a_yaml_file_keeps_its_comments(_name: str, file: ConfigFile) -> None:
     """Items are added to its lists, keys at its end."""
     mine = "# mine\n- model_id: other  # keep\n" if isinstance(file.content, list) else "# mine\nversion: 7  # keep\n"
     new = merged(mine, file)
@@ -81,7 +81,7 @@ def test_another_place_changes_the_model_or_is_refused() -> None:
     """An item that is there already, with another address, is nobody's text to cut."""
     (file,) = RECIPES["continue"].setup(PLACE).files
     before = merged(CONTINUE, file)
-    (moved,) = RECIPES["continue"].setup(Place("http://127.0.0.1:9999", "alpha", 65536)).files
+    (moved,) = RECIPES["continue"].setup(GatewayTarget("http://127.0.0.1:9999", "alpha", 65536)).files
     with pytest.raises(AdmissionError, match="left as it is"):
         merged(before, moved)
 
@@ -160,7 +160,7 @@ VALUES = st.recursive(
 )
 def test_any_json_keeps_what_is_not_asked_for(before: dict[str, Any], more: dict[str, Any]) -> None:
     """Every key that is not ours has its value; a second merge changes nothing."""
-    file = File("f", Format.JSON, more)
+    file = ConfigFile("f", FileFormat.JSON, more)
     new = merged(json.dumps(before), file)
     found = json.loads(new)
     assert {key: value for key, value in found.items() if key not in more} == {

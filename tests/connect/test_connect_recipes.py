@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from sparkdash.connect.gateway_target import LONG_MS, MASK, VARIABLE, GatewayTarget
 from sparkdash.connect.page import facts, page
-from sparkdash.connect.place import LONG_MS, MASK, VARIABLE, Place
 from sparkdash.connect.recipe import Language
 from sparkdash.connect.registry import RECIPES, recipe
 from sparkdash.errors import AdmissionError
 
 GOLDEN = Path(__file__).parent / "golden"
-PLACE = Place("http://127.0.0.1:8484", "qwen3-coder-30b/eagle3", 131072)
-KEYED = Place("https://spark.lan:8484", "gpt-oss-120b", None, "sk-sparkdash-SECRET")
+PLACE = GatewayTarget("http://127.0.0.1:8484", "qwen3-coder-30b/eagle3", 131072)
+KEYED = GatewayTarget("https://spark.lan:8484", "gpt-oss-120b", None, "sk-sparkdash-SECRET")
 
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("place", [PLACE, KEYED], ids=["open", "keyed"])
-def test_what_is_printed(name: str, place: Place) -> None:
+def test_what_is_printed(name: str, place: GatewayTarget) -> None:
     """Run with SPARKDASH_WRITE_GOLDEN=1 to agree on a new one."""
     file = GOLDEN / f"{name}.{'keyed' if place.key else 'open'}.txt"
     told = page(RECIPES[name], RECIPES[name].setup(place), place)
@@ -53,7 +53,7 @@ def test_every_client_is_told_where_and_which(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if RECIPES[name].setup(PLACE).snippets])
 @pytest.mark.parametrize("place", [PLACE, KEYED], ids=["open", "keyed"])
-def test_a_librarys_program_is_whole(name: str, place: Place) -> None:
+def test_a_librarys_program_is_whole(name: str, place: GatewayTarget) -> None:
     """Nothing in it is left to be filled in, what is Python compiles, and a key is read from its variable."""
     for snippet in RECIPES[name].setup(place).snippets:
         assert not re.search(r"<[A-Z_0-9]+>", snippet.text)

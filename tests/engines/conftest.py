@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import LaunchContext
 
 LOGS = Path(__file__).parents[1] / "data" / "engine-logs"
 
 
 @pytest.fixture
-def launch() -> Launch:
+def launch() -> LaunchContext:
     """A container on port 18000, on an owner's box."""
-    return Launch(
+    return LaunchContext(
         port=18000,
         containerised=True,
         hf_home="/home/owner/.cache/huggingface",
@@ -28,9 +28,9 @@ def launch() -> Launch:
 
 
 @pytest.fixture
-def bare() -> Launch:
+def bare() -> LaunchContext:
     """The same with the process runtime."""
-    return Launch(port=18000, containerised=False, hf_home="/home/owner/hf", cache_dir="/home/owner/cache")
+    return LaunchContext(port=18000, containerised=False, hf_home="/home/owner/hf", cache_dir="/home/owner/cache")
 
 
 @pytest.fixture

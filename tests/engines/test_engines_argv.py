@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash.domain import list_args
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.launch import argv
 from sparkdash.engines.registry import adapter
@@ -21,7 +21,7 @@ from sparkdash.errors import ProfileError
 Make = Callable[..., Profile]
 
 
-def _words(made: Profile, launch: Launch) -> str:
+def _words(made: Profile, launch: LaunchContext) -> str:
     return " ".join(adapter(made.engine).container(made, launch).argv)
 
 
@@ -31,7 +31,7 @@ def test_values_become_flags_by_their_type() -> None:
     assert argv.flags(args, {}) == ["--a-flag", "--share", "0.87", "--text", "10G", "--cfg", '{"k":[1]}', "-c", "4"]
 
 
-def test_lists_become_what_the_engine_takes(profile: Make, launch: Launch) -> None:
+def test_lists_become_what_the_engine_takes(profile: Make, launch: LaunchContext) -> None:
     """Words, a flag for each value, or JSON; an empty list of words is no flag."""
     args = {
         "cudagraph_capture_sizes": [1, 2],
@@ -78,7 +78,7 @@ def test_token_counts_are_read_as_engines_read_them(text: argv.ArgValue, tokens:
     assert argv.count(text) == tokens
 
 
-def test_vllm_serves_name_aliases_and_auto_on_loopback(profile: Make, launch: Launch) -> None:
+def test_vllm_serves_name_aliases_and_auto_on_loopback(profile: Make, launch: LaunchContext) -> None:
     """The gateway may forward any of the names unchanged, and nobody else can reach the engine."""
     words = _words(profile(serves=("small", "s")), launch)
     assert words == (
@@ -90,31 +90,31 @@ def test_vllm_serves_name_aliases_and_auto_on_loopback(profile: Make, launch: La
     ("version", "quiet"), [("0.17.0", True), ("0.33", True), ("1.0", True), ("0.16.0", False), (None, False)]
 )
 def test_what_is_asked_every_second_is_kept_out_of_the_log(
-    profile: Make, launch: Launch, version: str | None, quiet: bool
+    profile: Make, launch: LaunchContext, version: str | None, quiet: bool
 ) -> None:
     """Where the version is known to have the flag: another one would not start with it."""
     words = _words(profile(engine_version=version), launch)
     assert ("--disable-access-log-for-endpoints /health,/metrics" in words) is quiet
 
 
-def test_a_profile_can_switch_a_default_flag_off(profile: Make, launch: Launch) -> None:
+def test_a_profile_can_switch_a_default_flag_off(profile: Make, launch: LaunchContext) -> None:
     """`enable_prompt_tokens_details: false`, in whichever spelling, drops the flag that the dialect adds."""
     assert "details" not in _words(profile(args={"enable_prompt_tokens_details": False}), launch)
 
 
-def test_the_profile_s_command_replaces_the_program(profile: Make, launch: Launch) -> None:
+def test_the_profile_s_command_replaces_the_program(profile: Make, launch: LaunchContext) -> None:
     """Arguments follow the given program; the model stays first."""
     assert _words(profile(command=("/opt/vllm", "serve")), launch).startswith("/opt/vllm serve /models/tiny --host")
 
 
-def test_a_hub_model_can_be_pinned(profile: Make, launch: Launch) -> None:
+def test_a_hub_model_can_be_pinned(profile: Make, launch: LaunchContext) -> None:
     """vLLM is told the revision."""
     made = profile(models={"target": {"hf": "own/model", "revision": "abc"}})
     assert "serve own/model" in _words(made, launch)
     assert "--revision abc" in _words(made, launch)
 
 
-def test_sglang_is_asked_for_metrics_and_cache_reports(profile: Make, launch: Launch) -> None:
+def test_sglang_is_asked_for_metrics_and_cache_reports(profile: Make, launch: LaunchContext) -> None:
     """Both are off by default in SGLang."""
     words = _words(profile(engine="sglang", args={"context-length": 8192}), launch)
     assert words.startswith("python3 -m sglang.launch_server --model-path /models/tiny --host 127.0.0.1 --port 18000")
@@ -125,7 +125,7 @@ READS = {"LLAMA_ARG_LOAD_MODE": "none", "LLAMA_ARG_NO_MMAP": "1"}
 LLAMA: dict[str, Any] = {"engine": "llamacpp", "models": {"target": {"path": "/models/tiny.gguf"}}}
 
 
-def _knowing(launch: Launch, *names: str) -> Launch:
+def _knowing(launch: LaunchContext, *names: str) -> LaunchContext:
     return replace(launch, flags=KnownFlags(tuple((f"--{name}",) for name in names)))
 
 
@@ -134,7 +134,7 @@ def _knowing(launch: Launch, *names: str) -> Launch:
     [(None, "", READS), ("load-mode", " --load-mode none", {}), ("no-mmap", " --no-mmap", {}), ("other", "", {})],
 )
 def test_llamacpp_reads_files_into_memory_by_the_flag_that_its_build_has(
-    profile: Make, launch: Launch, known: str | None, said: str, variables: dict[str, str]
+    profile: Make, launch: LaunchContext, known: str | None, said: str, variables: dict[str, str]
 ) -> None:
     """Mapped files are slow on a Spark. A build that is not known is told by variables: it would end at the other flag."""
     spec = adapter(EngineKind.LLAMACPP).container(profile(**LLAMA), _knowing(launch, known) if known else launch)
@@ -150,7 +150,7 @@ def test_llamacpp_reads_files_into_memory_by_the_flag_that_its_build_has(
 )
 @pytest.mark.parametrize("known", ["", "load-mode", "no-mmap"])
 def test_a_profile_may_say_itself_how_llamacpp_reads_its_files(
-    profile: Make, launch: Launch, args: dict[str, Any], said: str, known: str
+    profile: Make, launch: LaunchContext, args: dict[str, Any], said: str, known: str
 ) -> None:
     """Then nothing is added to it, neither a flag nor a variable."""
     made = profile(**LLAMA, args=args)
@@ -159,7 +159,7 @@ def test_a_profile_may_say_itself_how_llamacpp_reads_its_files(
     assert not [key for key in spec.env if key.startswith("LLAMA")]
 
 
-def test_the_old_flag_in_a_profile_means_the_same_to_a_new_llamacpp(profile: Make, launch: Launch) -> None:
+def test_the_old_flag_in_a_profile_means_the_same_to_a_new_llamacpp(profile: Make, launch: LaunchContext) -> None:
     """`no-mmap: true` is what sparkdash would have said; for a build that is not known it stays as it was written."""
     made = profile(**LLAMA, args={"no-mmap": True})
     assert _words(made, _knowing(launch, "load-mode")).endswith("--metrics --load-mode none")
@@ -171,7 +171,7 @@ def test_the_old_flag_in_a_profile_means_the_same_to_a_new_llamacpp(profile: Mak
     [("0.5.7", None, False), ("0.5.8", None, True), (None, None, False), (None, True, True), ("0.5.9", False, False)],
 )
 def test_what_sglang_is_asked_every_second_is_kept_out_of_its_log(
-    profile: Make, launch: Launch, version: str | None, known: bool | None, quiet: bool
+    profile: Make, launch: LaunchContext, version: str | None, known: bool | None, quiet: bool
 ) -> None:
     """What its own help says goes before what is known of its version."""
     if known is not None:
@@ -182,7 +182,7 @@ def test_what_sglang_is_asked_every_second_is_kept_out_of_its_log(
 
 @pytest.mark.parametrize(("version", "known", "quiet"), [("0.33", False, False), (None, True, True)])
 def test_vllm_s_own_help_goes_before_its_version(
-    profile: Make, launch: Launch, version: str | None, known: bool, quiet: bool
+    profile: Make, launch: LaunchContext, version: str | None, known: bool, quiet: bool
 ) -> None:
     """An image may hold another version than its profile says, and a profile need not say any."""
     launch = _knowing(launch, *["disable-access-log-for-endpoints"] * known)
@@ -218,7 +218,7 @@ def test_only_the_engine_s_own_program_is_asked_for_its_flags(
     assert (help_ and " ".join(help_.argv)) == asked
 
 
-def test_llamacpp_fetches_hub_models_itself(profile: Make, launch: Launch) -> None:
+def test_llamacpp_fetches_hub_models_itself(profile: Make, launch: LaunchContext) -> None:
     """A hub name goes to --hf-repo; a pinned revision is refused rather than ignored."""
     assert "--hf-repo own/model:Q4" in _words(
         profile(engine="llamacpp", models={"target": {"hf": "own/model:Q4"}}), launch
@@ -227,7 +227,7 @@ def test_llamacpp_fetches_hub_models_itself(profile: Make, launch: Launch) -> No
         _words(profile(engine="llamacpp", models={"target": {"hf": "own/model", "revision": "abc"}}), launch)
 
 
-def test_trtllm_s_options_file_is_visible_to_it(profile: Make, launch: Launch) -> None:
+def test_trtllm_s_options_file_is_visible_to_it(profile: Make, launch: LaunchContext) -> None:
     """The file named by extra_llm_api_options is mounted where it lies."""
     made = profile(engine="trtllm", args={"extra_llm_api_options": "/etc/spark/trt.yaml", "max_seq_len": 4096})
     spec = adapter(EngineKind.TRTLLM).container(made, launch)
@@ -235,7 +235,7 @@ def test_trtllm_s_options_file_is_visible_to_it(profile: Make, launch: Launch) -
     assert ("/etc/spark/trt.yaml", True) in [(m.target, m.read_only) for m in spec.mounts]
 
 
-def test_the_simulated_engine_is_our_own_program_with_its_profile(profile: Make, bare: Launch) -> None:
+def test_the_simulated_engine_is_our_own_program_with_its_profile(profile: Make, bare: LaunchContext) -> None:
     """It gets its port and the profile as JSON, and no GPU."""
     made = profile(engine="sim", image=None, models={})
     spec = adapter(EngineKind.SIM).container(made, bare)
@@ -244,7 +244,7 @@ def test_the_simulated_engine_is_our_own_program_with_its_profile(profile: Make,
     assert spec.devices == ()
 
 
-def test_a_server_at_a_url_is_not_started(profile: Make, launch: Launch) -> None:
+def test_a_server_at_a_url_is_not_started(profile: Make, launch: LaunchContext) -> None:
     """Kind openai is unmanaged; asking for its container says where it lives."""
     made = profile(engine="openai", image=None, models={}, url="http://127.0.0.1:1234")
     assert not adapter(EngineKind.OPENAI).managed
@@ -259,7 +259,7 @@ def test_a_server_s_own_model_name_is_what_it_is_asked_for(profile: Make) -> Non
 
 
 @pytest.mark.parametrize("kind", [k for k in EngineKind if adapter(k).managed and k is not EngineKind.SIM])
-def test_a_profile_without_a_model_is_refused(kind: EngineKind, profile: Make, launch: Launch) -> None:
+def test_a_profile_without_a_model_is_refused(kind: EngineKind, profile: Make, launch: LaunchContext) -> None:
     """No engine is started with nothing to serve."""
     with pytest.raises(ProfileError, match="no model to serve") as caught:
         adapter(kind).container(profile(engine=kind, models={}), launch)
@@ -271,7 +271,7 @@ def test_every_kind_has_an_adapter_that_knows_itself() -> None:
     assert [adapter(kind).kind for kind in EngineKind] == list(EngineKind)
 
 
-def test_speculative_flags_of_old_recipes_are_refused_with_the_rewrite(profile: Make, launch: Launch) -> None:
+def test_speculative_flags_of_old_recipes_are_refused_with_the_rewrite(profile: Make, launch: LaunchContext) -> None:
     """No vLLM since 0.16 has --speculative-model; the hint is the line to write."""
     old = {"speculative-model": "{drafter}", "speculative-method": "eagle3", "num-speculative-tokens": 1}
     with pytest.raises(ProfileError) as caught:
@@ -293,7 +293,7 @@ def test_speculative_flags_of_old_recipes_are_refused_with_the_rewrite(profile: 
     ],
 )
 def test_flags_are_checked_against_the_engine_s_version(
-    version: str | None, flag: str, known: bool, profile: Make, launch: Launch
+    version: str | None, flag: str, known: bool, profile: Make, launch: LaunchContext
 ) -> None:
     """A flag that this version is known to lack is refused; without a version nothing is judged."""
     made = profile(engine_version=version, args={flag: "x"})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.launch.mounts import CACHE_TARGET, HF_TARGET
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import ProfileError
@@ -15,14 +15,14 @@ from sparkdash.errors import ProfileError
 Make = Callable[..., Profile]
 
 
-def _mounts(made: Profile, launch: Launch) -> list[tuple[str, str, bool]]:
+def _mounts(made: Profile, launch: LaunchContext) -> list[tuple[str, str, bool]]:
     return [(m.source, m.target, m.read_only) for m in adapter(made.engine).container(made, launch).mounts]
 
 
 CACHE = ("/home/owner/.cache/sparkdash/image", CACHE_TARGET, False)
 
 
-def test_name_and_labels_say_whose_it_is(profile: Make, launch: Launch) -> None:
+def test_name_and_labels_say_whose_it_is(profile: Make, launch: LaunchContext) -> None:
     """The slash of a variant becomes a dot; a later daemon finds profile, fingerprint, port and owner."""
     made = profile(name="tiny/fast")
     spec = adapter(made.engine).container(made, launch)
@@ -35,14 +35,14 @@ def test_name_and_labels_say_whose_it_is(profile: Make, launch: Launch) -> None:
     }
 
 
-def test_local_models_are_mounted_where_they_lie_and_read_only(profile: Make, launch: Launch) -> None:
+def test_local_models_are_mounted_where_they_lie_and_read_only(profile: Make, launch: LaunchContext) -> None:
     """Target and used drafter; a model that nothing names is left alone."""
     models = {"target": {"path": "/data/a"}, "drafter": {"path": "/data/b"}, "spare": {"path": "/data/c"}}
     made = profile(models=models, args={"speculative-config": {"model": "{drafter}"}})
     assert _mounts(made, launch) == [("/data/a", "/data/a", True), ("/data/b", "/data/b", True), CACHE]
 
 
-def test_a_parent_folder_covers_its_children(profile: Make, launch: Launch) -> None:
+def test_a_parent_folder_covers_its_children(profile: Make, launch: LaunchContext) -> None:
     """Neither an explicit mount nor another model's folder is mounted over again."""
     models = {"target": {"path": "/data/all/a"}, "drafter": {"path": "/data/all/a/head"}}
     made = profile(models=models, args={"x": "{drafter}"})
@@ -59,12 +59,12 @@ def test_a_parent_folder_covers_its_children(profile: Make, launch: Launch) -> N
         ("/models/plain/", "/models/plain"),
     ],
 )
-def test_what_a_model_links_to_is_visible_too(path: str, seen: str, profile: Make, launch: Launch) -> None:
+def test_what_a_model_links_to_is_visible_too(path: str, seen: str, profile: Make, launch: LaunchContext) -> None:
     """A hub snapshot is links into its repository, and a split GGUF has sister files."""
     assert _mounts(profile(models={"target": {"path": path}}), launch)[0] == (seen, seen, True)
 
 
-def test_hub_models_bring_the_owner_s_cache(profile: Make, launch: Launch, bare: Launch) -> None:
+def test_hub_models_bring_the_owner_s_cache(profile: Make, launch: LaunchContext, bare: LaunchContext) -> None:
     """It is writable, and HF_HOME points at it, inside a container and outside."""
     made = profile(models={"target": {"hf": "own/model"}})
     assert _mounts(made, launch) == [("/home/owner/.cache/huggingface", HF_TARGET, False), CACHE]
@@ -72,7 +72,7 @@ def test_hub_models_bring_the_owner_s_cache(profile: Make, launch: Launch, bare:
     assert adapter(made.engine).container(made, bare).env == {"HF_HOME": "/home/owner/hf"}
 
 
-def test_the_profile_s_environment_wins_over_the_caches(profile: Make, launch: Launch) -> None:
+def test_the_profile_s_environment_wins_over_the_caches(profile: Make, launch: LaunchContext) -> None:
     """Its placeholders are filled."""
     made = profile(env={"TRITON_CACHE_DIR": "/elsewhere", "MODEL": "{target}"})
     env = adapter(made.engine).container(made, launch).env
@@ -83,7 +83,7 @@ def test_the_profile_s_environment_wins_over_the_caches(profile: Make, launch: L
     )
 
 
-def test_a_gpu_is_handed_over_unless_the_profile_declines(profile: Make, launch: Launch) -> None:
+def test_a_gpu_is_handed_over_unless_the_profile_declines(profile: Make, launch: LaunchContext) -> None:
     """By its CDI name."""
     assert adapter(EngineKind.VLLM).container(profile(), launch).devices == ("nvidia.com/gpu=all",)
     assert adapter(EngineKind.VLLM).container(profile(gpu=False), launch).devices == ()
@@ -91,20 +91,20 @@ def test_a_gpu_is_handed_over_unless_the_profile_declines(profile: Make, launch:
 
 @pytest.mark.parametrize(("kind", "size"), [("vllm", "8g"), ("sglang", "8g"), ("trtllm", "8g"), ("llamacpp", None)])
 def test_engines_with_worker_processes_get_shared_memory(
-    kind: str, size: str | None, profile: Make, launch: Launch
+    kind: str, size: str | None, profile: Make, launch: LaunchContext
 ) -> None:
     """The runtime's 64 MB would kill them; the profile's own size counts first."""
     assert adapter(EngineKind(kind)).container(profile(engine=kind), launch).shm_size == size
     assert adapter(EngineKind(kind)).container(profile(engine=kind, shm_size="1g"), launch).shm_size == "1g"
 
 
-def test_a_plain_process_needs_nothing_of_a_container(profile: Make, bare: Launch) -> None:
+def test_a_plain_process_needs_nothing_of_a_container(profile: Make, bare: LaunchContext) -> None:
     """No image, mounts, devices or shared memory; the host's paths as they are."""
     spec = adapter(EngineKind.VLLM).container(profile(image=None), bare)
     assert (spec.image, spec.mounts, spec.devices, spec.shm_size) == (None, (), (), None)
 
 
-def test_a_container_needs_an_image(profile: Make, launch: Launch) -> None:
+def test_a_container_needs_an_image(profile: Make, launch: LaunchContext) -> None:
     """The error says how to go on."""
     with pytest.raises(ProfileError, match="no image") as caught:
         adapter(EngineKind.VLLM).container(profile(image=None), launch)

@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash import catalog
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
 
@@ -40,7 +40,7 @@ def _paragraphs(argv: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_shipped_profile_gives_its_known_container(
-    name: str, launch: Launch, monkeypatch: pytest.MonkeyPatch
+    name: str, launch: LaunchContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Image, mounts, environment, labels and every word of the command line are as written down."""
     monkeypatch.setenv("HOME", "/home/owner")

@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.registry import adapter
 from sparkdash.host.podman import argv
 from sparkdash.host.processes.process import Process
@@ -22,7 +22,9 @@ def spec(monkeypatch: pytest.MonkeyPatch) -> ContainerSpec:
     profile = Profile(
         name="a", engine=EngineKind.VLLM, image="i", models={"target": ModelRef(hf="o/a")}, env_from=("HF_TOKEN",)
     )
-    return adapter(profile.engine).container(profile, Launch(port=1, containerised=True, hf_home="/h", cache_dir="/c"))
+    return adapter(profile.engine).container(
+        profile, LaunchContext(port=1, containerised=True, hf_home="/h", cache_dir="/c")
+    )
 
 
 @pytest.mark.parametrize("program", ["podman", "docker"])

@@ -16,9 +16,9 @@ from sparkdash.catalog.importers import write
 from sparkdash.domain import list_args
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.known_flags import parse
-from sparkdash.engines.proposal import Box, Wish, propose
+from sparkdash.engines.proposal import BoxMemory, OwnerChoices, propose
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
 from sparkdash.units import GIB
@@ -26,7 +26,9 @@ from sparkdash.units import GIB
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 PARSE = Path(__file__).with_name("parse_argv.py")
-LAUNCH = Launch(port=18000, containerised=True, hf_home="/home/owner/hf", cache_dir="/home/owner/cache", labels={})
+LAUNCH = LaunchContext(
+    port=18000, containerised=True, hf_home="/home/owner/hf", cache_dir="/home/owner/cache", labels={}
+)
 
 REFUSED = {
     # 0.19.1 with the recipe's own patch; upstream's types, from 0.20 on, have other names and no metadata file.
@@ -142,7 +144,7 @@ HEADERS = {
 
 def test_vllm_takes_every_proposed_command_line(parser: Parser) -> None:
     """Of `profiles new`: the base, and the variant that drafts with the model's own head."""
-    box, wish = Box(127_600_748 * 1024, 10 * GIB), Wish(image="x", engine_version="0.32.0")
+    box, wish = BoxMemory(127_600_748 * 1024, 10 * GIB), OwnerChoices(image="x", engine_version="0.32.0")
     texts = {}
     for name, facts in HEADERS.items():
         made = propose(name, EngineKind.VLLM, {"hf": "org/x"}, facts, box, wish)

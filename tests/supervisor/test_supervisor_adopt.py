@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import Problem
+from sparkdash.catalog import ProfileProblem
 from sparkdash.domain.container import ContainerState, Leftovers
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level, UnadoptedChanged
@@ -44,7 +44,7 @@ async def test_an_engine_of_a_changed_profile_is_stopped_with_a_notice(house: An
     assert "changed" in house.notices()[0].text
 
 
-BROKEN = Problem("a.yaml", 3, "", "it is not valid YAML")
+BROKEN = ProfileProblem("a.yaml", 3, "", "it is not valid YAML")
 
 
 @pytest.mark.parametrize("mended", [True, False])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import Problem
+from sparkdash.catalog import ProfileProblem
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import GuardChanged
 from sparkdash.domain.memory.account import Holder, Holding
@@ -425,7 +425,7 @@ async def test_an_engine_whose_profile_cannot_be_read_is_not_outside_the_guard(
     await house.leased("a")
     await house.close()
     again = FakeGuard()
-    await house.open(make_profile("b", gib=30), guard=again, problems=(Problem("a.yaml", 3, "", "no YAML"),))
+    await house.open(make_profile("b", gib=30), guard=again, problems=(ProfileProblem("a.yaml", 3, "", "no YAML"),))
     await house.leased("b")
     assert {victim.profile: victim.serves for victim in again.victims} == {"a": False, "b": True}
     again.kills("a")

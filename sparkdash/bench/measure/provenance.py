@@ -16,7 +16,7 @@ from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.state import Snapshot
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host import command
@@ -90,7 +90,7 @@ async def _digest(runtime: str, image: str | None) -> str | None:
 def _argv(profile: Profile, engine: Engine, world: Snapshot) -> tuple[str, ...]:
     """The program and its arguments, as the daemon's adapter makes them of the profile."""
     containerised = world.daemon.runtime != "process"
-    launch = Launch(
+    launch = LaunchContext(
         port=engine.port or 0, containerised=containerised, hf_home="~/.cache/huggingface",
         cache_dir="~/.cache/sparkdash", flags=FlagStore(paths.flags_dir()).of(profile, containerised=containerised),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_vali
 from sparkdash import paths
 from sparkdash.bench.plan import captured_requests
 from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell
-from sparkdash.catalog.catalog import Problem, nearest
+from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.yaml.document import Document, parse
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, ProfileError
@@ -182,7 +182,7 @@ def load(name: str) -> Suite:
 def read(file: Path) -> Suite:
     """The suite in that file; raises ProfileError as `load`."""
     document = parse(file)
-    if isinstance(document, Problem):
+    if isinstance(document, ProfileProblem):
         raise _invalid([document])
     try:
         suite = Suite.model_validate(document.data)
@@ -231,7 +231,7 @@ def _misnamed(suite: Suite) -> tuple[tuple[str, ...], str] | None:
     return None
 
 
-def _problems(document: Document, error: ValidationError) -> list[Problem]:
+def _problems(document: Document, error: ValidationError) -> list[ProfileProblem]:
     found = []
     # an unknown key is told before the one that is missing: it most often is that one, misspelt
     for item in sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden"):
@@ -249,7 +249,7 @@ def _problems(document: Document, error: ValidationError) -> list[Problem]:
     return found
 
 
-def _invalid(problems: list[Problem]) -> ProfileError:
+def _invalid(problems: list[ProfileProblem]) -> ProfileError:
     return ProfileError(
         f"The suite cannot be used: {problems[0]}", code="suite_invalid", problems=tuple(map(str, problems))
     )

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from sparkdash.catalog.importers.report import Notes, refused
+from sparkdash.catalog.importers.report import ImportNotes, refused
 from sparkdash.catalog.importers.values import model_ref, typed
-from sparkdash.domain.list_args import Lists, of
+from sparkdash.domain.list_args import ListArgs, of
 from sparkdash.domain.profile import EngineKind
 from sparkdash.redaction import is_secret_variable
 
@@ -62,7 +62,7 @@ _DRAFTER = {
 
 
 @dataclass(slots=True)
-class Engine:
+class EnginePart:
     """The engine part of a profile; `names` are what it was told to serve."""
 
     kind: str
@@ -72,41 +72,43 @@ class Engine:
     names: list[str] = field(default_factory=list)
 
 
-def recognise(words: list[str], image: str) -> tuple[Engine, list[str]] | None:
+def recognise(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
     """The engine that `words` start, with the words after its program; None when there is none."""
     first = PurePosixPath(words[0]).name if words else ""
     if first == "vllm" and words[1:2] == ["serve"]:
-        return Engine("vllm", [] if words[0] == "vllm" else words[:2]), words[2:]
+        return EnginePart("vllm", [] if words[0] == "vllm" else words[:2]), words[2:]
     if _PYTHON.fullmatch(first) and words[1:2] == ["-m"] and len(words) > 2:
         return _module(words)
     if first == "sglang" and words[1:2] == ["serve"]:
-        return Engine("sglang", words[:2]), words[2:]
+        return EnginePart("sglang", words[:2]), words[2:]
     if first == "llama-server":
-        return Engine("llamacpp", [] if words[0] == first else words[:1]), words[1:]
+        return EnginePart("llamacpp", [] if words[0] == first else words[:1]), words[1:]
     if first == "trtllm-serve":
-        return Engine("trtllm", [] if words[0] == first else words[:1]), words[2 if words[1:2] == ["serve"] else 1 :]
+        return EnginePart("trtllm", [] if words[0] == first else words[:1]), words[
+            2 if words[1:2] == ["serve"] else 1 :
+        ]
     return _entrypoint(words, image)
 
 
-def _module(words: list[str]) -> tuple[Engine, list[str]] | None:
+def _module(words: list[str]) -> tuple[EnginePart, list[str]] | None:
     if words[2] == "vllm.entrypoints.openai.api_server":
-        return Engine("vllm"), words[3:]
+        return EnginePart("vllm"), words[3:]
     if words[2] == "sglang.launch_server":
         own = [] if words[0] == "python3" else words[:3]
-        return Engine("sglang", own), words[3:]
+        return EnginePart("sglang", own), words[3:]
     return None
 
 
-def _entrypoint(words: list[str], image: str) -> tuple[Engine, list[str]] | None:
+def _entrypoint(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
     """Images whose own entrypoint is the server, so that its arguments follow the image at once."""
     if re.search(r"(^|/)vllm-openai(:|@|$)", image):
-        return Engine("vllm"), words
+        return EnginePart("vllm"), words
     if re.search(r"(^|/)llama\.cpp:[^/]*server", image):
-        return Engine("llamacpp", ["/app/llama-server"]), words
+        return EnginePart("llamacpp", ["/app/llama-server"]), words
     return None
 
 
-def read(engine: Engine, words: list[str], notes: Notes) -> Engine:
+def read(engine: EnginePart, words: list[str], notes: ImportNotes) -> EnginePart:
     """Fills `engine` from the words after its program.
 
     Raises:
@@ -123,7 +125,7 @@ def read(engine: Engine, words: list[str], notes: Notes) -> Engine:
     return engine
 
 
-def _split(kind: str, words: list[str], notes: Notes) -> tuple[list[str], list[tuple[str, list[str]]]]:
+def _split(kind: str, words: list[str], notes: ImportNotes) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """The words that belong to no flag, and each flag with its values."""
     positional: list[str] = []
     flags: list[tuple[str, list[str]]] = []
@@ -151,7 +153,7 @@ def _is_flag(word: str) -> bool:
     return word.startswith("-") and re.match(r"--?[A-Za-z]", word) is not None
 
 
-def _key(kind: str, name: str, notes: Notes) -> str:
+def _key(kind: str, name: str, notes: ImportNotes) -> str:
     """The flag's long name without dashes; hyphens where the engine takes either."""
     key = name.lstrip("-")
     if kind != "trtllm":
@@ -169,7 +171,7 @@ def _as_list(value: Any) -> list[Any]:
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
-def _model_last(engine: Engine, positional: list[str], flags: list[tuple[str, list[str]]]) -> None:
+def _model_last(engine: EnginePart, positional: list[str], flags: list[tuple[str, list[str]]]) -> None:
     """`--max-model-len 4096 owner/name`: the second word after a flag that takes one is the model, if none was named."""
     if positional or any(key in _MODEL[engine.kind] for key, _ in flags):
         return
@@ -179,11 +181,11 @@ def _model_last(engine: Engine, positional: list[str], flags: list[tuple[str, li
             return
 
 
-def _lists(engine: Engine) -> Lists:
+def _lists(engine: EnginePart) -> ListArgs:
     return of(EngineKind(engine.kind))
 
 
-def _place(engine: Engine, flags: list[tuple[str, list[str]]], notes: Notes) -> None:
+def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: ImportNotes) -> None:
     lists = _lists(engine)
     for key, values in flags:
         flag = f"--{key}"
@@ -213,7 +215,7 @@ def _place(engine: Engine, flags: list[tuple[str, list[str]]], notes: Notes) -> 
             notes.note(flag, "belongs to one of several nodes; set `nodes` and review it")
 
 
-def _dotted(args: dict[str, Any], key: str, values: list[str], notes: Notes) -> None:
+def _dotted(args: dict[str, Any], key: str, values: list[str], notes: ImportNotes) -> None:
     """`--a.b.c v` as {a: {b: {c: v}}}."""
     head, *path = key.split(".")
     if not all(path) or len(path) > 8 or not isinstance(args.get(head, {}), dict):
@@ -228,7 +230,7 @@ def _dotted(args: dict[str, Any], key: str, values: list[str], notes: Notes) -> 
     node[path[-1]] = typed(values[0]) if values else True
 
 
-def _speculation(engine: Engine, notes: Notes) -> None:
+def _speculation(engine: EnginePart, notes: ImportNotes) -> None:
     """The flags of old recipes as the one JSON value that vLLM takes."""
     old = {key: engine.args.pop(key) for key in _KIN if key in engine.args}
     if old:
@@ -238,7 +240,7 @@ def _speculation(engine: Engine, notes: Notes) -> None:
         notes.rewritten(", ".join(f"--{key}" for key in old), "as speculative-config, which is what vLLM takes")
 
 
-def _models(engine: Engine, positional: list[str], notes: Notes) -> None:
+def _models(engine: EnginePart, positional: list[str], notes: ImportNotes) -> None:
     given = [engine.args.pop(key) for key in _MODEL[engine.kind] if key in engine.args]
     texts = [str(value) for value in (*positional[:1], *given) if value not in (True, "")]
     if not texts:
@@ -258,7 +260,7 @@ def _models(engine: Engine, positional: list[str], notes: Notes) -> None:
         holder[key] = "{target}" if same else "{drafter}"
 
 
-def _ref(text: str, notes: Notes) -> dict[str, str]:
+def _ref(text: str, notes: ImportNotes) -> dict[str, str]:
     if "$" in text:
         notes.note(text, "a model's place with a variable in it; write the real one")
     return model_ref(text)

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from sparkdash.catalog.importers import bounded_yaml, podman_line
-from sparkdash.catalog.importers.report import Imported, Notes, refused
+from sparkdash.catalog.importers.report import Imported, ImportNotes, refused
 from sparkdash.catalog.importers.shell import commands
 from sparkdash.catalog.importers.values import aliases, filled, profile_name, shallow
 from sparkdash.errors import ProfileError
@@ -32,7 +32,7 @@ def read(text: str, name: str | None = None) -> Imported:
     Raises:
         ProfileError: the file is not such a configuration, or no model in it could be read.
     """
-    data, notes = bounded_yaml.mapping(text), Notes()
+    data, notes = bounded_yaml.mapping(text), ImportNotes()
     models = data.get("models")
     if not isinstance(models, dict) or not models:
         raise refused("The configuration has no `models`.")
@@ -49,7 +49,7 @@ def read(text: str, name: str | None = None) -> Imported:
     return notes.imported("llama-swap configuration", *podman_line.distinct(made))
 
 
-def _left_out(key: str, notes: Notes) -> None:
+def _left_out(key: str, notes: ImportNotes) -> None:
     last = key.rsplit(".", 1)[-1]
     if last in _WHY:
         notes.dropped(key, _WHY[last])
@@ -57,7 +57,7 @@ def _left_out(key: str, notes: Notes) -> None:
         notes.unknown(key)
 
 
-def _macros(given: Any, known: dict[str, str], notes: Notes) -> dict[str, str]:
+def _macros(given: Any, known: dict[str, str], notes: ImportNotes) -> dict[str, str]:
     """`known` and those given, in their order, each with those before it filled in."""
     made = dict(known)
     for key, value in given.items() if isinstance(given, dict) else ():
@@ -68,7 +68,7 @@ def _macros(given: Any, known: dict[str, str], notes: Notes) -> dict[str, str]:
     return made
 
 
-def _fill(text: str, macros: dict[str, str], notes: Notes) -> str:
+def _fill(text: str, macros: dict[str, str], notes: ImportNotes) -> str:
     made = filled(_MACRO, text, macros)
     if len(made) > _MAX_CMD:
         raise refused("The macros of the configuration make a command longer than any real one.")
@@ -78,7 +78,7 @@ def _fill(text: str, macros: dict[str, str], notes: Notes) -> str:
     return made
 
 
-def _model(model: str, body: Any, shared: Any, notes: Notes) -> dict[str, Any] | None:
+def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, Any] | None:
     if not isinstance(body, dict) or not isinstance(body.get("cmd"), str):
         notes.unknown(f"models.{model}", "has no `cmd`, left out")
         return None
@@ -102,7 +102,7 @@ def _model(model: str, body: Any, shared: Any, notes: Notes) -> dict[str, Any] |
     return _dress(made, model, body, notes)
 
 
-def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: Notes) -> dict[str, Any]:
+def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
     """What stands beside the command."""
     about = body.get("description") or body.get("name")
     if isinstance(about, str):
@@ -121,7 +121,7 @@ def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: Notes)
     return made
 
 
-def _filters(made: dict[str, Any], model: str, filters: Any, notes: Notes) -> None:
+def _filters(made: dict[str, Any], model: str, filters: Any, notes: ImportNotes) -> None:
     for key, value in filters.items() if isinstance(filters, dict) else ():
         if key == "setParams" and isinstance(value, dict) and shallow(value):
             made["request"] = {str(name): item for name, item in value.items()}

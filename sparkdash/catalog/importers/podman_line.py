@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sparkdash.catalog.importers import engine_line
-from sparkdash.catalog.importers.engine_line import Engine
-from sparkdash.catalog.importers.report import Imported, Notes, refused
+from sparkdash.catalog.importers.engine_line import EnginePart
+from sparkdash.catalog.importers.report import Imported, ImportNotes, refused
 from sparkdash.catalog.importers.shell import commands
 from sparkdash.catalog.importers.values import aliases, profile_name
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
@@ -51,7 +51,7 @@ def read(text: str, name: str | None = None) -> Imported:
     Raises:
         ProfileError: there is none, or one that cannot be understood.
     """
-    notes = Notes()
+    notes = ImportNotes()
     profiles = [one for words in commands(text, notes) if (one := command(words, notes, name))]
     if not profiles:
         raise refused(
@@ -77,7 +77,7 @@ def distinct(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return profiles
 
 
-def command(words: list[str], notes: Notes, name: str | None = None) -> dict[str, Any] | None:
+def command(words: list[str], notes: ImportNotes, name: str | None = None) -> dict[str, Any] | None:
     """One command as a profile; None when it starts no engine."""
     program = PurePosixPath(words[0]).name
     if program in RUNTIMES and words[1:2] == ["container"]:
@@ -90,7 +90,7 @@ def command(words: list[str], notes: Notes, name: str | None = None) -> dict[str
     return None
 
 
-def profile(engine: Engine, container: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]:
+def profile(engine: EnginePart, container: dict[str, Any], name: str, notes: ImportNotes) -> dict[str, Any]:
     """A family as its file says it, in the order that people read."""
     model = engine.models["target"]
     basename = PurePosixPath((model.get("path") or model.get("hf") or "").partition(":")[0]).name
@@ -115,7 +115,7 @@ def _implied(mount: dict[str, Any], models: dict[str, dict[str, str]]) -> bool:
     return mount["source"] == mount["target"] and mount.get("read_only", True) and mount["source"] in folders
 
 
-def _container(words: list[str], notes: Notes, name: str | None) -> dict[str, Any] | None:
+def _container(words: list[str], notes: ImportNotes, name: str | None) -> dict[str, Any] | None:
     options, index = _options(words, notes)
     if index >= len(words):
         notes.unknown("podman run", "a run command without an image, left out")
@@ -136,7 +136,7 @@ def _container(words: list[str], notes: Notes, name: str | None) -> dict[str, An
     return profile(engine, container, name or hint.removeprefix("sparkdash-"), notes)
 
 
-def _unwrap(words: list[str], notes: Notes) -> list[str]:
+def _unwrap(words: list[str], notes: ImportNotes) -> list[str]:
     """What `bash -c "…"` runs, when that is one engine."""
     if len(words) < 3 or PurePosixPath(words[0]).name not in ("bash", "sh") or not re.fullmatch(r"-[a-z]*c", words[1]):
         return words
@@ -147,7 +147,7 @@ def _unwrap(words: list[str], notes: Notes) -> list[str]:
     return inner[0]
 
 
-def _options(words: list[str], notes: Notes) -> tuple[list[tuple[str, str | None]], int]:
+def _options(words: list[str], notes: ImportNotes) -> tuple[list[tuple[str, str | None]], int]:
     """The runtime's flags with their values, and where the image stands."""
     options: list[tuple[str, str | None]] = []
     index = 0
@@ -183,7 +183,7 @@ def _short(word: str, words: list[str], index: int, options: list[tuple[str, str
     return index
 
 
-def _fields(options: list[tuple[str, str | None]], notes: Notes) -> dict[str, Any]:
+def _fields(options: list[tuple[str, str | None]], notes: ImportNotes) -> dict[str, Any]:
     made: dict[str, Any] = {"env": {}, "env_from": [], "mounts": [], "tmpfs": [], "gpu": False}
     for key, value in options:
         if key == "name" and value:
@@ -222,7 +222,7 @@ def _gpu(key: str, value: str | None, made: dict[str, Any]) -> bool:
     return False
 
 
-def _left_out(key: str, value: str | None, notes: Notes) -> None:
+def _left_out(key: str, value: str | None, notes: ImportNotes) -> None:
     if reason := _REASONS.get(key):
         what = f"--{key}" if value is None or key in ("label", "env-file") else f"--{key} {value}"
         notes.dropped(what, reason)
@@ -230,7 +230,7 @@ def _left_out(key: str, value: str | None, notes: Notes) -> None:
         notes.unknown(f"--{key}" if len(key) > 1 else f"-{key}", "a profile has no key for it; left out")
 
 
-def variable(value: str, made: dict[str, Any], notes: Notes) -> None:
+def variable(value: str, made: dict[str, Any], notes: ImportNotes) -> None:
     """`NAME=text`, or `NAME` alone, into `made`: by its name only when it is a reference or a secret."""
     name, equals, text = value.partition("=")
     if text.startswith(_OWN_PLACE) or value in _OWN_VARIABLES:
@@ -250,7 +250,7 @@ def variable(value: str, made: dict[str, Any], notes: Notes) -> None:
         notes.unknown(f"-e {name}")
 
 
-def _mount(key: str, value: str, mounts: list[dict[str, Any]], notes: Notes) -> None:
+def _mount(key: str, value: str, mounts: list[dict[str, Any]], notes: ImportNotes) -> None:
     mount = _volume(value) if key == "volume" else _long_mount(value)
     if mount is None:
         notes.unknown(f"--{key} {value}", "only a folder of the host at a place in the container is understood")

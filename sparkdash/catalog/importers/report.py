@@ -37,7 +37,7 @@ class Imported:
 
 
 @dataclass(slots=True)
-class Notes:
+class ImportNotes:
     """Collects remarks; the same one is kept once."""
 
     found: dict[Remark, None] = field(default_factory=dict)

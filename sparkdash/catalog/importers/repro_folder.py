@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkdash.catalog.importers import podman_line
-from sparkdash.catalog.importers.report import Imported, Notes, refused
+from sparkdash.catalog.importers.report import Imported, ImportNotes, refused
 from sparkdash.catalog.importers.shell import commands
 from sparkdash.catalog.importers.values import profile_name
 
@@ -29,7 +29,7 @@ def read(files: Mapping[str, str], name: str) -> Imported:
         raise refused(
             f"The folder has no {BASE}.", "Give one script, or a folder with launch_server.sh in it or in scripts/."
         )
-    notes = Notes()
+    notes = ImportNotes()
     base = _only(files, BASE, notes, profile_name(name) or "imported")
     _local_image(base, files, notes)
     variants = {}
@@ -59,21 +59,21 @@ def difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, A
     return made
 
 
-def _only(files: Mapping[str, str], file: str, notes: Notes, name: str) -> dict[str, Any]:
+def _only(files: Mapping[str, str], file: str, notes: ImportNotes, name: str) -> dict[str, Any]:
     found = [one for words in commands(files[file], notes) if (one := podman_line.command(words, notes, name))]
     if len(found) != 1:
         raise refused(f"{file} starts {len(found) or 'no'} known engine(s), and one is expected.")
     return found[0]
 
 
-def _local_image(base: dict[str, Any], files: Mapping[str, str], notes: Notes) -> None:
+def _local_image(base: dict[str, Any], files: Mapping[str, str], notes: ImportNotes) -> None:
     if "image" not in base and "Dockerfile" in files:
         base["image"] = f"localhost/{base['profile'].lower()}"
         notes.note("Dockerfile", f"the image must be built first: podman build -t {base['image']} .")
 
 
-def _others(files: Mapping[str, str], notes: Notes) -> None:
-    for words in commands(files.get("download_models.sh", ""), Notes()):
+def _others(files: Mapping[str, str], notes: ImportNotes) -> None:
+    for words in commands(files.get("download_models.sh", ""), ImportNotes()):
         if words[0] in ("hf", "huggingface-cli") and words[1:2] == ["download"] and len(words) > 2:
             notes.note("download_models.sh", f"fetches {words[2]} from the hub; nothing was fetched")
     if "wait_for_server.sh" in files:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sparkdash.catalog.importers.report import Notes, refused
+from sparkdash.catalog.importers.report import ImportNotes, refused
 from sparkdash.catalog.importers.values import MAX_COMMAND, too_long
 
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(\[@\])?(?::?-([^{}$`]*))?\})")
@@ -24,7 +24,7 @@ _MAX_WORDS = 20_000
 Value = str | list[str]
 
 
-def commands(text: str, notes: Notes) -> list[list[str]]:
+def commands(text: str, notes: ImportNotes) -> list[list[str]]:
     """Every simple command in `text`, in its order, without its leading assignments.
 
     Raises:
@@ -35,7 +35,7 @@ def commands(text: str, notes: Notes) -> list[list[str]]:
     return [kept for words in reader.commands() if (kept := _settle(words, variables, notes))]
 
 
-def _settle(words: list[str], variables: dict[str, Value], notes: Notes) -> list[str]:
+def _settle(words: list[str], variables: dict[str, Value], notes: ImportNotes) -> list[str]:
     """Takes assignments and words that only steer the shell from the front."""
     while words and words[0] in (*_PREFIXES, *_DECLARING):
         if words[0] == "export" and len(words) > 1:
@@ -59,7 +59,7 @@ def _settle(words: list[str], variables: dict[str, Value], notes: Notes) -> list
 class _Reader:
     """One pass over the text."""
 
-    def __init__(self, text: str, variables: dict[str, Value], notes: Notes) -> None:
+    def __init__(self, text: str, variables: dict[str, Value], notes: ImportNotes) -> None:
         self._text = text.replace("\r\n", "\n")
         self._at = 0
         self._variables = variables

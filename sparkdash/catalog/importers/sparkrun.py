@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_line
-from sparkdash.catalog.importers.report import Imported, Notes, refused
+from sparkdash.catalog.importers.report import Imported, ImportNotes, refused
 from sparkdash.catalog.importers.shell import commands
 from sparkdash.catalog.importers.values import filled, profile_name
 
@@ -44,7 +44,7 @@ def read(text: str, name: str | None = None) -> Imported:
     Raises:
         ProfileError: it is no recipe, or its command starts no known engine.
     """
-    recipe, notes = bounded_yaml.mapping(text), Notes()
+    recipe, notes = bounded_yaml.mapping(text), ImportNotes()
     for key in (key for key in recipe if key not in _READ):
         if key in _WHY:
             notes.dropped(key, _WHY[key])
@@ -64,7 +64,7 @@ def read(text: str, name: str | None = None) -> Imported:
     return notes.imported("sparkrun recipe", _dress(made, recipe, notes))
 
 
-def _command(recipe: dict[str, Any], notes: Notes) -> str:
+def _command(recipe: dict[str, Any], notes: ImportNotes) -> str:
     given = recipe.get("defaults")
     defaults = given if isinstance(given, dict) else {}
     values = {str(key): _text(value) for key, value in defaults.items()} | {"model": str(recipe.get("model") or "")}
@@ -76,7 +76,7 @@ def _command(recipe: dict[str, Any], notes: Notes) -> str:
     return _fill(template, {"host": "127.0.0.1", "port": "8000"} | values, notes)
 
 
-def _fill(text: str, values: dict[str, str], notes: Notes) -> str:
+def _fill(text: str, values: dict[str, str], notes: ImportNotes) -> str:
     for _ in range(_MAX_PASSES):
         before, text = text, filled(_KEY, text, values)
         if text == before:
@@ -108,7 +108,7 @@ def _quote(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _container(recipe: dict[str, Any], notes: Notes) -> dict[str, Any]:
+def _container(recipe: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
     image, env = recipe.get("container"), recipe.get("env")
     made: dict[str, Any] = {"image": image if isinstance(image, str) else None, "env": {}, "env_from": []}
     for key, value in env.items() if isinstance(env, dict) else ():
@@ -116,7 +116,7 @@ def _container(recipe: dict[str, Any], notes: Notes) -> dict[str, Any]:
     return made
 
 
-def _dress(made: dict[str, Any], recipe: dict[str, Any], notes: Notes) -> dict[str, Any]:
+def _dress(made: dict[str, Any], recipe: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
     metadata = recipe.get("metadata")
     about = recipe.get("description") or (metadata.get("description") if isinstance(metadata, dict) else None)
     if isinstance(about, str):

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sparkdash.catalog.catalog import Catalog, Problem
+from sparkdash.catalog.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.importers.report import Imported, Remark
 from sparkdash.catalog.load import load
 from sparkdash.catalog.yaml import yaml_writer
@@ -48,7 +48,7 @@ def _remark(one: Remark) -> dict[str, str]:
     return {"kind": one.kind, "what": one.what, "why": one.why}
 
 
-def _short(problem: Problem, folder: str) -> Problem:
+def _short(problem: ProfileProblem, folder: str) -> ProfileProblem:
     return replace(problem, file=problem.file.removeprefix(f"{folder}/"))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparkdash.catalog.catalog import Problem
+from sparkdash.catalog.catalog import ProfileProblem
 from sparkdash.catalog.yaml import yaml12
 from sparkdash.catalog.yaml.yaml12 import Mark, NotYaml
 
@@ -26,11 +26,13 @@ class Document:
     data: dict[str, Any]
     mark: Mark
 
-    def problem(self, path: KeyPath, message: str, hint: str | None = None, *, code: str = "wrong-value") -> Problem:
+    def problem(
+        self, path: KeyPath, message: str, hint: str | None = None, *, code: str = "wrong-value"
+    ) -> ProfileProblem:
         """A Problem at that key."""
         place = self._deepest(path)
         key = ".".join(map(str, path))
-        return Problem(self.file, place.line, key, message, hint, column=place.column, code=code)
+        return ProfileProblem(self.file, place.line, key, message, hint, column=place.column, code=code)
 
     def line(self, *path: str | int) -> int:
         """The line, from 1, of the deepest part of `path` that exists in the file."""
@@ -54,20 +56,20 @@ class Document:
         return mark
 
 
-def parse(path: Path) -> Document | Problem:
+def parse(path: Path) -> Document | ProfileProblem:
     """The file, or the one reason why it cannot be read."""
     file = str(path)
     try:
         data, mark = yaml12.read(path.read_text(encoding="utf-8"))
     except OSError as error:
-        return Problem(file, None, "", f"it cannot be read: {error.strerror}", code="unreadable")
+        return ProfileProblem(file, None, "", f"it cannot be read: {error.strerror}", code="unreadable")
     except UnicodeDecodeError:
-        return Problem(file, None, "", "it is not UTF-8 text", code="unreadable")
+        return ProfileProblem(file, None, "", "it is not UTF-8 text", code="unreadable")
     except NotYaml as error:
         return _syntax(file, error)
     if not isinstance(data, dict):
         hint = "A profile file begins with `profile: NAME`."
-        return Problem(file, 1, "", "it holds no mapping", hint, column=1, code="not-yaml")
+        return ProfileProblem(file, 1, "", "it holds no mapping", hint, column=1, code="not-yaml")
     return Document(file, data, mark)
 
 
@@ -83,11 +85,11 @@ def walk_strings(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
             yield from walk_strings((*path, index), item)
 
 
-def _syntax(file: str, error: NotYaml) -> Problem:
+def _syntax(file: str, error: NotYaml) -> ProfileProblem:
     where = {"line": error.line, "column": error.column}
     if (key := error.duplicate) is not None:
-        return Problem(
+        return ProfileProblem(
             file, key=key, message="it is given twice", hint="Keep one of the two.", code="duplicate-key", **where
         )
     message, hint = f"it is not valid YAML: {error}", "Check indentation and quotes."
-    return Problem(file, key="", message=message, hint=hint, code="not-yaml", **where)
+    return ProfileProblem(file, key="", message=message, hint=hint, code="not-yaml", **where)

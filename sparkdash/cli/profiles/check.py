@@ -11,35 +11,35 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from sparkdash import settings
-from sparkdash.catalog import Catalog, Problem
+from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.cli.local import flags, spec
 from sparkdash.engines.known_flags import NOT_LISTED, strays
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError, ProfileError
-from sparkdash.rules import RULES, Finding, Level, findings
+from sparkdash.rules import RULES, RuleFinding, Severity, findings
 
 
-def checked(found: Catalog) -> list[Finding]:
+def checked(found: Catalog) -> list[RuleFinding]:
     """Everything: what kept files from loading, then errors, then warnings."""
     told = findings(found)
-    errors = [one for one in told if one.level is Level.ERROR]
+    errors = [one for one in told if one.level is Severity.ERROR]
     blamed = frozenset(name for one in errors for name in one.profiles)
     return [
-        *(Finding(problem.code, Level.ERROR, problem, ()) for problem in found.problems),
+        *(RuleFinding(problem.code, Severity.ERROR, problem, ()) for problem in found.problems),
         *errors,
         *_unstartable(found, blamed),
         *_beyond_the_file(found),
         *_not_listed(found),
-        *(one for one in told if one.level is Level.WARNING),
+        *(one for one in told if one.level is Severity.WARNING),
     ]
 
 
-def line(finding: Finding) -> str:
+def line(finding: RuleFinding) -> str:
     """For people: `file:line: key: message. hint`, and the rule that says so."""
     return str(finding if finding.rule in RULES else finding.problem)
 
 
-def facts(finding: Finding) -> dict[str, Any]:
+def facts(finding: RuleFinding) -> dict[str, Any]:
     """For programs. `code` is the rule's name or the loader's word; line and column count from 1."""
     problem = finding.problem
     return {
@@ -55,7 +55,7 @@ def facts(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[Finding]:
+def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[RuleFinding]:
     """What the engines' dialects say against profiles that loaded well.
 
     Of the `blamed`, against which the rules have an error already, a refused flag is not told again.
@@ -71,13 +71,13 @@ def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[Finding]:
                 continue
             file, _, start = profile.source.rpartition(":")
             code = error.code.replace("_", "-")
-            problem = Problem(file, int(start), "", error.message.rstrip("."), error.hint, code=code)
-            yield Finding(code, Level.ERROR, problem, (profile.name,))
+            problem = ProfileProblem(file, int(start), "", error.message.rstrip("."), error.hint, code=code)
+            yield RuleFinding(code, Severity.ERROR, problem, (profile.name,))
 
 
-def _beyond_the_file(found: Catalog) -> Iterator[Finding]:
+def _beyond_the_file(found: Catalog) -> Iterator[RuleFinding]:
     """What cannot be told from a profile alone: keys in the environment, and the other profiles."""
-    told: dict[tuple[str, Problem], list[str]] = {}
+    told: dict[tuple[str, ProfileProblem], list[str]] = {}
     for name, profile in found.profiles.items():
         place = found.places[name]
         if profile.key_env and not os.environ.get(profile.key_env):
@@ -90,15 +90,15 @@ def _beyond_the_file(found: Catalog) -> Iterator[Finding]:
                 problem = place.problem(("fallbacks", index), f"no profile is called {other!r}", hint)
                 told.setdefault(("unknown-fallback", problem), []).append(name)
     for (code, problem), names in told.items():
-        yield Finding(code, Level.WARNING, problem, tuple(names))
+        yield RuleFinding(code, Severity.WARNING, problem, tuple(names))
 
 
-def _not_listed(found: Catalog) -> Iterator[Finding]:
+def _not_listed(found: Catalog) -> Iterator[RuleFinding]:
     """Find flags that a profile's program does not list in its `--help`; empty for programs that no daemon has asked
     yet.
     """
     known = settings.load()
-    told: dict[Problem, list[str]] = {}
+    told: dict[ProfileProblem, list[str]] = {}
     for name, profile in found.profiles.items():
         listed = None if profile.cannot_run else flags(profile, known)
         for stray in strays(profile, listed) if listed else ():
@@ -107,7 +107,7 @@ def _not_listed(found: Catalog) -> Iterator[Finding]:
             problem = found.places[name].problem(("args", stray.key), message, stray.hint)
             told.setdefault(problem, []).append(name)
     for problem, names in told.items():
-        yield Finding(NOT_LISTED, Level.WARNING, problem, tuple(names))
+        yield RuleFinding(NOT_LISTED, Severity.WARNING, problem, tuple(names))
 
 
 def _is_known(found: Catalog, name: str) -> bool:

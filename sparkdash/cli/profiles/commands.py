@@ -109,15 +109,15 @@ def check(
     """
     from sparkdash.cli.local import catalog
     from sparkdash.cli.profiles.check import checked, facts, line
-    from sparkdash.rules import RULES, Level
+    from sparkdash.rules import RULES, Severity
 
     if missing := [one for one in path or () if not one.expanduser().exists()]:
         raise ProfileError(f"{missing[0]}: there is no such folder or file.", code="unreadable")
     found = catalog(path)
     told = checked(found)
     findings = tuple(map(facts, told))
-    problems = tuple(line(one) for one in told if one.level is Level.ERROR)
-    warnings = tuple(line(one) for one in told if one.level is Level.WARNING)
+    problems = tuple(line(one) for one in told if one.level is Severity.ERROR)
+    warnings = tuple(line(one) for one in told if one.level is Severity.WARNING)
     if not as_json:
         for warning in warnings:
             tell(f"warning: {warning}")

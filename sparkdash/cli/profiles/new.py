@@ -63,11 +63,11 @@ def new_profile(
     from sparkdash import settings
     from sparkdash.cli.profiles.proposal import proposed
     from sparkdash.domain.profile import EngineKind
-    from sparkdash.engines.proposal import Wish
+    from sparkdash.engines.proposal import OwnerChoices
 
     known = settings.load()
     ref, facts = _model(model, known, offline=offline)
-    wish = Wish(context, image, engine_version)
+    wish = OwnerChoices(context, image, engine_version)
     made = proposed(name or model, ref, facts, EngineKind(_engine(engine, facts)), wish, known)
     place = _write(made) if write else None
     if as_json:

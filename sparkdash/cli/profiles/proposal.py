@@ -18,9 +18,9 @@ from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.estimate.launch_need import estimate
-from sparkdash.engines.proposal import Box, Wish, propose
+from sparkdash.engines.proposal import BoxMemory, OwnerChoices, propose
 from sparkdash.errors import ProfileError
-from sparkdash.rules import Finding, Level, findings
+from sparkdash.rules import RuleFinding, Severity, findings
 from sparkdash.rules.memory import BOX_BYTES
 from sparkdash.settings import Settings
 from sparkdash.units import DASH, GIB, gib, tokens
@@ -40,14 +40,14 @@ class Proposed(NamedTuple):
 
 
 def proposed(
-    name: str, ref: dict[str, str], facts: WeightFacts, engine: EngineKind, wish: Wish, known: Settings
+    name: str, ref: dict[str, str], facts: WeightFacts, engine: EngineKind, wish: OwnerChoices, known: Settings
 ) -> Proposed:
     """The proposal for this box. `name` is the profile's, or the model's, of which one is made; `ref` is how it names the model.
 
     Raises:
         ProfileError: no image is known and none was given, or no valid profile can be made.
     """
-    box = Box(local.box_bytes() or BOX_BYTES, int(known.reserve_gib * GIB))
+    box = BoxMemory(local.box_bytes() or BOX_BYTES, int(known.reserve_gib * GIB))
     proposal = propose(_name(name), engine, ref, facts, box, wish)
     if "image" not in proposal.profile and known.runtime != "process":
         raise ProfileError(
@@ -78,19 +78,19 @@ def _tried(name: str, text: str) -> tuple[Profile, tuple[str, ...]]:
     """
     found = write.tried({name: text})
     told = findings(found)
-    wrong = (*map(str, found.problems), *(_told(one) for one in told if one.level is Level.ERROR))
+    wrong = (*map(str, found.problems), *(_told(one) for one in told if one.level is Severity.ERROR))
     if wrong:
         raise ProfileError(f"No profile that would start can be made of {name}.", problems=wrong)
-    return found.profiles[name], tuple(_told(one) for one in told if one.level is Level.WARNING)
+    return found.profiles[name], tuple(_told(one) for one in told if one.level is Severity.WARNING)
 
 
-def _told(finding: Finding) -> str:
+def _told(finding: RuleFinding) -> str:
     """A finding without its place: the file is not there yet."""
     problem = finding.problem
     return f"{problem.key}: {problem.message}. {problem.hint} [{finding.rule}]"
 
 
-def _short(need: Need, box: Box) -> Iterator[str]:
+def _short(need: Need, box: BoxMemory) -> Iterator[str]:
     total = need.total_bytes
     if total is not None and total > box.total - box.reserve:
         yield (

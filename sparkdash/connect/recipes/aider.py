@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import LONG_S, Place
-from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import LONG_S, GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     model = f"openai/{place.model}"
     return Setup(
         files=(
-            File(
+            ConfigFile(
                 "~/.aider.conf.yml",
-                Format.YAML,
+                FileFormat.YAML,
                 {
                     "model": model,
                     "weak-model": model,
@@ -21,9 +21,9 @@ def _setup(place: Place) -> Setup:
                     "timeout": LONG_S,
                 },
             ),
-            File(
+            ConfigFile(
                 "~/.aider.model.metadata.json",
-                Format.JSON,
+                FileFormat.JSON,
                 {
                     model: {
                         "max_input_tokens": place.context,
@@ -45,5 +45,5 @@ def _setup(place: Place) -> Setup:
 
 
 RECIPE = Recipe(
-    "aider", "aider", Protocol.CHAT, _setup, "aider 0.86.2; aider.chat/docs/config/options, adv-model-settings"
+    "aider", "aider", ClientProtocol.CHAT, _setup, "aider 0.86.2; aider.chat/docs/config/options, adv-model-settings"
 )

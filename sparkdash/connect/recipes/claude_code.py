@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import LONG_MS, Place
-from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import LONG_MS, GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 PATH = "~/.claude/sparkdash.json"
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     models = ("OPUS", "SONNET", "FABLE")
     env = {
         "ANTHROPIC_BASE_URL": place.root,
@@ -28,7 +28,7 @@ def _setup(place: Place) -> Setup:
         "CLAUDE_STREAM_IDLE_TIMEOUT_MS": str(LONG_MS),
     }
     return Setup(
-        files=(File(PATH, Format.JSON, {"env": env}),),
+        files=(ConfigFile(PATH, FileFormat.JSON, {"env": env}),),
         run=f"claude --settings {PATH}",
         notes=(
             "The three time-outs belong together: any one alone changes nothing. With them it waits 1800 s, else 361 s for a first byte and 600 s for a word.",
@@ -42,7 +42,7 @@ def _setup(place: Place) -> Setup:
 RECIPE = Recipe(
     "claude-code",
     "Claude Code",
-    Protocol.MESSAGES,
+    ClientProtocol.MESSAGES,
     _setup,
     "Claude Code 2.1.329, measured against a recording server; code.claude.com/docs/en/settings",
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import Place
-from sparkdash.connect.recipe import Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     return Setup(
         steps=(
             "Open Cline's settings (the gear).",
@@ -25,5 +25,5 @@ def _setup(place: Place) -> Setup:
 
 
 RECIPE = Recipe(
-    "cline", "Cline", Protocol.CHAT, _setup, "Cline 3.0.65; docs.cline.bot/provider-config/openai-compatible"
+    "cline", "Cline", ClientProtocol.CHAT, _setup, "Cline 3.0.65; docs.cline.bot/provider-config/openai-compatible"
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import LONG_MS, VARIABLE, Place
-from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import LONG_MS, VARIABLE, GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     provider = {
         "name": "sparkdash",
         "base_url": place.v1,
@@ -23,7 +23,7 @@ def _setup(place: Place) -> Setup:
         "model_providers": {"sparkdash": provider},
     }
     return Setup(
-        files=(File("~/.codex/sparkdash.config.toml", Format.TOML, content),),
+        files=(ConfigFile("~/.codex/sparkdash.config.toml", FileFormat.TOML, content),),
         env={VARIABLE: place.secret} if place.key else {},
         run="codex --profile sparkdash",
         notes=(
@@ -36,7 +36,7 @@ def _setup(place: Place) -> Setup:
 RECIPE = Recipe(
     "codex",
     "Codex",
-    Protocol.RESPONSES,
+    ClientProtocol.RESPONSES,
     _setup,
     "Codex 0.169.0, measured against a recording server; developers.openai.com/codex/config-advanced",
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import LONG_MS, Place
-from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import LONG_MS, GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     model = {
         "name": f"sparkdash {place.model}",
         "provider": "openai",
@@ -20,7 +20,7 @@ def _setup(place: Place) -> Setup:
     }
     head = {"name": "Local", "version": "1.0.0", "schema": "v1"}
     return Setup(
-        files=(File("~/.continue/config.yaml", Format.YAML, {"models": [model]}, seed=head),),
+        files=(ConfigFile("~/.continue/config.yaml", FileFormat.YAML, {"models": [model]}, seed=head),),
         notes=(
             "requestOptions.timeout is in milliseconds; without it 600 s.",
             "The list of models is read when the editor's window is reloaded.",
@@ -28,4 +28,4 @@ def _setup(place: Place) -> Setup:
     )
 
 
-RECIPE = Recipe("continue", "Continue", Protocol.CHAT, _setup, "Continue 1.5.47; docs.continue.dev/reference")
+RECIPE = Recipe("continue", "Continue", ClientProtocol.CHAT, _setup, "Continue 1.5.47; docs.continue.dev/reference")

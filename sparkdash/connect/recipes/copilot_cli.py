@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import Place
-from sparkdash.connect.recipe import Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     return Setup(
         env={
             "COPILOT_PROVIDER_BASE_URL": place.v1,
@@ -27,7 +27,7 @@ def _setup(place: Place) -> Setup:
 RECIPE = Recipe(
     "copilot-cli",
     "GitHub Copilot CLI",
-    Protocol.CHAT,
+    ClientProtocol.CHAT,
     _setup,
     "Copilot CLI 1.0.102, run against sparkdash; its `copilot help providers`",
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import Place
-from sparkdash.connect.recipe import Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     return Setup(
         steps=(
             "Settings | Tools | AI Assistant | Providers & API keys",
@@ -23,7 +23,7 @@ def _setup(place: Place) -> Setup:
 RECIPE = Recipe(
     "jetbrains",
     "JetBrains AI Assistant",
-    Protocol.CHAT,
+    ClientProtocol.CHAT,
     _setup,
     "jetbrains.com/help/ai-assistant/use-custom-models (2026); not run here",
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from sparkdash.connect.place import LONG_MS, LONG_S, VARIABLE, Place
-from sparkdash.connect.recipe import Language, Protocol, Recipe, Setup, Snippet
+from sparkdash.connect.gateway_target import LONG_MS, LONG_S, VARIABLE, GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, Language, Recipe, Setup, Snippet
 
 _JS_HEADERS = '{ "X-Sparkdash-Keep-Alive": "whitespace" }'
 _JS_NOTE = (
@@ -15,7 +15,7 @@ _JS_NOTE = (
 )
 
 
-def _code(language: Language, text: str, place: Place) -> Snippet:
+def _code(language: Language, text: str, place: GatewayTarget) -> Snippet:
     """Fill a program in with the place's values, each as a literal of its language; the key by its variable's name."""
     keys = {Language.PYTHON: f'os.environ["{VARIABLE}"]', Language.JAVASCRIPT: f"process.env.{VARIABLE}"}
     values: Mapping[str, str] = {
@@ -33,7 +33,7 @@ def _code(language: Language, text: str, place: Place) -> Snippet:
     return Snippet(language, ("import os\n\n" if "os.environ" in text else "") + text)
 
 
-def _env(place: Place) -> dict[str, str]:
+def _env(place: GatewayTarget) -> dict[str, str]:
     return {VARIABLE: place.secret} if place.key else {}
 
 
@@ -58,7 +58,7 @@ console.log(answer.choices[0].message.content);
 """
 
 
-def _openai(place: Place) -> Setup:
+def _openai(place: GatewayTarget) -> Setup:
     return Setup(
         env=_env(place),
         snippets=(
@@ -77,7 +77,7 @@ print(model.invoke("Hello").text)
 """
 
 
-def _langchain(place: Place) -> Setup:
+def _langchain(place: GatewayTarget) -> Setup:
     return Setup(
         env=_env(place),
         snippets=(_code(Language.PYTHON, _LANGCHAIN, place),),
@@ -104,7 +104,7 @@ print(model.complete("Hello"))
 """
 
 
-def _llama_index(place: Place) -> Setup:
+def _llama_index(place: GatewayTarget) -> Setup:
     return Setup(
         env=_env(place),
         snippets=(_code(Language.PYTHON, _LLAMA_INDEX, place),),
@@ -128,7 +128,7 @@ console.log(text);
 """
 
 
-def _ai_sdk(place: Place) -> Setup:
+def _ai_sdk(place: GatewayTarget) -> Setup:
     return Setup(env=_env(place), snippets=(_code(Language.JAVASCRIPT, _AI_SDK, place),), notes=(_JS_NOTE,))
 
 
@@ -146,7 +146,7 @@ print(answer.choices[0].message.content)
 """
 
 
-def _litellm(place: Place) -> Setup:
+def _litellm(place: GatewayTarget) -> Setup:
     return Setup(
         env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", **_env(place)},
         snippets=(_code(Language.PYTHON, _LITELLM, place),),
@@ -158,9 +158,9 @@ def _litellm(place: Place) -> Setup:
 
 
 RECIPES = (
-    Recipe("openai", "openai for Python and Node", Protocol.CHAT, _openai, "openai 3.54 (PyPI), 6.49 (npm); run"),
-    Recipe("langchain", "LangChain", Protocol.CHAT, _langchain, "langchain-openai 1.7.3; run"),
-    Recipe("llama-index", "LlamaIndex", Protocol.CHAT, _llama_index, "llama-index-llms-openai-like 0.8.1; run"),
-    Recipe("ai-sdk", "AI SDK", Protocol.CHAT, _ai_sdk, "ai 7.0.173, @ai-sdk/openai-compatible 3.0.92; run"),
-    Recipe("litellm", "LiteLLM", Protocol.CHAT, _litellm, "litellm 1.103.7; run"),
+    Recipe("openai", "openai for Python and Node", ClientProtocol.CHAT, _openai, "openai 3.54 (PyPI), 6.49 (npm); run"),
+    Recipe("langchain", "LangChain", ClientProtocol.CHAT, _langchain, "langchain-openai 1.7.3; run"),
+    Recipe("llama-index", "LlamaIndex", ClientProtocol.CHAT, _llama_index, "llama-index-llms-openai-like 0.8.1; run"),
+    Recipe("ai-sdk", "AI SDK", ClientProtocol.CHAT, _ai_sdk, "ai 7.0.173, @ai-sdk/openai-compatible 3.0.92; run"),
+    Recipe("litellm", "LiteLLM", ClientProtocol.CHAT, _litellm, "litellm 1.103.7; run"),
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import VARIABLE, Place
-from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import VARIABLE, GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 HEAD = {"version": "1.3.0"}
 """Of the format, not of LibreChat, which ends at its start where the file has none."""
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     endpoint = {
         "name": "sparkdash",
         "apiKey": f"${{{VARIABLE}}}" if place.key else place.secret,
@@ -20,7 +20,7 @@ def _setup(place: Place) -> Setup:
         "modelDisplayLabel": "sparkdash",
     }
     return Setup(
-        files=(File(None, Format.YAML, {"endpoints": {"custom": [endpoint]}}, seed=HEAD),),
+        files=(ConfigFile(None, FileFormat.YAML, {"endpoints": {"custom": [endpoint]}}, seed=HEAD),),
         env={VARIABLE: place.secret} if place.key else {},
         notes=(
             "titleModel `auto` is whatever runs: a title never swaps.",
@@ -32,7 +32,7 @@ def _setup(place: Place) -> Setup:
 RECIPE = Recipe(
     "librechat",
     "LibreChat",
-    Protocol.CHAT,
+    ClientProtocol.CHAT,
     _setup,
     "librechat.ai/docs/configuration/librechat_yaml/object_structure/custom_endpoint (2026), librechat-data-provider 0.8.524; not run here",
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import Place
-from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     model = {
         "model_id": f"sparkdash-{place.model.replace('/', '-')}",
         "model_name": place.model,
@@ -17,11 +17,15 @@ def _setup(place: Place) -> Setup:
         **({"api_key_name": "sparkdash"} if place.key else {}),
     }
     return Setup(
-        files=(File("~/.config/io.datasette.llm/extra-openai-models.yaml", Format.YAML, [model], same="model_id"),),
+        files=(
+            ConfigFile(
+                "~/.config/io.datasette.llm/extra-openai-models.yaml", FileFormat.YAML, [model], same="model_id"
+            ),
+        ),
         steps=("llm keys set sparkdash    # asks for the key",) if place.key else (),
         run=f"llm -m {model['model_id']} 'hello'",
         notes=("It waits 600 s between bytes; sparkdash sends some every 5 s while a model loads.",),
     )
 
 
-RECIPE = Recipe("llm", "llm", Protocol.CHAT, _setup, "llm 0.36; llm.datasette.io/en/stable/other-models.html")
+RECIPE = Recipe("llm", "llm", ClientProtocol.CHAT, _setup, "llm 0.36; llm.datasette.io/en/stable/other-models.html")

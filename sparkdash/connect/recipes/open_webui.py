@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import Place
-from sparkdash.connect.recipe import Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     return Setup(
         env={
             "OPENAI_API_BASE_URLS": place.v1,
@@ -25,7 +25,7 @@ def _setup(place: Place) -> Setup:
 RECIPE = Recipe(
     "open-webui",
     "Open WebUI",
-    Protocol.CHAT,
+    ClientProtocol.CHAT,
     _setup,
     "Open WebUI 0.12.4, its env.py and routers/openai.py; not run here",
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import LONG_MS, VARIABLE, Place
-from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import LONG_MS, VARIABLE, GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     limit = {"context": place.context, "output": place.output}
     eyes = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}} if place.sees else {}
     provider = {
@@ -29,7 +29,7 @@ def _setup(place: Place) -> Setup:
         "small_model": name,
     }
     return Setup(
-        files=(File("~/.config/opencode/opencode.json", Format.JSON, content, seed=schema),),
+        files=(ConfigFile("~/.config/opencode/opencode.json", FileFormat.JSON, content, seed=schema),),
         env={VARIABLE: place.secret} if place.key else {},
         run=f"opencode -m {name}",
         notes=(
@@ -39,4 +39,4 @@ def _setup(place: Place) -> Setup:
     )
 
 
-RECIPE = Recipe("opencode", "opencode", Protocol.CHAT, _setup, "opencode 1.18.33; opencode.ai/docs/config")
+RECIPE = Recipe("opencode", "opencode", ClientProtocol.CHAT, _setup, "opencode 1.18.33; opencode.ai/docs/config")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import LONG_MS, Place
-from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import LONG_MS, GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     eyes = {"input": ["text", "image"]} if place.sees else {}
     provider = {
         "baseUrl": place.v1,
@@ -18,12 +18,14 @@ def _setup(place: Place) -> Setup:
     patience = {"httpIdleTimeoutMs": LONG_MS, "retry": {"provider": {"timeoutMs": LONG_MS}}}
     return Setup(
         files=(
-            File("~/.pi/agent/models.json", Format.JSON, {"providers": {"sparkdash": provider}}, same="id"),
-            File("~/.pi/agent/settings.json", Format.JSON, patience),
+            ConfigFile("~/.pi/agent/models.json", FileFormat.JSON, {"providers": {"sparkdash": provider}}, same="id"),
+            ConfigFile("~/.pi/agent/settings.json", FileFormat.JSON, patience),
         ),
         run=f"pi --provider sparkdash --model {place.model}",
         notes=("httpIdleTimeoutMs: 300 s otherwise.",),
     )
 
 
-RECIPE = Recipe("pi", "pi", Protocol.CHAT, _setup, "pi 0.73.1; packages/coding-agent/docs/models.md and settings.md")
+RECIPE = Recipe(
+    "pi", "pi", ClientProtocol.CHAT, _setup, "pi 0.73.1; packages/coding-agent/docs/models.md and settings.md"
+)

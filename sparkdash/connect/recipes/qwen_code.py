@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import LONG_MS, VARIABLE, Place
-from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import LONG_MS, VARIABLE, GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     model = {
         "id": place.model,
         "name": f"sparkdash {place.model}",
@@ -20,12 +20,16 @@ def _setup(place: Place) -> Setup:
         "model": {"name": place.model},
     }
     return Setup(
-        files=(File("~/.qwen/settings.json", Format.JSON, content, same="id"),),
+        files=(ConfigFile("~/.qwen/settings.json", FileFormat.JSON, content, same="id"),),
         run="qwen --auth-type openai",
         notes=("generationConfig.timeout: 120 s otherwise, four times.",),
     )
 
 
 RECIPE = Recipe(
-    "qwen-code", "Qwen Code", Protocol.CHAT, _setup, "qwen-code 0.15.10; docs/users/configuration/model-providers.md"
+    "qwen-code",
+    "Qwen Code",
+    ClientProtocol.CHAT,
+    _setup,
+    "qwen-code 0.15.10; docs/users/configuration/model-providers.md",
 )

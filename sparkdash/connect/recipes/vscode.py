@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.place import Place
-from sparkdash.connect.recipe import File, Format, Protocol, Recipe, Setup
+from sparkdash.connect.gateway_target import GatewayTarget
+from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: Place) -> Setup:
+def _setup(place: GatewayTarget) -> Setup:
     model = {
         "id": place.model,
         "name": place.model,
@@ -24,7 +24,7 @@ def _setup(place: Place) -> Setup:
         "models": [model],
     }
     return Setup(
-        files=(File("~/.config/Code/User/chatLanguageModels.json", Format.JSON, [group]),),
+        files=(ConfigFile("~/.config/Code/User/chatLanguageModels.json", FileFormat.JSON, [group]),),
         steps=(
             *(
                 (
@@ -46,7 +46,7 @@ def _setup(place: Place) -> Setup:
 RECIPE = Recipe(
     "vscode",
     "VS Code (Copilot Chat)",
-    Protocol.CHAT,
+    ClientProtocol.CHAT,
     _setup,
     "code.visualstudio.com/docs, language models, 2026-07; not run here",
 )

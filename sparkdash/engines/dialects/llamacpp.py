@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, Profile
-from sparkdash.engines.adapter import Help, Launch, MetricNames, Probes
+from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.launch import argv, containers
 from sparkdash.engines.logs import failures, loading
@@ -79,7 +79,7 @@ class LlamaCpp:
         started=(),
     )
 
-    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """See EngineAdapter."""
         model = argv.target(profile)
         args, flags, env = _unmapped(profile, launch.flags)
@@ -91,10 +91,10 @@ class LlamaCpp:
         ]
         return containers.build(profile, launch, words, env=env)
 
-    def help(self, profile: Profile) -> Help | None:
+    def help(self, profile: Profile) -> HelpCommand | None:
         """Build the command that lists llama-server's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
-        return Help((*words, "--help"), quick=True) if containers.is_own(words, DEFAULT_PROGRAM) else None
+        return HelpCommand((*words, "--help"), quick=True) if containers.is_own(words, DEFAULT_PROGRAM) else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """See EngineAdapter; llama-server is told one name and accepts any."""

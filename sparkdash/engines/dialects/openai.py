@@ -8,7 +8,7 @@ from types import MappingProxyType
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
-from sparkdash.engines.adapter import Help, Launch, MetricNames, Probes
+from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
 from sparkdash.engines.logs import failures
 from sparkdash.errors import ProfileError
 
@@ -31,7 +31,7 @@ class OpenAI:
     death_words: tuple[bytes, ...] = ()  # which engine it is is not known
     metrics = MetricNames(path=None, recognised=False, started=())
 
-    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:  # noqa: ARG002 - the contract's signature
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:  # noqa: ARG002 - the contract's signature
         """Raises ProfileError: there is nothing to start."""
         raise ProfileError(
             f"Profile {profile.name} stands for a server at {profile.url}, which sparkdash does not start.",
@@ -39,7 +39,7 @@ class OpenAI:
             hint="Start it by its own means; sparkdash uses it as soon as it answers.",
         )
 
-    def help(self, profile: Profile) -> Help | None:  # noqa: ARG002 - the contract's signature
+    def help(self, profile: Profile) -> HelpCommand | None:  # noqa: ARG002 - the contract's signature
         """Return None: sparkdash does not start the server."""
         return None
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
-from sparkdash.engines.adapter import Help, Launch, MetricNames, Probes
+from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
 from sparkdash.engines.logs import failures
 from sparkdash.errors import ProfileError
 
@@ -29,14 +29,14 @@ class Remote:
     death_words: tuple[bytes, ...] = ()  # nobody here can end or start it
     metrics = MetricNames(path=None, started=())
 
-    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:  # noqa: ARG002 - the contract's signature
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:  # noqa: ARG002 - the contract's signature
         """Raises ProfileError: there is nothing to start."""
         raise ProfileError(
             f"Profile {profile.name} stands for a service at {profile.url}, which nobody starts from here.",
             code="not_managed",
         )
 
-    def help(self, profile: Profile) -> Help | None:  # noqa: ARG002 - the contract's signature
+    def help(self, profile: Profile) -> HelpCommand | None:  # noqa: ARG002 - the contract's signature
         """Return None: sparkdash does not start the service."""
         return None
 

@@ -10,7 +10,7 @@ from sparkdash.domain import list_args
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, Profile
-from sparkdash.engines.adapter import Help, Launch, MetricNames, Probes
+from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
 from sparkdash.engines.launch import argv, containers
 from sparkdash.engines.logs import failures, loading
 from sparkdash.engines.logs.loading import phrase
@@ -100,7 +100,7 @@ class Sglang:
         started=(),
     )
 
-    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """See EngineAdapter."""
         model = argv.target(profile, pinnable=True)
         words = [
@@ -114,10 +114,10 @@ class Sglang:
         ]
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
 
-    def help(self, profile: Profile) -> Help | None:
+    def help(self, profile: Profile) -> HelpCommand | None:
         """Build the command that lists SGLang's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
-        return Help((*words, "--help"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
+        return HelpCommand((*words, "--help"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """See EngineAdapter; SGLang is told one name and accepts any."""
@@ -149,7 +149,7 @@ class Sglang:
         return failures.classify(lines, exit_code, CAUSES)
 
 
-def _defaults(profile: Profile, launch: Launch) -> tuple[tuple[str, ArgValue], ...]:
+def _defaults(profile: Profile, launch: LaunchContext) -> tuple[tuple[str, ArgValue], ...]:
     if launch.flags is None:
         quiet = (version_of(profile.engine_version) or ()) >= QUIET_SINCE
     else:

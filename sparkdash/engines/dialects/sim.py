@@ -9,7 +9,7 @@ from types import MappingProxyType
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
-from sparkdash.engines.adapter import Help, Launch
+from sparkdash.engines.adapter import HelpCommand, LaunchContext
 from sparkdash.engines.dialects import vllm_surface
 from sparkdash.engines.launch import argv, containers
 from sparkdash.engines.logs import failures, loading
@@ -27,7 +27,7 @@ class Sim:
     death_words = vllm_surface.DEATH_WORDS
     metrics = vllm_surface.METRICS
 
-    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """See EngineAdapter. Made for the process runtime; no GPU is asked for."""
         words = [
             *containers.program(profile, (sys.executable, "-m", MODULE)),
@@ -35,7 +35,7 @@ class Sim:
         ]
         return containers.build(profile, launch, words).replace(devices=())
 
-    def help(self, profile: Profile) -> Help | None:  # noqa: ARG002 - the contract's signature
+    def help(self, profile: Profile) -> HelpCommand | None:  # noqa: ARG002 - the contract's signature
         """Return None: the simulator is a part of sparkdash."""
         return None
 

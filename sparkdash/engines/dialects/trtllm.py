@@ -8,7 +8,7 @@ from types import MappingProxyType
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
-from sparkdash.engines.adapter import Help, Launch, MetricNames, Probes
+from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
 from sparkdash.engines.launch import argv, containers
 from sparkdash.engines.logs import failures, loading
 from sparkdash.engines.logs.loading import phrase
@@ -74,7 +74,7 @@ class TrtLlm:
         started=(),
     )
 
-    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """See EngineAdapter. A file of further options is mounted where it lies."""
         model = argv.target(profile)
         words = [
@@ -86,11 +86,11 @@ class TrtLlm:
         files = [options] if isinstance(options, str) and options.startswith("/") else []
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE, files=files)
 
-    def help(self, profile: Profile) -> Help | None:
+    def help(self, profile: Profile) -> HelpCommand | None:
         """Build the command that lists TensorRT-LLM's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
         own = containers.is_own(words[:1], DEFAULT_PROGRAM) and words[1:] in ([], ["serve"])
-        return Help((words[0], "serve", "--help"), quick=False) if own else None
+        return HelpCommand((words[0], "serve", "--help"), quick=False) if own else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """See EngineAdapter; trtllm-serve accepts any name."""

@@ -10,7 +10,7 @@ from sparkdash.domain import list_args
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
-from sparkdash.engines.adapter import Help, Launch
+from sparkdash.engines.adapter import HelpCommand, LaunchContext
 from sparkdash.engines.dialects import vllm_flags, vllm_surface
 from sparkdash.engines.launch import argv, containers
 from sparkdash.engines.logs import failures, loading
@@ -51,7 +51,7 @@ class Vllm:
     death_words = vllm_surface.DEATH_WORDS
     metrics = vllm_surface.METRICS
 
-    def container(self, profile: Profile, launch: Launch) -> ContainerSpec:
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """See EngineAdapter. Flags that this vLLM is known to refuse raise ProfileError."""
         vllm_flags.check(profile)
         model = argv.target(profile, pinnable=True)
@@ -66,10 +66,10 @@ class Vllm:
         ]
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
 
-    def help(self, profile: Profile) -> Help | None:
+    def help(self, profile: Profile) -> HelpCommand | None:
         """Build the command that lists vLLM's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
-        return Help((*words, "--help=all"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
+        return HelpCommand((*words, "--help=all"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """See EngineAdapter; vLLM answers 404 to any other name."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkdash.domain.container import CONTAINER_PREFIX
-from sparkdash.domain.list_args import NO_LISTS, Lists
+from sparkdash.domain.list_args import NO_LISTS, ListArgs
 from sparkdash.domain.profile import AUTO, PLACEHOLDER, ArgValue, ModelRef, Profile
 from sparkdash.errors import ProfileError
 
@@ -68,7 +68,7 @@ def fill(value: Any, models: Mapping[str, ModelRef]) -> Any:
     return value
 
 
-def flags(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: Lists = NO_LISTS) -> list[str]:
+def flags(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: ListArgs = NO_LISTS) -> list[str]:
     """Each entry as a flag: True is bare, False and None are left out, dicts and lists are compact JSON but for `lists`."""
     words: list[str] = []
     for key, value in args.items():

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from sparkdash.domain.container import LABEL_FINGERPRINT, LABEL_PORT, LABEL_PROFILE, ContainerSpec
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.launch.argv import container_name, fill
 from sparkdash.engines.launch.mounts import environment, mounts
 from sparkdash.errors import ProfileError
@@ -30,7 +30,7 @@ more than 10 GB counts against the unified memory."""
 
 def build(
     profile: Profile,
-    launch: Launch,
+    launch: LaunchContext,
     argv: Sequence[str],
     *,
     shm_size: str | None = None,
@@ -104,7 +104,7 @@ def _image(profile: Profile) -> str:
     return profile.image
 
 
-def _labels(profile: Profile, launch: Launch) -> dict[str, str]:
+def _labels(profile: Profile, launch: LaunchContext) -> dict[str, str]:
     return {
         LABEL_PROFILE: profile.name,
         LABEL_FINGERPRINT: profile.fingerprint,

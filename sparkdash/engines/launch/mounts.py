@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from sparkdash.domain.profile import Mount, Profile
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import LaunchContext
 
 HF_TARGET = "/sparkdash/huggingface"
 CACHE_TARGET = "/sparkdash/cache"
@@ -30,7 +30,7 @@ def from_hub(profile: Profile) -> bool:
     return any(ref.hf for ref in profile.used_models)
 
 
-def mounts(profile: Profile, launch: Launch, files: Iterable[str] = ()) -> tuple[Mount, ...]:
+def mounts(profile: Profile, launch: LaunchContext, files: Iterable[str] = ()) -> tuple[Mount, ...]:
     """The profile's own mounts, then the model paths and `files` not already covered, then the caches."""
     wanted = sorted({_folder(ref.path) for ref in profile.used_models if ref.path} | set(files))
     result = list(profile.mounts)
@@ -43,7 +43,7 @@ def mounts(profile: Profile, launch: Launch, files: Iterable[str] = ()) -> tuple
     return tuple(result)
 
 
-def environment(profile: Profile, launch: Launch) -> dict[str, str]:
+def environment(profile: Profile, launch: LaunchContext) -> dict[str, str]:
     """Variables that point engines at the mounted caches; with a process runtime, only at the owner's hub cache."""
     hub = {"HF_HOME": HF_TARGET if launch.containerised else launch.hf_home} if from_hub(profile) else {}
     return hub | (_CACHE_ENV if launch.containerised else {})

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
-from sparkdash.catalog import Catalog, Problem
+from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.domain.container import (
     LABEL_FINGERPRINT,
     LABEL_OWNER,
@@ -67,7 +67,7 @@ class Adoption:
     """Engines whose swaps are still to be completed."""
     unknown: tuple[ContainerInfo, ...] = ()
     """Run, and their profiles may be in files that cannot be read now: what becomes of them is decided when those are read again."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ProfileProblem, ...] = ()
     """Of those files, when it was looked."""
 
 
@@ -167,7 +167,7 @@ def take(tools: Tools, found: Found) -> None:
     tools.logbook.adopt(profile.name, container.name)
 
 
-def leave(tools: Tools, container: ContainerInfo, problems: Sequence[Problem]) -> None:
+def leave(tools: Tools, container: ContainerInfo, problems: Sequence[ProfileProblem]) -> None:
     """Tell of one that is unknown why nothing is done with it."""
     name = container.labels.get(LABEL_PROFILE, container.name)
     text = (

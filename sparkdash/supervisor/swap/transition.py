@@ -23,7 +23,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.memory.contiguity import Contiguity
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
-from sparkdash.engines.adapter import Launch
+from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.dialects import openai
 from sparkdash.engines.known_flags import KnownFlags, strays
 from sparkdash.errors import EngineError, HostError
@@ -235,7 +235,7 @@ class Transition:
 
     def _container(self, target: Profile) -> ContainerSpec:
         settings = self._tools.settings
-        launch = Launch(
+        launch = LaunchContext(
             port=self._tools.ports.take({engine.port for engine in self._tools.books.loading(but=target.name)}),
             containerised=self._tools.runtime.containerised,
             hf_home=str(settings.hf_home.expanduser()),

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
-from sparkdash.catalog import Catalog, Problem
+from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, Fact, Notice, SwapChanged
 from sparkdash.domain.evidence import no_evidence
@@ -36,7 +36,7 @@ def profile(name: str, *, gib: float | None = 80, **facts: Any) -> Profile:
     return Profile(name=name, **{**given, **facts})
 
 
-def catalog(*profiles: Profile, problems: tuple[Problem, ...] = ()) -> Catalog:
+def catalog(*profiles: Profile, problems: tuple[ProfileProblem, ...] = ()) -> Catalog:
     """These profiles, and what is wrong with others."""
     return Catalog({p.name: p for p in profiles}, problems)
 
@@ -89,7 +89,7 @@ class House:
         guard: Any = None,
         flags: Any = None,
         memory_helper: Any = None,
-        problems: tuple[Problem, ...] = (),
+        problems: tuple[ProfileProblem, ...] = (),
         look: Any = None,
         take_evidence: Any = no_evidence,
         thresholds: Any = None,

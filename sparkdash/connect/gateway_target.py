@@ -19,7 +19,7 @@ OUTPUT_SHARE, MOST_OUTPUT = 4, 32768
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GatewayTarget:
     """Where the gateway is, and which model a client shall use there."""
 
     root: str
