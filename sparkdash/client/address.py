@@ -64,8 +64,15 @@ def at_socket(uds: Path) -> Address:
     return Address("http://localhost", uds)
 
 
+def resolve(url: str | None, uds: Path | None) -> Address:
+    """Address of the daemon behind the socket `uds` or at `url`; without either, as `find` says. Raises as `find` does."""
+    if uds is not None:
+        return at_socket(uds)
+    return find() if url is None else at_url(url)
+
+
 def find() -> Address:
-    """Where this user's daemon is, or would be.
+    """Find where this user's daemon is, or would be.
 
     Raises:
         DaemonError: SPARKDASH_URL is not a URL; `runtime_dir_closed`: the socket's folder cannot be looked into.

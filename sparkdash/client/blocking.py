@@ -1,38 +1,37 @@
-"""Client: the daemon's control API as methods that wait, for the one-shot commands.
+"""Client: the control API as methods that return their answers, for the one-shot commands.
 
-Rule: as in `client`, whose methods these are without the loop. Must not know: terminals.
+Owns: sending a row of `api.control` over a connection of the standard library, and reading what comes back. Rule: a
+method returns a value of the domain or of `api.answers`, or raises a SparkdashError.
+Must not know: terminals, nor which calls there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
-from sparkdash.client import calls, routes
+from sparkdash.api.control import HEALTH, ControlApi
+from sparkdash.api.rows import Call, PreparedRequest, Stream
+from sparkdash.client import address
 from sparkdash.client.daemon_connection import DaemonConnection
-from sparkdash.client.envelope import error_of, understood
-from sparkdash.client.routes import Ask, ProfileList, Toggle
-from sparkdash.domain.container import PullProgress
-from sparkdash.domain.incident import IncidentList
-from sparkdash.domain.memory.account import MemoryAccount
-from sparkdash.domain.profile import Profile
-from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan
+from sparkdash.client.envelope import error_of, reading_answer
 from sparkdash.errors import SparkdashError
-from sparkdash.sse import Frames, Lines
 
+P = ParamSpec("P")
 T = TypeVar("T")
-FAILED = 400
-"""The first status that is an error."""
+FIRST_ERROR_STATUS = 400
 
 
-class Client:
-    """The daemon at `url`, behind the socket `uds`, or where `address.find` says. Use it as a context manager."""
+class Client(ControlApi):
+    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find` says. Use it as a context manager.
+
+    Every method of the table raises SparkdashError; DaemonError when no daemon answers.
+    """
 
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
-        self.address = calls.address(url, uds)
-        self._line = DaemonConnection(self.address)
+        self.address = address.resolve(url, uds)
+        self._connection = DaemonConnection(self.address)
 
     def __enter__(self) -> Self:
         return self
@@ -42,100 +41,36 @@ class Client:
 
     def close(self) -> None:
         """Close the connection."""
-        self._line.close()
-
-    def state(self) -> Snapshot:
-        """All that is known now."""
-        return self._ask(routes.state())
-
-    def profiles(self) -> ProfileList:
-        """Every profile, and the problems of those left out."""
-        return self._ask(routes.profiles())
-
-    def profile(self, name: str) -> Profile:
-        """One whole profile, by name or alias."""
-        return self._ask(routes.profile(name))
-
-    def plan(self, name: str) -> Plan:
-        """What `use` would evict, and whether it fits."""
-        return self._ask(routes.plan(name))
-
-    def incidents(self, profile: str | None = None) -> IncidentList:
-        """Times that an engine stood still, newest first; of one profile, or of all."""
-        return self._ask(routes.incidents(profile))
-
-    def memory(self) -> MemoryAccount:
-        """Who holds the memory of the daemon's box."""
-        return self._ask(routes.memory())
-
-    def use(self, name: str) -> Plan:
-        """Bring a profile up. Returns at once."""
-        return self._ask(routes.use(name))
-
-    def stop(self, name: str | None = None) -> None:
-        """Stop one engine, or all of them; return when they are gone."""
-        self._ask(routes.stop(name))
-
-    def release(self, name: str | None = None) -> None:
-        """Let one parked profile, or all of them, be tried again."""
-        self._ask(routes.release(name))
-
-    def cancel(self) -> None:
-        """Cancel every swap under way; return when what they began is cleaned away."""
-        self._ask(routes.cancel())
-
-    def cancel_request(self, request_id: str) -> None:
-        """End one request, by the id of its row."""
-        self._ask(routes.cancel_request(request_id))
-
-    def toggle(self, a: str | None = None, b: str | None = None, *, flip: bool = False) -> Toggle:
-        """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""
-        return self._ask(routes.toggle(a, b, flip=flip))
-
-    def reload(self) -> ProfileList:
-        """Make the daemon read the profiles again; what it has found."""
-        return self._ask(routes.reload())
-
-    def traffic(self, *, on: bool) -> None:
-        """Switch the demo's own traffic."""
-        self._ask(routes.traffic(on=on))
-
-    def shutdown(self, engines: Literal["keep", "stop"] = "keep") -> None:
-        """End the daemon."""
-        self._ask(routes.shutdown(engines))
+        self._connection.close()
 
     def health(self) -> bool:
-        """Does a daemon answer? Never raises for one that does not."""
+        """Return whether a daemon answers; never raise."""
         try:
-            self._ask(Ask("/health", bool, silence_s=calls.HEALTH_S))
+            self.call(HEALTH)
         except SparkdashError:
             return False
         return True
 
-    def logs(self, name: str, *, follow: bool = False, tail: int | None = None) -> Iterator[str]:
-        """Lines of an engine's log."""
-        lines = Lines()
-        for chunk in self._chunks("GET", routes.logs(name, follow=follow, tail=tail)):
-            yield from lines.feed(chunk)
-        yield from lines.end()
-
-    def pull(self, name: str) -> Iterator[PullProgress]:
-        """Fetch a profile's image; the last item has `done`."""
-        frames = Frames()
-        for chunk in self._chunks("POST", "/api/pull-image", {"profile": name}):
-            for frame in frames.feed(chunk):
-                yield calls.pulled(frame, self.address)
-
-    def _ask(self, ask: Ask[T]) -> T:
-        with self._line.asked(ask.method, ask.path, ask.body, ask.silence_s) as reply, understood(self.address):
+    def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make the call of a row of the table."""
+        request = row.prepare(*args, **kwargs)
+        with self._connection.exchange(request, row.silence_s) as reply, reading_answer(self.address):
             content = reply.read()
-            if reply.status >= FAILED:
+            if reply.status >= FIRST_ERROR_STATUS:
                 raise error_of(reply.status, content, self.address)
-            return ask.read(content)
+            return row.read(content)
 
-    def _chunks(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Iterator[bytes]:
-        with self._line.asked(method, path, body, calls.STREAM_S) as reply:
-            if reply.status >= FAILED:
+    def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        """Yield the items of a stream of the table, until it ends or the iterator is closed."""
+        reader = row.reader()
+        with reading_answer(self.address):
+            for chunk in self._chunks(row.prepare(*args, **kwargs), row.silence_s):
+                yield from reader.feed(chunk)
+            yield from reader.end()
+
+    def _chunks(self, request: PreparedRequest, silence_s: float | None) -> Iterator[bytes]:
+        with self._connection.exchange(request, silence_s) as reply:
+            if reply.status >= FIRST_ERROR_STATUS:
                 raise error_of(reply.status, reply.read(), self.address)
             while chunk := reply.read1():
                 yield chunk

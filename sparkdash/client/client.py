@@ -1,7 +1,8 @@
-"""AsyncClient: the daemon's control API as methods.
+"""AsyncClient: the control API as methods that are awaited.
 
-Rule: a method returns a domain value or raises a SparkdashError; nothing of HTTP gets out.
-Must not know: terminals.
+Owns: sending a row of `api.control` with httpx, reading what comes back, and the lease that this client holds. Rule: a
+method returns a value of the domain or of `api.answers`, or raises a SparkdashError.
+Must not know: terminals, nor which calls there are, but for the lease.
 """
 
 from __future__ import annotations
@@ -10,42 +11,37 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 import httpx
 
-from sparkdash.client import calls, routes
-from sparkdash.client.address import credentials
+from sparkdash.api.answers import LeaseGranted
+from sparkdash.api.control import HEALTH, ControlApi
+from sparkdash.api.rows import Call, PreparedRequest, Stream
+from sparkdash.client import address
 from sparkdash.client.envelope import error_of
-from sparkdash.client.over_httpx import door, limits, speaking_to
-from sparkdash.client.routes import Ask, Cause, Hold, ProfileList, Toggle
-from sparkdash.domain.container import PullProgress
-from sparkdash.domain.event import Event
-from sparkdash.domain.finding import Diagnosis
+from sparkdash.client.over_httpx import new_transport, speaking_to, timeouts
 from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.domain.measuring import Measuring
-from sparkdash.domain.memory.account import MemoryAccount
-from sparkdash.domain.profile import Profile
-from sparkdash.domain.shelf import Shelf
-from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
-from sparkdash.sse import Frame, Frames, Lines
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncClient:
-    """The daemon at `url`, behind the socket `uds`, or where `address.find` says. Use it as an async context manager.
+class AsyncClient(ControlApi):
+    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find` says.
 
-    Every method raises SparkdashError; DaemonError when no daemon answers.
+    Use it as an async context manager. Every method of the table raises SparkdashError; DaemonError when no daemon
+    answers.
     """
 
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
-        self.address = calls.address(url, uds)
-        transport = httpx.AsyncHTTPTransport(**door(self.address))
+        self.address = address.resolve(url, uds)
         self._http = httpx.AsyncClient(
-            base_url=self.address.url, transport=transport, headers=credentials(self.address)
+            base_url=self.address.url,
+            transport=new_transport(self.address),
+            headers=address.credentials(self.address),
         )
 
     async def __aenter__(self) -> Self:
@@ -58,46 +54,6 @@ class AsyncClient:
         """Close the connections."""
         await self._http.aclose()
 
-    async def state(self) -> Snapshot:
-        """All that is known now."""
-        return await self._ask(routes.state())
-
-    async def profiles(self) -> ProfileList:
-        """Every profile, and the problems of those left out."""
-        return await self._ask(routes.profiles())
-
-    async def profile(self, name: str) -> Profile:
-        """One whole profile, by name or alias."""
-        return await self._ask(routes.profile(name))
-
-    async def plan(self, name: str) -> Plan:
-        """What `use` would evict, and whether it fits."""
-        return await self._ask(routes.plan(name))
-
-    async def shelf(self) -> Shelf:
-        """What of each profile is on the daemon's box: its image, its weights."""
-        return await self._ask(routes.shelf())
-
-    async def memory(self) -> MemoryAccount:
-        """Who holds the memory of the daemon's box; takes up to a second."""
-        return await self._ask(routes.memory())
-
-    async def doctor(self) -> Diagnosis:
-        """Have the doctor examine the daemon's box; takes seconds."""
-        return await self._ask(routes.doctor())
-
-    async def runs(self) -> bytes:
-        """What was measured, as JSON; the bench knows its shape."""
-        return await self._ask(routes.runs())
-
-    async def report(self, run: str) -> bytes:
-        """The report of one run, as JSON; takes seconds where the run is large."""
-        return await self._ask(routes.report(run))
-
-    async def use(self, name: str, cause: Cause = "user") -> Plan:
-        """Bring a profile up. Returns at once; the feed tells how it goes."""
-        return await self._ask(routes.use(name, cause))
-
     async def hold(
         self,
         holder: str,
@@ -105,115 +61,65 @@ class AsyncClient:
         measuring: Measuring | None = None,
         *,
         shares: bool = False,
-    ) -> Hold:
-        """Have the gateway to oneself, or be the only one to measure there while others are let in (`shares`): take that right, or
-        renew the one that this client has. All that it asks from then on carries the token. On the daemon's own box the
-        right ends with this process."""
-        token = self._http.headers.get(LEASE_HEADER)
-        pid = os.getpid() if self.address.uds is not None else None
-        found = await self._ask(routes.hold(holder, token, expected_s, measuring, shares=shares, pid=pid))
-        self._http.headers[LEASE_HEADER] = found.token
-        return found
+    ) -> LeaseGranted:
+        """Take the lease of the gateway, or renew the one that this client holds; its later calls carry the token.
 
-    async def end_measuring(self) -> None:
-        """Ask the run that is measured to stop; what is measured is kept."""
-        await self._ask(routes.end_measuring())
-
-    async def resume(self, run: str) -> None:
-        """Have a run go on, in a process beside the daemon."""
-        await self._ask(routes.resume(run))
+        `shares`: let others in, and be the only one that measures. On the daemon's own box the lease ends with this
+        process.
+        """
+        granted = await self.lease(
+            holder=holder,
+            token=self._http.headers.get(LEASE_HEADER),
+            expected_s=expected_s,
+            measuring=measuring,
+            shares=shares,
+            pid=os.getpid() if self.address.uds is not None else None,
+        )
+        self._http.headers[LEASE_HEADER] = granted.token
+        return granted
 
     async def let_go(self) -> None:
-        """Let others in again; nothing happens for one that holds nothing."""
+        """Give the lease back; a client without a lease does nothing."""
         if LEASE_HEADER in self._http.headers:
             try:
-                await self._ask(routes.let_go())
+                await self.end_lease()
             finally:
                 del self._http.headers[LEASE_HEADER]
 
-    async def stop(self, name: str | None = None, *, wait: bool = True) -> None:
-        """Stop one engine, or all of them. With `wait`, return when they are gone, which takes as long as a drain."""
-        await self._ask(routes.stop(name, wait=wait))
-
-    async def release(self, name: str | None = None) -> None:
-        """Let one parked profile, or all of them, be tried again."""
-        await self._ask(routes.release(name))
-
-    async def cancel(self) -> None:
-        """Cancel every swap under way; return when what they began is cleaned away."""
-        await self._ask(routes.cancel())
-
-    async def cancel_request(self, request_id: str) -> None:
-        """End one request, by the id of its row."""
-        await self._ask(routes.cancel_request(request_id))
-
-    async def toggle(self, a: str | None = None, b: str | None = None, *, flip: bool = False) -> Toggle:
-        """Set the A/B pair (None leaves a side as it is) and, with `flip`, use the one that does not run."""
-        return await self._ask(routes.toggle(a, b, flip=flip))
-
-    async def reload(self) -> ProfileList:
-        """Make the daemon read the profiles again; what it has found."""
-        return await self._ask(routes.reload())
-
-    async def traffic(self, *, on: bool) -> None:
-        """Switch the demo's own traffic."""
-        await self._ask(routes.traffic(on=on))
-
-    async def shutdown(self, engines: Literal["keep", "stop"] = "keep") -> None:
-        """End the daemon."""
-        await self._ask(routes.shutdown(engines))
-
     async def health(self) -> bool:
-        """Does a daemon answer? Never raises for one that does not."""
+        """Return whether a daemon answers; never raise."""
         try:
-            await self._ask(Ask("/health", bool, silence_s=calls.HEALTH_S))
+            await self.call(HEALTH)
         except SparkdashError:
             return False
         return True
 
-    async def logs(self, name: str, *, follow: bool = False, tail: int | None = None) -> AsyncGenerator[str, None]:
-        """Lines of an engine's log."""
-        lines = Lines()
-        async with aclosing(self._chunks("GET", routes.logs(name, follow=follow, tail=tail))) as chunks:
-            async for chunk in chunks:
-                for line in lines.feed(chunk):
-                    yield line
-        for line in lines.end():
-            yield line
-
-    async def pull(self, name: str) -> AsyncGenerator[PullProgress, None]:
-        """Fetch a profile's image; the last item has `done`."""
-        async with aclosing(self._frames("POST", "/api/pull-image", json={"profile": name})) as frames:
-            async for frame in frames:
-                yield calls.pulled(frame, self.address)
-
-    async def events(self, since: int | None = None) -> AsyncGenerator[Snapshot | Event, None]:
-        """One connection to the feed, until it ends; `client.feed` is the one that reconnects."""
-        async with aclosing(self._frames("GET", routes.events(since), silence_s=calls.FEED_S)) as frames:
-            async for frame in frames:
-                if item := calls.item(frame, self.address):
-                    yield item
-
-    async def _ask(self, ask: Ask[T]) -> T:
+    async def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make the call of a row of the table."""
+        request = row.prepare(*args, **kwargs)
         with speaking_to(self.address):
-            reply = await self._http.request(ask.method, ask.path, json=ask.body, timeout=limits(ask.silence_s))
+            reply = await self._http.request(
+                request.method, request.target, json=request.body, timeout=timeouts(row.silence_s)
+            )
             if reply.is_error:
                 raise error_of(reply.status_code, reply.content, self.address)
-            return ask.read(reply.content)
+            return row.read(reply.content)
 
-    async def _frames(self, *request: str, **options: Any) -> AsyncGenerator[Frame, None]:
-        frames = Frames()
-        async with aclosing(self._chunks(*request, **options)) as chunks:
-            async for chunk in chunks:
-                for frame in frames.feed(chunk):
-                    yield frame
-
-    async def _chunks(
-        self, method: str, path: str, *, json: Any = None, silence_s: float | None = calls.STREAM_S
-    ) -> AsyncGenerator[bytes, None]:
+    async def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
+        """Yield the items of a stream of the table, until it ends or the generator is closed."""
+        reader = row.reader()
         with speaking_to(self.address):
-            async with self._http.stream(method, path, json=json, timeout=limits(silence_s)) as reply:
-                if reply.is_error:
-                    raise error_of(reply.status_code, await reply.aread(), self.address)
-                async for chunk in reply.aiter_bytes():
-                    yield chunk
+            async with aclosing(self._chunks(row.prepare(*args, **kwargs), row.silence_s)) as chunks:
+                async for chunk in chunks:
+                    for item in reader.feed(chunk):
+                        yield item
+            for item in reader.end():
+                yield item
+
+    async def _chunks(self, request: PreparedRequest, silence_s: float | None) -> AsyncGenerator[bytes, None]:
+        method, target, body = request
+        async with self._http.stream(method, target, json=body, timeout=timeouts(silence_s)) as reply:
+            if reply.is_error:
+                raise error_of(reply.status_code, await reply.aread(), self.address)
+            async for chunk in reply.aiter_bytes():
+                yield chunk

@@ -11,12 +11,13 @@ import json
 import select
 import socket
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from sparkdash.api.rows import PreparedRequest
 from sparkdash.client import envelope
 from sparkdash.client.address import Address, credentials
 
@@ -39,10 +40,8 @@ class DaemonConnection:
         self._connection.close()
 
     @contextmanager
-    def asked(
-        self, method: str, path: str, body: Mapping[str, object] | None, silence_s: float | None
-    ) -> Iterator[HTTPResponse]:
-        """The answer, whose body is read inside; `silence_s` is the longest pause in it, None any.
+    def exchange(self, request: PreparedRequest, silence_s: float | None) -> Iterator[HTTPResponse]:
+        """Send a request and give its answer, whose body is read inside. `silence_s`: the longest pause; None: any.
 
         Raises:
             DaemonError: as `envelope` words it.
@@ -50,11 +49,11 @@ class DaemonConnection:
         self._open()
         self._connection.sock.settimeout(silence_s)
         content, headers = None, self._headers
-        if body is not None:
-            content, headers = json.dumps(body).encode(), {**headers, "Content-Type": "application/json"}
+        if request.body is not None:
+            content, headers = json.dumps(request.body).encode(), {**headers, "Content-Type": "application/json"}
         reply = None
         try:
-            self._connection.request(method, self._root + path, content, headers)
+            self._connection.request(request.method, self._root + request.target, content, headers)
             reply = self._connection.getresponse()
             yield reply
         except TimeoutError:

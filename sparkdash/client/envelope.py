@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from sparkdash.api.rows import StreamError
 from sparkdash.client.address import Address
 from sparkdash.errors import (
     AdmissionError,
@@ -27,6 +28,8 @@ from sparkdash.errors import (
 LINK_LOST = frozenset({"daemon_unreachable", "daemon_silent", "daemon_hung_up"})
 """Codes of a daemon that may come back; any other DaemonError will not mend by trying again."""
 
+FAILED_STREAM = 503
+"""Status of an error that comes in a stream, after the status of the answer."""
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 """OpenSSL's word, in whatever the HTTP library makes of it."""
 _BY_STATUS: dict[int, type[SparkdashError]] = {
@@ -108,10 +111,12 @@ def hung_up(address: Address, how: str) -> DaemonError:
 
 
 @contextmanager
-def understood(address: Address) -> Iterator[None]:
-    """An answer that is not what this version reads, as a DaemonError."""
+def reading_answer(address: Address) -> Iterator[None]:
+    """Raise what the daemon's answer says went wrong, or DaemonError `daemon_version` where it cannot be read."""
     try:
         yield
+    except StreamError as error:
+        raise error_of(FAILED_STREAM, error.envelope.encode(), address) from None
     except ValidationError as error:
         raise DaemonError(
             f"The daemon at {address} is of another version: {_first(error)}.",

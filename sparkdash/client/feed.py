@@ -81,7 +81,7 @@ async def feed(client: AsyncClient, *, pause: Pause = asyncio.sleep) -> AsyncGen
 async def _once(client: AsyncClient, place: _Place) -> AsyncGenerator[Snapshot | Event, None]:
     """One connection's worth; returns when the daemon ends it or an event is missing."""
     await place.confirm(client)
-    async with aclosing(client.events(place.seq)) as items:
+    async with aclosing(client.events(since=place.seq)) as items:
         async for item in items:
             if not place.take(item):
                 return

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 
+from sparkdash.api.requests import Cause
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import snapshots
-from sparkdash.client.routes import Cause
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapOutcome
@@ -58,7 +58,7 @@ async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause =
     """
     async with worlds(client) as changes:
         start = await anext(changes)
-        await client.use(name, cause)
+        await client.use(profile=name, cause=cause)
         older = None
         if _ready(start, name):
             world = await client.state()
@@ -84,7 +84,7 @@ async def until_stopped(client: AsyncClient, name: str | None, show: Show) -> No
         HostError: it would not stop.
         DaemonError: the daemon went away, or says nothing any more.
     """
-    await _carried_out(client, partial(client.stop, name), show)
+    await _carried_out(client, partial(client.stop, profile=name), show)
 
 
 async def until_cancelled(client: AsyncClient, show: Show) -> None:
@@ -102,7 +102,7 @@ async def until_silent(client: AsyncClient, show: Show) -> None:
             await _shown(changes, show)
 
 
-async def _carried_out(client: AsyncClient, order: Callable[[], Coroutine[None, None, None]], show: Show) -> None:
+async def _carried_out(client: AsyncClient, order: Callable[[], Coroutine[None, None, object]], show: Show) -> None:
     """Wait for an order that the daemon answers only once it is carried out, which may take minutes.
 
     Meanwhile the feed shows the progress and that the daemon still lives.

@@ -1,13 +1,13 @@
-"""What both users of httpx share: how long they wait, what they trust, and what its errors mean.
+"""Shared use of httpx: time limits, transports, and what its errors mean.
 
-Must not know: what is asked. Nothing that a one-shot command needs may be here: httpx takes a tenth of a second to load.
+Must not know: what is asked. Rule: nothing that a one-shot command needs is here: httpx takes a tenth of a second to
+load.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import httpx
 
@@ -16,22 +16,24 @@ from sparkdash.client.address import Address
 from sparkdash.client.daemon_connection import CONNECT_S
 
 
-def limits(silence_s: float | None) -> httpx.Timeout:
-    """Those of a call whose answer may pause for so long; None: for ever."""
+def timeouts(silence_s: float | None) -> httpx.Timeout:
+    """Return the limits of a call whose answer may pause for `silence_s`; None: for ever."""
     return httpx.Timeout(30.0, connect=CONNECT_S, read=silence_s)
 
 
-def door(at: Address) -> dict[str, Any]:
-    """What a transport is made with: our own, so that no proxy of the environment gets between a box and itself, and so that the
-    certificates (40 ms to read) are loaded for https only."""
-    return {"uds": str(at.uds) if at.uds else None, "verify": at.url.startswith("https:")}
+def new_transport(at: Address) -> httpx.AsyncHTTPTransport:
+    """Make a transport that ignores the proxies of the environment: none may get between a box and itself.
+
+    Certificates, which take 40 ms to read, are loaded for https only.
+    """
+    return httpx.AsyncHTTPTransport(uds=str(at.uds) if at.uds else None, verify=at.url.startswith("https:"))
 
 
 @contextmanager
 def speaking_to(address: Address) -> Iterator[None]:
-    """Whatever goes wrong on the way to the daemon and back, as a DaemonError."""
+    """Raise whatever goes wrong on the way to the daemon and back as a DaemonError."""
     try:
-        with envelope.understood(address):
+        with envelope.reading_answer(address):
             yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         raise envelope.unreachable(address, str(error)) from None

@@ -23,7 +23,7 @@ from sparkdash.errors import SparkdashError
 from sparkdash.tui import theme
 from sparkdash.tui.commands import commands
 from sparkdash.tui.ink import Told
-from sparkdash.tui.link import DaemonLink, Link
+from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.messages import LinesArrived, PageAsked, RowChosen
 from sparkdash.tui.mirror import Mirror, View
 from sparkdash.tui.orders import Orders
@@ -81,11 +81,11 @@ class SparkdashApp(App[None]):
     ]
 
     def __init__(
-        self, link: Link, *, clock: Callable[[], float] = time.time, paint_every_s: float = PAINT_EVERY_S
+        self, link: DaemonLink, *, clock: Callable[[], float] = time.time, paint_every_s: float = PAINT_EVERY_S
     ) -> None:
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.link = link
-        self.mirror = Mirror(clock, link.address)
+        self.mirror = Mirror(clock, str(link.address))
         self.view: View = self.mirror.view()
         self.orders = Orders(self)
         self.paints = 0

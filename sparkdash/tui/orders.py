@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import EngineKind
@@ -18,7 +18,7 @@ from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.ink import Told
 from sparkdash.tui.lines import doctor_findings, memory_holders, questions
-from sparkdash.tui.link import Link
+from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.measuring import under_way
 
@@ -26,7 +26,7 @@ from sparkdash.tui.widgets.measuring import under_way
 class Clerk(Protocol):
     """The app, as far as orders need it."""
 
-    link: Link
+    link: DaemonLink
     view: View
 
     async def ask(self, title: str, told: Told, *, yes: str | None = None, again: str | None = None) -> bool:
@@ -74,7 +74,7 @@ class Orders:
         if snapshot is not None and name not in snapshot.parked:
             self._clerk.say(f"{name} is not parked.")
             return
-        await self._told(self._clerk.link.release(name), f"{name} may be tried again")
+        await self._told(self._clerk.link.release(profile=name), f"{name} may be tried again")
 
     async def reload(self) -> None:
         """Read the profiles again."""
@@ -140,7 +140,7 @@ class Orders:
         elif profile.cannot_run:
             await self._clerk.ask(f"{name} cannot run as published", partial(questions.why_not, profile))
         else:
-            plan = await self._clerk.link.plan(name)
+            plan = await self._clerk.link.plan(name=name)
             await self._clerk.ask(f"what {name} needs", partial(questions.why, plan))
 
     async def _switch(self, name: str) -> None:
@@ -151,11 +151,11 @@ class Orders:
         if profile and profile.cannot_run:
             await self._why(name)
             return
-        plan = await self._clerk.link.plan(name)
+        plan = await self._clerk.link.plan(name=name)
         if plan.expected_s == 0 and not plan.evict:
             self._clerk.say(f"{name} runs already.")
         elif await self._agreed(plan, snapshot, f"switch to {name}?", None):
-            await self._clerk.link.use(name)
+            await self._clerk.link.use(profile=name)
             self._clerk.say(f"{name} is coming up.")
 
     async def _flip(self) -> None:
@@ -167,11 +167,11 @@ class Orders:
             self._clerk.say("Mark two profiles first: page 2, keys a and b.")
             return
         target = b if snapshot.active and snapshot.active.profile == a else a
-        plan = await self._clerk.link.plan(target)
+        plan = await self._clerk.link.plan(name=target)
         if plan.expected_s == 0 and not plan.evict:
             self._clerk.say(f"{a} and {b} both run: there is nothing to flip.")
         elif await self._agreed(plan, snapshot, f"flip to {target}?", "t"):
-            await self._clerk.link.toggle(None, None, flip=True)
+            await self._clerk.link.toggle(flip=True)
             self._clerk.say(f"{target} is coming up.")
 
     async def _agreed(self, plan: Plan, snapshot: Snapshot, title: str, again: str | None) -> bool:
@@ -192,7 +192,7 @@ class Orders:
         if other == name:
             self._clerk.say(f"{name} is {'B' if side == 'A' else 'A'} already; mark another one there first.")
             return
-        await self._clerk.link.toggle(name if side == "A" else None, name if side == "B" else None, flip=False)
+        await self._clerk.link.toggle(a=name if side == "A" else None, b=name if side == "B" else None)
         self._clerk.say(f"{name} is {side}; t flips." if other else f"{name} is {side}; mark the other one.")
 
     async def _stop(self, name: str | None) -> None:
@@ -206,13 +206,13 @@ class Orders:
             return
         told = partial(questions.stop, engine.profile, snapshot)
         if await self._clerk.ask(f"stop {engine.profile}?", told, yes="stop", again="S"):
-            await self._clerk.link.stop(engine.profile)
+            await self._clerk.link.stop(profile=engine.profile)
             self._clerk.say(f"{engine.profile} is stopping.")
 
     async def _stop_using(self, engine: Engine) -> None:
         told = partial(questions.stop_using, engine.profile, engine.url)
         if await self._clerk.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="S"):
-            await self._clerk.link.stop(engine.profile)
+            await self._clerk.link.stop(profile=engine.profile)
             self._clerk.say(f"{engine.profile} is no longer used; its server goes on running.")
 
     async def _cancel(self) -> None:
@@ -234,7 +234,7 @@ class Orders:
             self._clerk.say("That request is over.")
             return
         if await self._clerk.ask("end this request?", partial(questions.end, request), yes="end it", again="c"):
-            await self._clerk.link.cancel_request(request_id)
+            await self._clerk.link.cancel_request(request_id=request_id)
             self._clerk.say("The request is ended; its client is told.")
 
     async def _resume(self, run: str | None) -> None:
@@ -242,7 +242,7 @@ class Orders:
         if run is None:
             self._clerk.say("There is no run that lacks anything.")
             return
-        await self._clerk.link.resume(run)
+        await self._clerk.link.resume_run(run=run)
         self._clerk.say(f"{run} goes on.")
 
     async def _doctor(self) -> None:
@@ -260,7 +260,7 @@ class Orders:
         if profile and profile.simulated:
             self._clerk.say(f"{name} is simulated: there is nothing to fetch.")
             return
-        async with aclosing(cast("Any", self._clerk.link.pull(name))) as steps:
+        async with aclosing(self._clerk.link.pull(profile=name)) as steps:
             async for step in steps:
                 share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
                 self._clerk.say(f"{step.image}: {'there' if step.done else step.detail + share}")

@@ -18,11 +18,11 @@ from fake_daemon import FakeDaemon, engine, summary
 from programs import Program
 
 from sparkdash import paths
+from sparkdash.api.control import ControlApi
 from sparkdash.bench import run_folder
 from sparkdash.bench.plan import run_plan, suites, sweep, sweep_file
 from sparkdash.bench.run import Mode
 from sparkdash.cli.bench import sweep_profiles
-from sparkdash.client import routes
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
 
@@ -146,7 +146,7 @@ def test_a_sweep_that_is_declined_leaves_no_profiles(
     assert code == 1
     assert "a does not set max-num-seqs: the sweep adds it. Did you mean max-num-seq?" in shown
     assert "Begin?" in shown
-    assert [path for _, path, _ in daemon.calls].count(routes.reload().path) == 2
+    assert [path for _, path, _ in daemon.calls].count(ControlApi.reload.path) == 2
     assert list((paths.config_dir() / "profiles").iterdir()) == []
 
 
@@ -182,7 +182,7 @@ def test_a_sweep_whose_daemon_fails_leaves_no_profiles(sparkdash: Callable[..., 
     """As it reads them, which is when they are there already."""
     daemon.set(profiles=(summary("a"),))
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
-    daemon.errors[routes.reload().path] = (500, {"message": "It broke.", "code": "internal_error"})
+    daemon.errors[ControlApi.reload.path] = (500, {"message": "It broke.", "code": "internal_error"})
     done = sparkdash("ab", "a", "--sweep", "max-num-seqs=1..2", "--yes")
     assert done.code != 0
     assert "It broke." in done.err

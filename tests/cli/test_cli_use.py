@@ -9,8 +9,8 @@ import pytest
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 from programs import Program
 
+from sparkdash.api.control import ControlApi
 from sparkdash.cli.engines.swap_progress import Progress, steps
-from sparkdash.client import routes
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged
 from sparkdash.domain.profile import EngineKind
@@ -295,7 +295,7 @@ def test_an_order_is_waited_for_as_long_as_it_takes(daemon: FakeDaemon, words: s
 
 def test_no_order_that_is_answered_when_it_is_done_has_a_time_limit() -> None:
     """A drain of 120 s and a grace of 30 s are longer than any plain call may take."""
-    assert routes.stop(None).silence_s is routes.cancel().silence_s is None
+    assert ControlApi.stop.silence_s is ControlApi.cancel.silence_s is None
 
 
 def test_a_daemon_that_goes_away_ends_the_wait_for_a_stop(sparkdash: Run, daemon: FakeDaemon) -> None:

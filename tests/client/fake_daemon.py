@@ -289,7 +289,7 @@ class FakeDaemon:
 
     async def _stopped(self, request: web.Request) -> web.Response:
         asked = await request.json()
-        self._loop.call_soon(self._publish_all, self.on_stop(asked["profile"]))
+        self._loop.call_soon(self._publish_all, self.on_stop(asked.get("profile")))
         await asyncio.sleep(0)  # an answer that came before its facts would let the test change the world between them
         return await self._done(request) if asked.get("wait", True) else web.json_response({})
 
@@ -304,10 +304,10 @@ class FakeDaemon:
     async def _toggle(self, request: web.Request) -> web.Response:
         asked = await request.json()
         world = self.bus.snapshot
-        a, b = asked.get("a", world.toggle_a), asked.get("b", world.toggle_b)
+        a, b = asked.get("a") or world.toggle_a, asked.get("b") or world.toggle_b
         self.set(toggle_a=a, toggle_b=b)
         active = world.active.profile if world.active else None
-        if asked["flip"]:
+        if asked.get("flip"):
             active = b if active == a else a
             self._loop.call_soon(self._publish_all, self.on_use(active))
         return web.json_response({"a": a, "b": b, "active": active})

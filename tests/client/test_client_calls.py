@@ -5,16 +5,17 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_daemon import FakeDaemon, engine, summary
 
+from sparkdash.api.control import HEALTH
 from sparkdash.client import address
 from sparkdash.client.blocking import Client
 from sparkdash.client.client import AsyncClient
-from sparkdash.client.routes import Ask
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Plan
@@ -46,16 +47,16 @@ def test_state_is_a_snapshot(daemon: FakeDaemon, client: Client) -> None:
 
 def test_requests_are_what_the_api_table_says(daemon: FakeDaemon, client: Client) -> None:
     """Each method asks its own route with its own body."""
-    client.use("family/variant")
-    client.stop()
-    client.stop("a")
-    client.release("a")
+    client.use(profile="family/variant")
+    client.stop(profile=None)
+    client.stop(profile="a")
+    client.release(profile="a")
     client.cancel()
-    client.cancel_request("a/b")
-    client.toggle("a", None, flip=True)
+    client.cancel_request(request_id="a/b")
+    client.toggle(a="a", flip=True)
     client.reload()
     client.traffic(on=False)
-    client.shutdown("stop")
+    client.shutdown(engines="stop")
     assert daemon.calls == [
         ("POST", "/api/use", {"profile": "family/variant"}),
         ("POST", "/api/stop", {"profile": None}),
@@ -75,15 +76,15 @@ def test_answers_are_domain_values(daemon: FakeDaemon, client: Client) -> None:
     daemon.plans["f/v"] = Plan(profile="f/v", evict=("a",), needs_bytes=1, fits=True, expected_s=9.5)
     daemon.whole["f/v"] = Profile(name="f/v", engine=EngineKind.SIM)
     daemon.set(profiles=(summary("f/v"),), problems=("x.yaml:3: wrong",))
-    assert client.plan("f/v") == daemon.plans["f/v"]
-    assert client.profile("f/v") == daemon.whole["f/v"]
+    assert client.plan(name="f/v") == daemon.plans["f/v"]
+    assert client.profile(name="f/v") == daemon.whole["f/v"]
     assert client.profiles().profiles == (summary("f/v"),)
     assert client.profiles().problems == ("x.yaml:3: wrong",)
 
 
 def test_names_are_quoted_in_paths(daemon: FakeDaemon, client: Client) -> None:
     """A name with a space or a question mark reaches the daemon as one name; the slash of a variant stays a slash."""
-    assert client.plan("a b?c#d/e").profile == "a b?c#d/e"
+    assert client.plan(name="a b?c#d/e").profile == "a b?c#d/e"
 
 
 async def test_the_asynchronous_client_does_the_same(daemon: FakeDaemon) -> None:
@@ -96,9 +97,9 @@ async def test_the_asynchronous_client_does_the_same(daemon: FakeDaemon) -> None
     async with AsyncClient(daemon.url + "/v1/") as client:
         assert (await client.state()).daemon.host == "spark-1"
         assert await client.health()
-        assert (await client.use("a")).profile == "a"
-        assert [line async for line in client.logs("a", follow=True, tail=5)] == ["eins", "zwei\u2028drei"]
-        assert [step async for step in client.pull("a")] == daemon.pulls
+        assert (await client.use(profile="a")).profile == "a"
+        assert [line async for line in client.logs(name="a", follow=True, tail=5)] == ["eins", "zwei\u2028drei"]
+        assert [step async for step in client.pull(profile="a")] == daemon.pulls
     assert ("GET", "/api/logs/a?tail=5&follow=1", None) in daemon.calls
     assert ("POST", "/api/pull-image", {"profile": "a"}) in daemon.calls
 
@@ -106,8 +107,8 @@ async def test_the_asynchronous_client_does_the_same(daemon: FakeDaemon) -> None
 def test_logs_and_pulls_stream(daemon: FakeDaemon, client: Client) -> None:
     """The blocking client's iterators give the same items."""
     daemon.pulls = [PullProgress(image="i", detail="all", done=True)]
-    assert list(client.logs("a")) == ["first line", "second line"]
-    assert list(client.pull("a")) == daemon.pulls
+    assert list(client.logs(name="a")) == ["first line", "second line"]
+    assert list(client.pull(profile="a")) == daemon.pulls
 
 
 FAILURES: list[tuple[int, dict[str, Any], type[SparkdashError], dict[str, Any]]] = [
@@ -130,7 +131,7 @@ def test_every_envelope_becomes_the_error_that_it_was(
     """Family, code, message, hint and details come back whole."""
     daemon.errors["/api/use"] = (status, {"message": "It did not work.", **inside})
     with pytest.raises(SparkdashError) as caught:
-        client.use("a")
+        client.use(profile="a")
     assert type(caught.value) is family
     assert (caught.value.message, caught.value.code) == ("It did not work.", inside["code"])
     assert caught.value.hint == inside.get("hint")
@@ -141,14 +142,14 @@ def test_streams_refuse_with_the_same_errors(daemon: FakeDaemon, client: Client)
     """A log that does not exist is an error and not an empty log."""
     daemon.errors["/api/logs/x"] = (404, {"message": "No engine x.", "code": "no_engine", "hint": None})
     with pytest.raises(AdmissionError, match="No engine x"):
-        list(client.logs("x"))
+        list(client.logs(name="x"))
 
 
 def test_a_pull_that_fails_midway_is_an_error(daemon: FakeDaemon, client: Client) -> None:
     """Progress that was made is given, then the reason is raised."""
     daemon.pulls = [PullProgress(image="i", detail="layer 1")]
     daemon.pull_error = {"message": "No such image.", "code": "image_missing", "hint": None}
-    steps = client.pull("a")
+    steps = client.pull(profile="a")
     assert next(steps).detail == "layer 1"
     with pytest.raises(HostError, match="No such image"):
         next(steps)
@@ -167,11 +168,11 @@ def test_no_daemon_says_how_to_start_one(unused_tcp_port: int) -> None:
 def test_something_else_on_the_port_is_named_as_such(daemon: FakeDaemon, client: Client) -> None:
     """An answer that is no envelope of ours is another program, or another version."""
     with pytest.raises(DaemonError) as caught:
-        client._ask(Ask("/api/no-such-route", bool))
+        client.call(replace(HEALTH, path="/api/no-such-route"))
     assert caught.value.code == "daemon_version"
     daemon.whole["a"] = summary("a")  # type: ignore[assignment] # what a newer daemon might send
     with pytest.raises(DaemonError, match="is of another version: ") as other:
-        client.profile("a")
+        client.profile(name="a")
     assert "Restart it" in str(other.value.hint)
 
 

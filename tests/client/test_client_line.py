@@ -10,6 +10,7 @@ import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ import pytest
 from fake_daemon import FakeDaemon
 
 from sparkdash import listen
+from sparkdash.api.control import HEALTH
 from sparkdash.client.blocking import Client
-from sparkdash.client.routes import Ask
 from sparkdash.errors import DaemonError
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
@@ -57,10 +58,10 @@ def test_a_connection_serves_several_calls_and_is_opened_again_once_closed() -> 
 
     with scripted(twice, once) as url, Client(url) as client:
         for _ in range(2):
-            assert client._ask(Ask("/a", bytes)) == b"{}"
-        assert select.select([client._line._connection.sock], [], [], 60)[0]  # the end of the connection has come
-        assert client._ask(Ask("/b", bytes)) == b"{}"
-    assert [head.split()[1] for head in asked] == [b"/a", b"/a", b"/b"]
+            assert client.call(HEALTH) == b"{}"
+        assert select.select([client._connection._connection.sock], [], [], 60)[0]  # the end of the connection has come
+        assert client.call(replace(HEALTH, path="/b")) == b"{}"
+    assert [head.split()[1] for head in asked] == [b"/health", b"/health", b"/b"]
 
 
 def test_one_that_says_nothing_is_silent() -> None:
@@ -68,7 +69,7 @@ def test_one_that_says_nothing_is_silent() -> None:
     over = threading.Event()
     with scripted(lambda connection: over.wait(60) and None) as url, Client(url) as client:
         with pytest.raises(DaemonError, match="did not answer in time") as caught:
-            client._ask(Ask("/health", bool, silence_s=0.05))
+            client.call(replace(HEALTH, silence_s=0.05))
         over.set()
     assert caught.value.code == "daemon_silent"
 
@@ -86,14 +87,14 @@ def test_an_answer_that_breaks_off_is_told(answer: bytes) -> None:
         connection.sendall(answer)
 
     with scripted(cut) as url, Client(url) as client, pytest.raises(DaemonError) as caught:
-        client._ask(Ask("/a", bytes))
+        client.call(HEALTH)
     assert caught.value.code == "daemon_hung_up"
 
 
 def test_a_stream_that_is_left_does_not_disturb_the_next_call(daemon: FakeDaemon) -> None:
     """What it still had to say is not the next answer."""
     with Client(daemon.url) as client:
-        lines = client.logs("a")
+        lines = client.logs(name="a")
         assert next(lines) == "first line"
         lines.close()
         assert client.health()

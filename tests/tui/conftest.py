@@ -215,28 +215,28 @@ class ScriptedLink:
         if self.refuses:
             raise self.refuses
 
-    async def use(self, profile: str) -> Plan:
+    async def use(self, *, profile: str) -> Plan:
         await self._do("use", profile)
         return Plan(profile=profile)
 
-    async def stop(self, profile: str | None) -> None:
+    async def stop(self, *, profile: str | None) -> None:
         await self._do("stop", profile)
 
-    async def release(self, profile: str) -> None:
+    async def release(self, *, profile: str) -> None:
         await self._do("release", profile)
 
     async def cancel(self) -> None:
         await self._do("cancel")
 
-    async def cancel_request(self, request_id: str) -> None:
+    async def cancel_request(self, *, request_id: str) -> None:
         await self._do("cancel_request", request_id)
 
-    async def toggle(self, a: str | None, b: str | None, *, flip: bool) -> None:
+    async def toggle(self, *, a: str | None = None, b: str | None = None, flip: bool = False) -> None:
         await self._do("toggle", a, b, flip)
 
-    async def plan(self, profile: str) -> Plan:
+    async def plan(self, *, name: str) -> Plan:
         default = Plan(
-            profile=profile,
+            profile=name,
             evict=(GPT,),
             reasons={GPT: "idle for 12m34s; it frees 78.2 GiB"},
             needs_bytes=27 * GIB,
@@ -244,19 +244,18 @@ class ScriptedLink:
             fits=True,
             expected_s=220.0,
         )
-        return self.plans.get(profile, default)
+        return self.plans.get(name, default)
 
     async def shelf(self) -> Shelf:
         await asyncio.sleep(0)
         return self.stock
 
-    async def logs(self, profile: str, *, follow: bool) -> AsyncIterator[str]:
+    async def follow_log(self, profile: str) -> AsyncIterator[str]:
         for line in self.log.get(profile, ()):
             yield line
         if self.cut:
             raise self.cut
-        if follow:
-            await asyncio.Event().wait()
+        await asyncio.Event().wait()
 
     async def memory(self) -> MemoryAccount:
         await self._do("memory")
@@ -278,14 +277,14 @@ class ScriptedLink:
     async def end_measuring(self) -> None:
         await self._do("end measuring")
 
-    async def resume(self, run: str) -> None:
+    async def resume_run(self, *, run: str) -> None:
         await self._do("resume", run)
 
     async def report(self, run: str) -> Report:
         await self._do("report", run)
         return self.reports[run]
 
-    async def pull(self, profile: str) -> AsyncIterator[PullProgress]:
+    async def pull(self, *, profile: str) -> AsyncIterator[PullProgress]:
         await self._do("pull", profile)
         yield PullProgress(image="localhost/vllm:1", detail="layer 2 of 9", fraction=0.4)
         yield PullProgress(image="localhost/vllm:1", detail="", done=True)

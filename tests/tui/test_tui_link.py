@@ -24,7 +24,7 @@ async def test_the_link_follows_a_daemon_and_tells_when_it_dies(new_daemon: Call
         assert (await link.shelf()).stock == {}
         await link.reload()
         with pytest.raises(AdmissionError) as refused:
-            await link.plan("no-such-model")
+            await link.plan(name="no-such-model")
         assert refused.value.code == "model_not_found"
         daemon.kill()
         async for item in feed:

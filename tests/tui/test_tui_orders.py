@@ -278,7 +278,7 @@ async def test_a_plan_that_fails_leaves_the_detail_unknown(stage: Any, box: Any)
     """The list is not disturbed by it."""
     async with stage(box.snapshot()) as on:
 
-        async def plan(_name: str) -> Plan:
+        async def plan(*, name: str) -> Plan:
             raise AdmissionError("no")
 
         on.link.plan = plan

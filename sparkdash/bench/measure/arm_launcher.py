@@ -71,7 +71,7 @@ class Managed:
         running = {name for name, engine in world.engines.items() if _is_ours(engine)}
         if running:
             await until_stopped(self._client, None, show)
-        profile = await self._client.profile(arm.profile)
+        profile = await self._client.profile(name=arm.profile)
         world = await until_ready(self._client, profile.name, show, "bench")
         engine = world.engines[profile.name]
         self._wire.url = (engine.url or self._gateway) if self._direct else self._gateway
@@ -89,7 +89,7 @@ class Managed:
     async def _log(self, profile: str) -> Sequence[str]:
         """Of the engine's start; empty when it cannot be had, as then what it would tell is not known."""
         try:
-            async with aclosing(self._client.logs(profile, tail=LOG_LINES)) as chunks:
+            async with aclosing(self._client.logs(name=profile, tail=LOG_LINES)) as chunks:
                 return "".join([chunk async for chunk in chunks]).splitlines()
         except SparkdashError:
             return ()

@@ -26,7 +26,7 @@ async def brought_back(client: AsyncClient, before: Snapshot) -> None:
     with contextlib.suppress(SparkdashError):
         now = await client.state()
         if now.active is None or now.active.profile != before.active.profile:
-            await client.use(before.active.profile, "bench")
+            await client.use(profile=before.active.profile, cause="bench")
 
 
 @asynccontextmanager
@@ -87,5 +87,5 @@ async def speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -
     starts: dict[str, float | None] = {}
     for name in {arm.profile for arm in run.arms if arm.impossible is None}:
         seen = world.figures.get(name)
-        starts[name] = (seen.load_s if seen else None) or (await client.plan(name)).expected_s or None
+        starts[name] = (seen.load_s if seen else None) or (await client.plan(name=name)).expected_s or None
     return run_plan.speeds_of(run.arms, world, starts)

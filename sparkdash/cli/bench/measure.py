@@ -87,7 +87,7 @@ async def _begun(
     client: AsyncClient | None, suite: suites.Suite, swept: tuple[Arm, ...], wish: Wish, foreign: bool
 ) -> None:
     world = await client.state() if client else None
-    names = [(await client.profile(name)).name if client else name for name in wish.arms]
+    names = [(await client.profile(name=name)).name if client else name for name in wish.arms]
     arms = swept or run_plan.arms_of(names, {one.name: one for one in world.profiles} if world else {})
     simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
     run = run_plan.new_run(

@@ -31,7 +31,7 @@ async def swept(client: AsyncClient, profile_name: str, asked_for: str) -> Async
     from sparkdash.catalog.yaml import yaml_writer
 
     asked = sweep.parse(asked_for)
-    profile = await client.profile(profile_name)
+    profile = await client.profile(name=profile_name)
     if not asked.is_set(profile):
         near = nearest(asked.name, asked.known(profile))
         guess = f" Did you mean {near[0]}?" if near else ""
@@ -61,7 +61,7 @@ async def tidied(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
     if gone and client is not None:
         with contextlib.suppress(SparkdashError):  # the daemon sees by itself, a little later, that they are gone
             for name in (await client.state()).engines.keys() & {arm.profile for arm in arms}:
-                await client.stop(name)
+                await client.stop(profile=name)
             await client.reload()
 
 

@@ -32,7 +32,7 @@ def incidents(profile: MaybeProfileName = None, as_json: AsJson = False) -> None
     from sparkdash.domain.repair_text import repair_text
 
     with Client() as client:
-        kept = client.incidents(profile)
+        kept = client.incidents(profile=profile)
     if as_json:
         emit(kept)
         return

@@ -36,7 +36,7 @@ def logs(
     with Client() as client:
         name = profile or _present(client.state())
         said = False
-        for line in client.logs(name, follow=follow, tail=lines):
+        for line in client.logs(name=name, follow=follow, tail=lines):
             say(line)
             said = True
         folder = None if follow else evidence_of(client.state(), name)

@@ -39,7 +39,7 @@ def release(
         wanted = everything or name is not None
         released = [each for each in world.parked if everything or each == name]
         if wanted:
-            client.release(name)
+            client.release(profile=name)
     if as_json:
         emit({"parked": world.parked, "released": released})
     elif not wanted:

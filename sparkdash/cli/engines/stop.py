@@ -70,7 +70,7 @@ def cancel(
     from sparkdash.client.blocking import Client
 
     with Client() as client:
-        client.cancel_request(request)
+        client.cancel_request(request_id=request)
     emit({"cancelled": {"request": request}}) if as_json else say(f"Cancelled request {request}.")
 
 
@@ -103,7 +103,7 @@ async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json:
         world = await client.state()
         kept = _serving(world) if engines == "keep" else []
         given_up = [swap.target for swap in world.swaps_under_way if swap.target is not None]
-        await client.shutdown(engines)
+        await client.shutdown(engines=engines)
         if wait:
             with _progress("the end", "the daemon goes on ending") as show:
                 await until_silent(client, show)
@@ -172,7 +172,7 @@ async def _end(client: AsyncClient, name: str | None, *, wait: bool) -> None:
     from sparkdash.client.follow import until_stopped
 
     if not wait:
-        await client.stop(name, wait=False)
+        await client.stop(profile=name, wait=False)
         return
     with _progress(name or "the end", "the engine goes on stopping") as show:
         await until_stopped(client, name, show)

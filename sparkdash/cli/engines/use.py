@@ -61,7 +61,7 @@ async def _use(
     from sparkdash.client.client import AsyncClient
 
     async with AsyncClient() as client:
-        pair = await client.toggle(a, b) if a or b else None
+        pair = await client.toggle(a=a, b=b) if a or b else None
         if pair:
             tell(f"A is {pair.a or DASH}, B is {pair.b or DASH}.")
             if pair.a == pair.b:
@@ -76,7 +76,7 @@ async def _use(
 async def change(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
     """Bring a profile up: say what leaves, ask, swap, wait, report."""
     world = await client.state()
-    plan = await client.plan(name)
+    plan = await client.plan(name=name)
     if plan.expected_s == 0 and not plan.evict:
         return _runs_already(plan, world, as_json=as_json)
     _announce(plan, world)
@@ -84,7 +84,7 @@ async def change(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_js
         raise typer.Abort
     if wait:
         return _done(plan, await _up(client, plan.profile), as_json=as_json)
-    plan = await client.use(plan.profile)
+    plan = await client.use(profile=plan.profile)
     return _begun(plan, as_json=as_json)
 
 

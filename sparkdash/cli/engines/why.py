@@ -35,7 +35,7 @@ def why(profile: ProfileName, as_json: AsJson = False) -> None:
     from sparkdash.client.blocking import Client
 
     with Client() as client:
-        plan = client.plan(profile)
+        plan = client.plan(name=profile)
         world = client.state()
         others = [] if as_json or plan.fits or not plan.needs_bytes else _others(client)
     if as_json:

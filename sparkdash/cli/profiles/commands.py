@@ -201,7 +201,7 @@ def _one(name: str) -> Profile:
 
     try:
         with Client() as client:
-            return client.profile(name)
+            return client.profile(name=name)
     except DaemonError as error:
         if error.code != DaemonError.default_code:
             raise

@@ -79,7 +79,7 @@ def _order(name: str, *, image: bool, weights: bool, as_json: bool) -> Order:
 
     client = Client()
     try:
-        order = Order(client.profile(name), image, weights, as_json, client.state(), client)
+        order = Order(client.profile(name=name), image, weights, as_json, client.state(), client)
     except SparkdashError as error:
         client.close()
         if error.code != DaemonError.default_code:
@@ -127,7 +127,7 @@ def _fetch(order: Order) -> None:
     if weights is not None:
         weights.run()
     if order.client is not None:
-        order.client.release(order.profile.name)
+        order.client.release(profile=order.profile.name)
 
 
 def _must_be_here(order: Order) -> None:
@@ -165,7 +165,7 @@ def _fetch_image(order: Order) -> None:
     elif known is not None and image.startswith("localhost/"):
         raise image_missing(program, image, "no registry has it")
     elif order.client is not None:
-        for step in order.client.pull(order.profile.name):
+        for step in order.client.pull(profile=order.profile.name):
             line.show(step)
     else:
         asyncio.run(_pull_here(local, image, line))

@@ -132,7 +132,7 @@ class ProfilesPage(Page):
     async def _plan(self, name: str) -> None:
         plan: Plan | None
         try:
-            plan = await self.desk.link.plan(name)
+            plan = await self.desk.link.plan(name=name)
         except SparkdashError:
             plan = None
         detail = self.query_one(ProfileDetail)

@@ -173,7 +173,7 @@ class LogPanel(Panel, can_focus=True):
 
     async def _read(self, profile: str) -> None:
         try:
-            async for line in self.desk.link.logs(profile, follow=True):
+            async for line in self.desk.link.follow_log(profile):
                 self._add(clean(line))
         except SparkdashError as error:
             self._ended = error.text()

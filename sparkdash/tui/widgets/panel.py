@@ -16,7 +16,7 @@ from textual.widget import Widget
 
 from sparkdash.tui import theme
 from sparkdash.tui.ink import EMPTY, Line
-from sparkdash.tui.link import Link
+from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
 
 AS_TALL_AS_NEEDED = 0
@@ -26,7 +26,7 @@ AS_TALL_AS_NEEDED = 0
 class Desk(Protocol):
     """What panels and pages may expect of the app."""
 
-    link: Link
+    link: DaemonLink
     view: View
     """The latest moment; the same object until the next paint."""
 

@@ -1,0 +1,147 @@
+"""The table of the control API: every route below `/api`, with the types of its parameters and of its answer.
+
+Owns: the one list of routes. The clients in `sparkdash.client` inherit it as methods, `sparkdash.gateway.control` serves
+it, and `tests/contract/test_contract_api.py` holds both against it. Must not know: either of them.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from sparkdash.api.answers import Done, LeaseGranted, ProfileList, TogglePair
+from sparkdash.api.requests import (
+    DoctorQuery,
+    FeedPosition,
+    IncidentQuery,
+    LeaseBody,
+    LogQuery,
+    NoParameters,
+    ProfileName,
+    PullBody,
+    ReleaseBody,
+    RequestId,
+    RunName,
+    ShutdownBody,
+    StopBody,
+    ToggleBody,
+    TrafficBody,
+    UseBody,
+)
+from sparkdash.api.rows import Call, DocumentCall, EventReader, Stream
+from sparkdash.domain.container import PullProgress
+from sparkdash.domain.event import EVENT, Event
+from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.incident import IncidentList
+from sparkdash.domain.memory.account import MemoryAccount
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.shelf import Shelf
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan
+from sparkdash.sse import Lines
+
+EXAMINATION_S = 60.0
+"""Limit of a doctor's examination or a report. Each of the doctor's commands has its own limit, 15 s at most."""
+FEED_S = 45.0
+"""Limit of the feed. The daemon sends something every 15 s: three missed comments are a dead link."""
+HEALTH_S = 5.0
+"""Limit of a look at the health. A daemon answers at once; another program that holds its port may never."""
+NO_LIMIT = None
+"""Limit of an order that is answered once it is carried out: the owner's settings say how long a drain may take."""
+
+
+def _feed_reader() -> EventReader[Snapshot | Event]:
+    return EventReader({"snapshot": Snapshot.model_validate_json, "fact": EVENT.validate_json})
+
+
+def _pull_reader() -> EventReader[PullProgress]:
+    return EventReader({"progress": PullProgress.model_validate_json})
+
+
+class ControlApi:
+    """Every call. A client that inherits this class has them as methods, which take keyword arguments."""
+
+    state = Call("GET", "/api/state", NoParameters, Snapshot, "Everything that is known now")
+    events = Stream("GET", "/api/events", FeedPosition, _feed_reader, "The feed: a snapshot, then facts", FEED_S)
+    profiles = Call("GET", "/api/profiles", NoParameters, ProfileList, "The catalog")
+    profile = Call("GET", "/api/profiles/{name:path}", ProfileName, Profile, "One whole profile, by name or alias")
+    plan = Call("GET", "/api/plan/{name:path}", ProfileName, Plan, "What using a profile would do")
+    incidents = Call(
+        "GET",
+        "/api/incidents",
+        IncidentQuery,
+        IncidentList,
+        "Times that an engine stood still, newest first, and the mean time to repair",
+    )
+    shelf = Call("GET", "/api/shelf", NoParameters, Shelf, "What of each profile is on this box")
+    memory = Call(
+        "GET", "/api/memory", NoParameters, MemoryAccount, "Who holds the box's memory: every byte with its holder"
+    )
+    doctor = Call(
+        "GET",
+        "/api/doctor",
+        DoctorQuery,
+        Diagnosis,
+        "What of this box would keep engines from running",
+        silence_s=EXAMINATION_S,
+    )
+    measured_runs = DocumentCall(
+        "GET",
+        "/api/bench",
+        NoParameters,
+        bytes,
+        "What was measured: every run, the newest first",
+        silence_s=EXAMINATION_S,
+    )
+    run_report = DocumentCall(
+        "GET", "/api/bench/{run}", RunName, bytes, "The report of one run", silence_s=EXAMINATION_S
+    )
+    logs = Stream("GET", "/api/logs/{name:path}", LogQuery, Lines, "An engine's log")
+
+    use = Call("POST", "/api/use", UseBody, Plan, "Make a profile resident; the swap goes on by itself", status=202)
+    stop = Call(
+        "POST",
+        "/api/stop",
+        StopBody,
+        Done,
+        "Stop one engine, or all; answered when it is gone, or at once with `wait: false`",
+        silence_s=NO_LIMIT,
+    )
+    release = Call("POST", "/api/release", ReleaseBody, Done, "Let a parked profile be tried again, or all")
+    cancel = Call("POST", "/api/cancel", NoParameters, Done, "Cancel every swap under way", silence_s=NO_LIMIT)
+    cancel_request = Call(
+        "POST",
+        "/api/requests/{request_id}/cancel",
+        RequestId,
+        Done,
+        "End one request; its client is told, its engine stops",
+    )
+    toggle = Call("POST", "/api/toggle", ToggleBody, TogglePair, "Mark two profiles A and B, and flip between them")
+
+    lease = Call(
+        "POST",
+        "/api/lease",
+        LeaseBody,
+        LeaseGranted,
+        "Have the gateway to oneself, for a while; the same again renews it",
+    )
+    end_lease = Call("DELETE", "/api/lease", NoParameters, Done, "Let others in again")
+    end_measuring = Call(
+        "POST", "/api/bench/end", NoParameters, Done, "Ask the run that is measured to stop; what is measured is kept"
+    )
+    resume_run = Call(
+        "POST",
+        "/api/bench/{run}/resume",
+        RunName,
+        Done,
+        "Measure what a run still lacks, in a process of its own",
+        status=202,
+    )
+
+    pull = Stream("POST", "/api/pull-image", PullBody, _pull_reader, "Fetch a profile's image")
+    reload = Call("POST", "/api/reload", NoParameters, ProfileList, "Read the profiles again")
+    traffic = Call("POST", "/api/traffic", TrafficBody, Done, "Switch the demo's own traffic")
+    shutdown = Call("POST", "/api/shutdown", ShutdownBody, Done, "End the daemon", status=202)
+
+
+HEALTH = DocumentCall("GET", "/health", NoParameters, bytes, "Whether the gateway is up", silence_s=HEALTH_S)
+"""Not part of the control API: it needs no key, and any answer will do."""

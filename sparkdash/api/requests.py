@@ -1,0 +1,138 @@
+"""Request models of the control API: what each call takes in its path, its query or its body.
+
+Owns: names, types, defaults and limits of the parameters. Must not know which route takes them: `control` does.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sparkdash.domain.measuring import Measuring
+from sparkdash.limits import COUNT, PRINTABLE, WORD
+
+Cause = Literal["user", "bench"]
+"""On whose behalf a profile is brought up."""
+
+
+class ApiRequest(BaseModel):
+    """Parameters of one call. Keys that it does not know are refused, and types are not converted."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+
+class NoParameters(ApiRequest):
+    """No parameters: the body of a POST is `{}`."""
+
+
+class ProfileName(ApiRequest):
+    """Name or alias of one profile."""
+
+    name: str
+
+
+class RunName(ApiRequest):
+    """Name of one measured run."""
+
+    run: str
+
+
+class RequestId(ApiRequest):
+    """Id of one request, as the feed gives it."""
+
+    request_id: str
+
+
+class FeedPosition(ApiRequest):
+    """Number of the last event that the listener has; without it the feed begins with a snapshot."""
+
+    since: int | None = None
+
+
+class IncidentQuery(ApiRequest):
+    """Profile whose incidents are listed (without it: all profiles), and the most that are listed."""
+
+    profile: str | None = None
+    limit: int = 100
+
+
+class DoctorQuery(ApiRequest):
+    """Names of the checks to run; without names all of them run."""
+
+    check: list[str] | None = None
+
+
+class LogQuery(ApiRequest):
+    """Profile whose engine's log is read, how many of its last lines, and whether to go on while the engine lives."""
+
+    name: str
+    tail: int | None = None
+    follow: bool = False
+
+
+class PullBody(ApiRequest):
+    """Name or alias of the profile whose image is fetched."""
+
+    profile: str
+
+
+class UseBody(ApiRequest):
+    """Name or alias of the profile to make resident, and on whose behalf."""
+
+    profile: str
+    cause: Cause = "user"
+
+
+class LeaseBody(ApiRequest):
+    """Take the gateway for oneself; with a token, renew the lease."""
+
+    holder: str = Field(min_length=1, max_length=WORD, pattern=PRINTABLE)
+    """Name that waiting clients are told."""
+    token: str | None = None
+    expected_s: float | None = Field(default=None, ge=0, le=COUNT, allow_inf_nan=False)
+    """Seconds for which the lease is still needed."""
+    measuring: Measuring | None = None
+    """Progress for the screens; without it they keep what they show."""
+    shares: bool = False
+    """Let others in: only another holder is refused."""
+    pid: int | None = Field(default=None, gt=0, lt=2**31)
+    """The holder's process: the lease ends with it. Heeded over the unix socket only; over TCP the process may be on
+    another box.
+    """
+
+
+class StopBody(ApiRequest):
+    """Profile whose engine is stopped; null stops all engines."""
+
+    profile: str | None = None
+    wait: bool = True
+    """Answer once the engine is gone; otherwise at once."""
+
+
+class ReleaseBody(ApiRequest):
+    """Parked profile that may be tried again; null releases all of them."""
+
+    profile: str | None = None
+
+
+class ToggleBody(ApiRequest):
+    """New A and B profiles (a side that is left out stays as it is), and whether to switch to the other one."""
+
+    a: str | None = None
+    b: str | None = None
+    flip: bool = False
+
+
+class TrafficBody(ApiRequest):
+    """Whether the demo's traffic runs."""
+
+    on: bool
+
+
+class ShutdownBody(ApiRequest):
+    """What becomes of the engines. The next daemon adopts those that are kept."""
+
+    engines: Literal["keep", "stop"] = "keep"

@@ -1,0 +1,184 @@
+"""Rows of the table of the control API: a call with one answer, a document, and a stream of items.
+
+Owns: how a row becomes a request, how its answer is read, and which type each client gets of it: a row is a descriptor,
+and read from a client it is that client's method. Must not know which routes there are: `control` does.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, Literal, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
+from urllib.parse import quote, urlencode
+
+from pydantic import TypeAdapter
+
+from sparkdash.api.requests import ApiRequest
+from sparkdash.sse import Frames
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Method = Literal["GET", "POST", "DELETE"]
+ANSWER_S = 30.0
+"""Limit of a plain call, in seconds. The slowest asks podman, which the daemon gives less time than this."""
+_PATH_PARAMETER = re.compile(r"\{(?P<name>\w+)(?P<slashes>:path)?\}")
+
+
+class PreparedRequest(NamedTuple):
+    """A request as it is sent: `target` is path and query, `body` a JSON object."""
+
+    method: Method
+    target: str
+    body: Mapping[str, object] | None
+
+
+class StreamError(Exception):
+    """The stream ended with an error event, whose data is `envelope`."""
+
+    def __init__(self, envelope: str) -> None:
+        super().__init__(envelope)
+        self.envelope = envelope
+
+
+class StreamReader(Protocol[T_co]):
+    """Reader of one stream: bytes in, items out."""
+
+    def feed(self, chunk: bytes) -> Iterator[T_co]:
+        """Yield the items that `chunk` completes."""
+        ...
+
+    def end(self) -> Iterator[T_co]:
+        """Yield what is left when the stream ends."""
+        ...
+
+
+class EventReader(Generic[T]):
+    """Reader of server-sent events. `parsers` has a parser for each event name; other events are skipped."""
+
+    def __init__(self, parsers: Mapping[str, Callable[[str], T]]) -> None:
+        self._frames = Frames()
+        self._parsers = parsers
+
+    def feed(self, chunk: bytes) -> Iterator[T]:
+        """Yield the items that `chunk` completes. Raises StreamError at an error event."""
+        for frame in self._frames.feed(chunk):
+            if frame.name == "error":
+                raise StreamError(frame.data)
+            if parse := self._parsers.get(frame.name):
+                yield parse(frame.data)
+
+    def end(self) -> Iterator[T]:
+        """Yield nothing: an event that is cut off is no event."""
+        return iter(())
+
+
+class AsyncCaller(Protocol):
+    """A client whose calls are awaited."""
+
+    def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, T]:
+        """Make a call."""
+        ...
+
+    def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
+        """Open a stream."""
+        ...
+
+
+class BlockingCaller(Protocol):
+    """A client whose calls return when they are answered."""
+
+    def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a call."""
+        ...
+
+    def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        """Open a stream."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[P]):
+    """One route. `request` is the model of its parameters.
+
+    Parameters that the path names go there; the others go into the body of a POST, or into the query.
+    """
+
+    method: Method
+    path: str
+    request: Callable[P, ApiRequest]
+
+    def prepare(self, *args: P.args, **kwargs: P.kwargs) -> PreparedRequest:
+        """Build the request. Parameters that the caller left out are left out."""
+        rest = self.request(*args, **kwargs).model_dump(mode="json", exclude_unset=True)
+
+        def filled(part: re.Match[str]) -> str:
+            return quote(str(rest.pop(part["name"])), safe="/" if part["slashes"] else "")
+
+        target = _PATH_PARAMETER.sub(filled, self.path)
+        if self.method == "POST":
+            return PreparedRequest(self.method, target, rest)
+        query = {name: int(value) if isinstance(value, bool) else value for name, value in rest.items()}
+        given = {name: value for name, value in query.items() if value is not None}
+        return PreparedRequest(self.method, f"{target}?{_encoded(given)}" if given else target, None)
+
+
+def _encoded(query: Mapping[str, object]) -> str:
+    return urlencode(query, doseq=True, quote_via=quote, safe="")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Row[P], Generic[P, T]):
+    """Route with one answer, a JSON value of the type `answer`.
+
+    `silence_s`: longest silence, in seconds, before the daemon counts as not answering; None: no limit.
+    """
+
+    answer: type[T]
+    summary: str
+    status: int = 200
+    silence_s: float | None = ANSWER_S
+
+    def read(self, content: bytes) -> T:
+        """Read the answer. Raises pydantic.ValidationError: it has another type."""
+        return TypeAdapter(self.answer).validate_json(content)
+
+    @overload
+    def __get__(self, client: None, owner: type[object]) -> Self: ...
+    @overload
+    def __get__(self, client: AsyncCaller, owner: type[object]) -> Callable[P, Coroutine[None, None, T]]: ...
+    @overload
+    def __get__(self, client: BlockingCaller, owner: type[object]) -> Callable[P, T]: ...
+    def __get__(self, client: AsyncCaller | BlockingCaller | None, owner: type[object]) -> object:
+        return self if client is None else partial(client.call, self)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentCall(Call[P, bytes]):
+    """Route whose answer is JSON of a shape that only its readers know."""
+
+    def read(self, content: bytes) -> bytes:
+        """Return the answer as it came."""
+        return content
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(Row[P], Generic[P, T]):
+    """Route whose answer is a stream of items. `silence_s`: as in Call."""
+
+    reader: Callable[[], StreamReader[T]]
+    summary: str
+    silence_s: float | None = None
+
+    @overload
+    def __get__(self, client: None, owner: type[object]) -> Self: ...
+    @overload
+    def __get__(self, client: AsyncCaller, owner: type[object]) -> Callable[P, AsyncGenerator[T, None]]: ...
+    @overload
+    def __get__(self, client: BlockingCaller, owner: type[object]) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, client: AsyncCaller | BlockingCaller | None, owner: type[object]) -> object:
+        return self if client is None else partial(client.stream, self)
