@@ -148,22 +148,22 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
 
     sources: list[Traffic] = []
 
-    async def begin(house: daemon.House) -> None:
-        await house.supervisor.adopted()
-        await house.supervisor.use(FIRST, cause=SwapCause.USER)
-        sources.append(Traffic(f"{house.url}/v1", on=traffic))
+    async def begin(running: daemon.Daemon) -> None:
+        await running.supervisor.adopted()
+        await running.supervisor.use(FIRST, cause=SwapCause.USER)
+        sources.append(Traffic(f"{running.url}/v1", on=traffic))
         await sources[0].run()
 
-    async def leave(house: daemon.House) -> None:
+    async def leave(running: daemon.Daemon) -> None:
         for source in sources:
             source.hang_up()
-        await _left(house)
+        await _left(running)
 
-    async def until_let_go(house: daemon.House) -> None:
+    async def until_let_go(running: daemon.Daemon) -> None:
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         await reader.read()
-        house.server.stop()
+        running.server.stop()
 
     def switch(on: bool) -> None:
         for source in sources:
@@ -171,7 +171,7 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
 
     runtime = Process(folder / "processes")
 
-    async def limit(_house: daemon.House) -> None:
+    async def limit(_running: daemon.Daemon) -> None:
         await limit_logs(runtime.log_files)
 
     parts = daemon.Parts(
@@ -181,8 +181,8 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
         load_catalog=lambda: twins(speed),
         simulated=True,
         host=f"{socket.gethostname()} ×{speed:g}" if speed != 1 else socket.gethostname(),
-        beside=(begin, limit, until_let_go) if os.environ.get(LEASH) else (begin, limit),
-        leave=leave,
+        extra_tasks=(begin, limit, until_let_go) if os.environ.get(LEASH) else (begin, limit),
+        before_stop=leave,
         stop_engines=True,
         traffic=switch,
         traffic_on=traffic,
@@ -190,18 +190,18 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
     await daemon.serve(parts, ready=_say)
 
 
-async def _left(house: daemon.House) -> None:
+async def _left(running: daemon.Daemon) -> None:
     """Return when the gateway has seen that its own clients are gone; soon in any case."""
-    heard = house.bus.subscribe(samples=False)
+    heard = running.bus.subscribe(samples=False)
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 async for _ in heard:
-                    if not any(request.internal for request in house.bus.snapshot.requests.values()):
+                    if not any(request.internal for request in running.bus.snapshot.requests.values()):
                         break
     finally:
-        house.bus.unsubscribe(heard)
+        running.bus.unsubscribe(heard)
 
 
-def _say(house: daemon.House) -> None:
-    print(f"{READY}{house.url}/v1", flush=True)  # noqa: T201 - what scripts wait for
+def _say(running: daemon.Daemon) -> None:
+    print(f"{READY}{running.url}/v1", flush=True)  # noqa: T201 - what scripts wait for

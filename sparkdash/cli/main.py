@@ -95,9 +95,9 @@ def main() -> None:
     except SparkdashError as error:
         _end(error)
     except BaseExceptionGroup as group:
-        from sparkdash.daemon import told_why  # the only one that raises groups, so it is loaded already
+        from sparkdash.daemon import expected_error  # the only one that raises groups, so it is loaded already
 
-        if (known := told_why(group)) is None:
+        if (known := expected_error(group)) is None:
             raise
         _end(known)
     except KeyboardInterrupt:

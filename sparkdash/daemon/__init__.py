@@ -3,8 +3,8 @@
 Owns: composition, the order of start and stop, what happens when a part crashes. Must not know what any part does.
 """
 
-from sparkdash.daemon.house import House, Parts
-from sparkdash.daemon.life import serve, told_why
-from sparkdash.daemon.real import run
+from sparkdash.daemon.daemon import Daemon, Parts
+from sparkdash.daemon.lifecycle import serve, expected_error
+from sparkdash.daemon.main import run
 
-__all__ = ["House", "Parts", "run", "serve", "told_why"]
+__all__ = ["Daemon", "Parts", "run", "serve", "expected_error"]

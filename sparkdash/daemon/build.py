@@ -19,9 +19,9 @@ from sparkdash import __version__, listen, paths
 from sparkdash.access import audit
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
-from sparkdash.daemon import crowding, errands, reading
-from sparkdash.daemon.door import Door
-from sparkdash.daemon.house import House, Parts
+from sparkdash.daemon import connection_notices, control_actions, reloading
+from sparkdash.daemon.daemon import Daemon, Parts
+from sparkdash.daemon.listeners import Listeners
 from sparkdash.daemon.memory_accounts import MemoryAccounts
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
 from sparkdash.domain.evidence import no_evidence
@@ -51,47 +51,47 @@ LOG = structlog.get_logger("sparkdash")
 
 
 @asynccontextmanager
-async def built(parts: Parts, door: Door) -> AsyncIterator[House]:
+async def build_daemon(parts: Parts, listeners: Listeners) -> AsyncIterator[Daemon]:
     """Everything, made and not yet begun; what is open is closed when the context is left."""
     edited = asyncio.Event()
     with inotify.telling(edited.set) as kernel:
         settings = settings_file() if parts.load_settings else None
         files = ProfileFiles(parts.profile_folders, settings, kernel, edited.set)
         await files.look(READ_S)
-        async with _composed(parts, door, files, edited) as house:
-            yield house
+        async with _composed(parts, listeners, files, edited) as daemon:
+            yield daemon
 
 
 @asynccontextmanager
-async def _composed(parts: Parts, door: Door, files: ProfileFiles, edited: asyncio.Event) -> AsyncIterator[House]:
-    profiles = await reading.catalog_of(parts, files)
-    bus = Bus(_first_snapshot(parts, door.url), time.time)
+async def _composed(parts: Parts, listeners: Listeners, files: ProfileFiles, edited: asyncio.Event) -> AsyncIterator[Daemon]:
+    profiles = await reloading.catalog_of(parts, files)
+    bus = Bus(_first_snapshot(parts, listeners.url), time.time)
     async with (
         Upstream() as upstream,
         Store.opened(paths.state_dir() / "sparkdash.db", bus.publish) as store,
         Translator(paths.runtime_dir(), parts.settings.translator_idle_s, bus.publish) as translator,
         Counter(paths.runtime_dir(), parts.settings.translator_idle_s, parts.settings.hf_home.expanduser()) as counter,
     ):
-        house = _house(parts, bus, profiles, upstream, store, door, files, edited, translator, counter)
-        reading.publish_profiles(house, profiles)
-        yield house
+        daemon = _daemon(parts, bus, profiles, upstream, store, listeners, files, edited, translator, counter)
+        reloading.publish_profiles(daemon, profiles)
+        yield daemon
 
 
-def _house(
+def _daemon(
     parts: Parts,
     bus: Bus,
     profiles: Catalog,
     upstream: Upstream,
     store: Store,
-    door: Door,
+    listeners: Listeners,
     files: ProfileFiles,
     edited: asyncio.Event,
     translator: Translator,
     counter: Counter,
-) -> House:
-    holder: list[House] = []
+) -> Daemon:
+    holder: list[Daemon] = []
     kernel_log = KernelLog()
-    accounts = MemoryAccounts(lambda: errands.memory(holder[0]), time.monotonic)
+    accounts = MemoryAccounts(lambda: control_actions.memory(holder[0]), time.monotonic)
     supervisor = Supervisor(
         catalog=profiles,
         runtime=parts.runtime,
@@ -104,7 +104,7 @@ def _house(
         guard=parts.guard,
         memory_helper=parts.memory_helper,
         flags=FlagStore(paths.flags_dir()),
-        on_needs=lambda: reading.publish_profiles(holder[0], supervisor.catalog),
+        on_needs=lambda: reloading.publish_profiles(holder[0], supervisor.catalog),
         before_ready=lambda profile: holder[0].collector.begin(profile),
         foreign=accounts.foreign,
         take_evidence=no_evidence if parts.simulated else _evidence(parts, upstream, kernel_log).take,
@@ -122,20 +122,20 @@ def _house(
         upstream=upstream,
         catalog=lambda: supervisor.catalog,
         settings=parts.settings,
-        reload=lambda: reading.reload(holder[0]),
-        refresh=lambda: reading.refresh(holder[0]),
-        shutdown=lambda stop: errands.shutdown(holder[0], stop),
+        reload=lambda: reloading.reload(holder[0]),
+        refresh=lambda: reloading.refresh(holder[0]),
+        shutdown=lambda stop: control_actions.shutdown(holder[0], stop),
         traffic=parts.traffic,
         record=record,
-        keys=door.keys,
+        keys=listeners.keys,
         used_today=lambda key: store.tokens_on(day_of(time.time()), key),
         audit=_written_down,
         capture=_capturing(parts.settings),
-        examine=None if parts.simulated else lambda names: errands.examine(holder[0], names),
-        shelf=None if parts.simulated else lambda profiles: errands.shelf(holder[0], profiles),
+        examine=None if parts.simulated else lambda names: control_actions.examine(holder[0], names),
+        shelf=None if parts.simulated else lambda profiles: control_actions.shelf(holder[0], profiles),
         memory=None if parts.simulated else accounts.now,
-        runs=lambda run: errands.runs(run, simulated=parts.simulated),
-        resume=lambda run: errands.resume(holder[0], run),
+        runs=lambda run: control_actions.runs(run, simulated=parts.simulated),
+        resume=lambda run: control_actions.resume(holder[0], run),
         translator=translator,
         counter=counter,
     )
@@ -150,12 +150,12 @@ def _house(
         listeners=lambda: bus.listeners,
     )
     rereading = Rereading(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None
-    limit = ConnectionLimit(listen.most_connections(), partial(crowding.tell, bus.publish))
-    linger_s = listen.LINGER_S if door.outlives else 0.0
-    server = listen.Server(gateway.build(deps).ready(), door.tls, linger_s=linger_s, limit=limit)
-    house = House(parts, bus, supervisor, collector, server, door.url, files, edited, rereading)
-    holder.append(house)
-    return house
+    limit = ConnectionLimit(listen.most_connections(), partial(connection_notices.tell, bus.publish))
+    linger_s = listen.LINGER_S if listeners.outlives else 0.0
+    server = listen.Server(gateway.build(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
+    daemon = Daemon(parts, bus, supervisor, collector, server, listeners.url, files, edited, rereading)
+    holder.append(daemon)
+    return daemon
 
 
 def _evidence(parts: Parts, upstream: Upstream, log: KernelLog) -> EvidenceTaker:

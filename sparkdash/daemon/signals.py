@@ -12,29 +12,29 @@ import signal
 
 import structlog
 
-from sparkdash.daemon import reading
-from sparkdash.daemon.house import House
+from sparkdash.daemon import reloading
+from sparkdash.daemon.daemon import Daemon
 
 LOG = structlog.get_logger("sparkdash")
 ENDING = (signal.SIGINT, signal.SIGTERM)
 STDIN = 0
 
 
-def handle(loop: asyncio.AbstractEventLoop, house: House) -> None:
+def handle(loop: asyncio.AbstractEventLoop, daemon: Daemon) -> None:
     """Install the handlers."""
     for number in ENDING:
-        loop.add_signal_handler(number, house.server.stop)
-    loop.add_signal_handler(signal.SIGHUP, _hung_up, house, _on_terminal())
+        loop.add_signal_handler(number, daemon.server.stop)
+    loop.add_signal_handler(signal.SIGHUP, _hung_up, daemon, _on_terminal())
 
 
-def _hung_up(house: House, from_terminal: bool) -> None:
+def _hung_up(daemon: Daemon, from_terminal: bool) -> None:
     if from_terminal and not _on_terminal():
-        house.server.stop()
+        daemon.server.stop()
         return
     LOG.info("reading profiles and settings again", asked_by="SIGHUP")
-    task = asyncio.create_task(reading.reload(house), name="reload")
-    house.errands.add(task)
-    task.add_done_callback(house.errands.discard)
+    task = asyncio.create_task(reloading.reload(daemon), name="reload")
+    daemon.background_tasks.add(task)
+    task.add_done_callback(daemon.background_tasks.discard)
 
 
 def _on_terminal() -> bool:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from sparkdash.daemon import errands
+from sparkdash.daemon import control_actions
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.errors import HostError
@@ -44,7 +44,7 @@ def profile(
 async def shelf(runtime: Runtime, hf_home: Path, *profiles: Any) -> Shelf:
     """As the daemon answers."""
     supervisor = SimpleNamespace(settings=Settings(hf_home=hf_home))
-    return await errands.shelf(
+    return await control_actions.shelf(
         cast("Any", SimpleNamespace(supervisor=supervisor, parts=SimpleNamespace(runtime=runtime))), profiles
     )
 

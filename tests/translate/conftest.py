@@ -169,7 +169,7 @@ async def _built(root: Path, stack: AsyncExitStack) -> Any:
         reader=BoxReader(),
         load_catalog=lambda: Catalog({profile.name: profile for profile in profiles}),
     )
-    ready: asyncio.Future[daemon.House] = asyncio.get_running_loop().create_future()
+    ready: asyncio.Future[daemon.Daemon] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(daemon.serve(parts, ready=ready.set_result))
     await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
     house = ready.result() if ready.done() else await task  # which raises why not

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from sparkdash.daemon import errands, reading, real
+from sparkdash.daemon import control_actions, main, reloading
 from sparkdash.daemon.profile_files import Look
 from sparkdash.errors import HostError
 
@@ -23,7 +23,7 @@ async def test_the_daemon_ends_also_when_an_engine_will_not(stop_engines: bool) 
         raise HostError("Process 7 does not end.", code="unkillable")
 
     supervisor, server = SimpleNamespace(stop=stop), SimpleNamespace(stop=lambda: told.append("stopped"))
-    await errands.shutdown(cast("Any", SimpleNamespace(supervisor=supervisor, server=server)), stop_engines)
+    await control_actions.shutdown(cast("Any", SimpleNamespace(supervisor=supervisor, server=server)), stop_engines)
     assert told == ["stopped"]
 
 
@@ -45,24 +45,24 @@ async def test_files_are_read_once_they_are_whole(
     read: list[object] = []
     seen = iter([Look(*each) for each in looks])
 
-    async def noted(house: object) -> None:
-        read.append(house)
+    async def noted(daemon: object) -> None:
+        read.append(daemon)
 
     async def look() -> Look:
         return next(seen)
 
-    monkeypatch.setattr(reading, "_read", noted)
-    house = SimpleNamespace(reading=asyncio.Lock(), files=SimpleNamespace(look=look))
-    await reading.refresh(cast("Any", house))
+    monkeypatch.setattr(reloading, "_read", noted)
+    daemon = SimpleNamespace(reload_lock=asyncio.Lock(), files=SimpleNamespace(look=look))
+    await reloading.refresh(cast("Any", daemon))
     assert len(read) == reads
 
 
 async def test_a_reading_that_takes_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks meanwhile gets what held before."""
-    monkeypatch.setattr(reading, "ANSWER_S", 0.01)
-    house = SimpleNamespace(reading=asyncio.Lock())
-    async with house.reading:
-        await reading.refresh(cast("Any", house))
+    monkeypatch.setattr(reloading, "ANSWER_S", 0.01)
+    daemon = SimpleNamespace(reload_lock=asyncio.Lock())
+    async with daemon.reload_lock:
+        await reloading.refresh(cast("Any", daemon))
 
 
 @pytest.mark.parametrize(
@@ -82,5 +82,5 @@ def test_streams_do_not_end_at_the_usual_limit_of_open_files(
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
-    real.open_more()
+    main.open_more()
     assert asked == ([] if then is None else [(then, hard)])

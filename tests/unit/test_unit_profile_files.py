@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from sparkdash.catalog.catalog import Catalog
-from sparkdash.daemon import profile_files, reading
-from sparkdash.daemon.house import Parts
+from sparkdash.daemon import profile_files, reloading
+from sparkdash.daemon.daemon import Parts
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.domain.event import Notice
 from sparkdash.domain.state import Snapshot
@@ -124,10 +124,10 @@ async def test_a_folder_that_hangs_is_told_once_and_so_is_its_answer(
     )  # fmt: skip
     mount.answers.clear()
     for _ in range(3):
-        await reading.refresh(house)
+        await reloading.refresh(house)
     mount.answers.set()
     await late.wait()
-    await reading.refresh(house)
+    await reloading.refresh(house)
     notices = [fact for fact in told if isinstance(fact, Notice)]
     assert [fact.code for fact in notices] == ["folder_silent", "folder_answers"]
     assert all(str(mount.folder) in fact.text for fact in notices)
@@ -135,14 +135,14 @@ async def test_a_folder_that_hangs_is_told_once_and_so_is_its_answer(
 
 async def test_an_edit_is_told_by_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long before the next look: a new file, a new folder of profiles, an edit of the settings."""
-    monkeypatch.setattr(reading, "LOOK_S", (3600.0, 3600.0))
+    monkeypatch.setattr(reloading, "LOOK_S", (3600.0, 3600.0))
     own, settings = tmp_path / "profiles", tmp_path / "config.toml"
     edited, read = asyncio.Event(), asyncio.Queue[set[str]]()
 
     async def noted(house: Any) -> None:
         read.put_nowait(set(house.files.catalog().profiles))
 
-    monkeypatch.setattr(reading, "_read", noted)
+    monkeypatch.setattr(reloading, "_read", noted)
     with inotify.telling(edited.set) as kernel:
         seen = ProfileFiles(lambda: [own] if own.is_dir() else [], settings, kernel, edited.set)
         bus = SimpleNamespace(watched=asyncio.Event(), snapshot=cast("Snapshot", None))
@@ -150,7 +150,7 @@ async def test_an_edit_is_told_by_the_kernel(tmp_path: Path, monkeypatch: pytest
             files=seen, bus=bus, edited=edited, reading=asyncio.Lock(), silent_folders=frozenset()
         )
         await seen.look()
-        watching = asyncio.create_task(reading.watched(house))
+        watching = asyncio.create_task(reloading.watched(house))
         async with asyncio.timeout(PATIENCE_S):
             write(own, "first")
             while await read.get() != {"first"}:

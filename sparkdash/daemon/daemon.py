@@ -48,9 +48,9 @@ class Parts:
     """The box's name on the screens; the demo adds how many times faster than it says everything runs."""
     handover: Handover = field(default_factory=Handover)
     """Sockets that a parent handed to this process."""
-    beside: tuple[Callable[[House], Awaitable[None]], ...] = ()
+    beside: tuple[Callable[[Daemon], Awaitable[None]], ...] = ()
     """Further tasks that live as long as the daemon: the demo's traffic."""
-    leave: Callable[[House], Awaitable[None]] | None = None
+    leave: Callable[[Daemon], Awaitable[None]] | None = None
     """Awaited when the daemon is told to end, before anybody is refused: the demo's own clients hang up."""
     stop_engines: bool = False
     """End the engines with the daemon (the demo); otherwise the next daemon adopts them."""
@@ -61,7 +61,7 @@ class Parts:
 
 
 @dataclass
-class House:
+class Daemon:
     """Everything that lives while the daemon serves."""
 
     parts: Parts

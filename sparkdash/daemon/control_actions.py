@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from sparkdash import __version__, paths
-from sparkdash.daemon.house import House
+from sparkdash.daemon.daemon import Daemon
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.memory.account import MemoryAccount
@@ -39,7 +39,7 @@ async def runs(run: str | None, *, simulated: bool) -> bytes:
     return await asked(run, simulated=simulated)
 
 
-async def resume(house: House, run: str) -> None:
+async def resume(daemon: Daemon, run: str) -> None:
     """Resume a run in a process of its own; a Notice tells when that fails.
 
     Raises AdmissionError: there is no such run.
@@ -51,49 +51,49 @@ async def resume(house: House, run: str) -> None:
     async def going_on() -> None:
         if why := await resumed(run):
             text = f"{run} did not go on. {why}"
-            house.bus.publish(Notice(level=Level.WARNING, code="bench_failed", text=text))
+            daemon.bus.publish(Notice(level=Level.WARNING, code="bench_failed", text=text))
 
     task = asyncio.create_task(going_on(), name=f"bench resume {run}")
-    house.errands.add(task)
-    task.add_done_callback(house.errands.discard)
+    daemon.background_tasks.add(task)
+    task.add_done_callback(daemon.background_tasks.discard)
 
 
-async def examine(house: House, names: Sequence[str]) -> Diagnosis:
+async def examine(daemon: Daemon, names: Sequence[str]) -> Diagnosis:
     """What the doctor finds on this box."""
     await asyncio.to_thread(import_module, "sparkdash.doctor")  # rarely asked for, and 30 ms that nobody else waits for
     from sparkdash import doctor
     from sparkdash.doctor.facts import DaemonSeen
 
-    world, settings = house.bus.snapshot, house.supervisor.settings
+    world, settings = daemon.bus.snapshot, daemon.supervisor.settings
     low_power = world.sample is not None and world.sample.low_power
-    seen = DaemonSeen(house.url, __version__, os.getpid(), f"{house.url}/v1", house.parts.runtime.name, low_power)
-    probe = doctor.Probe(settings=settings, daemon=seen, account=lambda _: memory(house))
+    seen = DaemonSeen(daemon.url, __version__, os.getpid(), f"{daemon.url}/v1", daemon.parts.runtime.name, low_power)
+    probe = doctor.Probe(settings=settings, daemon=seen, account=lambda _: memory(daemon))
     return Diagnosis(findings=await doctor.examine(probe, names))
 
 
-async def memory(house: House) -> MemoryAccount:
+async def memory(daemon: Daemon) -> MemoryAccount:
     """Who holds this box's memory. Raises HostError."""
-    refs = {ref for one in house.bus.snapshot.profiles if not one.simulated for ref in one.weights}
-    hf_home = house.supervisor.settings.hf_home.expanduser()
+    refs = {ref for one in daemon.bus.snapshot.profiles if not one.simulated for ref in one.weights}
+    hf_home = daemon.supervisor.settings.hf_home.expanduser()
 
     def weights() -> Mapping[str, frozenset[Path]]:
         return weight_files(refs, hf_home)
 
     return await memory_account.look(
         memory_account.Sources(
-            runtime=house.parts.runtime,
-            reader=house.parts.reader,
+            runtime=daemon.parts.runtime,
+            reader=daemon.parts.reader,
             owner=paths.owner(),
-            engines=house.collector.pids,
+            engines=daemon.collector.pids,
             weights=weights,
         )
     )
 
 
-async def shelf(house: House, profiles: Sequence[ProfileSummary]) -> Shelf:
+async def shelf(daemon: Daemon, profiles: Sequence[ProfileSummary]) -> Shelf:
     """What of these profiles is on this box; nothing of simulated ones."""
-    hf_home = house.supervisor.settings.hf_home.expanduser()
-    found = await stock([one for one in profiles if not one.simulated], house.parts.runtime, hf_home)
+    hf_home = daemon.supervisor.settings.hf_home.expanduser()
+    found = await stock([one for one in profiles if not one.simulated], daemon.parts.runtime, hf_home)
     return Shelf(stock={name: Stock(image=_item(one.image), weights=_item(one.weights)) for name, one in found.items()})
 
 
@@ -101,12 +101,12 @@ def _item(one: Image | Presence | None) -> Item | None:
     return Item(here=one.here, size=one.size) if one else None
 
 
-async def shutdown(house: House, stop_engines: bool) -> None:
+async def shutdown(daemon: Daemon, stop_engines: bool) -> None:
     """End the daemon, also when an engine will not end."""
     try:
         if stop_engines:
-            await house.supervisor.stop(None)
+            await daemon.supervisor.stop(None)
     except SparkdashError as error:  # the next daemon finds what would not stop
         LOG.warning("an engine is left behind", code=error.code, why=error.text())
     finally:
-        house.server.stop()
+        daemon.server.stop()

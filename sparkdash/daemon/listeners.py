@@ -25,7 +25,7 @@ LOG = structlog.get_logger("sparkdash")
 
 
 @dataclass(frozen=True)
-class Door:
+class Listeners:
     """Where clients come in, and with what."""
 
     sockets: list[socket.socket]
@@ -37,7 +37,7 @@ class Door:
 
 
 @contextmanager
-def opened(settings: Settings, handover: Handover) -> Iterator[Door]:
+def open_listeners(settings: Settings, handover: Handover) -> Iterator[Listeners]:
     """Bind the sockets, or take inherited ones, and lock out a second daemon. Raises SparkdashError when that fails.
 
     The sockets listen from here on, while the daemon is still built (80 ms of CPU). The kernel keeps early connections
@@ -56,7 +56,7 @@ def opened(settings: Settings, handover: Handover) -> Iterator[Door]:
         for name in locks:
             name(f"pid {os.getpid()}, {url}")
         try:
-            yield Door([tcp, unix], url, keys, tls, handover.outlives)
+            yield Listeners([tcp, unix], url, keys, tls, handover.outlives)
         finally:
             if not handover.outlives:
                 (folder / listen.SOCKET_NAME).unlink(missing_ok=True)

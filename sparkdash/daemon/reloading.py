@@ -12,7 +12,7 @@ from contextlib import suppress
 from sparkdash import catalog
 from sparkdash.catalog import Catalog
 from sparkdash.catalog.watch import keeping
-from sparkdash.daemon.house import House, Parts
+from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.profile_files import ANSWER_S, READ_S, ProfileFiles
 from sparkdash.domain.event import Level, Notice, ProfilesChanged
 from sparkdash.engines import registry
@@ -26,28 +26,28 @@ LOOKS = 10
 """Until a file that is written all the time is left for the next look; who asked meanwhile gets what held before."""
 
 
-async def reload(house: House) -> None:
+async def reload(daemon: Daemon) -> None:
     """Read the profiles and the settings again, edited or not: who asks for it has written them."""
-    async with house.reading:
-        await house.files.look(READ_S, reread=True)
-        await _read(house)
+    async with daemon.reload_lock:
+        await daemon.files.look(READ_S, reread=True)
+        await _read(daemon)
 
 
-async def refresh(house: House) -> None:
+async def refresh(daemon: Daemon) -> None:
     """Read the profiles and the settings again if a file was edited since the last look.
 
     A folder that does not answer is not waited for, nor is a long reading: the last known state holds.
     """
     try:
         async with asyncio.timeout(ANSWER_S):
-            await house.reading.acquire()
+            await daemon.reload_lock.acquire()
     except TimeoutError:
         return
     try:
-        if await _edited(house.files):
-            await _read(house)
+        if await _edited(daemon.files):
+            await _read(daemon)
     finally:
-        house.reading.release()
+        daemon.reload_lock.release()
 
 
 async def _edited(files: ProfileFiles) -> bool:
@@ -62,13 +62,13 @@ async def _edited(files: ProfileFiles) -> bool:
     return changed
 
 
-async def _read(house: House) -> None:
-    if house.rereading and (settings := await house.rereading.read(house.supervisor.settings)):
-        house.supervisor.replace_settings(settings)
-    profiles = keeping(house.supervisor.catalog, await catalog_of(house.parts, house.files))
-    house.supervisor.replace_catalog(profiles)
-    publish_profiles(house, profiles)
-    _tell_silent(house)
+async def _read(daemon: Daemon) -> None:
+    if daemon.rereading and (settings := await daemon.rereading.read(daemon.supervisor.settings)):
+        daemon.supervisor.replace_settings(settings)
+    profiles = keeping(daemon.supervisor.catalog, await catalog_of(daemon.parts, daemon.files))
+    daemon.supervisor.replace_catalog(profiles)
+    publish_profiles(daemon, profiles)
+    _tell_silent(daemon)
 
 
 async def catalog_of(parts: Parts, files: ProfileFiles) -> Catalog:
@@ -76,52 +76,52 @@ async def catalog_of(parts: Parts, files: ProfileFiles) -> Catalog:
     return await in_thread(parts.load_catalog) if parts.load_catalog else files.catalog()
 
 
-def _tell_silent(house: House) -> None:
-    before, now = house.silent_folders, house.files.silent
-    house.silent_folders = now
+def _tell_silent(daemon: Daemon) -> None:
+    before, now = daemon.silent_folders, daemon.files.silent
+    daemon.silent_folders = now
     for folder in sorted(now - before):
         text = (
             f"The profile folder {folder} does not answer. Its profiles stay as they were last read. "
             "Check whether its mount hangs."
         )
-        house.bus.publish(Notice(level=Level.WARNING, code="folder_silent", text=text))
+        daemon.bus.publish(Notice(level=Level.WARNING, code="folder_silent", text=text))
     for folder in sorted(before - now):
         text = f"The profile folder {folder} answers again."
-        house.bus.publish(Notice(level=Level.INFO, code="folder_answers", text=text))
+        daemon.bus.publish(Notice(level=Level.INFO, code="folder_answers", text=text))
 
 
-async def watched(house: House) -> None:
+async def watched(daemon: Daemon) -> None:
     """Refresh until cancelled: when the kernel reports an edit, and at intervals, as the kernel does not report all
     edits.
     """
-    _tell_silent(house)
+    _tell_silent(daemon)
     while True:
-        await _until_due(house)
-        await refresh(house)
+        await _until_due(daemon)
+        await refresh(daemon)
 
 
-async def _until_due(house: House) -> None:
-    edited, pause = asyncio.create_task(house.edited.wait()), asyncio.create_task(_pause(house))
+async def _until_due(daemon: Daemon) -> None:
+    edited, pause = asyncio.create_task(daemon.edited.wait()), asyncio.create_task(_pause(daemon))
     try:
         await asyncio.wait((edited, pause), return_when=asyncio.FIRST_COMPLETED)
     finally:
         edited.cancel(), pause.cancel()
-    house.edited.clear()
+    daemon.edited.clear()
 
 
-async def _pause(house: House) -> None:
+async def _pause(daemon: Daemon) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(house.bus.watched.wait(), LOOK_S[1])
+        await asyncio.wait_for(daemon.bus.watched.wait(), LOOK_S[1])
         await asyncio.sleep(LOOK_S[0])
 
 
-def publish_profiles(house: House, profiles: Catalog) -> None:
+def publish_profiles(daemon: Daemon, profiles: Catalog) -> None:
     """Tell what the catalog says now, if that is something else."""
-    supervisor, now = house.supervisor, house.bus.snapshot
+    supervisor, now = daemon.supervisor, daemon.bus.snapshot
     listed = tuple(
         catalog.summary(p, registry.adapter(p.engine), supervisor.need(p), sees=supervisor.sees(p))
         for p in profiles.profiles.values()
     )
     problems = tuple(str(problem) for problem in profiles.problems)
     if (listed, problems) != (now.profiles, now.problems):
-        house.bus.publish(ProfilesChanged(profiles=listed, problems=problems))
+        daemon.bus.publish(ProfilesChanged(profiles=listed, problems=problems))

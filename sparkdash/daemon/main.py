@@ -16,8 +16,8 @@ import uvloop
 
 from sparkdash import handover, log, notify, paths
 from sparkdash.bench.plan import sweep_file
-from sparkdash.daemon.house import House, Parts
-from sparkdash.daemon.life import serve
+from sparkdash.daemon.daemon import Daemon, Parts
+from sparkdash.daemon.lifecycle import serve
 from sparkdash.daemon.log_limits import limit_logs
 from sparkdash.host.box import BoxReader
 from sparkdash.host.memory_guard.guard import Guard
@@ -51,7 +51,7 @@ def run(load_settings: Callable[[], Settings]) -> None:
         guard=Guard(settings),
         memory_helper=MemoryHelper(),
         handover=inherited,
-        beside=(lambda house: _attended(house, notifier), lambda _: limit_logs(partial(_logs, settings))),
+        extra_tasks=(lambda daemon: _attended(daemon, notifier), lambda _: limit_logs(partial(_logs, settings))),
     )
     uvloop.run(serve(parts, ready=lambda _: _freeze()))
 
@@ -95,7 +95,7 @@ def _processes() -> Path:
     return paths.state_dir() / "processes"
 
 
-async def _attended(house: House, notifier: notify.Notifier) -> None:
+async def _attended(daemon: Daemon, notifier: notify.Notifier) -> None:
     """systemd is told that the daemon serves once the engines of an earlier one are known."""
-    await house.supervisor.adopted()
-    await notifier.attend(house.server.stopping(), f"serving {house.url}/v1 with {house.parts.runtime.name}")
+    await daemon.supervisor.adopted()
+    await notifier.attend(daemon.server.stopping(), f"serving {daemon.url}/v1 with {daemon.parts.runtime.name}")

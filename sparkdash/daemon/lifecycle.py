@@ -1,0 +1,117 @@
+"""How long everything lives: the order of start and stop, and what happens when a part crashes.
+
+Telemetry is started again (logged, counted, shown); a crash in the supervisor ends the daemon, since wrong books are
+worse than none. Must not know what any part does, nor how it is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from sparkdash import listen
+from sparkdash.daemon import signals
+from sparkdash.daemon.build import build_daemon
+from sparkdash.daemon.daemon import Daemon, Parts
+from sparkdash.daemon.listeners import open_listeners
+from sparkdash.daemon.reloading import watched
+from sparkdash.domain.event import Level, Notice
+from sparkdash.errors import SparkdashError
+
+LOG = structlog.get_logger("sparkdash")
+RESTART_S = (1.0, 5.0, 30.0)
+"""Pauses before telemetry is started again; the last one repeats."""
+ADOPTED_S = 2.0
+"""Seconds for which every request waits at the start while the runtime lists engines of an earlier daemon. After that
+only requests for an engine wait: a runtime that hangs is given 20 seconds a call.
+"""
+FAREWELL_S = listen.GRACE_S - 1.0
+"""How long answers that are under way may go on once the daemon is told to end; the rest is for telling their clients."""
+
+
+async def serve(parts: Parts, *, ready: Callable[[Daemon], None] | None = None) -> None:
+    """Bring everything up, serve, and take it down in the reverse order. `ready` is called once it answers."""
+    with open_listeners(parts.settings, parts.handover) as listeners:
+        async with build_daemon(parts, listeners) as daemon:
+            try:
+                await _live(daemon, listeners.sockets, ready)
+            finally:
+                await asyncio.shield(daemon.supervisor.close(stop_engines=parts.stop_engines))
+                parts.reader.close()
+
+
+async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[Daemon], None] | None) -> None:
+    loop = asyncio.get_running_loop()
+    signals.handle(loop, daemon)
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(daemon.supervisor.run(), name="supervisor"),
+            group.create_task(_kept_alive(daemon, "telemetry", daemon.collector.run), name="telemetry"),
+            group.create_task(_kept_alive(daemon, "profiles", lambda: watched(daemon)), name="profiles"),
+            group.create_task(_farewell(daemon), name="farewell"),
+            *(group.create_task(_awaited(task(daemon)), name="beside") for task in daemon.parts.extra_tasks),
+        ]
+        tasks.append(await _adopted(daemon, group))
+        if ready is not None:
+            loop.call_soon(ready, daemon)
+        LOG.info("serving", url=f"{daemon.url}/v1", runtime=daemon.parts.runtime.name)
+        await daemon.server.serve(sockets=sockets)
+        for task in (*tasks, *daemon.background_tasks):
+            task.cancel()
+
+
+async def _adopted(daemon: Daemon, group: asyncio.TaskGroup) -> asyncio.Task[None]:
+    """Wait until engines of an earlier daemon were looked for, ADOPTED_S at most."""
+    adopted = group.create_task(daemon.supervisor.adopted(), name="adopted")
+    await asyncio.wait({adopted}, timeout=ADOPTED_S)
+    if not adopted.done():
+        text = (
+            f"{daemon.parts.runtime.name} has not answered yet which engines run. "
+            "Requests for an engine wait for its answer."
+        )
+        LOG.warning(text)
+        daemon.bus.publish(Notice(level=Level.WARNING, code="runtime_slow", text=text))
+    return adopted
+
+
+async def _farewell(daemon: Daemon) -> None:
+    """When the daemon is told to end: who waits is told at once, who is served shortly before connections are cut."""
+    await daemon.server.stopping()
+    if daemon.parts.before_stop is not None:
+        await daemon.parts.before_stop(daemon)
+    await asyncio.sleep(daemon.server.linger_s)  # requests on kept connections are still served
+    daemon.supervisor.retire(cut=False)
+    daemon.bus.end()  # dashboards look for the next daemon, instead of keeping this one
+    await asyncio.sleep(FAREWELL_S - daemon.server.linger_s)
+    daemon.supervisor.retire(cut=True)
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
+
+
+async def _kept_alive(daemon: Daemon, name: str, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await work()
+        except Exception as error:
+            count = daemon.restarts[name] = daemon.restarts.get(name, 0) + 1
+            LOG.exception("a part crashed and is started again", part=name, restarts=count)
+            text = f"{name} crashed ({type(error).__name__}) and was started again; restart {count}."
+            daemon.bus.publish(Notice(level=Level.ERROR, code=f"{name}_restarted", text=text))
+            await asyncio.sleep(RESTART_S[min(count, len(RESTART_S)) - 1])
+        else:
+            return
+
+
+def expected_error(error: BaseException) -> SparkdashError | None:
+    """The first expected error inside an exception group, for the command line."""
+    if isinstance(error, SparkdashError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        found = [expected_error(inner) for inner in error.exceptions]
+        return next((e for e in found if e), None)
+    return None
