@@ -72,7 +72,7 @@ async def resumed(run: str) -> str | None:
     return None if done.code in (0, INTERRUPTED) else str(_refusal(done, "It said"))
 
 
-def _refusal(done: command.Done, without_a_reason: str) -> AdmissionError | HostError:
+def _refusal(done: command.CommandResult, without_a_reason: str) -> AdmissionError | HostError:
     """The command's own error; `without_a_reason` goes before its last words where it gave none as JSON."""
     try:
         told: dict[str, Any] = json.loads(done.out)["error"]

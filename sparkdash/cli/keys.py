@@ -13,7 +13,7 @@ from sparkdash.units import DASH, tokens
 
 if TYPE_CHECKING:
     from sparkdash.access.key import Key, Scope
-    from sparkdash.store.usage import Usage
+    from sparkdash.store.usage import KeyUsage
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 HEAD = ("name", "for", "models", "req/min", "tokens/day", "requests", "prompt", "completion", "tokens today")
@@ -158,7 +158,7 @@ def list_(as_json: AsJson = False) -> None:
         fitted(HEAD, [_row(key, used.get(key.name)) for key in found], "<<<>>>>>>", LEAST)
 
 
-def _usage(names: list[str]) -> dict[str, Usage]:
+def _usage(names: list[str]) -> dict[str, KeyUsage]:
     import sqlite3
     import time
 
@@ -172,11 +172,11 @@ def _usage(names: list[str]) -> dict[str, Usage]:
         return {}
 
 
-def _facts(key: Key, used: Usage | None) -> dict[str, object]:
+def _facts(key: Key, used: KeyUsage | None) -> dict[str, object]:
     return {**key.model_dump(mode="json", exclude={"sha256"}), "usage": used._asdict() if used else None}
 
 
-def _row(key: Key, used: Usage | None) -> tuple[str, ...]:
+def _row(key: Key, used: KeyUsage | None) -> tuple[str, ...]:
     limits = (DASH if limit is None else str(limit) for limit in (key.requests_per_minute, key.tokens_per_day))
     figures = (DASH,) * 4
     if used:

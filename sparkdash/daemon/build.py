@@ -1,6 +1,6 @@
-"""The composition: the one file that knows every concrete class.
+"""Composition of the daemon: the one module that knows every concrete class.
 
-Owns: what is made out of what, and handed to whom. Must not know what any part does, nor when it begins.
+Owns: making each part out of its dependencies. Must not know what a part does, nor when it begins.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
+from typing import NamedTuple
 
 import structlog
 
@@ -52,7 +53,7 @@ LOG = structlog.get_logger("sparkdash")
 
 @asynccontextmanager
 async def build_daemon(parts: Parts, listeners: Listeners) -> AsyncIterator[Daemon]:
-    """Everything, made and not yet begun; what is open is closed when the context is left."""
+    """Make all parts without starting them; close their files and sockets when the context is left."""
     edited = asyncio.Event()
     with inotify.telling(edited.set) as kernel:
         settings = settings_file() if parts.load_settings else None
@@ -63,8 +64,10 @@ async def build_daemon(parts: Parts, listeners: Listeners) -> AsyncIterator[Daem
 
 
 @asynccontextmanager
-async def _composed(parts: Parts, listeners: Listeners, files: ProfileFiles, edited: asyncio.Event) -> AsyncIterator[Daemon]:
-    profiles = await reloading.catalog_of(parts, files)
+async def _composed(
+    parts: Parts, listeners: Listeners, files: ProfileFiles, edited: asyncio.Event
+) -> AsyncIterator[Daemon]:
+    profiles = await reloading.current_catalog(parts, files)
     bus = Bus(_first_snapshot(parts, listeners.url), time.time)
     async with (
         Upstream() as upstream,
@@ -72,26 +75,34 @@ async def _composed(parts: Parts, listeners: Listeners, files: ProfileFiles, edi
         Translator(paths.runtime_dir(), parts.settings.translator_idle_s, bus.publish) as translator,
         Counter(paths.runtime_dir(), parts.settings.translator_idle_s, parts.settings.hf_home.expanduser()) as counter,
     ):
-        daemon = _daemon(parts, bus, profiles, upstream, store, listeners, files, edited, translator, counter)
+        opened = _Opened(bus, upstream, store, translator, counter)
+        daemon = _daemon(parts, profiles, opened, listeners, files, edited)
         reloading.publish_profiles(daemon, profiles)
         yield daemon
 
 
+class _Opened(NamedTuple):
+    """Parts that are closed when the daemon ends."""
+
+    bus: Bus
+    upstream: Upstream
+    store: Store
+    translator: Translator
+    counter: Counter
+
+
 def _daemon(
     parts: Parts,
-    bus: Bus,
     profiles: Catalog,
-    upstream: Upstream,
-    store: Store,
+    opened: _Opened,
     listeners: Listeners,
     files: ProfileFiles,
     edited: asyncio.Event,
-    translator: Translator,
-    counter: Counter,
 ) -> Daemon:
+    bus, upstream, store, translator, counter = opened
     holder: list[Daemon] = []
     kernel_log = KernelLog()
-    accounts = MemoryAccounts(lambda: control_actions.memory(holder[0]), time.monotonic)
+    accounts = MemoryAccounts(lambda: control_actions.memory_of_box(holder[0]), time.monotonic)
     supervisor = Supervisor(
         catalog=profiles,
         runtime=parts.runtime,
@@ -131,11 +142,11 @@ def _daemon(
         used_today=lambda key: store.tokens_on(day_of(time.time()), key),
         audit=_written_down,
         capture=_capturing(parts.settings),
-        examine=None if parts.simulated else lambda names: control_actions.examine(holder[0], names),
-        shelf=None if parts.simulated else lambda profiles: control_actions.shelf(holder[0], profiles),
+        examine=None if parts.simulated else lambda names: control_actions.run_doctor(holder[0], names),
+        shelf=None if parts.simulated else lambda profiles: control_actions.stock_of_profiles(holder[0], profiles),
         memory=None if parts.simulated else accounts.now,
-        runs=lambda run: control_actions.runs(run, simulated=parts.simulated),
-        resume=lambda run: control_actions.resume(holder[0], run),
+        runs=lambda run: control_actions.bench_runs(run, simulated=parts.simulated),
+        resume=lambda run: control_actions.resume_bench_run(holder[0], run),
         translator=translator,
         counter=counter,
     )
@@ -150,7 +161,7 @@ def _daemon(
         listeners=lambda: bus.listeners,
     )
     rereading = Rereading(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None
-    limit = ConnectionLimit(listen.most_connections(), partial(connection_notices.tell, bus.publish))
+    limit = ConnectionLimit(listen.most_connections(), partial(connection_notices.publish_notice, bus.publish))
     linger_s = listen.LINGER_S if listeners.outlives else 0.0
     server = listen.Server(gateway.build(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
     daemon = Daemon(parts, bus, supervisor, collector, server, listeners.url, files, edited, rereading)
@@ -172,7 +183,7 @@ def _capturing(settings: Settings) -> Callable[[Exchange, bytes, float], None] |
     if not settings.capture:
         return None
     kept = Capture(paths.state_dir())
-    LOG.warning("what clients send is kept in a file, as `capture` in config.toml says", file=str(kept.path))
+    LOG.warning("requests are recorded in a file, as `capture` in config.toml says", file=str(kept.path))
     return kept.keep
 
 

@@ -1,6 +1,6 @@
-"""Messages to the owner when the limit of connections is met.
+"""Notices when the limit of connections is reached.
 
-Owns: the words and the log line. Must not know how connections are counted.
+Owns: the notice's text and the log line. Must not know how connections are counted.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ LOG = structlog.get_logger("sparkdash")
 _MEND = "Raise the limit of open files: `LimitNOFILE=` of the service, or `ulimit -n` before `sparkdash serve`."
 
 
-def tell(publish: Callable[[Notice], object], met: Crowding) -> None:
-    """Publish a notice and write a line to the log."""
+def publish_notice(publish: Callable[[Notice], object], met: Crowding) -> None:
+    """Publish a notice about the reached limit, and log it."""
     LOG.warning(
         "the limit of connections is met",
         most=met.most,
@@ -25,11 +25,11 @@ def tell(publish: Callable[[Notice], object], met: Crowding) -> None:
         refused=met.refused,
         client=met.address,
     )
-    publish(Notice(level=Level.WARNING, code="connections_full", text=text(met)))
+    publish(Notice(level=Level.WARNING, code="connections_full", text=notice_text(met)))
 
 
-def text(met: Crowding) -> str:
-    """Word the notice: which limit was met, which connections were closed or refused, what to do. Pure."""
+def notice_text(met: Crowding) -> str:
+    """Text of the notice: the limit, which connections were closed or refused, and what to do."""
     closed = f"{met.closed} idle {_connections(met.closed)} closed for new clients" if met.closed else ""
     refused = f"{met.refused} new {_connections(met.refused)} refused" if met.refused else ""
     done = " and ".join(filter(None, (closed, refused)))

@@ -1,7 +1,6 @@
-"""What somebody asks of the daemon itself, and is no matter of engines: the bench, the doctor, what is
-on the box, its end.
+"""Control requests that concern no engine: bench, doctor, memory, shelf, shutdown.
 
-Owns: loading those rooms only when they are asked for. Must not know what they do.
+Owns: loading those rooms on first use. Must not know what they do.
 """
 
 from __future__ import annotations
@@ -29,20 +28,21 @@ from sparkdash.host.shelf import Image, stock
 LOG = structlog.get_logger("sparkdash")
 
 
-async def runs(run: str | None, *, simulated: bool) -> bytes:
-    """What was measured, or the report of one run: JSON, made by a process of its own. `simulated`: of simulated engines only."""
-    await asyncio.to_thread(
-        import_module, "sparkdash.bench.processes"
-    )  # rarely asked for, and nobody else waits for it
+async def bench_runs(run: str | None, *, simulated: bool) -> bytes:
+    """Return all measured runs, or the report of one, as JSON. With `simulated` only runs of simulated engines.
+
+    A process of its own makes the JSON, so that the loop is never busy with it.
+    """
+    await asyncio.to_thread(import_module, "sparkdash.bench.processes")  # rarely needed, and the loop must not wait for it
     from sparkdash.bench.processes import asked
 
     return await asked(run, simulated=simulated)
 
 
-async def resume(daemon: Daemon, run: str) -> None:
-    """Resume a run in a process of its own; a Notice tells when that fails.
+async def resume_bench_run(daemon: Daemon, run: str) -> None:
+    """Resume a run in a process of its own; a Notice reports failure.
 
-    Raises AdmissionError: there is no such run.
+    Raises AdmissionError for an unknown run.
     """
     from sparkdash.bench.processes import look_for, resumed
 
@@ -50,7 +50,7 @@ async def resume(daemon: Daemon, run: str) -> None:
 
     async def going_on() -> None:
         if why := await resumed(run):
-            text = f"{run} did not go on. {why}"
+            text = f"{run} was not resumed. {why}"
             daemon.bus.publish(Notice(level=Level.WARNING, code="bench_failed", text=text))
 
     task = asyncio.create_task(going_on(), name=f"bench resume {run}")
@@ -58,21 +58,21 @@ async def resume(daemon: Daemon, run: str) -> None:
     task.add_done_callback(daemon.background_tasks.discard)
 
 
-async def examine(daemon: Daemon, names: Sequence[str]) -> Diagnosis:
-    """What the doctor finds on this box."""
-    await asyncio.to_thread(import_module, "sparkdash.doctor")  # rarely asked for, and 30 ms that nobody else waits for
+async def run_doctor(daemon: Daemon, names: Sequence[str]) -> Diagnosis:
+    """Run the doctor's checks on this box; all of them without `names`."""
+    await asyncio.to_thread(import_module, "sparkdash.doctor")  # 30 ms, rarely needed, and the loop must not wait
     from sparkdash import doctor
     from sparkdash.doctor.facts import DaemonSeen
 
     world, settings = daemon.bus.snapshot, daemon.supervisor.settings
     low_power = world.sample is not None and world.sample.low_power
     seen = DaemonSeen(daemon.url, __version__, os.getpid(), f"{daemon.url}/v1", daemon.parts.runtime.name, low_power)
-    probe = doctor.Probe(settings=settings, daemon=seen, account=lambda _: memory(daemon))
+    probe = doctor.Probe(settings=settings, daemon=seen, account=lambda _: memory_of_box(daemon))
     return Diagnosis(findings=await doctor.examine(probe, names))
 
 
-async def memory(daemon: Daemon) -> MemoryAccount:
-    """Who holds this box's memory. Raises HostError."""
+async def memory_of_box(daemon: Daemon) -> MemoryAccount:
+    """Account for all memory of the box by holder. Raises HostError."""
     refs = {ref for one in daemon.bus.snapshot.profiles if not one.simulated for ref in one.weights}
     hf_home = daemon.supervisor.settings.hf_home.expanduser()
 
@@ -90,8 +90,8 @@ async def memory(daemon: Daemon) -> MemoryAccount:
     )
 
 
-async def shelf(daemon: Daemon, profiles: Sequence[ProfileSummary]) -> Shelf:
-    """What of these profiles is on this box; nothing of simulated ones."""
+async def stock_of_profiles(daemon: Daemon, profiles: Sequence[ProfileSummary]) -> Shelf:
+    """List images and weights of these profiles on this box; simulated profiles are left out."""
     hf_home = daemon.supervisor.settings.hf_home.expanduser()
     found = await stock([one for one in profiles if not one.simulated], daemon.parts.runtime, hf_home)
     return Shelf(stock={name: Stock(image=_item(one.image), weights=_item(one.weights)) for name, one in found.items()})
@@ -102,7 +102,7 @@ def _item(one: Image | Presence | None) -> Item | None:
 
 
 async def shutdown(daemon: Daemon, stop_engines: bool) -> None:
-    """End the daemon, also when an engine will not end."""
+    """End the daemon, even if an engine does not stop."""
     try:
         if stop_engines:
             await daemon.supervisor.stop(None)

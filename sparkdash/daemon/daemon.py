@@ -1,6 +1,6 @@
-"""What the daemon is made of: what it is handed, and what lives while it serves.
+"""Parts that a daemon is made of, and the state of a running daemon.
 
-Owns: nothing but the two lists. Must not know how anything of it is made, nor in which order it ends.
+Owns: nothing but the two lists. Must not know how a part is made, nor in which order the parts end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.handover import Handover
-from sparkdash.host.memory_guard.guard import Guard
+from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
@@ -28,7 +28,7 @@ from sparkdash.telemetry import Collector
 
 @dataclass(frozen=True)
 class Parts:
-    """What differs between the real daemon and the demo."""
+    """Differences between the real daemon and the demo."""
 
     settings: Settings
     runtime: Runtime
@@ -36,33 +36,33 @@ class Parts:
     profile_folders: Callable[[], Sequence[Path]] = tuple
     """Folders of profiles, later ones overriding earlier ones; watched for edits."""
     load_catalog: Callable[[], Catalog] | None = None
-    """Makes the profiles of the demo, in place of files."""
+    """Makes the demo's profiles, which come from no file."""
     load_settings: Callable[[], Settings] | None = None
-    """Reads the settings again, whose file is watched for edits too; the demo's come from no file."""
-    guard: Guard | None = None
-    """Watches the box's memory; the demo, whose memory is simulated, has none."""
+    """Reads the settings again after an edit; None in the demo, whose settings come from no file."""
+    guard: MemoryGuard | None = None
+    """None in the demo, whose memory is simulated."""
     memory_helper: MemoryHelper | None = None
-    """Frees and compacts the box's memory as root, where it is installed; the demo has none."""
+    """Frees and compacts memory as root, where it is installed; None in the demo."""
     simulated: bool = False
     host: str = field(default_factory=socket.gethostname)
-    """The box's name on the screens; the demo adds how many times faster than it says everything runs."""
+    """Name of the box on the screens; the demo adds its speed."""
     handover: Handover = field(default_factory=Handover)
-    """Sockets that a parent handed to this process."""
-    beside: tuple[Callable[[Daemon], Awaitable[None]], ...] = ()
-    """Further tasks that live as long as the daemon: the demo's traffic."""
-    leave: Callable[[Daemon], Awaitable[None]] | None = None
-    """Awaited when the daemon is told to end, before anybody is refused: the demo's own clients hang up."""
+    """Sockets inherited from a parent process."""
+    extra_tasks: tuple[Callable[[Daemon], Awaitable[None]], ...] = ()
+    """Further tasks that live as long as the daemon, such as the demo's traffic."""
+    before_stop: Callable[[Daemon], Awaitable[None]] | None = None
+    """Awaited when the daemon is told to end, before any client is refused: the demo's own clients hang up."""
     stop_engines: bool = False
     """End the engines with the daemon (the demo); otherwise the next daemon adopts them."""
     traffic: Callable[[bool], None] | None = None
-    """Switches the demo's traffic; None when there is none."""
+    """Switches the demo's traffic; None without traffic."""
     traffic_on: bool | None = None
-    """Is that traffic on at first? None when there is none."""
+    """Initial state of the traffic; None without traffic."""
 
 
 @dataclass
 class Daemon:
-    """Everything that lives while the daemon serves."""
+    """Everything that lives while a daemon serves."""
 
     parts: Parts
     bus: Bus
@@ -75,11 +75,11 @@ class Daemon:
     edited: asyncio.Event
     """Set when a file may have been edited."""
     rereading: Rereading | None
-    """Of the settings; the demo's come from no file."""
-    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Two readings of the files never overtake each other."""
+    """Reads edited settings; None in the demo, whose settings come from no file."""
+    reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while files are read, so that two readings never overtake each other."""
     silent_folders: frozenset[Path] = frozenset()
-    """Folders of profiles that were reported as not answering."""
+    """Profile folders that were reported as not answering."""
     restarts: dict[str, int] = field(default_factory=dict)
-    errands: set[asyncio.Task[None]] = field(default_factory=set)
-    """What somebody asked for and the daemon does not wait for; ended with it."""
+    background_tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """Work that a client asked for and nobody awaits; cancelled when the daemon ends."""

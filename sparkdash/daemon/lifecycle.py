@@ -1,7 +1,7 @@
-"""How long everything lives: the order of start and stop, and what happens when a part crashes.
+"""Lifecycle of the daemon: the order of start and stop, and what happens when a part crashes.
 
-Telemetry is started again (logged, counted, shown); a crash in the supervisor ends the daemon, since wrong books are
-worse than none. Must not know what any part does, nor how it is made.
+Owns: restarts of telemetry (logged, counted, shown), and the end of the daemon after a crash in the supervisor, as wrong
+state is worse than none. Must not know what any part does, nor how it is made.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparkdash.daemon import signals
 from sparkdash.daemon.build import build_daemon
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.listeners import open_listeners
-from sparkdash.daemon.reloading import watched
+from sparkdash.daemon.reloading import watch_files
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import SparkdashError
 
@@ -25,15 +25,15 @@ LOG = structlog.get_logger("sparkdash")
 RESTART_S = (1.0, 5.0, 30.0)
 """Pauses before telemetry is started again; the last one repeats."""
 ADOPTED_S = 2.0
-"""Seconds for which every request waits at the start while the runtime lists engines of an earlier daemon. After that
-only requests for an engine wait: a runtime that hangs is given 20 seconds a call.
+"""Longest wait at the start for the engines of an earlier daemon. Afterwards only requests for an engine wait: each call
+to the runtime may take 20 seconds.
 """
 FAREWELL_S = listen.GRACE_S - 1.0
-"""How long answers that are under way may go on once the daemon is told to end; the rest is for telling their clients."""
+"""Time for running answers after a request to stop; the last second is for telling clients whose answers are cut."""
 
 
 async def serve(parts: Parts, *, ready: Callable[[Daemon], None] | None = None) -> None:
-    """Bring everything up, serve, and take it down in the reverse order. `ready` is called once it answers."""
+    """Start all parts, serve, and stop them in reverse order. `ready` is called once the daemon answers."""
     with open_listeners(parts.settings, parts.handover) as listeners:
         async with build_daemon(parts, listeners) as daemon:
             try:
@@ -45,12 +45,12 @@ async def serve(parts: Parts, *, ready: Callable[[Daemon], None] | None = None) 
 
 async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[Daemon], None] | None) -> None:
     loop = asyncio.get_running_loop()
-    signals.handle(loop, daemon)
+    signals.install_handlers(loop, daemon)
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(daemon.supervisor.run(), name="supervisor"),
             group.create_task(_kept_alive(daemon, "telemetry", daemon.collector.run), name="telemetry"),
-            group.create_task(_kept_alive(daemon, "profiles", lambda: watched(daemon)), name="profiles"),
+            group.create_task(_kept_alive(daemon, "profiles", lambda: watch_files(daemon)), name="profiles"),
             group.create_task(_farewell(daemon), name="farewell"),
             *(group.create_task(_awaited(task(daemon)), name="beside") for task in daemon.parts.extra_tasks),
         ]
@@ -64,7 +64,7 @@ async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[D
 
 
 async def _adopted(daemon: Daemon, group: asyncio.TaskGroup) -> asyncio.Task[None]:
-    """Wait until engines of an earlier daemon were looked for, ADOPTED_S at most."""
+    """Wait for the engines of an earlier daemon, ADOPTED_S at most; return the task that adopts them."""
     adopted = group.create_task(daemon.supervisor.adopted(), name="adopted")
     await asyncio.wait({adopted}, timeout=ADOPTED_S)
     if not adopted.done():
@@ -78,7 +78,7 @@ async def _adopted(daemon: Daemon, group: asyncio.TaskGroup) -> asyncio.Task[Non
 
 
 async def _farewell(daemon: Daemon) -> None:
-    """When the daemon is told to end: who waits is told at once, who is served shortly before connections are cut."""
+    """End requests once the daemon stops: waiting ones at once, running ones after FAREWELL_S."""
     await daemon.server.stopping()
     if daemon.parts.before_stop is not None:
         await daemon.parts.before_stop(daemon)
@@ -108,7 +108,7 @@ async def _kept_alive(daemon: Daemon, name: str, work: Callable[[], Awaitable[No
 
 
 def expected_error(error: BaseException) -> SparkdashError | None:
-    """The first expected error inside an exception group, for the command line."""
+    """Return the first expected error inside an exception group, for the command line."""
     if isinstance(error, SparkdashError):
         return error
     if isinstance(error, BaseExceptionGroup):

@@ -1,6 +1,6 @@
-"""Where clients come in, and with what.
+"""Listening sockets of the daemon, with their TLS files, keys and lock.
 
-Owns: that nobody comes in from elsewhere without a key, and the two sockets for as long as the daemon lives.
+Owns: refusing to listen beyond loopback without a key, and the two sockets for as long as the daemon lives.
 Must not know what is served.
 """
 
@@ -26,27 +26,27 @@ LOG = structlog.get_logger("sparkdash")
 
 @dataclass(frozen=True)
 class Listeners:
-    """Where clients come in, and with what."""
+    """Open sockets, and what a client needs to pass them."""
 
     sockets: list[socket.socket]
     url: str
     keys: Keyring
     tls: listen.Tls | None
     outlives: bool
-    """Whether the sockets stay open for the next daemon once this one has ended."""
+    """Whether the sockets stay open for the next daemon."""
 
 
 @contextmanager
 def open_listeners(settings: Settings, handover: Handover) -> Iterator[Listeners]:
-    """Bind the sockets, or take inherited ones, and lock out a second daemon. Raises SparkdashError when that fails.
+    """Bind the sockets, or take inherited ones, and lock out a second daemon.
 
-    The sockets listen from here on, while the daemon is still built (80 ms of CPU). The kernel keeps early connections
-    until they can be answered; sockets that open last would refuse them.
+    Listening begins before the daemon is built (80 ms of CPU), so that the kernel keeps early connections until they can
+    be answered. Raises SparkdashError when a socket or the lock cannot be had.
     """
     folder, tls = paths.runtime_dir(), _tls(settings)
     keys = _keys(settings)
     with ExitStack() as held:
-        # by state too: two daemons that differ only in where their sockets are would own the same engines
+        # the state folder too: two daemons that differ only in the folder of their sockets would own the same engines
         places = dict.fromkeys(place.resolve() for place in (folder, paths.state_dir()))
         locks = [held.enter_context(listen.only_one(place)) for place in places]
         tcp = handover.tcp(settings.host, settings.port) or listen.bind_tcp(settings.host, settings.port)
@@ -63,7 +63,7 @@ def open_listeners(settings: Settings, handover: Handover) -> Iterator[Listeners
 
 
 def _keys(settings: Settings) -> Keyring:
-    """Raises ProfileError: there are none, and other boxes could come in; or the file of keys is no good."""
+    """Read the keys. Raises ProfileError without keys beyond loopback, and for a damaged file of keys."""
     keyring = Keyring(keyring_place())
     if not keyring.look() and settings.beyond_loopback:
         raise ProfileError(

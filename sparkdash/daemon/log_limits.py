@@ -1,6 +1,6 @@
-"""Size limits for logs that nothing else limits: engines that are plain processes, and the background daemon's own.
+"""Periodic size limit for logs that no runtime limits: those of plain processes, and of the background daemon.
 
-Owns: when the logs are looked at. Must not know how a log is limited.
+Owns: how often the logs are checked. Must not know how a log is limited.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sparkdash.host.files.log_limit import limit_log
 from sparkdash.host.thread import in_thread
 
 LOOK_S = 30.0
-"""Seconds between two looks: an engine that writes 10 MB a second exceeds the limit by a few hundred MB at most."""
+"""Pause between two checks: an engine that writes 10 MB a second exceeds the limit by a few hundred MB at most."""
 
 
 async def limit_logs(files: Callable[[], Iterable[Path]]) -> None:

@@ -1,6 +1,6 @@
-"""The real daemon: its parts on this box. The demo has others.
+"""Entry point of the real daemon, and its parts on this box; the demo has others.
 
-Owns: which runtime the settings mean, and what only a daemon of the owner's does (systemd, the garbage collector).
+Owns: which runtime the settings mean, and what only the real daemon does (systemd, limits, the garbage collector).
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.lifecycle import serve
 from sparkdash.daemon.log_limits import limit_logs
 from sparkdash.host.box import BoxReader
-from sparkdash.host.memory_guard.guard import Guard
+from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 
 YOUNG = 10_000
-"""Objects made and not yet gone, until the young ones are looked through for garbage. Python's 700 are ten requests under way, none of
-them garbage: looking cost every request a twentieth of its time (measured with 32 at once)."""
+"""Allocations between two collections of young objects. Python's default of 700 is reached by ten running requests, none
+of them garbage: collecting cost each request a twentieth of its time (measured with 32 at once).
+"""
 
 FILES = 65_536
-"""Descriptors that are asked for. A stream takes two, and the usual soft limit of 1,024 ends at five hundred of them; the hard limit
-is mostly half a million, and stays."""
+"""Wanted soft limit of open files. A stream takes two descriptors, so the usual 1,024 allow five hundred streams. The hard
+limit, mostly half a million, stays.
+"""
 
 
 def run(load_settings: Callable[[], Settings]) -> None:
-    """Serve until SIGTERM or SIGINT. Raises SparkdashError when it cannot begin, or when the supervisor crashed."""
+    """Serve until SIGTERM or SIGINT. Raises SparkdashError for a failed start or a crashed supervisor."""
     log.configure()
-    open_more()
+    raise_file_limit()
     sweep_file.forget()
     faulthandler.enable()  # systemd's watchdog ends us with SIGABRT: the journal then says where the loop was stuck
     notifier, settings = notify.from_environment(), load_settings()
@@ -48,7 +50,7 @@ def run(load_settings: Callable[[], Settings]) -> None:
         reader=BoxReader(),
         profile_folders=settings.profile_folders,
         load_settings=load_settings,
-        guard=Guard(settings),
+        guard=MemoryGuard(settings),
         memory_helper=MemoryHelper(),
         handover=inherited,
         extra_tasks=(lambda daemon: _attended(daemon, notifier), lambda _: limit_logs(partial(_logs, settings))),
@@ -56,8 +58,8 @@ def run(load_settings: Callable[[], Settings]) -> None:
     uvloop.run(serve(parts, ready=lambda _: _freeze()))
 
 
-def open_more() -> None:
-    """Raise the soft limit of open files as far as that makes sense and is allowed."""
+def raise_file_limit() -> None:
+    """Raise the soft limit of open files to FILES, or to the hard limit if that is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -65,8 +67,7 @@ def open_more() -> None:
 
 
 def _freeze() -> None:
-    """What lives as long as the daemon is no longer looked through for garbage: that took 30 to 40 ms each time, in which
-    nobody was answered."""
+    """Exempt long-lived objects from garbage collection: each full pass blocked the loop for 30 to 40 ms."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, 10, 10)
@@ -83,7 +84,7 @@ def _runtime(settings: Settings) -> Runtime:
 
 
 def _logs(settings: Settings) -> list[Path]:
-    """Log files that no container runtime limits."""
+    """Log files without a size limit by a container runtime."""
     if settings.runtime != "process":
         return [paths.daemon_log()]
     from sparkdash.host.processes.process import Process
@@ -96,6 +97,6 @@ def _processes() -> Path:
 
 
 async def _attended(daemon: Daemon, notifier: notify.Notifier) -> None:
-    """systemd is told that the daemon serves once the engines of an earlier one are known."""
+    """Tell systemd that the daemon is ready once the engines of an earlier daemon are known."""
     await daemon.supervisor.adopted()
     await notifier.attend(daemon.server.stopping(), f"serving {daemon.url}/v1 with {daemon.parts.runtime.name}")

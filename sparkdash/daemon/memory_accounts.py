@@ -1,7 +1,7 @@
-"""Accounts of the box's memory, for all who ask.
+"""Accounts of the box's memory, shared between callers.
 
-Owns: that one look serves everybody who asks meanwhile, and how long it counts. Must not know how one is made.
-Rule: nobody is looked for without being asked.
+Owns: sharing one account between all who ask at the same time, and how long it stays valid. Must not know how an account
+is made. Rule: no account is made without a caller.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from sparkdash.domain.memory.account import Holding, MemoryAccount
 from sparkdash.units import GIB
 
 SHARED_S = 1.0
-"""A look that ended so recently serves the next one who asks."""
+"""Age up to which an account serves the next caller."""
 RECENT_S = 60.0
-"""A look that ended so recently still names who holds most."""
+"""Age up to which an account still names the largest holders."""
 LARGE = GIB
-"""Least that a holder is named for."""
+"""Least memory of a holder that is named."""
 
 
 class MemoryAccounts:
-    """`look` makes one account; `monotonic` is the clock."""
+    """Cache of the last account. `look` makes one; `monotonic` is the clock."""
 
     def __init__(self, look: Callable[[], Awaitable[MemoryAccount]], monotonic: Callable[[], float]) -> None:
         self._look = look
@@ -30,16 +30,16 @@ class MemoryAccounts:
         self._last: tuple[float, MemoryAccount] | None = None
 
     async def now(self) -> MemoryAccount:
-        """An account that is a second old at most. Raises whatever the look raises."""
+        """Return an account that is at most SHARED_S old. Raises whatever `look` raises."""
         if (known := self._within(SHARED_S)) is not None:
             return known
         if self._task is None:
             self._task = asyncio.create_task(self._take(), name="memory account")
             self._task.add_done_callback(self._over)
-        return await asyncio.shield(self._task)  # who leaves does not end it for the others
+        return await asyncio.shield(self._task)  # one caller's cancellation must not end it for the others
 
     def foreign(self) -> tuple[Holding, ...]:
-        """Large holders that are not ours, largest first; none when nobody asked for an account lately. Answers at once."""
+        """Large holders that are not ours, largest first, without waiting; none without a recent account."""
         known = self._within(RECENT_S)
         return () if known is None else known.foreign(LARGE)
 
@@ -56,4 +56,4 @@ class MemoryAccounts:
     def _over(self, task: asyncio.Task[MemoryAccount]) -> None:
         self._task = None
         if not task.cancelled():
-            task.exception()  # fetched, so that nobody having waited is no complaint
+            task.exception()  # retrieved, so that asyncio does not warn when no caller is left

@@ -1,7 +1,7 @@
-"""The owner's files, read in threads: folders of profiles, and config.toml.
+"""Profile folders and config.toml, read in threads.
 
 Owns: the content of each folder at its last answer, and one thread at a time for each folder. A folder on a mount that
-hangs holds up neither the loop nor another folder. Must not know when to look, nor who uses the profiles.
+hangs blocks neither the loop nor another folder. Must not know when to look, nor who uses the profiles.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ T = TypeVar("T")
 ANSWER_S = 1.0
 """Longest wait for a look at a folder. A look takes milliseconds, on a busy box tens of them."""
 READ_S = 6.0
-"""Longest wait for a folder when the daemon starts and when the owner orders a reading. Hundreds of files on a busy box
-take seconds.
+"""Longest wait for a folder at the daemon's start and after a requested reload. Hundreds of files on a busy box take
+seconds.
 """
 SILENT_S = 5.0
 """Seconds without an answer after which a folder is reported."""
 
 
-class Look(NamedTuple):
-    """Result of a look at the files."""
+class FilesChange(NamedTuple):
+    """Result of one look at the files."""
 
     changed: bool
     """Whether something new was read, or a folder fell silent or answers again."""
     due_s: float | None
-    """Seconds until files that were just edited may be read; None: there are none."""
+    """Seconds until files that were just edited may be read; None without such files."""
 
 
 class _Question(Generic[T]):
-    """A blocking question that is asked once at a time; callers that come meanwhile share its answer."""
+    """Blocking call that runs once at a time; callers that come meanwhile share its answer."""
 
     def __init__(self, on_late_answer: Callable[[], object]) -> None:
         self._on_late_answer = on_late_answer
@@ -54,9 +54,7 @@ class _Question(Generic[T]):
         return self._task is not None and not self._task.done() and time.monotonic() - self._since >= SILENT_S
 
     async def ask(self, work: Callable[[], T], wait_s: float) -> T | None:
-        """Return the answer; None when it does not come within `wait_s` of the question's beginning, and is reported
-        later.
-        """
+        """Return the answer, or None if it takes longer than `wait_s`; a late answer is reported to the callback."""
         if self._task is None:
             self._task = asyncio.create_task(in_thread(work))
             self._since, self._is_late = time.monotonic(), False
@@ -72,8 +70,8 @@ class _Question(Generic[T]):
         return None
 
 
-class _Place:
-    """A folder of profiles, or the settings file."""
+class _WatchedPath:
+    """Profile folder or settings file with its last known content."""
 
     def __init__(
         self,
@@ -88,16 +86,16 @@ class _Place:
         self._read = read
         self._watch: ProfileFileWatch | None = None
 
-    async def look(self, notify: Callable[[], object], wait_s: float, *, reread: bool) -> Look:
-        """Look for changes since the last look; `notify` is called first, in the thread."""
+    async def look(self, notify: Callable[[], object], wait_s: float, *, reread: bool) -> FilesChange:
+        """Find changes since the last look; `notify` is called first, in the thread."""
         found = await self.question.ask(partial(self._work, notify, reread), wait_s)
         silent = self.question.silent
         turned, self.was_silent = silent is not self.was_silent, silent
         if found is None:
-            return Look(turned, None)
+            return FilesChange(turned, None)
         due_s, contents = found
         self.contents = contents or self.contents
-        return Look(turned or contents is not None, due_s or None)
+        return FilesChange(turned or contents is not None, due_s or None)
 
     def _work(self, notify: Callable[[], object], reread: bool) -> tuple[float | None, FolderRead | None]:
         notify()
@@ -108,10 +106,10 @@ class _Place:
 
 
 class ProfileFiles:
-    """The folders of profiles and the settings file, looked at in threads. Callers must not overlap.
+    """Profile folders and the settings file, looked at in threads. Callers must not overlap.
 
     `folders` is called each time, as a folder may appear. `on_late_answer` is called when a folder answers after its
-    look was given up: look again then.
+    look was given up; the caller then looks again.
     """
 
     def __init__(
@@ -126,39 +124,37 @@ class ProfileFiles:
         self._on_late_answer = on_late_answer
         self._listing: _Question[Sequence[Path]] = _Question(on_late_answer)
         self._folders: Sequence[Path] = ()
-        self._places: dict[Path, _Place] = {}
+        self._paths: dict[Path, _WatchedPath] = {}
         self._settings = self._of_settings(settings_file) if settings_file else None
 
-    async def look(self, wait_s: float = ANSWER_S, *, reread: bool = False) -> Look:
-        """Look at all folders at the same time, and read files that were edited and are complete; with `reread` all
-        files.
-        """
+    async def look(self, wait_s: float = ANSWER_S, *, reread: bool = False) -> FilesChange:
+        """Look at all folders at once and read files that were edited and are complete; with `reread` all files."""
         folders = await self._listing.ask(self._list, wait_s)
         if folders is not None:
             self._folders = folders
-            self._places = {folder: self._places.get(folder) or self._of_folder(folder) for folder in folders}
+            self._paths = {folder: self._paths.get(folder) or self._of_folder(folder) for folder in folders}
         looks = [
-            place.look(partial(self._notify, folder), wait_s, reread=reread) for folder, place in self._places.items()
+            place.look(partial(self._notify, folder), wait_s, reread=reread) for folder, place in self._paths.items()
         ]
         if self._settings is not None:
             file, place = self._settings
             looks.append(place.look(partial(self._notify, file.parent), wait_s, reread=reread))
         found = await asyncio.gather(*looks)
-        return Look(
+        return FilesChange(
             any(each.changed for each in found), max((each.due_s for each in found if each.due_s), default=None)
         )
 
     def catalog(self) -> Catalog:
-        """Catalog of the profiles, each folder as it last answered."""
+        """Catalog of all profiles, each folder as it last answered."""
         return combine([self._read_of(folder) for folder in self._folders])
 
     @property
     def silent(self) -> frozenset[Path]:
         """Folders that do not answer."""
-        return frozenset(folder for folder, place in self._places.items() if place.was_silent)
+        return frozenset(folder for folder, place in self._paths.items() if place.was_silent)
 
     def _read_of(self, folder: Path) -> FolderRead:
-        place = self._places[folder]
+        place = self._paths[folder]
         read = place.contents or FolderRead()
         if not place.was_silent and place.contents is not None:
             return read
@@ -170,8 +166,8 @@ class ProfileFiles:
         if self._inotify is not None:
             self._inotify.watch(folder)
 
-    def _of_folder(self, folder: Path) -> _Place:
-        return _Place(lambda: ProfileFileWatch(lambda: [folder]), partial(read_folder, folder), self._on_late_answer)
+    def _of_folder(self, folder: Path) -> _WatchedPath:
+        return _WatchedPath(lambda: ProfileFileWatch(lambda: [folder]), partial(read_folder, folder), self._on_late_answer)
 
-    def _of_settings(self, file: Path) -> tuple[Path, _Place]:
-        return file, _Place(lambda: ProfileFileWatch(list, [file]), FolderRead, self._on_late_answer)
+    def _of_settings(self, file: Path) -> tuple[Path, _WatchedPath]:
+        return file, _WatchedPath(lambda: ProfileFileWatch(list, [file]), FolderRead, self._on_late_answer)

@@ -1,7 +1,6 @@
-"""The owner's files, read again while the daemon serves.
+"""Profiles and settings read again while the daemon serves.
 
-Owns: when they are looked at, and the way of what was read to the supervisor and to the screens.
-Must not know what is in them.
+Owns: when the files are read, and handing the result to the supervisor and the screens. Must not know their content.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from sparkdash.engines import registry
 from sparkdash.host.thread import in_thread
 
 LOOK_S = (2.0, 15.0)
-"""Pauses between looks at the profile files without a known edit: with listeners, and without, so that an idle box
-sleeps. The kernel reports no edits on another box or behind a link, and none where it has no inotify.
+"""Pauses between looks at the files without a reported edit: with listeners, and without, so that an idle box sleeps.
+The kernel reports no edits on another box or behind a link, and none where it has no inotify.
 """
 LOOKS = 10
-"""Until a file that is written all the time is left for the next look; who asked meanwhile gets what held before."""
+"""Looks at a file that is written all the time, before it is left for the next refresh."""
 
 
 async def reload(daemon: Daemon) -> None:
-    """Read the profiles and the settings again, edited or not: who asks for it has written them."""
+    """Read profiles and settings again, edited or not."""
     async with daemon.reload_lock:
         await daemon.files.look(READ_S, reread=True)
         await _read(daemon)
 
 
 async def refresh(daemon: Daemon) -> None:
-    """Read the profiles and the settings again if a file was edited since the last look.
+    """Read profiles and settings again if a file was edited since the last look.
 
-    A folder that does not answer is not waited for, nor is a long reading: the last known state holds.
+    Waits ANSWER_S at most for a silent folder or another reading; the last known state then stays.
     """
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -51,7 +50,7 @@ async def refresh(daemon: Daemon) -> None:
 
 
 async def _edited(files: ProfileFiles) -> bool:
-    """Is there anything new that is whole by now?"""
+    """Whether a file was edited and is complete."""
     changed = False
     for _ in range(LOOKS):
         found = await files.look()
@@ -65,14 +64,14 @@ async def _edited(files: ProfileFiles) -> bool:
 async def _read(daemon: Daemon) -> None:
     if daemon.rereading and (settings := await daemon.rereading.read(daemon.supervisor.settings)):
         daemon.supervisor.replace_settings(settings)
-    profiles = keeping(daemon.supervisor.catalog, await catalog_of(daemon.parts, daemon.files))
+    profiles = keeping(daemon.supervisor.catalog, await current_catalog(daemon.parts, daemon.files))
     daemon.supervisor.replace_catalog(profiles)
     publish_profiles(daemon, profiles)
     _tell_silent(daemon)
 
 
-async def catalog_of(parts: Parts, files: ProfileFiles) -> Catalog:
-    """Catalog of the files at their last look, or of the profiles made in place of files."""
+async def current_catalog(parts: Parts, files: ProfileFiles) -> Catalog:
+    """Return the catalog of the files at their last look, or the demo's."""
     return await in_thread(parts.load_catalog) if parts.load_catalog else files.catalog()
 
 
@@ -90,10 +89,8 @@ def _tell_silent(daemon: Daemon) -> None:
         daemon.bus.publish(Notice(level=Level.INFO, code="folder_answers", text=text))
 
 
-async def watched(daemon: Daemon) -> None:
-    """Refresh until cancelled: when the kernel reports an edit, and at intervals, as the kernel does not report all
-    edits.
-    """
+async def watch_files(daemon: Daemon) -> None:
+    """Refresh after each reported edit, and at intervals for edits that the kernel does not report, until cancelled."""
     _tell_silent(daemon)
     while True:
         await _until_due(daemon)
@@ -116,7 +113,7 @@ async def _pause(daemon: Daemon) -> None:
 
 
 def publish_profiles(daemon: Daemon, profiles: Catalog) -> None:
-    """Tell what the catalog says now, if that is something else."""
+    """Publish the catalog's profiles and problems if they differ from the snapshot's."""
     supervisor, now = daemon.supervisor, daemon.bus.snapshot
     listed = tuple(
         catalog.summary(p, registry.adapter(p.engine), supervisor.need(p), sees=supervisor.sees(p))

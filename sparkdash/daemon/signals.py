@@ -1,7 +1,6 @@
-"""Signals: SIGTERM and SIGINT end the daemon, SIGHUP reads the owner's files again.
+"""Signal handlers: SIGTERM and SIGINT end the daemon, SIGHUP reads profiles and settings again.
 
-Owns: the meaning of each signal. A terminal that closes sends SIGHUP too: a daemon in its foreground ends with the
-terminal, as it was not asked to stay.
+Owns: the meaning of each signal. A terminal that closes sends SIGHUP too, and ends a daemon in its foreground.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 STDIN = 0
 
 
-def handle(loop: asyncio.AbstractEventLoop, daemon: Daemon) -> None:
-    """Install the handlers."""
+def install_handlers(loop: asyncio.AbstractEventLoop, daemon: Daemon) -> None:
+    """Install the signal handlers of `daemon` on the loop."""
     for number in ENDING:
         loop.add_signal_handler(number, daemon.server.stop)
     loop.add_signal_handler(signal.SIGHUP, _hung_up, daemon, _on_terminal())

@@ -13,7 +13,7 @@ from sparkdash.doctor.facts import Facts
 from sparkdash.domain.finding import Status
 
 
-class Said(NamedTuple):
+class CheckResult(NamedTuple):
     """A finding without its check's name."""
 
     status: Status
@@ -21,32 +21,32 @@ class Said(NamedTuple):
     fix: str | None = None
 
 
-def ok(evidence: str) -> Said:
+def ok(evidence: str) -> CheckResult:
     """As it should be."""
-    return Said(Status.OK, evidence)
+    return CheckResult(Status.OK, evidence)
 
 
-def note(evidence: str, fix: str | None = None) -> Said:
+def note(evidence: str, fix: str | None = None) -> CheckResult:
     """Worth knowing."""
-    return Said(Status.NOTE, evidence, fix)
+    return CheckResult(Status.NOTE, evidence, fix)
 
 
-def unknown(evidence: str, fix: str | None = None) -> Said:
+def unknown(evidence: str, fix: str | None = None) -> CheckResult:
     """Could not be told."""
-    return Said(Status.UNKNOWN, evidence, fix)
+    return CheckResult(Status.UNKNOWN, evidence, fix)
 
 
-def warn(evidence: str, fix: str) -> Said:
+def warn(evidence: str, fix: str) -> CheckResult:
     """Will hurt sooner or later."""
-    return Said(Status.WARN, evidence, fix)
+    return CheckResult(Status.WARN, evidence, fix)
 
 
-def fail(evidence: str, fix: str) -> Said:
+def fail(evidence: str, fix: str) -> CheckResult:
     """Keeps engines from running."""
-    return Said(Status.FAIL, evidence, fix)
+    return CheckResult(Status.FAIL, evidence, fix)
 
 
-Look = Callable[[Facts], Iterator[Said]]
+Look = Callable[[Facts], Iterator[CheckResult]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sparkdash.catalog.catalog import nearest
 from sparkdash.doctor import checks  # noqa: F401 - importing it fills the register
-from sparkdash.doctor.check import CHECKS, Check, Said, unknown
-from sparkdash.doctor.facts import Facts, Unread
+from sparkdash.doctor.check import CHECKS, Check, CheckResult, unknown
+from sparkdash.doctor.facts import Facts, UnreadFact
 from sparkdash.doctor.probe import Probe
 from sparkdash.domain.finding import Finding
 from sparkdash.errors import AdmissionError
@@ -46,10 +46,10 @@ def judge(facts: Facts, chosen: Sequence[Check]) -> tuple[Finding, ...]:
     )
 
 
-def _said(each: Check, facts: Facts) -> Iterator[Said]:
+def _said(each: Check, facts: Facts) -> Iterator[CheckResult]:
     try:
         yield from each.look(facts)
-    except Unread as why:
+    except UnreadFact as why:
         yield unknown(f"{why}.")
     except Exception as error:  # noqa: BLE001 - a file that no check foresaw must not hide the other findings
         yield unknown(f"The check itself failed ({type(error).__name__}: {error}).")

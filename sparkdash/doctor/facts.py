@@ -14,7 +14,7 @@ from typing import TypeVar
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.metric import Gpu
-from sparkdash.host.command import Done
+from sparkdash.host.command import CommandResult
 from sparkdash.host.kernel_log.lines import KernelFindings
 from sparkdash.settings import Settings
 from sparkdash.units import KIB
@@ -22,7 +22,7 @@ from sparkdash.units import KIB
 T = TypeVar("T")
 
 
-class Unread(Exception):  # noqa: N818 - it is no fault, it is an answer
+class UnreadFact(Exception):  # noqa: N818 - it is no fault, it is an answer
     """It is there, but could not be read; the message says what and why."""
 
 
@@ -92,20 +92,20 @@ class Facts:
     """Names of variables that are set and not empty; never their values."""
     names: Mapping[str, str] = field(default_factory=dict)
     """What `{user}`, `{uid}`, `{home}`, `{hf_home}`, `{cache_dir}` and `{graphroot}` stand for."""
-    files: Mapping[str, str | Unread | None] = field(default_factory=dict)
-    modes: Mapping[str, int | Unread | None] = field(default_factory=dict)
-    commands: Mapping[tuple[str, ...], Done | Unread | None] = field(default_factory=dict)
-    disks: Mapping[str, Disk | Unread] = field(default_factory=dict)
-    listeners: Sequence[Listener] | Unread = ()
+    files: Mapping[str, str | UnreadFact | None] = field(default_factory=dict)
+    modes: Mapping[str, int | UnreadFact | None] = field(default_factory=dict)
+    commands: Mapping[tuple[str, ...], CommandResult | UnreadFact | None] = field(default_factory=dict)
+    disks: Mapping[str, Disk | UnreadFact] = field(default_factory=dict)
+    listeners: Sequence[Listener] | UnreadFact = ()
     looks: Sequence[Gpu] = ()
     """A few looks at the GPU, a second apart; empty when NVML tells nothing."""
     daemon: DaemonSeen | None = None
-    profiles: ProfilesSeen | Unread | None = None
-    account: MemoryAccount | Unread | None = None
+    profiles: ProfilesSeen | UnreadFact | None = None
+    account: MemoryAccount | UnreadFact | None = None
     """Who holds the box's memory."""
-    loads: Sequence[LoadContiguity] | Unread = ()
+    loads: Sequence[LoadContiguity] | UnreadFact = ()
     """Free blocks before and after the last loads, oldest first."""
-    kernel_log: KernelFindings | Unread | None = None
+    kernel_log: KernelFindings | UnreadFact | None = None
     """Lines of the kernel's log of the last day; None where it is closed to this user."""
 
     @property
@@ -118,7 +118,7 @@ class Facts:
         try:
             return pattern.format_map(self.names)
         except KeyError:
-            raise Unread(f"Where {pattern} is, was not told") from None
+            raise UnreadFact(f"Where {pattern} is, was not told") from None
 
     def file(self, pattern: str) -> str | None:
         """The text of one declared file; None when there is none."""
@@ -134,13 +134,13 @@ class Facts:
         """The permission bits of something whose content is nobody's business; None when it is not there."""
         return told(self.modes[self.path(pattern)])
 
-    def ran(self, command: tuple[str, ...]) -> Done | None:
+    def ran(self, command: tuple[str, ...]) -> CommandResult | None:
         """How a declared command ended; None when there is no such program."""
         return told(self.commands[command])
 
     def disk(self, pattern: str) -> Disk:
         """The file system that a declared place is on."""
-        found = told(self.disks.get(self.path(pattern), Unread(f"{pattern} is not known")))
+        found = told(self.disks.get(self.path(pattern), UnreadFact(f"{pattern} is not known")))
         assert found is not None  # noqa: S101 - a disk is read or Unread
         return found
 
@@ -158,9 +158,9 @@ class Facts:
         return told(self.kernel_log)
 
 
-def told(value: T | Unread) -> T:
+def told(value: T | UnreadFact) -> T:
     """`value`, unless it could not be read. Raises Unread."""
-    if isinstance(value, Unread):
+    if isinstance(value, UnreadFact):
         raise value
     return value
 

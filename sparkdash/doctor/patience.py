@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from sparkdash.doctor.facts import Unread
+from sparkdash.doctor.facts import UnreadFact
 
 READ_S = 5.0
 """Limit of one read. All of them together take 0.1 s on an idle box."""
@@ -21,7 +21,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-async def within(what: str, work: Callable[[], V], *, limit_s: float = READ_S) -> V | Unread:
+async def within(what: str, work: Callable[[], V], *, limit_s: float = READ_S) -> V | UnreadFact:
     """What `work` gives, in a thread of its own; Unread when it fails or does not answer in time."""
     future: Future[V] = Future()
     future.set_running_or_notify_cancel()
@@ -29,9 +29,9 @@ async def within(what: str, work: Callable[[], V], *, limit_s: float = READ_S) -
     try:
         return await asyncio.wait_for(asyncio.wrap_future(future), limit_s)
     except TimeoutError:
-        return Unread(f"{what} did not answer within {limit_s:g} s")
+        return UnreadFact(f"{what} did not answer within {limit_s:g} s")
     except Exception as error:  # noqa: BLE001 - whatever it is, it is why this is not known
-        return Unread(f"{what} cannot be read: {error}")
+        return UnreadFact(f"{what} cannot be read: {error}")
 
 
 async def each(keys: Iterable[K], read: Callable[[K], Awaitable[V]]) -> dict[K, V]:

@@ -6,8 +6,8 @@ import json
 import re
 from dataclasses import dataclass
 
-from sparkdash.doctor.facts import Facts, Unread
-from sparkdash.host.command import Done
+from sparkdash.doctor.facts import Facts, UnreadFact
+from sparkdash.host.command import CommandResult
 
 COMMAND = ("podman", "info", "--format", "json")
 
@@ -25,7 +25,7 @@ class PodmanInfo:
     network: str
 
 
-def read(done: Done) -> PodmanInfo | None:
+def read(done: CommandResult) -> PodmanInfo | None:
     """From a finished COMMAND; None when it failed or is not JSON."""
     try:
         found = json.loads(done.out) if not done.code else None
@@ -53,9 +53,9 @@ def of(facts: Facts) -> PodmanInfo:
     """Podman's words on this box. Raises Unread when it has none, which the check `podman` tells of."""
     done = facts.ran(COMMAND)
     if done is None:
-        raise Unread("There is no podman to ask")
+        raise UnreadFact("There is no podman to ask")
     if (info := read(done)) is None:
-        raise Unread("`podman info` fails, see the check podman")
+        raise UnreadFact("`podman info` fails, see the check podman")
     return info
 
 

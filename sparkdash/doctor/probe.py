@@ -20,21 +20,21 @@ from typing import TypeVar
 
 from sparkdash.doctor import podman_info, senses
 from sparkdash.doctor.check import Check
-from sparkdash.doctor.facts import DaemonSeen, Disk, Facts, Listener, ProfilesSeen, Unread
+from sparkdash.doctor.facts import DaemonSeen, Disk, Facts, Listener, ProfilesSeen, UnreadFact
 from sparkdash.doctor.patience import each, within
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import SparkdashError
-from sparkdash.host.command import Done
+from sparkdash.host.command import CommandResult
 from sparkdash.host.kernel_log.lines import KernelFindings
 from sparkdash.settings import Settings
 
 FILE_LIMIT = 1 << 20
 """Bytes of a file that are read; a CDI spec of one GPU has 20 kB."""
 
-Ended = Done | None | Unread
-Text = str | None | Unread
+Ended = CommandResult | None | UnreadFact
+Text = str | None | UnreadFact
 T = TypeVar("T")
 
 
@@ -47,7 +47,7 @@ class Probe:
     daemon: DaemonSeen | None = None
     root: Path = Path("/")
     """Stands before every path that is read."""
-    command: Callable[[Sequence[str]], Awaitable[Done]] = senses.command
+    command: Callable[[Sequence[str]], Awaitable[CommandResult]] = senses.command
     looks: Callable[[], Awaitable[Sequence[Gpu]]] = senses.looks
     disk: Callable[[Path], Disk] = senses.disk
     listeners: Callable[[], Sequence[Listener]] = senses.listeners
@@ -116,7 +116,7 @@ class Probe:
             "cache_dir": self._own(self.settings.cache_dir),
         }
         done = commands.get(podman_info.COMMAND)
-        if isinstance(done, Done) and (info := podman_info.read(done)) and info.graph_root:
+        if isinstance(done, CommandResult) and (info := podman_info.read(done)) and info.graph_root:
             names["graphroot"] = info.graph_root
         return names
 
@@ -131,16 +131,16 @@ class Probe:
         except FileNotFoundError:
             return None
         except TimeoutError:
-            return Unread(f"`{words}` did not answer within {senses.COMMAND_S:g} s")
+            return UnreadFact(f"`{words}` did not answer within {senses.COMMAND_S:g} s")
         except OSError as error:
             if shutil.which(argv[0]) is None:  # a folder of PATH that is closed to us hides that there is none
                 return None
-            return Unread(f"`{words}` cannot be run: {error.strerror or error}")
+            return UnreadFact(f"`{words}` cannot be run: {error.strerror or error}")
 
     async def _texts(self, pattern: str) -> dict[str, Text]:
         """By path; what is there under no wildcard and does not exist is None."""
         texts = await within(pattern, lambda: self._met(pattern))
-        return {pattern: texts} if isinstance(texts, Unread) else texts
+        return {pattern: texts} if isinstance(texts, UnreadFact) else texts
 
     def _met(self, pattern: str) -> dict[str, Text]:
         if not set(pattern) & set("*?["):
@@ -148,25 +148,25 @@ class Probe:
         paths = self.root.glob(pattern.lstrip("/"))
         return {f"/{path.relative_to(self.root)}": _text(path) for path in paths if path.is_file()}
 
-    async def _mode(self, path: str) -> int | Unread | None:
+    async def _mode(self, path: str) -> int | UnreadFact | None:
         return await within(path, lambda: _bits(self._at(path)))
 
-    async def _disk(self, path: str) -> Disk | Unread:
+    async def _disk(self, path: str) -> Disk | UnreadFact:
         return await within(path, lambda: self.disk(self._at(path)))
 
-    async def _heard(self) -> Sequence[Listener] | Unread:
+    async def _heard(self) -> Sequence[Listener] | UnreadFact:
         return await within("The list of ports", self.listeners)
 
-    async def _account(self) -> MemoryAccount | Unread:
+    async def _account(self) -> MemoryAccount | UnreadFact:
         try:
             return await self.account(self.settings)
         except SparkdashError as error:
-            return Unread(error.message.rstrip("."))
+            return UnreadFact(error.message.rstrip("."))
 
-    async def _loads(self) -> Sequence[LoadContiguity] | Unread:
+    async def _loads(self) -> Sequence[LoadContiguity] | UnreadFact:
         return await within("The record of loads", self.loads)
 
-    async def _profiles(self) -> ProfilesSeen | Unread:
+    async def _profiles(self) -> ProfilesSeen | UnreadFact:
         return await within("The profiles", lambda: self.profiles(self.settings))
 
 
@@ -195,7 +195,7 @@ def _text(path: Path) -> Text:
     except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
         return None
     except OSError as error:
-        return Unread(f"{path} cannot be read: {error.strerror or error}")
+        return UnreadFact(f"{path} cannot be read: {error.strerror or error}")
 
 
 def _bits(path: Path) -> int | None:

@@ -21,7 +21,7 @@ from sparkdash.domain.profile import ApiProtocol, Profile
 from sparkdash.engines.capabilities.protocols import lacks
 from sparkdash.host import memory_account
 from sparkdash.host.box import BoxReader
-from sparkdash.host.command import Done, call
+from sparkdash.host.command import CommandResult, call
 from sparkdash.host.kernel_log.lines import KernelFindings
 from sparkdash.host.kernel_log.reader import KernelLog
 from sparkdash.host.nvml import Nvml
@@ -42,7 +42,7 @@ LOOKS, APART_S = 3, 1.0
 """A busy GPU is looked at more than once: only then can it be seen to be stuck in its low-power state."""
 
 
-async def command(argv: Sequence[str]) -> Done:
+async def command(argv: Sequence[str]) -> CommandResult:
     """Run it, for at most COMMAND_S. Raises as `host.command.call`."""
     return await call(argv, deadline_s=COMMAND_S)
 

@@ -25,7 +25,7 @@ _CHUNK = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CommandResult:
     """A command that ended. Output is decoded, bytes that are not UTF-8 replaced."""
 
     code: int
@@ -33,7 +33,7 @@ class Done:
     err: str
 
 
-async def call(argv: Sequence[str], *, deadline_s: float | None, env: Mapping[str, str] | None = None) -> Done:
+async def call(argv: Sequence[str], *, deadline_s: float | None, env: Mapping[str, str] | None = None) -> CommandResult:
     """Run a program to its end; `deadline_s` None: no limit, `env` None: our own environment.
 
     Output goes through files. A pipe would stay open until every process that the program left behind has ended, and
@@ -46,7 +46,7 @@ async def call(argv: Sequence[str], *, deadline_s: float | None, env: Mapping[st
     with _in_memory() as out, _in_memory() as err:
         async with asyncio.timeout(deadline_s), running(argv, stdout=out, stderr=err, env=env) as process:
             code = await process.wait()
-        return Done(code, _written(out), _written(err))
+        return CommandResult(code, _written(out), _written(err))
 
 
 async def output(argv: Sequence[str], *, deadline_s: float, limit: int, env: Mapping[str, str] | None = None) -> str:

@@ -22,7 +22,7 @@ from sparkdash.engines.launch import containers
 from sparkdash.engines.registry import adapter
 
 
-class Kept(Frozen):
+class StoredFlags(Frozen):
     """Flags that one program listed. `identity` is its `identity()` at that time."""
 
     image: str | None
@@ -60,7 +60,7 @@ class FlagStore:
 
     def keep(self, spec: ContainerSpec, program: str, known: KnownFlags) -> None:
         """Store the flags that the program of `spec` lists."""
-        kept = Kept(image=spec.image, argv=spec.argv, identity=program, definitions=known.definitions)
+        kept = StoredFlags(image=spec.image, argv=spec.argv, identity=program, definitions=known.definitions)
         file = self._file(spec)
         part = file.with_suffix(".part")
         with suppress(OSError):  # a full disk: it is asked again
@@ -68,9 +68,9 @@ class FlagStore:
             part.write_text(kept.model_dump_json())
             part.replace(file)
 
-    def _kept(self, spec: ContainerSpec) -> Kept | None:
+    def _kept(self, spec: ContainerSpec) -> StoredFlags | None:
         try:
-            return Kept.model_validate_json(self._file(spec).read_bytes())
+            return StoredFlags.model_validate_json(self._file(spec).read_bytes())
         except (OSError, ValidationError):
             return None
 

@@ -27,19 +27,22 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class ProfileStock:
     """One profile's. None: it needs none, or it is not known."""
 
     image: Image | None
     weights: Presence | None
 
 
-async def stock(profiles: Iterable[ProfileSummary], runtime: Runtime, hf_home: Path) -> dict[str, Stock]:
+async def stock(profiles: Iterable[ProfileSummary], runtime: Runtime, hf_home: Path) -> dict[str, ProfileStock]:
     """By profile. One call of the runtime, and a look at each model's folder, in a thread: `hf_home` may be a slow disk."""
     listed = list(profiles)
     found = await images(runtime, [profile.image for profile in listed if profile.image])
     weights = await asyncio.to_thread(_weights, {ref for profile in listed for ref in profile.weights}, hf_home)
-    return {one.name: Stock(found.get(one.image or ""), summed(weights[ref] for ref in one.weights)) for one in listed}
+    return {
+        one.name: ProfileStock(found.get(one.image or ""), summed(weights[ref] for ref in one.weights))
+        for one in listed
+    }
 
 
 async def images(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:

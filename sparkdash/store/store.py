@@ -168,7 +168,7 @@ class Store:
         except transactions.UNUSABLE as error:
             self._put_off(f"The database {path} cannot be used", error)
 
-    def _begin(self, database: sqlite3.Connection, kept: transactions.Kept) -> None:
+    def _begin(self, database: sqlite3.Connection, kept: transactions.StoredState) -> None:
         self._database = database
         if kept.exposed is not None:
             LOG.warning(
@@ -218,7 +218,7 @@ class Store:
             self._timer.cancel()
             self._timer = None
 
-    def _opened(self, work: Future[tuple[sqlite3.Connection, transactions.Kept]]) -> None:
+    def _opened(self, work: Future[tuple[sqlite3.Connection, transactions.StoredState]]) -> None:
         """Take over the result of another try to open the database."""
         self._writing = False
         unknown = not self._begun

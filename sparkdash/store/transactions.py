@@ -28,7 +28,7 @@ Rows = tuple[list[rows.Row], list[tuple[str, rows.Row]]]
 """Requests, and every other row with its statement."""
 
 
-class Kept(NamedTuple):
+class StoredState(NamedTuple):
     """Content of the database when a daemon starts."""
 
     swaps: list[rows.Took]
@@ -42,14 +42,14 @@ class Kept(NamedTuple):
     """Mode that the file had, when others could read it."""
 
 
-def read(path: Path) -> tuple[sqlite3.Connection, Kept]:
+def read(path: Path) -> tuple[sqlite3.Connection, StoredState]:
     """Open the database, and read what a daemon starts with.
 
     Raises sqlite3.Error, OSError, ValueError: a row that no daemon wrote.
     """
     database = schema.connect(path)
     try:
-        return database, Kept(
+        return database, StoredState(
             swaps=[rows.took(row) for row in database.execute(rows.GET_SWAPS)],
             loads=[rows.held(row) for row in database.execute(rows.GET_LOADS)],
             used=database.execute(usage.GET_TOKENS).fetchall(),

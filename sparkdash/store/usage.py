@@ -1,4 +1,4 @@
-"""Usage: what each access key has used, by day of UTC.
+"""KeyUsage: what each access key has used, by day of UTC.
 
 Owns: the sums in memory, their rows, and how another process reads them. The store calls the writing part in its thread.
 """
@@ -32,7 +32,7 @@ _SUM = "coalesce(sum({0}), 0), coalesce(sum({0}) FILTER (WHERE day = :today), 0)
 _SUMS = ", ".join(_SUM.format(column) for column in ("requests", "prompt_tokens", "completion_tokens"))
 
 
-class Usage(NamedTuple):
+class KeyUsage(NamedTuple):
     """What one key has used. Tokens are those that engines counted; an answer that the client left has no count."""
 
     requests: int = 0
@@ -84,7 +84,7 @@ def summed(used: Iterable[Used]) -> list[tuple[str, int, int, int, int]]:
     return [(key, day, total[0], total[1], total[2]) for (key, day), total in sums.items()]
 
 
-def read(path: Path, keys: Iterable[str], today: int) -> dict[str, Usage]:
+def read(path: Path, keys: Iterable[str], today: int) -> dict[str, KeyUsage]:
     """What these keys have used, out of a daemon's database; also while it serves. Empty when there is no database.
 
     Raises:
@@ -97,4 +97,4 @@ def read(path: Path, keys: Iterable[str], today: int) -> dict[str, Usage]:
         if version < 3:  # no daemon with keys has run yet
             return {}
         query = f"SELECT {_SUMS} FROM key_usage WHERE key = :key"  # noqa: S608 - columns are constants
-        return {key: Usage(*database.execute(query, {"key": key, "today": today}).fetchone()) for key in keys}
+        return {key: KeyUsage(*database.execute(query, {"key": key, "today": today}).fetchone()) for key in keys}

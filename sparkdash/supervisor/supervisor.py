@@ -28,7 +28,7 @@ from sparkdash.engines.capabilities.vision import sees
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
-from sparkdash.host.memory_guard.guard import Guard
+from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
@@ -69,7 +69,7 @@ class Supervisor:
         settings: Settings,
         owner: str,
         store: Store | None = None,
-        guard: Guard | None = None,
+        guard: MemoryGuard | None = None,
         flags: FlagStore | None = None,
         clock: Clock | None = None,
         on_needs: Callable[[], object] = lambda: None,

@@ -16,7 +16,7 @@ from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
-from sparkdash.host.memory_guard.guard import Guard
+from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
@@ -94,7 +94,7 @@ def furnish(
     settings: Settings,
     owner: str,
     store: Store | None,
-    guard: Guard | None,
+    guard: MemoryGuard | None,
     flags: FlagStore | None,
     clock: Clock,
     adapter: Callable[[EngineKind], EngineAdapter],

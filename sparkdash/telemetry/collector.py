@@ -28,7 +28,7 @@ from sparkdash.telemetry import lowpower
 from sparkdash.telemetry.lowpower import LowPower
 from sparkdash.telemetry.power_band import PowerBand
 from sparkdash.telemetry.processes import Processes
-from sparkdash.telemetry.source import Scraper, Source, identity
+from sparkdash.telemetry.source import MetricsSource, Scraper, identity
 from sparkdash.telemetry.strangers import Strangers
 from sparkdash.units import GIB
 
@@ -88,7 +88,7 @@ class Collector:
         self._processes = Processes(pids, monotonic)
         self._strangers = Strangers(strangers, monotonic)
         self._power = LowPower()
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, MetricsSource] = {}
         self._gpu: asyncio.Task[GpuReading] | None = None
         self._gpu_figures: GpuFigures | None = None
         self._band = PowerBand()
@@ -211,12 +211,12 @@ class Collector:
                 del self._sources[name]
                 await source.close()
 
-    def _follow(self, name: str, engine: Engine) -> Source | None:
+    def _follow(self, name: str, engine: Engine) -> MetricsSource | None:
         """Get the engine's Source, made now if there is none; None for an engine without figures."""
         names = self._names(engine.kind)
         tells = names.path or names.slots or not names.recognised
         if name not in self._sources and engine.url and tells:
-            self._sources[name] = Source(engine, names, self._upstream, self._clock, self._monotonic)
+            self._sources[name] = MetricsSource(engine, names, self._upstream, self._clock, self._monotonic)
         return self._sources.get(name)
 
     def _looked(self) -> GpuReading:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sparkdash.domain.metric import Metric
 from sparkdash.telemetry.reading import Counters, Reading
-from sparkdash.telemetry.slots import Slots, Tally
+from sparkdash.telemetry.slots import Slots, SlotTally
 
 RATE_S = 2.0
 """Window of the token rates: short enough to be live, long enough that one tick's jitter does not show."""
@@ -41,7 +41,7 @@ class Derived(NamedTuple):
     acceptance_at: tuple[float, ...] | None
 
 
-class History:
+class EngineHistory:
     """The last minute of one engine, one life of it.
 
     Figures count from the first reading on: what the counters held then was no client's (a warm-up) or is not known
@@ -59,7 +59,7 @@ class History:
         """Monotonic seconds of the oldest reading that rates may reach back to: the time between earlier ones and later
         ones is unknown.
         """
-        self._tally: Tally | None = None
+        self._tally: SlotTally | None = None
 
     def add(self, reading: Reading, slots: Slots | None = None, *, leapt: bool = False) -> None:
         """Add a reading, later than the last; start over when the engine did.
@@ -73,7 +73,7 @@ class History:
             self._first = NOTHING
         if (slots is None) != (self._tally is None):
             self._forget()
-            self._tally = None if slots is None else Tally()
+            self._tally = None if slots is None else SlotTally()
         if leapt:
             self._timed_from = reading.at
         self._counted = reading.counters.known_or(self._counted)

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.telemetry.exposition import Scrape
-from sparkdash.telemetry.slots import Slots, Tally
+from sparkdash.telemetry.slots import Slots, SlotTally
 
 
 class Counters(NamedTuple):
@@ -79,7 +79,7 @@ class Reading:
     took: float = 0.0
     """Seconds until the answer was there."""
 
-    def with_slots(self, slots: Slots, tally: Tally) -> Reading:
+    def with_slots(self, slots: Slots, tally: SlotTally) -> Reading:
         """The same with llama.cpp's live figures in place of those that move at a request's end. Moves `tally` on."""
         tally.add(slots, self.counters.generated, self.counters.prefilled)
         is_blind = any(slot.prefilled is None for slot in slots.busy.values())

@@ -94,7 +94,7 @@ class _Ledger:
         return max(gained, 0.0) - settled
 
 
-class Tally:
+class SlotTally:
     """Counters that move while requests run, made of one look after another. A restart of the engine needs a new one."""
 
     def __init__(self) -> None:

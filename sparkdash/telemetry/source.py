@@ -1,4 +1,4 @@
-"""Source: one engine as the collector asks it, again and again.
+"""MetricsSource: one engine as the collector asks it, again and again.
 
 Owns: one request in flight at most, what a failed look leaves behind, and when to ask again. Must not know other
 engines, the box or the loop.
@@ -21,7 +21,7 @@ from sparkdash.engines import expositions
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition, slots
-from sparkdash.telemetry.derive import History
+from sparkdash.telemetry.derive import EngineHistory
 from sparkdash.telemetry.figures import figures_of
 from sparkdash.telemetry.reading import read, wanted
 from sparkdash.upstream import SmallResponse
@@ -63,7 +63,7 @@ class Vanished(Unreadable):
     """Metrics that were read earlier are gone."""
 
 
-class Source:
+class MetricsSource:
     """One incarnation of an engine. `clock` gives Unix seconds, `monotonic` what rates are measured with."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Source:
         self._upstream = upstream
         self._clock = clock
         self._monotonic = monotonic
-        self._history = History()
+        self._history = EngineHistory()
         self._idle_slots: slots.Slots | None = None
         """The engine's slots without work; None until they were seen."""
         self._task: asyncio.Task[None] | None = None
@@ -111,7 +111,7 @@ class Source:
 
     async def begin(self) -> None:
         """Look now, and begin all figures with this look; an answer later than BEGIN_S is not waited for."""
-        self._history, self._last, self._figures = History(), None, EngineFigures()
+        self._history, self._last, self._figures = EngineHistory(), None, EngineFigures()
         self._recognise_at = -math.inf
         if task := self.ask():
             await asyncio.wait({task}, timeout=BEGIN_S)
@@ -155,7 +155,7 @@ class Source:
             self._failed(str(error))
             self._figures = replace(self._figures, unanswered_since=None)
             if self._is_foreign and isinstance(error, Vanished):
-                self._names, self._history = None, History()
+                self._names, self._history = None, EngineHistory()
         except Exception as error:
             LOG.exception("scrape failed", url=self._url)
             self._failed(f"{type(error).__name__} while reading the engine's figures")

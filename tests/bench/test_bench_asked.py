@@ -13,7 +13,7 @@ from sparkdash.bench.processes import asked, look_for, resumed
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm, CellKey, Run
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.host.command import Done
+from sparkdash.host.command import CommandResult
 from sparkdash.paths import bench_dir
 
 ID = "20261121-200000-seeds"
@@ -45,7 +45,7 @@ async def test_no_process_is_started_for_a_run_that_there_is_not(
 ) -> None:
     """`GET /api/bench/end` is a name of one, too."""
 
-    async def call(*_: object, **__: object) -> Done:
+    async def call(*_: object, **__: object) -> CommandResult:
         raise AssertionError("a process was started")
 
     monkeypatch.setattr(room.command, "call", call)
@@ -63,8 +63,8 @@ async def test_a_command_that_gives_no_reason_is_told_by_its_last_words(
 ) -> None:
     """A run that did not go on was not read in vain: it says something else."""
 
-    async def call(*_: object, **__: object) -> Done:
-        return Done(1, "", "Traceback\nOSError: No space left on device\n")
+    async def call(*_: object, **__: object) -> CommandResult:
+        return CommandResult(1, "", "Traceback\nOSError: No space left on device\n")
 
     monkeypatch.setattr(room.command, "call", call)
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))

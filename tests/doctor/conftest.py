@@ -22,7 +22,7 @@ from sparkdash.domain.finding import Finding
 from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.metric import Gpu
-from sparkdash.host.command import Done
+from sparkdash.host.command import CommandResult
 from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
 from sparkdash.host.memory_helper import unit_files
 from sparkdash.settings import Settings
@@ -109,7 +109,7 @@ HEALTHY = {
 }  # fmt: skip
 
 
-def info(**changes: Any) -> Done:
+def info(**changes: Any) -> CommandResult:
     """`podman info` of an Ubuntu 24.04, shortened; `version`, `root`, `driver` may be changed."""
     said = {
         "host": {"ociRuntime": {"name": "crun"}, "networkBackend": "netavark", "cgroupVersion": "v2"},
@@ -119,7 +119,7 @@ def info(**changes: Any) -> Done:
         },
         "version": {"Version": changes.get("version", "4.9.3")},
     }
-    return Done(0, json.dumps(said), "")
+    return CommandResult(0, json.dumps(said), "")
 
 
 IDLE = Gpu(name="NVIDIA GB10", driver=DRIVER, utilization=0.0, power_w=4.2, sm_clock_mhz=208.0)
@@ -132,7 +132,7 @@ class Spark:
 
     root: Path
     settings: Settings = field(default_factory=Settings)
-    commands: dict[tuple[str, ...], Done | Exception] = field(default_factory=dict)
+    commands: dict[tuple[str, ...], CommandResult | Exception] = field(default_factory=dict)
     gpu: list[Gpu] = field(default_factory=lambda: [IDLE])
     disks: dict[str, Disk] = field(default_factory=dict)
     ports: list[Listener] = field(default_factory=list)
@@ -174,7 +174,7 @@ class Spark:
         """All checks, or those named."""
         return await examine(self.probe, names)
 
-    async def _command(self, argv: Sequence[str]) -> Done:
+    async def _command(self, argv: Sequence[str]) -> CommandResult:
         self.asked.append(tuple(argv))
         said = self.commands.get(tuple(argv), FileNotFoundError())
         if isinstance(said, Exception):
@@ -207,8 +207,8 @@ def spark(tmp_path: Path) -> Spark:
         box.write(path, text)
     box.commands = {
         podman_info.COMMAND: info(),
-        SHOWN: Done(0, "LoadState=loaded\nActiveState=inactive\nResult=success\nExecMainStatus=0\n", ""),
-        TOOLKIT: Done(0, "NVIDIA Container Toolkit CLI version 1.18.2\ncommit: x\n", ""),
+        SHOWN: CommandResult(0, "LoadState=loaded\nActiveState=inactive\nResult=success\nExecMainStatus=0\n", ""),
+        TOOLKIT: CommandResult(0, "NVIDIA Container Toolkit CLI version 1.18.2\ncommit: x\n", ""),
     }
     return box
 

@@ -17,7 +17,7 @@ from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.finding import Status
 from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.errors import HostError
-from sparkdash.host.command import Done
+from sparkdash.host.command import CommandResult
 from sparkdash.host.memory_helper import unit_files
 from sparkdash.units import GIB, KIB
 
@@ -89,13 +89,13 @@ DEFECTS = {
     "podman is missing": Defect(lambda s: s.commands.pop(podman_info.COMMAND), "podman", Status.FAIL, "not installed", "apt install podman", also=frozenset({"images", "cdi-version"})),
     "podman is old": Defect(lambda s: s.commands.update({podman_info.COMMAND: box.info(version="3.4.4")}), "podman", Status.FAIL, "podman 3.4.4", "only-upgrade", also=frozenset({"cdi-version"})),
     "podman hangs": Defect(lambda s: s.commands.update({podman_info.COMMAND: TimeoutError()}), "podman", Status.FAIL, "did not answer within 15 s", "reboot", also=frozenset({"images", "cdi-version"})),
-    "podman's lock is another version's": Defect(lambda s: s.commands.update({podman_info.COMMAND: Done(125, "", "Error: failed to open 2048 locks in /libpod_rootless_lock_1000: numerical result out of range")}), "podman", Status.FAIL, "2048 locks", "rm /dev/shm/libpod_rootless_lock_1000", also=frozenset({"images", "cdi-version"})),
-    "podman without newuidmap": Defect(lambda s: s.commands.update({podman_info.COMMAND: Done(125, "", 'Error: command required for rootless mode with multiple IDs: exec: "newuidmap": executable file not found in $PATH')}), "podman", Status.FAIL, "newuidmap", "apt install uidmap", also=frozenset({"images", "cdi-version"})),
-    "a podman that AppArmor holds back": Defect(lambda s: s.commands.update({podman_info.COMMAND: Done(125, "", "cannot clone: Permission denied\nError: cannot re-exec process")}), "podman", Status.FAIL, "apparmor_restrict_unprivileged_userns is 1", "userns,", also=frozenset({"images", "cdi-version"})),
-    "a newer one": Defect(lambda s: s.commands.update({podman_info.COMMAND: Done(125, "", "Error: failed to reexec: Permission denied")}), "podman", Status.FAIL, "apparmor_restrict_unprivileged_userns is 1", "reload apparmor", also=frozenset({"images", "cdi-version"})),
-    "namespaces refused without AppArmor": Defect(lambda s: (s.remove(USERNS), s.commands.update({podman_info.COMMAND: Done(125, "", "Error: failed to reexec: Permission denied")})), "podman", Status.FAIL, "failed to reexec", "system migrate", also=frozenset({"images", "cdi-version"})),
-    "podman speaks in riddles": Defect(lambda s: s.commands.update({podman_info.COMMAND: Done(0, "<html>", "")}), "podman", Status.FAIL, "fails: status 0", also=frozenset({"images", "cdi-version"})),
-    "docker does not answer": Defect(lambda s: (s.set(runtime="docker"), s.commands.update({("docker", "version", "--format", "{{.Server.Version}}"): Done(1, "", "Cannot connect to the Docker daemon")})), "podman", Status.FAIL, "Cannot connect", "systemctl start docker"),
+    "podman's lock is another version's": Defect(lambda s: s.commands.update({podman_info.COMMAND: CommandResult(125, "", "Error: failed to open 2048 locks in /libpod_rootless_lock_1000: numerical result out of range")}), "podman", Status.FAIL, "2048 locks", "rm /dev/shm/libpod_rootless_lock_1000", also=frozenset({"images", "cdi-version"})),
+    "podman without newuidmap": Defect(lambda s: s.commands.update({podman_info.COMMAND: CommandResult(125, "", 'Error: command required for rootless mode with multiple IDs: exec: "newuidmap": executable file not found in $PATH')}), "podman", Status.FAIL, "newuidmap", "apt install uidmap", also=frozenset({"images", "cdi-version"})),
+    "a podman that AppArmor holds back": Defect(lambda s: s.commands.update({podman_info.COMMAND: CommandResult(125, "", "cannot clone: Permission denied\nError: cannot re-exec process")}), "podman", Status.FAIL, "apparmor_restrict_unprivileged_userns is 1", "userns,", also=frozenset({"images", "cdi-version"})),
+    "a newer one": Defect(lambda s: s.commands.update({podman_info.COMMAND: CommandResult(125, "", "Error: failed to reexec: Permission denied")}), "podman", Status.FAIL, "apparmor_restrict_unprivileged_userns is 1", "reload apparmor", also=frozenset({"images", "cdi-version"})),
+    "namespaces refused without AppArmor": Defect(lambda s: (s.remove(USERNS), s.commands.update({podman_info.COMMAND: CommandResult(125, "", "Error: failed to reexec: Permission denied")})), "podman", Status.FAIL, "failed to reexec", "system migrate", also=frozenset({"images", "cdi-version"})),
+    "podman speaks in riddles": Defect(lambda s: s.commands.update({podman_info.COMMAND: CommandResult(0, "<html>", "")}), "podman", Status.FAIL, "fails: status 0", also=frozenset({"images", "cdi-version"})),
+    "docker does not answer": Defect(lambda s: (s.set(runtime="docker"), s.commands.update({("docker", "version", "--format", "{{.Server.Version}}"): CommandResult(1, "", "Cannot connect to the Docker daemon")})), "podman", Status.FAIL, "Cannot connect", "systemctl start docker"),
     "images on NFS": Defect(lambda s: s.write("/proc/self/mountinfo", NFS), "images", Status.FAIL, "network file system", "graphroot =", also=frozenset({"weights"})),
     "images are copied whole": Defect(lambda s: s.commands.update({podman_info.COMMAND: box.info(driver="vfs")}), "images", Status.WARN, "vfs", 'driver = "overlay"'),
     "no room for images": Defect(lambda s: s.disks.update({GRAPH: Disk(900 * GIB, 3 * GIB)}), "images", Status.FAIL, "3.0 GiB of 900.0 GiB free", "image prune"),
@@ -142,8 +142,8 @@ DEFECTS = {
     "no memory helper": Defect(lambda s: s.remove(unit_files.UNIT), "memory-helper", Status.NOTE, "not installed", "service install --helper"),
     "an older memory helper": Defect(lambda s: s.write(unit_files.UNIT, f"{unit_files.MARK}, long ago\n"), "memory-helper", Status.NOTE, "another version", "service install --helper"),
     "somebody's own memory helper": Defect(lambda s: s.write(unit_files.UNIT, "[Service]\n"), "memory-helper", Status.NOTE, "not written by sparkdash"),
-    "a memory helper that systemd has not read": Defect(lambda s: s.commands.update({SHOWN: Done(0, "LoadState=not-found\nActiveState=inactive\nResult=success\n", "")}), "memory-helper", Status.WARN, "has not read it", "daemon-reload"),
-    "a memory helper that failed": Defect(lambda s: s.commands.update({SHOWN: Done(0, "LoadState=loaded\nActiveState=failed\nResult=timeout\nExecMainStatus=15\n", "")}), "memory-helper", Status.WARN, "failed the last time (timeout, code 15)", "journalctl -u sparkdash-memory"),
+    "a memory helper that systemd has not read": Defect(lambda s: s.commands.update({SHOWN: CommandResult(0, "LoadState=not-found\nActiveState=inactive\nResult=success\n", "")}), "memory-helper", Status.WARN, "has not read it", "daemon-reload"),
+    "a memory helper that failed": Defect(lambda s: s.commands.update({SHOWN: CommandResult(0, "LoadState=loaded\nActiveState=failed\nResult=timeout\nExecMainStatus=15\n", "")}), "memory-helper", Status.WARN, "failed the last time (timeout, code 15)", "journalctl -u sparkdash-memory"),
     "a memory helper without systemd": Defect(lambda s: s.commands.pop(SHOWN), "memory-helper", Status.UNKNOWN, "does not tell"),
     "swap on disk": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 0 -2\n"), "swap", Status.NOTE, "/swap.img 16.0 GiB", "swapoff"),
     "swapped out": Defect(lambda s: s.write("/proc/swaps", "Filename Type Size Used Priority\n/swap.img file 16777212 4194304 -2\n"), "swap", Status.WARN, "4.0 GiB used", "swapoff"),

@@ -15,7 +15,7 @@ from sparkdash.doctor.checks.cdi import SPECS
 from sparkdash.doctor.examine import judge
 from sparkdash.doctor.facts import Facts
 from sparkdash.domain.finding import Status
-from sparkdash.host.command import Done
+from sparkdash.host.command import CommandResult
 
 SPEC = "/etc/cdi/nvidia.yaml"
 WORDS = (
@@ -44,7 +44,7 @@ async def test_a_spec_whose_devices_are_no_devices_is_no_spec(spark: Any, device
 @pytest.mark.parametrize("said", ['{"host": []}', '{"version": "4.9.3"}', '{"store": {"graphRoot": 7}}', "[]", "7"])
 async def test_podman_may_answer_what_it_likes(spark: Any, said: str) -> None:
     """A word that it does not tell is unknown; the other checks go on."""
-    spark.commands[podman_info.COMMAND] = Done(0, said, "")
+    spark.commands[podman_info.COMMAND] = CommandResult(0, said, "")
     found = await spark.examine()
     assert {one.name for one in found} == set(CHECKS)
     assert not [one for one in found if "The check itself failed" in one.evidence]
@@ -57,7 +57,7 @@ def test_no_shape_of_a_spec_or_of_podman_s_answer_trips_a_check(spec: object, in
     text = json.dumps(spec) if as_json else yaml.safe_dump(spec)
     files = dict.fromkeys((path for one in READERS for path in one.reads if "*" not in path), "") | {SPEC: text}
     names = {"graphroot": "/", "uid": "1000", "user": "lab", "home": "/home/lab", "hf_home": "/", "cache_dir": "/"}
-    answers = dict.fromkeys((argv for one in READERS for argv in one.runs), Done(0, json.dumps(info), ""))
+    answers = dict.fromkeys((argv for one in READERS for argv in one.runs), CommandResult(0, json.dumps(info), ""))
     facts = Facts(uid=1000, names=names, files={p.format_map(names): t for p, t in files.items()}, commands=answers)
     failed = [f.evidence for f in judge(facts, READERS) if "The check itself failed" in f.evidence]
     assert not failed, failed

@@ -12,11 +12,11 @@ import pytest
 from sparkdash.doctor import CHECKS, Probe, examine, podman_info, probe, senses
 from sparkdash.doctor.checks.cdi import TOOLKIT
 from sparkdash.doctor.checks.podman import DOCKER
-from sparkdash.doctor.facts import DaemonSeen, Disk, Unread, file_system
+from sparkdash.doctor.facts import DaemonSeen, Disk, UnreadFact, file_system
 from sparkdash.doctor.patience import within
 from sparkdash.domain.finding import Status
 from sparkdash.errors import AdmissionError
-from sparkdash.host.command import Done
+from sparkdash.host.command import CommandResult
 from sparkdash.settings import Settings
 
 
@@ -86,7 +86,7 @@ async def test_other_runtimes_need_less(spark: Any, runtime: str) -> None:
     """Without podman, what is podman's own is a note or well, never a fault."""
     spark.remove("/etc/subuid")
     spark.remove("/run/cdi/nvidia.yaml")
-    spark.commands[DOCKER] = Done(0, "28.3.0\n", "")
+    spark.commands[DOCKER] = CommandResult(0, "28.3.0\n", "")
     spark.set(runtime=runtime)
     spark.changes = {"daemon": DaemonSeen("", problem="No sparkdash daemon answers.")}
     faults = {one.name for one in await spark.examine() if one.status in (Status.WARN, Status.FAIL)}
@@ -172,7 +172,7 @@ async def test_waiting_ends_also_when_the_work_raises() -> None:
         raise OSError("stale file handle")
 
     answer = await within("x", work)
-    assert isinstance(answer, Unread)
+    assert isinstance(answer, UnreadFact)
     assert str(answer) == "x cannot be read: stale file handle"
 
 

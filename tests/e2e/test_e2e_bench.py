@@ -161,7 +161,7 @@ def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
     broken.mkdir()
     (broken / "run.json").write_text("{")
     box.post("/api/bench/2001/resume", {})
-    box.until(lambda state: any(one["text"].startswith("2001 did not go on.") for one in failed(state)))
+    box.until(lambda state: any(one["text"].startswith("2001 was not resumed.") for one in failed(state)))
 
 
 def failed(state: dict[str, Any]) -> list[dict[str, Any]]:

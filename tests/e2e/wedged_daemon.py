@@ -11,7 +11,7 @@ import uvloop
 
 from sparkdash import catalog, daemon, log, settings
 from sparkdash.host.box import BoxReader
-from sparkdash.host.memory_guard.guard import Guard
+from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.nvml import Nvml
 from sparkdash.host.podman.podman import Podman
 
@@ -36,7 +36,7 @@ def main() -> None:
         runtime=Podman(),
         reader=BoxReader(proc, Nvml(WedgedNvml("pynvml"))),
         load_catalog=lambda: catalog.load(given.profile_folders()),
-        guard=Guard(given, proc),
+        guard=MemoryGuard(given, proc),
     )
     uvloop.run(daemon.serve(parts))
 

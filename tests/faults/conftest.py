@@ -276,7 +276,7 @@ def podman_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("FAKE_PODMAN", str(tmp_path))
 
-    async def call(argv: list[str], *, deadline_s: float | None, **more: Any) -> command.Done:
+    async def call(argv: list[str], *, deadline_s: float | None, **more: Any) -> command.CommandResult:
         verb = next(word for word in argv[1:] if not word.startswith("-"))
         fault = tmp_path / f"fault.{verb}"
         hangs = deadline_s is not None and fault.exists() and fault.read_text() == "hang"

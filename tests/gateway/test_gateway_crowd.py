@@ -228,5 +228,5 @@ def test_the_limit_follows_from_that_of_open_files(files: int, most: int, monkey
 def test_the_owner_is_told_what_was_met_and_what_became_of_whom(met: Crowding, said: str) -> None:
     """As a notice and in the log."""
     told: list[Any] = []
-    connection_notices.tell(told.append, met)
+    connection_notices.publish_notice(told.append, met)
     assert said in told[0].text

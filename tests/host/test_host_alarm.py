@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host.memory_guard.pressure_alarm import Alarm, open_trigger
+from sparkdash.host.memory_guard.pressure_alarm import PressureAlarm, open_trigger
 
 LONG = 60.0
 """Seconds that no test waits for."""
@@ -31,7 +31,7 @@ def urgent() -> Iterator[tuple[socket.socket, int]]:
 
 def test_a_call_wakes_the_sleeper_and_is_no_pressure() -> None:
     """Also one that came before it slept."""
-    alarm = Alarm(None)
+    alarm = PressureAlarm(None)
     threading.Timer(0.05, alarm.call).start()
     began = time.monotonic()
     assert alarm.wait(LONG) is False
@@ -46,7 +46,7 @@ def test_a_call_wakes_the_sleeper_and_is_no_pressure() -> None:
 def test_pressure_wakes_the_sleeper(urgent: tuple[socket.socket, int]) -> None:
     """And is told apart from a call."""
     sender, trigger = urgent
-    alarm = Alarm(trigger)
+    alarm = PressureAlarm(trigger)
     assert alarm.has_trigger
     sender.send(b"!", socket.MSG_OOB)
     assert alarm.wait(LONG) is True
@@ -57,7 +57,7 @@ def test_a_trigger_that_breaks_is_done_without() -> None:
     """The next sleep does not end at once for it."""
     reading, writing = os.pipe()
     os.close(writing)  # POLLHUP
-    alarm = Alarm(reading)
+    alarm = PressureAlarm(reading)
     assert alarm.wait(LONG) is False
     assert not alarm.has_trigger
     assert alarm.wait(0.01) is False
@@ -76,7 +76,7 @@ def test_a_file_that_is_not_the_kernel_s_is_not_written(tmp_path: Path) -> None:
 @pytest.mark.skipif(not PRESSURE.exists(), reason="a kernel without PSI")
 def test_this_kernel_takes_the_trigger_or_is_done_without() -> None:
     """Linux 6.4 takes it from any user; older ones refuse."""
-    alarm = Alarm(open_trigger(PRESSURE))
+    alarm = PressureAlarm(open_trigger(PRESSURE))
     assert alarm.wait(0.01) in (False, True)
     if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) >= (6, 4):
         assert alarm.has_trigger

@@ -21,10 +21,10 @@ from sparkdash.domain.container import ContainerInfo, ContainerState
 from sparkdash.domain.memory.guard import GuardLevel
 from sparkdash.errors import HostError
 from sparkdash.host.memory_guard import decisions, wedge_signs
-from sparkdash.host.memory_guard.decisions import Report, Victim
-from sparkdash.host.memory_guard.guard import Guard
-from sparkdash.host.memory_guard.kill import Target
-from sparkdash.host.memory_guard.pressure_alarm import Alarm
+from sparkdash.host.memory_guard.decisions import GuardReport, Victim
+from sparkdash.host.memory_guard.guard import MemoryGuard
+from sparkdash.host.memory_guard.kill import KillTarget
+from sparkdash.host.memory_guard.pressure_alarm import PressureAlarm
 from sparkdash.settings import Settings
 
 GIB_KB = 1 << 20
@@ -61,18 +61,18 @@ def box(tmp_path: Path) -> Box:
 
 
 @pytest.fixture
-def guarded(box: Box) -> Iterator[Callable[..., tuple[Guard, queue.Queue[Report]]]]:
+def guarded(box: Box) -> Iterator[Callable[..., tuple[MemoryGuard, queue.Queue[GuardReport]]]]:
     """Makes a guard that runs, and the queue of what it tells."""
-    made: list[Guard] = []
+    made: list[MemoryGuard] = []
 
     def make(
         *,
-        aim: Callable[[Report], object] = lambda _: None,
+        aim: Callable[[GuardReport], object] = lambda _: None,
         trigger: Callable[[Path], int | None] = lambda _: None,
         **settings: Any,
-    ) -> tuple[Guard, queue.Queue[Report]]:
-        reports: queue.Queue[Report] = queue.Queue()
-        guard = Guard(Settings(**settings), box.proc, trigger)
+    ) -> tuple[MemoryGuard, queue.Queue[GuardReport]]:
+        reports: queue.Queue[GuardReport] = queue.Queue()
+        guard = MemoryGuard(Settings(**settings), box.proc, trigger)
         made.append(guard)
         guard.start(reports.put, aim)
         return guard, reports
@@ -103,7 +103,7 @@ def engine() -> Iterator[Callable[..., tuple[subprocess.Popen[str], ContainerInf
         process.communicate()
 
 
-def falling(box: Box, reports: queue.Queue[Report]) -> Report:
+def falling(box: Box, reports: queue.Queue[GuardReport]) -> GuardReport:
     """The first word of the guard while memory falls on from 2 GiB."""
     for step in range(SOON * 10):
         box.write(2 * 0.95**step)
@@ -115,7 +115,7 @@ def falling(box: Box, reports: queue.Queue[Report]) -> Report:
 
 
 def victim(container: ContainerInfo, **facts: Any) -> Victim:
-    target = Target.of(container)
+    target = KillTarget.of(container)
     assert target is not None
     return Victim(container.name, container.name, target, **facts)
 
@@ -248,13 +248,13 @@ def test_a_kernel_without_pressure_figures_will_do(tmp_path: Path) -> None:
     """PSI may be switched off at boot."""
     proc = Box(tmp_path / "other").proc
     (proc / "pressure/memory").unlink()
-    Guard(Settings(), proc).close()
+    MemoryGuard(Settings(), proc).close()
 
 
 def test_a_box_that_does_not_tell_its_memory_is_refused(tmp_path: Path) -> None:
     """There is nothing to guard by."""
     with pytest.raises(HostError):
-        Guard(Settings(), tmp_path)
+        MemoryGuard(Settings(), tmp_path)
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def reclaiming(box: Box, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Non
     return go_on
 
 
-def until_told(reports: queue.Queue[Report], go_on: Callable[[int], None], ratio: int) -> Report | None:
+def until_told(reports: queue.Queue[GuardReport], go_on: Callable[[int], None], ratio: int) -> GuardReport | None:
     """The first word of the guard while the box goes on so for two seconds."""
     for _ in range(20):
         go_on(ratio)
@@ -349,14 +349,14 @@ def test_a_guard_that_sleeps_long_looks_at_once_at_pressure_and_when_a_load_begi
     """Where the kernel would tell of pressure, and nothing loads, the next look may be far away."""
     monkeypatch.setattr(decisions, "SLOW_S", 1000.0)
     monkeypatch.setattr(decisions, "FASTEST", 1)
-    asleep, wait = threading.Event(), Alarm.wait
+    asleep, wait = threading.Event(), PressureAlarm.wait
 
-    def told(self: Alarm, seconds: float) -> bool:
+    def told(self: PressureAlarm, seconds: float) -> bool:
         if seconds > SOON:
             asleep.set()
         return wait(self, seconds)
 
-    monkeypatch.setattr(Alarm, "wait", told)
+    monkeypatch.setattr(PressureAlarm, "wait", told)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as kernel:
         trigger = server.accept()[0].detach()
         guard, reports = guarded(trigger=lambda _: trigger)
@@ -377,7 +377,7 @@ def test_a_guard_that_sleeps_long_looks_at_once_at_pressure_and_when_a_load_begi
 def test_a_target_that_is_let_go_of_is_not_signalled(engine: Any) -> None:
     """Its descriptor may mean something else by then."""
     process, container = engine()
-    target = Target.of(container)
+    target = KillTarget.of(container)
     assert target is not None
     assert target.alive
     target.close()
@@ -390,7 +390,7 @@ def test_a_daemon_without_a_free_descriptor_kills_the_engine_all_the_same(
 ) -> None:
     """Whose family it is cannot be listed then; its leader is known, and held."""
     process, container = engine()
-    target = Target.of(container)
+    target = KillTarget.of(container)
     assert target is not None
 
     def full(_: Path) -> Iterator[Path]:
@@ -407,5 +407,5 @@ def test_a_process_that_has_ended_is_no_target() -> None:
     """Nor is a container whose runtime tells no pid."""
     gone = subprocess.Popen(["true"])
     gone.wait()
-    assert Target.of(ContainerInfo(id="x", name="x", state=ContainerState.RUNNING, pid=gone.pid)) is None
-    assert Target.of(ContainerInfo(id="x", name="x", state=ContainerState.CREATED)) is None
+    assert KillTarget.of(ContainerInfo(id="x", name="x", state=ContainerState.RUNNING, pid=gone.pid)) is None
+    assert KillTarget.of(ContainerInfo(id="x", name="x", state=ContainerState.CREATED)) is None

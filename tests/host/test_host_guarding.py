@@ -18,8 +18,8 @@ from sparkdash.host.memory_guard.decisions import (
     QUICK_S,
     REACH_S,
     SLOW_S,
-    Judge,
-    Look,
+    GuardJudge,
+    GuardReading,
     Victim,
     cheapest,
     floors,
@@ -36,13 +36,13 @@ class Box:
     """Looks half a second apart."""
 
     def __init__(self) -> None:
-        self.judge = Judge(FLOORS)
+        self.judge = GuardJudge(FLOORS)
         self.at = (i / 2 for i in count())
 
     def see(self, *gib: float, pressure: float | None = None) -> Any:
         """The verdict on the last of these."""
         for available in gib:
-            look = Look(next(self.at), int(available * GIB), pressure)
+            look = GuardReading(next(self.at), int(available * GIB), pressure)
             verdict = self.judge.see(look)
             if verdict.kill:
                 self.judge.killed(look)
@@ -114,7 +114,7 @@ def test_while_memory_falls_under_the_hold_floor_it_is_looked_at_more_often() ->
 def test_a_guard_that_sleeps_for_longer_is_awake_before_the_hold_floor(gib: float, gib_s: float) -> None:
     """However quickly memory falls meanwhile, up to 8 GiB a second; close to it, it looks as often as ever."""
     box = Box()
-    look = Look(0.0, int(gib * GIB))
+    look = GuardReading(0.0, int(gib * GIB))
     slept = pause(box.judge.see(look), look, FLOORS)
     assert EVERY_S <= slept <= SLOW_S
     assert slept == EVERY_S or gib - gib_s * slept >= 7.99
@@ -123,8 +123,8 @@ def test_a_guard_that_sleeps_for_longer_is_awake_before_the_hold_floor(gib: floa
 def test_a_guard_that_saw_memory_short_does_not_sleep_for_longer() -> None:
     """Whatever level it is."""
     for gib in (11.9, 7, 4):
-        look = Look(0.0, int(gib * GIB))
-        assert pause(Judge(FLOORS).see(look), look, FLOORS) == EVERY_S
+        look = GuardReading(0.0, int(gib * GIB))
+        assert pause(GuardJudge(FLOORS).see(look), look, FLOORS) == EVERY_S
 
 
 @given(st.floats(0.5, 3), st.floats(8, 12), st.floats(0, 1))
@@ -146,8 +146,8 @@ def test_memory_that_loses_8_gib_a_second_never_comes_to_where_boxes_freeze(
 def lowest(gib_s: float, start: float, phase: float) -> float:
     """Of a steady fall from `start` GiB that begins `phase` of the way between two looks: what is left, in bytes, once the
     kill has taken hold."""
-    judge, at, begins = Judge(FLOORS), 0.0, (1 + phase) * EVERY_S
-    while not (verdict := judge.see(Look(at, int((start - gib_s * max(0.0, at - begins)) * GIB)))).kill:
+    judge, at, begins = GuardJudge(FLOORS), 0.0, (1 + phase) * EVERY_S
+    while not (verdict := judge.see(GuardReading(at, int((start - gib_s * max(0.0, at - begins)) * GIB)))).kill:
         at += verdict.again_s
     return (start - gib_s * (at + KILL_S - begins)) * GIB
 
@@ -190,14 +190,14 @@ def test_memory_that_goes_on_falling_after_a_kill_costs_the_next_one_at_once() -
 
 def test_what_memory_loses_until_the_killed_are_dead_costs_nobody_else() -> None:
     """A process that was killed ends what the kernel does for it first."""
-    judge = Judge(FLOORS)
-    judge.see(Look(0.0, 7 * GIB))
-    look = Look(0.5, int(5.7 * GIB))
+    judge = GuardJudge(FLOORS)
+    judge.see(GuardReading(0.0, 7 * GIB))
+    look = GuardReading(0.5, int(5.7 * GIB))
     assert judge.see(look).kill
     judge.killed(look)
-    assert not judge.see(Look(0.7, int(5.2 * GIB))).kill
-    assert not judge.see(Look(1.2, int(5.2 * GIB))).kill
-    assert judge.see(Look(1.7, int(4.7 * GIB))).kill
+    assert not judge.see(GuardReading(0.7, int(5.2 * GIB))).kill
+    assert not judge.see(GuardReading(1.2, int(5.2 * GIB))).kill
+    assert judge.see(GuardReading(1.7, int(4.7 * GIB))).kill
 
 
 def test_rising_pressure_makes_each_level_one_worse() -> None:

@@ -22,7 +22,7 @@ from sparkdash.host.files.page_cache import cached_bytes
 from sparkdash.host.hub.download import Hub, wanted
 from sparkdash.host.hub.failures import telling
 from sparkdash.host.hub.local_weights import look
-from sparkdash.host.hub.meter import Meter
+from sparkdash.host.hub.meter import DownloadMeter
 
 REF = ModelRef(hf="org/big")
 TOKEN = "hf_neverToBeSeen"
@@ -274,7 +274,7 @@ def test_which_files_an_engine_reads() -> None:
 def test_the_rate_is_of_the_last_seconds() -> None:
     """Bytes received divided by the window's seconds; what was here already is in no rate."""
     now = [0.0]
-    meter = Meter(1000, 600, lambda: now[0])
+    meter = DownloadMeter(1000, 600, lambda: now[0])
     assert (meter.now().came_bytes, meter.now().bytes_per_s) == (400, None)
     bar = meter.bar(0)
     for _ in range(20):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host.command import Done
+from sparkdash.host.command import CommandResult
 from sparkdash.host.memory_helper import unit_files
 from sparkdash.host.memory_helper.helper import MemoryHelper
 
@@ -26,12 +26,12 @@ def unit(tmp_path: Path) -> Path:
 class Sudo:
     """Runs what it is handed: keeps the command lines, and ends as told once `go` is set."""
 
-    def __init__(self, ends: Done | OSError) -> None:
+    def __init__(self, ends: CommandResult | OSError) -> None:
         self.ends = ends
         self.asked: list[Sequence[str]] = []
         self.began, self.go = asyncio.Event(), asyncio.Event()
 
-    async def __call__(self, argv: Sequence[str]) -> Done:
+    async def __call__(self, argv: Sequence[str]) -> CommandResult:
         self.asked.append(argv)
         self.began.set()
         await self.go.wait()
@@ -42,7 +42,7 @@ class Sudo:
 
 async def test_it_is_started_once_for_all_who_ask_at_the_same_time(unit: Path) -> None:
     """Without a password, by the very words that the rule allows; who goes away meanwhile ends it for nobody."""
-    sudo = Sudo(Done(0, "", ""))
+    sudo = Sudo(CommandResult(0, "", ""))
     helper = MemoryHelper(unit, start=sudo, uid=1000)
     both = [asyncio.create_task(helper.run()) for _ in range(2)]
     await sudo.began.wait()
@@ -59,7 +59,7 @@ async def test_it_is_started_once_for_all_who_ask_at_the_same_time(unit: Path) -
 
 async def test_it_tells_why_it_did_not_run(unit: Path, tmp_path: Path) -> None:
     """Refused, not there, no sudo, too late: nothing is raised, and nothing freed is claimed."""
-    refused = Sudo(Done(1, "", "sudo: a password is required\n"))
+    refused = Sudo(CommandResult(1, "", "sudo: a password is required\n"))
     missing = Sudo(FileNotFoundError(2, "No such file or directory"))
     late = Sudo(TimeoutError())
     for sudo, why in ((refused, "a password is required"), (missing, "sudo cannot be run"), (late, "did not end")):
@@ -76,7 +76,7 @@ async def test_it_tells_why_it_did_not_run(unit: Path, tmp_path: Path) -> None:
 
 async def test_root_needs_no_sudo(unit: Path) -> None:
     """Its own systemctl does."""
-    sudo = Sudo(Done(0, "", ""))
+    sudo = Sudo(CommandResult(0, "", ""))
     sudo.go.set()
     assert (await MemoryHelper(unit, start=sudo, uid=0).run()).ok
     assert sudo.asked == [("/usr/bin/systemctl", "start", "sparkdash-memory.service")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkdash.domain.memory.account import Holder
-from sparkdash.host.memory_account.owners import Container, Known, Owner, container_id, owners
+from sparkdash.host.memory_account.owners import Container, KnownOwners, Owner, container_id, owners
 from sparkdash.host.memory_account.process_table import ProcessMemory
 from sparkdash.host.memory_account.remedies import remedy, removal
 
@@ -18,9 +18,9 @@ def process(pid: int, cgroups: str = "0::/", parent: int = 1, name: str = "pytho
     return ProcessMemory(pid, parent, name, uid, 1, 0, cgroups=cgroups)
 
 
-def owner(cgroups: str, known: Known | None = None, name: str = "python3") -> Owner:
+def owner(cgroups: str, known: KnownOwners | None = None, name: str = "python3") -> Owner:
     """Whose a single process with that control group is."""
-    return owners([process(7, cgroups, name=name)], known or Known(users={1000: "alice"}, asks=1000))[7]
+    return owners([process(7, cgroups, name=name)], known or KnownOwners(users={1000: "alice"}, asks=1000))[7]
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def test_a_container_by_its_control_group(path: str, runtime: str) -> None:
 def test_a_container_by_the_name_that_its_runtime_tells() -> None:
     """And ours by its profile."""
     path = f"0::/system.slice/docker-{ID}.scope"
-    theirs = Known(containers={ID: Container("open-webui", "docker", "webui:1")})
+    theirs = KnownOwners(containers={ID: Container("open-webui", "docker", "webui:1")})
     assert owner(path, theirs) == Owner(Holder.CONTAINER, "open-webui", runtime="docker", image="webui:1")
-    ours = Known(containers={ID: Container("sparkdash-qwen", "docker", "vllm", profile="qwen")})
+    ours = KnownOwners(containers={ID: Container("sparkdash-qwen", "docker", "vllm", profile="qwen")})
     assert owner(path, ours) == Owner(Holder.ENGINE, "qwen")
 
 
 def test_a_container_without_a_group_of_its_own_by_its_first_process() -> None:
     """Where groups are switched off all descendants of its first process are its."""
-    known = Known(mains={10: Container("box", "podman", "busybox")})
+    known = KnownOwners(mains={10: Container("box", "podman", "busybox")})
     found = owners([process(10), process(11, parent=10), process(12, parent=11), process(13)], known)
     assert {pid for pid, one in found.items() if one.name == "box"} == {10, 11, 12}
 
@@ -62,7 +62,7 @@ def test_a_container_without_a_group_of_its_own_by_its_first_process() -> None:
 def test_two_containers_of_one_name_of_two_runtimes_stay_two() -> None:
     """Their commands differ."""
     other = "f" * 64
-    known = Known(containers={ID: Container("web", "podman"), other: Container("web", "docker")})
+    known = KnownOwners(containers={ID: Container("web", "podman"), other: Container("web", "docker")})
     found = owners([process(1, f"0::/libpod-{ID}.scope"), process(2, f"0::/docker-{other}.scope")], known)
     assert remedy(found[1], 1) == "podman stop web"
     assert remedy(found[2], 2) == "docker stop web"
@@ -70,14 +70,14 @@ def test_two_containers_of_one_name_of_two_runtimes_stay_two() -> None:
 
 def test_an_engine_goes_before_its_container_and_its_parents() -> None:
     """A worker that was forked after the pids were listed is found by its parent."""
-    known = Known(engines={10: "qwen"}, ours=frozenset({5}))
+    known = KnownOwners(engines={10: "qwen"}, ours=frozenset({5}))
     found = owners([process(5), process(10, parent=5), process(11, parent=10), process(6, parent=5)], known)
     assert [found[pid].name for pid in (5, 10, 11, 6)] == ["sparkdash", "qwen", "qwen", "sparkdash"]
 
 
 def test_a_dashboard_and_what_it_starts_is_ours() -> None:
     """By its name, whoever's daemon it shows."""
-    found = owners([process(5, name="sparkdash"), process(6, parent=5)], Known())
+    found = owners([process(5, name="sparkdash"), process(6, parent=5)], KnownOwners())
     assert {one.kind for one in found.values()} == {Holder.SPARKDASH}
 
 
@@ -114,7 +114,7 @@ def test_the_end_of_a_service_that_cuts_the_owner_off_is_not_recommended() -> No
     assert remedy(owner("0::/system.slice/gdm.service"), 7) == "sudo systemctl stop gdm.service"
     app = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/app-firefox-2.scope"
     assert remedy(owner(app), 7) == "systemctl --user stop app-firefox-2.scope"
-    assert remedy(owner(app, Known(asks=1001)), 7) is None
+    assert remedy(owner(app, KnownOwners(asks=1001)), 7) is None
 
 
 def test_a_name_that_steers_a_shell_or_a_terminal_gets_no_command() -> None:
@@ -126,4 +126,4 @@ def test_a_name_that_steers_a_shell_or_a_terminal_gets_no_command() -> None:
 
 def test_processes_that_are_each_others_parents_do_not_hang_the_look() -> None:
     """A pid may be given out anew between two reads."""
-    assert len(owners([process(2, parent=3), process(3, parent=2)], Known())) == 2
+    assert len(owners([process(2, parent=3), process(3, parent=2)], KnownOwners())) == 2

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.host.memory_account.owners import Owner
-from sparkdash.host.memory_account.pools import Figures, ShmFiles, divide
+from sparkdash.host.memory_account.pools import MemoryFigures, ShmFiles, divide
 from sparkdash.host.memory_account.process_table import ProcessMemory
 from sparkdash.host.memory_account.sums import ROWS, account
 from sparkdash.units import GIB, KIB, MIB
@@ -46,7 +46,7 @@ def process(pid: int, anonymous: int = 0, shared: int = 0, name: str = "python3"
     return ProcessMemory(pid, 1, name, 0, anonymous, shared)
 
 
-def figures(**changes: Any) -> Figures:
+def figures(**changes: Any) -> MemoryFigures:
     """An engine of two processes on the GPU, a container and a service, on a GB10."""
     given = {
         "at": 1.0,
@@ -61,7 +61,7 @@ def figures(**changes: Any) -> Figures:
         "gpu": {10: GPU_BYTES},
         "gpu_memory": GpuMemory.UNIFIED,
     }
-    return Figures(**{**given, **changes})
+    return MemoryFigures(**{**given, **changes})
 
 
 def row(found: MemoryAccount, name: str) -> Holding:
@@ -236,7 +236,7 @@ OWNERS = st.sampled_from(
 
 
 @st.composite
-def boxes(draw: Any) -> Figures:
+def boxes(draw: Any) -> MemoryFigures:
     """Figures that contradict each other, as files that are read one after the other do, and worse."""
     total = draw(st.integers(1, 256 * GIB))
     names = [name for name in (*GB10, "Hugetlb", "Zswap", "Balloon", "SecPageTables") if name != "MemTotal"]
@@ -244,7 +244,7 @@ def boxes(draw: Any) -> Figures:
     pids = draw(st.lists(st.integers(2, 99), unique=True, max_size=12))
     told = draw(st.none() | st.dictionaries(st.integers(2, 120), SIZES, max_size=6))
     files = draw(st.lists(st.tuples(SIZES, st.booleans(), st.booleans()), max_size=3))
-    return Figures(
+    return MemoryFigures(
         at=0.0,
         meminfo={"MemFree": draw(SIZES), **info, "MemTotal": total},
         zram=draw(SIZES),
@@ -263,7 +263,7 @@ def boxes(draw: Any) -> Figures:
 
 
 @given(boxes())
-def test_any_figures_add_up_and_none_is_negative(box: Figures) -> None:
+def test_any_figures_add_up_and_none_is_negative(box: MemoryFigures) -> None:
     """Whatever overlaps, is missing, or was read at another moment."""
     found = account(box)
     assert sum(one.bytes for one in found.holdings) == found.total

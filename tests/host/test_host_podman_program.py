@@ -42,7 +42,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], bool
     """A function that gives up soon on calls whose verb it is told of; others may be as slow as a busy machine makes them."""
 
     def limit(hangs: Callable[[str], bool]) -> None:
-        async def call(words: list[str], *, deadline_s: float | None, **more: Any) -> command.Done:
+        async def call(words: list[str], *, deadline_s: float | None, **more: Any) -> command.CommandResult:
             return await command.call(words, deadline_s=0.3 if hangs(words[1]) else deadline_s, **more)
 
         monkeypatch.setattr(podman, "call", call)

@@ -20,7 +20,7 @@ from sparkdash.errors import HostError
 from sparkdash.host.files import log_limit
 from sparkdash.host.processes import proc
 from sparkdash.host.processes.process import Process
-from sparkdash.host.processes.record import Record, Records
+from sparkdash.host.processes.record import ProcessRecord, ProcessRecords
 
 STAY = "sleep 300 & wait"
 START = """
@@ -146,7 +146,7 @@ async def test_an_engine_lives_until_its_last_thread_has_ended(tmp_path: Path) -
 
 async def test_a_stranger_with_the_pid_is_left_alone(tmp_path: Path) -> None:
     """A record whose pid belongs to a process born at another time: it has ended, and stop touches nobody."""
-    runtime, records = Process(tmp_path), Records(tmp_path)
+    runtime, records = Process(tmp_path), ProcessRecords(tmp_path)
     stranger = await runtime.start(spec(STAY))
     now = records.get("qwen3.5-a")
     assert now is not None
@@ -166,7 +166,7 @@ async def test_a_stranger_with_the_pid_is_left_alone(tmp_path: Path) -> None:
 
 async def test_a_record_of_an_earlier_boot_is_over(tmp_path: Path) -> None:
     """After a restart of the box a process with the same pid and the same tick is not ours."""
-    runtime, records = Process(tmp_path), Records(tmp_path)
+    runtime, records = Process(tmp_path), ProcessRecords(tmp_path)
     info = await runtime.start(spec(STAY))
     now = records.get("qwen3.5-a")
     assert now is not None
@@ -221,7 +221,7 @@ async def test_an_engine_that_cannot_be_written_down_is_not_started(
     write = Path.write_text
 
     def full(_: Path, text: str) -> int:
-        begun.append(Record.model_validate_json(text).pid)
+        begun.append(ProcessRecord.model_validate_json(text).pid)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_text", full)
@@ -229,7 +229,7 @@ async def test_an_engine_that_cannot_be_written_down_is_not_started(
         await runtime.start(spec(STAY))
     assert caught.value.code == "disk_full"
     assert [runs(pid) for pid in begun] == [False]
-    assert Records(tmp_path).all() == []
+    assert ProcessRecords(tmp_path).all() == []
     monkeypatch.setattr(Path, "write_text", write)
     info = await runtime.start(spec("exit 3"))
     monkeypatch.setattr(Path, "write_text", full)
@@ -243,7 +243,7 @@ async def test_a_log_that_was_taken_away_is_told(tmp_path: Path) -> None:
     runtime = Process(tmp_path)
     info = await runtime.start(spec("exit 0"))
     await runtime.wait(info.name)
-    Records(tmp_path).log(info.name).unlink()
+    ProcessRecords(tmp_path).log(info.name).unlink()
     with pytest.raises(HostError, match="cannot be read: No such file"):
         [line async for line in runtime.logs(info.name, follow=False, tail=5)]
     await runtime.stop(info.name, 0)

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from sparkdash.host.processes import activity
-from sparkdash.host.processes.activity import Stat
+from sparkdash.host.processes.activity import ActivityStat
 
 VLLM = b"4711 (VLLM::EngineCor) R 1 4711 4711 0 -1 4194304 9 8 7 6 1500 250 30 20 20 0 131 0 99 1 2 3\n"
 
 
 def test_the_time_of_a_process_includes_its_children_that_ended() -> None:
     """User and system time, its own and theirs."""
-    assert activity.parse_stat(VLLM) == Stat("VLLM::EngineCor", "R", 1800)
+    assert activity.parse_stat(VLLM) == ActivityStat("VLLM::EngineCor", "R", 1800)
 
 
 @pytest.mark.parametrize("told", [b"", b"4711", b"4711 (a) S 1", b"1 (x) S a b c d e f g h i j k l m n o p"])
@@ -33,9 +33,9 @@ def test_what_is_no_stat_is_nobody(told: bytes) -> None:
 def test_a_name_may_hold_anything() -> None:
     """Brackets and spaces are the process's own choice."""
     found = activity.parse_stat(VLLM.replace(b"(VLLM::EngineCor)", b"(a) (b) R c)"))
-    assert found == Stat("a) (b) R c", "R", 1800)
+    assert found == ActivityStat("a) (b) R c", "R", 1800)
     steers = activity.parse_stat(VLLM.replace(b"(VLLM::EngineCor)", b"(\x1b[2J\n\xff)"))
-    assert steers == Stat("\\u001b[2J\\u000a\ufffd", "R", 1800)
+    assert steers == ActivityStat("\\u001b[2J\\u000a\ufffd", "R", 1800)
 
 
 @pytest.mark.parametrize(

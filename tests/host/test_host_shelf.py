@@ -44,7 +44,7 @@ def profile(
 async def shelf(runtime: Runtime, hf_home: Path, *profiles: Any) -> Shelf:
     """As the daemon answers."""
     supervisor = SimpleNamespace(settings=Settings(hf_home=hf_home))
-    return await control_actions.shelf(
+    return await control_actions.stock_of_profiles(
         cast("Any", SimpleNamespace(supervisor=supervisor, parts=SimpleNamespace(runtime=runtime))), profiles
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.host.memory_guard.kill import Target
+from sparkdash.host.memory_guard.kill import KillTarget
 
 
 async def test_a_kill_ends_an_engine_and_what_it_forked(ground: Any) -> None:
@@ -20,7 +20,7 @@ async def test_a_kill_ends_an_engine_and_what_it_forked(ground: Any) -> None:
         assert gate.readline() == "up\n"
     pids = await ground.runtime.pids(spec.name)
     assert len(pids) >= 2
-    target = Target.of(container)
+    target = KillTarget.of(container)
     assert target is not None
     assert target.kill() >= 2
     assert await ground.runtime.wait(spec.name) == 137

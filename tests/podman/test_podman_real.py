@@ -14,7 +14,7 @@ import pytest
 from sparkdash.domain.container import LABEL_OWNER, ContainerState
 from sparkdash.domain.profile import Mount
 from sparkdash.errors import HostError
-from sparkdash.host.command import Done
+from sparkdash.host.command import CommandResult
 from sparkdash.host.podman import argv, podman
 
 pytestmark = pytest.mark.podman
@@ -122,7 +122,7 @@ async def test_the_kernel_is_asked_where_it_knows_as_much(podman_ground: Any, mo
     """One call starts a container, none tells its processes, and one tells its exit code once the kernel has told its end."""
     calls: list[str] = []
 
-    async def call(command: list[str], **how: Any) -> Done:
+    async def call(command: list[str], **how: Any) -> CommandResult:
         calls.append(command[1])
         return await made(command, **how)
 

@@ -17,7 +17,7 @@ import pytest
 
 from sparkdash.domain.container import ContainerSpec, Leftovers
 from sparkdash.errors import HostError
-from sparkdash.host.command import Done
+from sparkdash.host.command import CommandResult
 from sparkdash.host.podman import podman
 from sparkdash.host.processes import process
 
@@ -104,7 +104,7 @@ async def test_a_container_whose_control_group_somebody_froze_says_goodbye(podma
 def silent(monkeypatch: pytest.MonkeyPatch, *verbs: str) -> None:
     """From now on podman gives no answer to these."""
 
-    async def call(command: list[str], *, deadline_s: float | None, **how: Any) -> Done:
+    async def call(command: list[str], *, deadline_s: float | None, **how: Any) -> CommandResult:
         if command[1] in verbs:
             raise TimeoutError
         return await made(command, deadline_s=deadline_s, **how)

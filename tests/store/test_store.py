@@ -473,7 +473,7 @@ async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
         assert (store.tokens_on(day, "k"), store.tokens_on(day, "x"), store.tokens_on(day + 1, "k")) == (12, 0, 0)
     async with Store.opened(path, [].append) as store:
         assert store.tokens_on(day, "k") == 12
-        assert usage.read(path, ["k", "x"], day) == {"k": usage.Usage(3, 2, 20, 10, 3, 2), "x": usage.Usage()}
+        assert usage.read(path, ["k", "x"], day) == {"k": usage.KeyUsage(3, 2, 20, 10, 3, 2), "x": usage.KeyUsage()}
         store.record_request(ended("5", at + 86400))
         assert store.tokens_on(day + 1, "k") == 11
     assert usage.read(tmp_path / "none.db", ["k"], day) == {}
@@ -622,7 +622,7 @@ async def test_a_row_that_cannot_be_kept_costs_no_other(tmp_path: Path) -> None:
     with sqlite3.connect(path) as database:
         kept = [int(id_) for (id_,) in database.execute("SELECT id FROM requests")]
     database.close()
-    assert usage.read(path, ["k"], 0)["k"] == usage.Usage(len(kept), len(kept), 5 * len(kept), 5 * len(kept))
+    assert usage.read(path, ["k"], 0)["k"] == usage.KeyUsage(len(kept), len(kept), 5 * len(kept), 5 * len(kept))
     assert sorted(kept) == [*range(2, 2 * AT_ONCE + 3)]
     assert told == []
     assert path.stat().st_mode & 0o077 == 0, "others on the box read who asked for what"

@@ -20,7 +20,7 @@ from sparkdash.domain.memory.guard import Floors, GuardLevel
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, UpstreamError
 from sparkdash.host.kernel_log.lines import KernelKind, KernelLine
-from sparkdash.host.memory_guard.decisions import Look, Report, Verdict, Victim
+from sparkdash.host.memory_guard.decisions import GuardReading, GuardReport, GuardVerdict, Victim
 from sparkdash.host.memory_guard.wedge_signs import Sign, Wedge
 from sparkdash.store import Store
 from sparkdash.supervisor.liveness import engine_end
@@ -39,10 +39,10 @@ class FakeGuard:
         self.closed = False
         self.lines_of_loads = 0
         self.refusals = 0
-        self.tell: Callable[[Report], object] = lambda _: None
-        self.aim: Callable[[Report], object] = lambda _: None
+        self.tell: Callable[[GuardReport], object] = lambda _: None
+        self.aim: Callable[[GuardReport], object] = lambda _: None
 
-    def start(self, tell: Callable[[Report], object], aim: Callable[[Report], object]) -> None:
+    def start(self, tell: Callable[[GuardReport], object], aim: Callable[[GuardReport], object]) -> None:
         self.tell, self.aim = tell, aim
 
     def watch(self, victims: tuple[Victim, ...]) -> None:
@@ -61,11 +61,11 @@ class FakeGuard:
         """Tells that it did."""
         self.tell(replace(self.aims(profile, available), processes=processes))
 
-    def aims(self, profile: str, available: float = 4.2, wedge: Wedge | None = None) -> Report:
+    def aims(self, profile: str, available: float = 4.2, wedge: Wedge | None = None) -> GuardReport:
         """Is about to, and its word has not reached the loop."""
         victim = next(v for v in self.victims if v.profile == profile)
-        look = Look(0.0, int(available * GIB))
-        report = Report(look, Verdict(GuardLevel.KILL, pressed=False, kill=True), victim, wedge=wedge)
+        look = GuardReading(0.0, int(available * GIB))
+        report = GuardReport(look, GuardVerdict(GuardLevel.KILL, pressed=False, kill=True), victim, wedge=wedge)
         self.aim(report)
         return report
 
@@ -157,7 +157,9 @@ async def test_a_sign_is_told_where_the_guard_only_warns(house: Any, make_profil
     guard.mode = "warn"
     await house.open(make_profile("a"), guard=guard)
     await house.leased("a")
-    guard.tell(Report(Look(0.0, 60 * GIB), Verdict(GuardLevel.OK, pressed=False, kill=False), wedge=WEDGE))
+    guard.tell(
+        GuardReport(GuardReading(0.0, 60 * GIB), GuardVerdict(GuardLevel.OK, pressed=False, kill=False), wedge=WEDGE)
+    )
     await house.clock.rest()
     (notice,) = house.notices()
     assert (notice.code, "one page of 97" in notice.text) == ("memory_wedging", True)
@@ -272,7 +274,7 @@ async def test_a_death_that_is_seen_before_the_guards_word_is_the_guards_too(
     await house.leased("a")
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
-    told: list[Report] = []
+    told: list[GuardReport] = []
 
     async def use() -> None:
         async with house.supervisor.lease("a", request_id="r", on_wait=print):
@@ -390,16 +392,16 @@ async def test_each_level_is_told_and_shown(house: Any, make_profile: Any, guard
     """A notice with the figures, and where the guard stands in every snapshot."""
     await house.open(make_profile("a"), guard=guard)
     assert (_standing(house).mode, _standing(house).floors) == ("act", FLOORS)
-    guard.tell(Report(Look(0.0, 7 * GIB, 0.15), Verdict(GuardLevel.HOLD, pressed=True, kill=False)))
+    guard.tell(GuardReport(GuardReading(0.0, 7 * GIB, 0.15), GuardVerdict(GuardLevel.HOLD, pressed=True, kill=False)))
     await house.clock.rest()
     assert _standing(house).level is GuardLevel.HOLD
     told = house.notices()[-1]
     assert (told.code, told.level) == ("memory_hold", "warning")
     assert "7.0 GiB are available, with memory pressure at 15 % and rising; no load begins" in told.text
-    guard.tell(Report(Look(1.0, 70 * GIB), Verdict(GuardLevel.OK, pressed=False, kill=False)))
+    guard.tell(GuardReport(GuardReading(1.0, 70 * GIB), GuardVerdict(GuardLevel.OK, pressed=False, kill=False)))
     await house.clock.rest()
     assert house.notices()[-1].text == "Memory is no longer short: 70.0 GiB are available."
-    guard.tell(Report(Look(2.0, 7 * GIB), Verdict(GuardLevel.OK, pressed=False, kill=False)))
+    guard.tell(GuardReport(GuardReading(2.0, 7 * GIB), GuardVerdict(GuardLevel.OK, pressed=False, kill=False)))
     await house.clock.rest()
     assert house.notices()[-1].text.startswith("No engine runs any more, and the memory guard rests; 7.0 GiB are")
 

@@ -29,7 +29,7 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host.memory_guard import decisions
-from sparkdash.host.memory_guard.decisions import Judge, Look, Victim
+from sparkdash.host.memory_guard.decisions import GuardJudge, GuardReading, Victim
 from sparkdash.settings import Settings
 from sparkdash.supervisor.memory.debts import Debts, Held
 from sparkdash.supervisor.planner import Planner
@@ -303,7 +303,7 @@ class Aware:
         self.begun = self.together = 0
         """Swaps so far, and loads that began while another went on."""
         self.tick_at: float | None = None
-        self.judge, self.looking = Judge(FLOORS), False
+        self.judge, self.looking = GuardJudge(FLOORS), False
 
     def short(self, _name: str) -> AdmissionError | None:
         """What `Wards` says."""
@@ -483,7 +483,7 @@ class Aware:
 
     def _look(self) -> None:
         self.looking = False
-        look = Look(self.box.now, self.box.available)
+        look = GuardReading(self.box.now, self.box.available)
         verdict = self.judge.see(look)
         again_s = verdict.again_s
         if verdict.kill:

@@ -18,7 +18,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.engines.registry import adapter
 from sparkdash.host.reader import GpuReading
-from sparkdash.telemetry.derive import Derived, History
+from sparkdash.telemetry.derive import Derived, EngineHistory
 from sparkdash.telemetry.exposition import parse
 from sparkdash.telemetry.reading import Reading, read, wanted
 
@@ -54,7 +54,7 @@ def between(recorded: Callable[[str], Any], reading: Callable[..., Reading]) -> 
     def derive(
         kind: EngineKind, before: str, after: str, seconds: float = 5.0, names: MetricNames | None = None
     ) -> Derived:
-        history = History()
+        history = EngineHistory()
         history.add(reading(kind, recorded(before), 0.0, names))
         history.add(reading(kind, recorded(after), seconds, names))
         return history.derive()

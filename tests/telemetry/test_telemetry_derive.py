@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.metric import Metric
-from sparkdash.telemetry.derive import History, quantile
+from sparkdash.telemetry.derive import EngineHistory, quantile
 from sparkdash.telemetry.reading import Counters, Gauges, Reading
 
 TTFT = {0.5: 0.0, 1.0: 0.0, math.inf: 0.0}
@@ -21,20 +21,20 @@ def look(at: float, *, running: float | None = 1.0, started: float | None = None
     return Reading(at, Counters(**counts), Gauges(running=running, **gauges), accepted_at, ttft, started)
 
 
-def after(*looks: Reading) -> History:
-    history = History()
+def after(*looks: Reading) -> EngineHistory:
+    history = EngineHistory()
     for reading in looks:
         history.add(reading)
     return history
 
 
-def value(history: History, metric: Metric) -> float | None:
+def value(history: EngineHistory, metric: Metric) -> float | None:
     return history.derive().values[metric]
 
 
 def test_derive_nothing_from_nothing() -> None:
     """Without a reading every metric is there and unknown."""
-    values, acceptance_at = History().derive()
+    values, acceptance_at = EngineHistory().derive()
     assert values == dict.fromkeys(Metric)
     assert acceptance_at is None
 

@@ -18,7 +18,7 @@ from sparkdash.engines.expositions import ATLAS
 from sparkdash.engines.registry import adapter
 from sparkdash.settings import Settings
 from sparkdash.telemetry import Collector, slots, source
-from sparkdash.telemetry.derive import History
+from sparkdash.telemetry.derive import EngineHistory
 from sparkdash.telemetry.figures import figures_of
 from sparkdash.telemetry.reading import Reading
 from sparkdash.upstream import Upstream
@@ -112,7 +112,7 @@ def test_llama_servers_prefill_moves_by_its_slots(
     recorded: Callable[[str], Any], reading: Callable[..., Reading]
 ) -> None:
     """In a recorded prefill of 220 s every step but two moves the prompt's progress, a token, or the KV use."""
-    history, told = History(), []
+    history, told = EngineHistory(), []
     for look in recorded("real-llama.cpp-0c1e57098-prefill-timeline.json")["timeline"]:
         text = "\n".join(f"{name} {value}" for name, value in look["metrics"].items())
         history.add(reading(EngineKind.LLAMACPP, text, look["t"]), slots.parse(json.dumps(_told(look["slots"]))))
@@ -137,7 +137,7 @@ def _looping(decodes: int, decoded: int) -> tuple[str, bytes]:
 
 def test_a_llama_server_that_replays_a_rejected_draft_makes_no_progress(reading: Callable[..., Reading]) -> None:
     """Its decodes go on and no token comes: what counts are the slots. Without slots the decodes are all there is."""
-    history, without, told, blind = History(), History(), [], []
+    history, without, told, blind = EngineHistory(), EngineHistory(), [], []
     for decodes in (1, 100):
         text, body = _looping(decodes, decoded=4)
         history.add(reading(EngineKind.LLAMACPP, text, float(decodes)), slots.parse(body))

@@ -13,7 +13,7 @@ from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import Metric
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.registry import adapter
-from sparkdash.telemetry.source import RECOGNISE_S, Source
+from sparkdash.telemetry.source import RECOGNISE_S, MetricsSource
 from sparkdash.upstream import Upstream
 
 Looking = Callable[[Any], Any]
@@ -24,7 +24,7 @@ def looking(time: Any, engine: Callable[..., Engine]) -> Looking:
     """A Source that looks at a server as at one that is not ours; `look()` is one look, a second after the last."""
 
     class Looks:
-        def __init__(self, source: Source) -> None:
+        def __init__(self, source: MetricsSource) -> None:
             self._source = source
 
         async def look(self, seconds: float = 1.0) -> Any:
@@ -37,7 +37,7 @@ def looking(time: Any, engine: Callable[..., Engine]) -> Looking:
     async def begin(server: Any) -> AsyncIterator[Looks]:
         known = engine(server.url, kind=EngineKind.OPENAI, container=None)
         async with Upstream() as upstream:
-            source = Source(known, adapter(known.kind).metrics, upstream, time.unix, time.monotonic)
+            source = MetricsSource(known, adapter(known.kind).metrics, upstream, time.unix, time.monotonic)
             yield Looks(source)
             await source.close()
 

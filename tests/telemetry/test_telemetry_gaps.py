@@ -13,7 +13,7 @@ import pytest
 
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.engines.registry import adapter
-from sparkdash.telemetry.source import Source
+from sparkdash.telemetry.source import MetricsSource
 from sparkdash.upstream import Upstream
 
 RATE = 303.0
@@ -73,7 +73,7 @@ def median_by_bucket(ttft: list[float]) -> float:
 class Looks:
     """A Source that looks at the true engine over HTTP, and what it showed."""
 
-    def __init__(self, truth: Truth, time: Any, server: Any, source: Source) -> None:
+    def __init__(self, truth: Truth, time: Any, server: Any, source: MetricsSource) -> None:
         self._truth = truth
         self.time = time
         self.server = server
@@ -144,7 +144,7 @@ def watching(time: Any, new_engine: Any, engine: Any) -> Watching:
         server = await new_engine()
         known = engine(server.url, adopted=True, **facts)
         async with Upstream() as upstream:
-            source = Source(known, adapter(known.kind).metrics, upstream, time.unix, time.monotonic)
+            source = MetricsSource(known, adapter(known.kind).metrics, upstream, time.unix, time.monotonic)
             yield Looks(truth or Truth(), time, server, source)
             await source.close()
 
@@ -288,7 +288,7 @@ async def test_a_hiccup_of_slots_starts_nothing_over(time: Any, new_engine: Any,
     server.slots = [slot]
     known = engine(server.url, kind="llamacpp")
     async with Upstream() as upstream:
-        source = Source(known, adapter(known.kind).metrics, upstream, time.unix, time.monotonic)
+        source = MetricsSource(known, adapter(known.kind).metrics, upstream, time.unix, time.monotonic)
         for second in range(8):
             slot["next_token"] = [{"n_decoded": 30 * second}]
             server.slots_status = 503 if second == 5 else 200

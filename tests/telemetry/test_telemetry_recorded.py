@@ -11,7 +11,7 @@ import pytest
 from sparkdash.domain.metric import Metric
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import MetricNames
-from sparkdash.telemetry.derive import Derived, History
+from sparkdash.telemetry.derive import Derived, EngineHistory
 from sparkdash.telemetry.reading import Reading
 
 VLLM = ("0.11.2", "0.16.0", "0.20.2", "0.24.0", "0.28.0", "0.33.0")
@@ -93,7 +93,7 @@ def test_recorded_real_vllm_at_work(between: Between) -> None:
 
 def test_recorded_preemptions(recorded: Recorded, reading: Read) -> None:
     """A vLLM whose KV cache is too small tells how often it threw a request out."""
-    history = History()
+    history = EngineHistory()
     history.add(reading(EngineKind.VLLM, recorded("real-vllm-0.32.0-smallkv-midload.txt")))
     values = history.derive().values
     assert values[Metric.PREEMPTIONS] is not None
@@ -219,7 +219,7 @@ def test_recorded_trtllm(recorded: Recorded, reading: Read) -> None:
     assert (seen.counters.drafts, seen.counters.draft_tokens) == (2400, 7200)
     assert seen.gauges.kv_used == 0.0615
     assert (seen.gauges.running, seen.gauges.waiting) == (2.0, 0.0)
-    history = History()
+    history = EngineHistory()
     history.add(reading(EngineKind.TRTLLM, re.sub(r" [\d.]+$", " 0", text, flags=re.MULTILINE), 0.0))
     history.add(reading(EngineKind.TRTLLM, text, 60.0))
     values, acceptance_at = history.derive()

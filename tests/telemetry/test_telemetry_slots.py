@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.metric import Metric
 from sparkdash.domain.profile import EngineKind
-from sparkdash.telemetry.derive import History
+from sparkdash.telemetry.derive import EngineHistory
 from sparkdash.telemetry.reading import Counters, Gauges, Reading
-from sparkdash.telemetry.slots import Slot, Slots, Tally, parse
+from sparkdash.telemetry.slots import Slot, Slots, SlotTally, parse
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -74,7 +74,7 @@ def test_slots_of_something_else(body: str | bytes) -> None:
 def test_slots_never_raise(value: Any) -> None:
     """Any JSON is either slots or None, and slots can always be counted."""
     found = parse(json.dumps(value))
-    tally = Tally()
+    tally = SlotTally()
     for look in (found, found):
         if look is not None:
             tally.add(look, None, None)
@@ -90,7 +90,7 @@ def test_slots_of_older_builds() -> None:
 
 def test_slots_tally_by_task() -> None:
     """Tokens count from the first look on: growth of a known task, all of a new one in its place."""
-    tally = Tally()
+    tally = SlotTally()
     tally.add(slots(row(1, decoded=100, prefilled=50)), None, None)
     assert (tally.decoded, tally.prefilled) == (0, 0)
     tally.add(slots(row(1, decoded=140, prefilled=50)), None, None)
@@ -101,7 +101,7 @@ def test_slots_tally_by_task() -> None:
 
 def test_slots_tally_of_what_was_never_seen() -> None:
     """The last tokens of a task, and whole tasks between two looks, come from the counters that move at the end."""
-    tally = Tally()
+    tally = SlotTally()
     tally.add(slots(), 1000, 500)
     tally.add(slots(row(1, decoded=40, prefilled=100)), 1000, 600)
     tally.add(slots(row(1, busy=False)), 1060 + 25, 630)
@@ -110,7 +110,7 @@ def test_slots_tally_of_what_was_never_seen() -> None:
 
 def test_slots_tally_when_a_task_ends_between_the_two_answers() -> None:
     """A task that ended after /metrics and before /slots is not counted twice when the counter follows."""
-    tally = Tally()
+    tally = SlotTally()
     tally.add(slots(row(1, decoded=0)), 0, 0)
     tally.add(slots(row(1, decoded=50)), 0, 0)
     tally.add(slots(), 0, 0)
@@ -120,7 +120,7 @@ def test_slots_tally_when_a_task_ends_between_the_two_answers() -> None:
 
 def test_slots_tally_of_an_aborted_task() -> None:
     """An aborted task never reaches the counter; what was seen of it stays counted, and others are not charged for long."""
-    tally = Tally()
+    tally = SlotTally()
     tally.add(slots(row(1, decoded=0)), 0, 0)
     tally.add(slots(row(1, decoded=500)), 0, 0)
     tally.add(slots(), 0, 0)
@@ -141,7 +141,7 @@ def real_shape(flat: dict[str, Any]) -> dict[str, Any]:
 
 def test_slots_prefill_timeline(recorded: Callable[[str], Any], reading: Callable[..., Reading]) -> None:
     """Through a real 2000-token prompt and its 40 tokens: prefill moves batch by batch, then decode, while no counter does."""
-    history = History()
+    history = EngineHistory()
     rates = []
     for at, metrics, live in timeline(recorded):
         text = "\n".join(f"{name} {count}" for name, count in metrics.items())
@@ -159,7 +159,7 @@ def test_slots_prefill_timeline(recorded: Callable[[str], Any], reading: Callabl
 
 def test_slots_timeline_adds_up(recorded: Callable[[str], Any]) -> None:
     """At the end of the recorded run the sums are the prompt and the tokens that were seen."""
-    tally = Tally()
+    tally = SlotTally()
     for _, metrics, live in timeline(recorded):
         counters = [float(metrics[f"llamacpp:{name}"]) for name in ("tokens_predicted_total", "prompt_tokens_total")]
         tally.add(live, *counters)
@@ -169,7 +169,7 @@ def test_slots_timeline_adds_up(recorded: Callable[[str], Any]) -> None:
 def test_slots_that_come_or_go_start_history_over() -> None:
     """When /slots is switched off the counters mean something else: no rate reaches over that."""
     looks = [Reading(float(at), Counters(generated=100.0), Gauges(running=1.0), {}, {}) for at in range(4)]
-    history = History()
+    history = EngineHistory()
     history.add(looks[0], slots(row(1, decoded=0)))
     history.add(looks[1], slots(row(1, decoded=40)))
     assert history.derive().values[Metric.DECODE] == 40.0

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from sparkdash.daemon import control_actions, main, reloading
-from sparkdash.daemon.profile_files import Look
+from sparkdash.daemon.profile_files import FilesChange
 from sparkdash.errors import HostError
 
 
@@ -43,12 +43,12 @@ async def test_files_are_read_once_they_are_whole(
 ) -> None:
     """One that is written all the time keeps nobody who asks."""
     read: list[object] = []
-    seen = iter([Look(*each) for each in looks])
+    seen = iter([FilesChange(*each) for each in looks])
 
     async def noted(daemon: object) -> None:
         read.append(daemon)
 
-    async def look() -> Look:
+    async def look() -> FilesChange:
         return next(seen)
 
     monkeypatch.setattr(reloading, "_read", noted)
@@ -82,5 +82,5 @@ def test_streams_do_not_end_at_the_usual_limit_of_open_files(
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
-    main.open_more()
+    main.raise_file_limit()
     assert asked == ([] if then is None else [(then, hard)])

@@ -118,16 +118,16 @@ async def test_a_folder_that_hangs_is_told_once_and_so_is_its_answer(
         catalog=Catalog({}), replace_catalog=lambda _: None, need=lambda _: None, sees=lambda _: None
     )
     bus = SimpleNamespace(publish=told.append, snapshot=SimpleNamespace(profiles=(), problems=()))
-    house: Any = SimpleNamespace(
-        files=seen, parts=parts, supervisor=supervisor, bus=bus, rereading=None, reading=asyncio.Lock(),
+    daemon: Any = SimpleNamespace(
+        files=seen, parts=parts, supervisor=supervisor, bus=bus, rereading=None, reload_lock=asyncio.Lock(),
         silent_folders=frozenset(),
     )  # fmt: skip
     mount.answers.clear()
     for _ in range(3):
-        await reloading.refresh(house)
+        await reloading.refresh(daemon)
     mount.answers.set()
     await late.wait()
-    await reloading.refresh(house)
+    await reloading.refresh(daemon)
     notices = [fact for fact in told if isinstance(fact, Notice)]
     assert [fact.code for fact in notices] == ["folder_silent", "folder_answers"]
     assert all(str(mount.folder) in fact.text for fact in notices)
@@ -139,18 +139,18 @@ async def test_an_edit_is_told_by_the_kernel(tmp_path: Path, monkeypatch: pytest
     own, settings = tmp_path / "profiles", tmp_path / "config.toml"
     edited, read = asyncio.Event(), asyncio.Queue[set[str]]()
 
-    async def noted(house: Any) -> None:
-        read.put_nowait(set(house.files.catalog().profiles))
+    async def noted(daemon: Any) -> None:
+        read.put_nowait(set(daemon.files.catalog().profiles))
 
     monkeypatch.setattr(reloading, "_read", noted)
     with inotify.telling(edited.set) as kernel:
         seen = ProfileFiles(lambda: [own] if own.is_dir() else [], settings, kernel, edited.set)
         bus = SimpleNamespace(watched=asyncio.Event(), snapshot=cast("Snapshot", None))
-        house: Any = SimpleNamespace(
-            files=seen, bus=bus, edited=edited, reading=asyncio.Lock(), silent_folders=frozenset()
+        daemon: Any = SimpleNamespace(
+            files=seen, bus=bus, edited=edited, reload_lock=asyncio.Lock(), silent_folders=frozenset()
         )
         await seen.look()
-        watching = asyncio.create_task(reloading.watched(house))
+        watching = asyncio.create_task(reloading.watch_files(daemon))
         async with asyncio.timeout(PATIENCE_S):
             write(own, "first")
             while await read.get() != {"first"}:

@@ -16,7 +16,7 @@ from sparkdash.units import DASH, gib, number
 if TYPE_CHECKING:
     from sparkdash.domain.profile import Profile, ProfileSummary
     from sparkdash.domain.state import Snapshot
-    from sparkdash.host.shelf import Stock
+    from sparkdash.host.shelf import ProfileStock
 
 HEAD = ("profile", "engine", "needs", "tok/s", "drafts", "image", "weights", "state")
 ALIGN = "<<>><>><"
@@ -210,7 +210,7 @@ def _one(name: str) -> Profile:
         return catalog().find(name)
 
 
-def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[str, Stock]:
+def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[str, ProfileStock]:
     """What of each is on this box; empty when the daemon is another's, or simulated."""
     from sparkdash import settings
     from sparkdash.cli import local
@@ -222,7 +222,7 @@ def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[s
     return local_files.stock(summaries, local.runtime(known), known)
 
 
-def _row(summary: ProfileSummary, world: Snapshot | None, here: Stock | None) -> tuple[str, ...]:
+def _row(summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None) -> tuple[str, ...]:
     from sparkdash.cli.profiles.local_files import cell
 
     return (

@@ -11,7 +11,7 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.host import shelf
 from sparkdash.host.hub.local_weights import Presence
 from sparkdash.host.runtime import Runtime
-from sparkdash.host.shelf import Image, Stock
+from sparkdash.host.shelf import Image, ProfileStock
 from sparkdash.settings import Settings
 from sparkdash.units import DASH, size
 
@@ -23,7 +23,7 @@ def on_this_box(world: Snapshot | None) -> bool:
     return world is None or world.daemon.host == socket.gethostname()
 
 
-def stock(profiles: Iterable[ProfileSummary], runtime: Runtime, known: Settings) -> dict[str, Stock]:
+def stock(profiles: Iterable[ProfileSummary], runtime: Runtime, known: Settings) -> dict[str, ProfileStock]:
     """See `host.shelf.stock`."""
     return asyncio.run(shelf.stock(profiles, runtime, known.hf_home.expanduser()))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sparkdash.doctor import podman_info
-from sparkdash.doctor.check import Said, check, fail, note, ok, unknown, warn
+from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
 from sparkdash.doctor.checks.gpu import MODULE, loaded_driver
 from sparkdash.doctor.facts import Facts
 
@@ -80,13 +80,13 @@ def _devices(read: object) -> tuple[str, ...]:
     return tuple(str(each["name"]) for each in read)
 
 
-def _not_used(facts: Facts) -> Iterator[Said]:
+def _not_used(facts: Facts) -> Iterator[CheckResult]:
     if facts.settings.runtime != "podman":
         yield note(f"The settings run engines with {facts.settings.runtime}, which gets the GPU without CDI.")
 
 
 @check("cdi", "A CDI spec offers the GPU to podman as nvidia.com/gpu=all.", reads=(*SPECS, REFRESH, MODULE))
-def offered(facts: Facts) -> Iterator[Said]:
+def offered(facts: Facts) -> Iterator[CheckResult]:
     """Podman creates a container for a device that no spec offers, and fails at its start."""
     if facts.settings.runtime != "podman":
         yield from _not_used(facts)
@@ -116,7 +116,7 @@ def offered(facts: Facts) -> Iterator[Said]:
     reads=(*SPECS, REFRESH),
     runs=(podman_info.COMMAND,),
 )
-def version(facts: Facts) -> Iterator[Said]:
+def version(facts: Facts) -> Iterator[CheckResult]:
     """The spec's own version against what this podman understands."""
     if facts.settings.runtime != "podman":
         yield from _not_used(facts)
@@ -150,7 +150,7 @@ def _older(facts: Facts) -> str:
 
 
 @check("cdi-driver", "The CDI spec was made for the driver that runs.", reads=(*SPECS, MODULE))
-def of_driver(facts: Facts) -> Iterator[Said]:
+def of_driver(facts: Facts) -> Iterator[CheckResult]:
     """A spec names libraries by their driver's version; after an upgrade they are gone and no engine starts."""
     if facts.settings.runtime != "podman":
         yield from _not_used(facts)
@@ -173,7 +173,7 @@ def of_driver(facts: Facts) -> Iterator[Said]:
 
 
 @check("toolkit", "NVIDIA's container toolkit, which writes the CDI spec.", reads=(REFRESH,), runs=(TOOLKIT,))
-def toolkit(facts: Facts) -> Iterator[Said]:
+def toolkit(facts: Facts) -> Iterator[CheckResult]:
     """Its version, and whether it keeps the spec up to date by itself."""
     done = facts.ran(TOOLKIT)
     if done is None or done.code:

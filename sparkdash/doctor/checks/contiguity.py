@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sparkdash.doctor.check import Said, check, note, ok, unknown, warn
+from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.checks.gpu import MODULE, loaded_driver
-from sparkdash.doctor.facts import Facts, Unread, meminfo
+from sparkdash.doctor.facts import Facts, UnreadFact, meminfo
 from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity
 from sparkdash.host import contiguity as host
 from sparkdash.supervisor.memory import contiguity
@@ -34,7 +34,7 @@ WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others 
     gpu=True,
     loads=True,
 )
-def blocks(facts: Facts) -> Iterator[Said]:
+def blocks(facts: Facts) -> Iterator[CheckResult]:
     """Judged against the largest load that what is available would let in; engines that run hold the rest rightly."""
     seen = host.parse(facts.file(BUDDYINFO) or "", facts.file(VMSTAT) or "", facts.page_size)
     if seen is None:
@@ -43,7 +43,7 @@ def blocks(facts: Facts) -> Iterator[Said]:
     loads: Sequence[LoadContiguity] = ()
     try:
         loads = facts.told_loads()
-    except Unread as why:  # the blocks of now are known all the same
+    except UnreadFact as why:  # the blocks of now are known all the same
         yield unknown(f"{why}.")
     boot = (facts.file(BOOT) or "").strip()
     here = [load for load in loads if load.before is not None and load.before.boot == boot]
@@ -92,7 +92,7 @@ def _trend(loads: Sequence[LoadContiguity], now: Contiguity, up_s: float | None)
     return f"; before loads {course}{after}, now {now.blocks:,}, over {duration(up_s)} up, {number}"
 
 
-def _kernel(facts: Facts) -> Said:
+def _kernel(facts: Facts) -> CheckResult:
     """What decides how blocks are kept, and the kernel that failed most."""
     marks = host.watermarks(facts.file(ZONEINFO) or "", facts.page_size)
     kept = f"; reclaim wakes under {size(marks['low'])} free" if "low" in marks else ""

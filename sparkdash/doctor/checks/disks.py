@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.doctor.check import Said, check, fail, ok, warn
+from sparkdash.doctor.check import CheckResult, check, fail, ok, warn
 from sparkdash.doctor.checks.podman import MOUNTS, REMOTE
 from sparkdash.doctor.facts import Facts, file_system
 from sparkdash.units import GIB, gib
@@ -16,7 +16,7 @@ CACHE_FULL = 5 * GIB
 
 
 @check("weights", "There is room for weights (hf_home), on a disk of this box.", reads=(MOUNTS,), disks=(HOME,))
-def weights(facts: Facts) -> Iterator[Said]:
+def weights(facts: Facts) -> Iterator[CheckResult]:
     """Free bytes, and the kind of file system."""
     disk, where = facts.disk(HOME), facts.path(HOME)
     kind = file_system(where, facts.file(MOUNTS) or "")
@@ -35,7 +35,7 @@ def weights(facts: Facts) -> Iterator[Said]:
 
 
 @check("cache", "There is room for what engines compile (cache_dir).", disks=(CACHE,))
-def cache(facts: Facts) -> Iterator[Said]:
+def cache(facts: Facts) -> Iterator[CheckResult]:
     """Compiled kernels and graphs: a few GiB for each image."""
     disk, where = facts.disk(CACHE), facts.path(CACHE)
     if disk.free < CACHE_FULL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sparkdash.doctor.check import Said, check, fail, note, ok, unknown
+from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown
 from sparkdash.doctor.facts import Facts
 from sparkdash.domain.metric import Gpu
 from sparkdash.telemetry import lowpower
@@ -28,7 +28,7 @@ def loaded_driver(module: str | None) -> str | None:
 
 
 @check("driver", "The NVIDIA driver is loaded and answers.", reads=(MODULE, VENDORS), gpu=True)
-def driver(facts: Facts) -> Iterator[Said]:
+def driver(facts: Facts) -> Iterator[CheckResult]:
     """The kernel module's own file against what NVML says."""
     loaded = loaded_driver(facts.file(MODULE))
     if loaded is None and NVIDIA not in {vendor.strip() for vendor in facts.matching(VENDORS).values()}:
@@ -50,7 +50,7 @@ def driver(facts: Facts) -> Iterator[Said]:
         yield _answers(loaded, facts.looks[0])
 
 
-def _answers(loaded: str, gpu: Gpu) -> Said:
+def _answers(loaded: str, gpu: Gpu) -> CheckResult:
     name = gpu.name or "the GPU"
     if gpu.driver not in (None, loaded):
         return fail(
@@ -62,7 +62,7 @@ def _answers(loaded: str, gpu: Gpu) -> Said:
 
 
 @check("page-size", "Memory is in pages that the driver maps well.", reads=(MODULE,))
-def page_size(facts: Facts) -> Iterator[Said]:
+def page_size(facts: Facts) -> Iterator[CheckResult]:
     """On a GB10 with 64 KiB pages drivers 590.44 to 610.43 fault in a mapping of 4 GiB or more, at its first use; 580 does not
     (open-gpu-kernel-modules#1269)."""
     size, loaded = f"{facts.page_size // KIB} KiB pages", loaded_driver(facts.file(MODULE))
@@ -80,7 +80,7 @@ def page_size(facts: Facts) -> Iterator[Said]:
 
 
 @check("gpu-power", "The GPU is not stuck in its low-power state (busy, slow, and no reason given).", gpu=True)
-def power(facts: Facts) -> Iterator[Said]:
+def power(facts: Facts) -> Iterator[CheckResult]:
     """The daemon has watched for longer; of our own looks each must show it, as one may fall between two kernels."""
     if facts.daemon is not None and facts.daemon.low_power:
         yield fail("The daemon sees the GPU stuck in the low-power state (/api/state).", lowpower.CURE)

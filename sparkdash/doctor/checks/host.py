@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sparkdash.doctor.check import Said, check, note, ok, warn
+from sparkdash.doctor.check import CheckResult, check, note, ok, warn
 from sparkdash.doctor.facts import Facts
 
 OS_RELEASE = "/etc/os-release"
@@ -26,7 +26,7 @@ _QUOTED = re.compile(r'^(\w+)="?([^"\n]*)"?$', re.MULTILINE)
 
 
 @check("architecture", "A DGX Spark is aarch64; images for another processor do not run here.")
-def architecture(facts: Facts) -> Iterator[Said]:
+def architecture(facts: Facts) -> Iterator[CheckResult]:
     """By uname."""
     if facts.machine == "aarch64":
         yield ok("aarch64 (uname).")
@@ -35,7 +35,7 @@ def architecture(facts: Facts) -> Iterator[Said]:
 
 
 @check("system", "The release of DGX OS and its kernel.", reads=(OS_RELEASE, DGX_RELEASE, PRODUCT))
-def system(facts: Facts) -> Iterator[Said]:
+def system(facts: Facts) -> Iterator[CheckResult]:
     """Two release files and the board's name."""
     named = _values(facts.file(OS_RELEASE)).get("PRETTY_NAME", "an unnamed system")
     about = f"{named}, kernel {facts.kernel}"
@@ -50,7 +50,7 @@ def system(facts: Facts) -> Iterator[Said]:
 
 
 @check("cgroups", "cgroups v2, with the controllers that rootless containers need.", reads=(CONTROLLERS, DELEGATED))
-def cgroups(facts: Facts) -> Iterator[Said]:
+def cgroups(facts: Facts) -> Iterator[CheckResult]:
     """Version 2 has one file at its root; the user's own controllers are what systemd delegates."""
     if facts.file(CONTROLLERS) is None:
         yield warn(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from sparkdash.doctor.check import Said, check, ok, unknown, warn
+from sparkdash.doctor.check import CheckResult, check, ok, unknown, warn
 from sparkdash.doctor.facts import Facts
 from sparkdash.host.kernel_log.lines import KernelLine, advice, meaning
 
 
 @check("kernel-log", "The kernel reported nothing in the last day that harms engines.", kernel=True)
-def kernel_log(facts: Facts) -> Iterator[Said]:
+def kernel_log(facts: Facts) -> Iterator[CheckResult]:
     """One finding for each kind of line, and for each Xid."""
     found = facts.kernel_lines()
     if found is None:

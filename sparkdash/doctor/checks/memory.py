@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.doctor.check import Said, check, note, ok, unknown, warn
+from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.facts import Facts, meminfo
 from sparkdash.units import GIB, KIB, gib, percent
 
@@ -30,7 +30,7 @@ BUSY_PRESSURE = 0.1
 
 
 @check("memory", "Memory that is available now, against the reserve that admission keeps.", reads=(MEMINFO,))
-def memory(facts: Facts) -> Iterator[Said]:
+def memory(facts: Facts) -> Iterator[CheckResult]:
     """The kernel's own figures; huge pages that somebody reserved are gone from them."""
     found = meminfo(facts.file(MEMINFO) or "")
     total, available = found.get("MemTotal"), found.get("MemAvailable")
@@ -51,7 +51,7 @@ def memory(facts: Facts) -> Iterator[Said]:
 
 
 @check("page-cache", "What of the available memory is page cache, which some engines do not count.", reads=(MEMINFO,))
-def page_cache(facts: Facts) -> Iterator[Said]:
+def page_cache(facts: Facts) -> Iterator[CheckResult]:
     """CUDA's own free figure is about MemFree; sparkdash and vLLM from 0.16 on count MemAvailable."""
     found = meminfo(facts.file(MEMINFO) or "")
     free, cached = found.get("MemFree"), found.get("Cached")
@@ -69,7 +69,7 @@ def page_cache(facts: Facts) -> Iterator[Said]:
 
 
 @check("handover", "No memory is kept for kexec handover (KHO), where it cannot be pinned.", reads=(MEMINFO,))
-def handover(facts: Facts) -> Iterator[Said]:
+def handover(facts: Facts) -> Iterator[CheckResult]:
     """Its pages are free like CMA's, and in no area of CMA: CmaFree is then above CmaTotal. On GB10s with kernel 7.0 some 9.3 GiB
     were kept so, RDMA memory could not be registered once engines held the rest, and `kho=off` cured it
     (NVIDIA/NV-Kernels#591, MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#259)."""
@@ -86,7 +86,7 @@ def handover(facts: Facts) -> Iterator[Said]:
 
 
 @check("swap", "Swap: none or zram is best; a swapped-out engine stalls the box.", reads=(SWAPS, SWAPPINESS))
-def swap(facts: Facts) -> Iterator[Said]:
+def swap(facts: Facts) -> Iterator[CheckResult]:
     """proc(5): name, type, KiB, used KiB, priority."""
     text = facts.file(SWAPS)
     if text is None:
@@ -110,7 +110,7 @@ def swap(facts: Facts) -> Iterator[Said]:
 @check(
     "oom-guard", "Something ends a process before memory is gone, also while sparkdash does not run.", reads=(NAMES,)
 )
-def oom_guard(facts: Facts) -> Iterator[Said]:
+def oom_guard(facts: Facts) -> Iterator[CheckResult]:
     """By the names of running processes; sparkdash's own guard, which sees the GPU's memory, lives as long as its daemon."""
     running = {name.strip() for name in facts.matching(NAMES).values()}
     if "earlyoom" in running:
@@ -134,7 +134,7 @@ def oom_guard(facts: Facts) -> Iterator[Said]:
 
 
 @check("vm", "Kernel settings of memory that are known to hurt engines.", reads=(OVERCOMMIT, MIN_FREE))
-def sysctls(facts: Facts) -> Iterator[Said]:
+def sysctls(facts: Facts) -> Iterator[CheckResult]:
     """vm.overcommit_memory and vm.min_free_kbytes."""
     overcommit, least = (facts.file(OVERCOMMIT) or "").strip(), (facts.file(MIN_FREE) or "").strip()
     kept = int(least) * KIB if least.isdecimal() else None
@@ -153,7 +153,7 @@ def sysctls(facts: Facts) -> Iterator[Said]:
 
 
 @check("pressure", "The kernel tells how long tasks wait for memory (PSI), and they do not.", reads=(PRESSURE,))
-def pressure(facts: Facts) -> Iterator[Said]:
+def pressure(facts: Facts) -> Iterator[CheckResult]:
     """ "full avg10": the share of the last 10 s in which every task waited."""
     text = facts.file(PRESSURE)
     if text is None:

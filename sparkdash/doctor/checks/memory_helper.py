@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.doctor.check import Said, check, note, ok, unknown, warn
+from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.facts import Facts
 from sparkdash.host.memory_helper.unit_files import NAME, START, TEXT, UNIT, ours
 
@@ -18,7 +18,7 @@ INSTALL = "`sparkdash service install --helper` shows what it writes, and the co
     reads=(UNIT,),
     runs=(SHOWN,),
 )
-def memory_helper(facts: Facts) -> Iterator[Said]:
+def memory_helper(facts: Facts) -> Iterator[CheckResult]:
     """Its file, and how systemd says its last run ended. The rule for sudo is in a folder that only root may read."""
     unit = facts.file(UNIT)
     if unit is None:

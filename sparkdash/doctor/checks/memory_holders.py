@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.doctor.check import Said, check, note, ok, unknown, warn
+from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.facts import Facts, told
 from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.units import GIB, MIB, gib, size
@@ -19,7 +19,7 @@ LEFT = 64 * MIB
 
 
 @check("memory-holders", "Who holds memory: others' programs, leftovers, the GPU for nobody.", account=True)
-def holders(facts: Facts) -> Iterator[Said]:
+def holders(facts: Facts) -> Iterator[CheckResult]:
     """`sparkdash memory` has the whole table."""
     found = told(facts.account)
     if found is None:
@@ -47,7 +47,7 @@ def _summary(found: MemoryAccount) -> str:
     return f"Of {gib(found.total)}: {', '.join(f'{one.name} {size(one.bytes)}' for one in rows)}"
 
 
-def _nobodys(found: MemoryAccount) -> Iterator[Said]:
+def _nobodys(found: MemoryAccount) -> Iterator[CheckResult]:
     for one in found.holdings:
         if one.kind is not Holder.UNACCOUNTED or one.bytes < LOST:
             continue
@@ -68,7 +68,7 @@ def _nobodys(found: MemoryAccount) -> Iterator[Said]:
             )
 
 
-def _leftover(one: Holding) -> Said:
+def _leftover(one: Holding) -> CheckResult:
     about = f"{one.name} holds {size(one.bytes)} of {one.user}'s: {one.what}."
     return warn(about, one.remedy) if one.remedy else note(about)
 

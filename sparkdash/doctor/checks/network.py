@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from sparkdash.doctor.check import Said, check, fail, note, ok, warn
+from sparkdash.doctor.check import CheckResult, check, fail, note, ok, warn
 from sparkdash.doctor.facts import Facts, Listener
 from sparkdash.units import MIB
 
@@ -19,7 +19,7 @@ _FUNCTION = re.compile(r"f\d+$")
 
 
 @check("port", "The gateway's port is free, or sparkdash's own daemon has it.", listeners=True)
-def port(facts: Facts) -> Iterator[Said]:
+def port(facts: Facts) -> Iterator[CheckResult]:
     """Who listens there; port 0 takes any."""
     wanted = facts.settings.port
     holders = [one for one in facts.heard() if one.port == wanted and wanted]
@@ -37,7 +37,7 @@ def port(facts: Facts) -> Iterator[Said]:
 
 
 @check("engine-ports", "There are free ports for engines.", listeners=True)
-def engine_ports(facts: Facts) -> Iterator[Said]:
+def engine_ports(facts: Facts) -> Iterator[CheckResult]:
     """The range in the settings."""
     first, last = facts.settings.engine_ports
     held = {one.port: one for one in facts.heard() if first <= one.port <= last}
@@ -70,7 +70,7 @@ def active(facts: Facts) -> list[str]:
 
 
 @check("roce", "The RDMA links to a second box, where there are any.", reads=(STATES, RATES))
-def roce(facts: Facts) -> Iterator[Said]:
+def roce(facts: Facts) -> Iterator[CheckResult]:
     """Each of a Spark's sockets shows as two devices, one per PCIe half; both must be up for the full rate."""
     states = {_device(path): state.strip() for path, state in facts.matching(STATES).items()}
     rates = {_device(path): rate.strip() for path, rate in facts.matching(RATES).items()}
@@ -93,7 +93,7 @@ def roce(facts: Facts) -> Iterator[Said]:
 
 
 @check("memlock", "Locked memory, which RDMA between two boxes needs.", reads=(STATES,))
-def memlock(facts: Facts) -> Iterator[Said]:
+def memlock(facts: Facts) -> Iterator[CheckResult]:
     """A rootless container cannot raise it above the user's own."""
     if facts.memlock is None:
         yield ok("No limit (ulimit -l).")

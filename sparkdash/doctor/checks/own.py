@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sparkdash import __version__
-from sparkdash.doctor.check import Said, check, fail, note, ok, unknown, warn
+from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
 from sparkdash.doctor.facts import Facts, told
 from sparkdash.settings import Settings
 
@@ -18,7 +18,7 @@ AGAIN = "sparkdash stop --daemon, then start it again"
 
 
 @check("settings", "config.toml and SPARKDASH_* are valid.")
-def settings(facts: Facts) -> Iterator[Said]:
+def settings(facts: Facts) -> Iterator[CheckResult]:
     """What differs from the defaults."""
     if facts.settings_problem:
         yield fail(facts.settings_problem, "Mend it; until then every check here uses the defaults.")
@@ -29,7 +29,7 @@ def settings(facts: Facts) -> Iterator[Said]:
 
 
 @check("profiles", "Every profile file loads, and no rule has an error against one.", profiles=True)
-def profiles(facts: Facts) -> Iterator[Said]:
+def profiles(facts: Facts) -> Iterator[CheckResult]:
     """In figures; `profiles check` names each."""
     seen = told(facts.profiles)
     if seen is None:
@@ -46,7 +46,7 @@ def profiles(facts: Facts) -> Iterator[Said]:
 @check(
     "translator", "What translates for engines that lack a client's protocol is installed, if one does.", profiles=True
 )
-def translator(facts: Facts) -> Iterator[Said]:
+def translator(facts: Facts) -> Iterator[CheckResult]:
     """Only what is known without asking an engine."""
     seen = told(facts.profiles)
     if seen is None:
@@ -65,7 +65,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 @check("daemon", "The daemon answers, is of this version, and uses these settings.")
-def daemon(facts: Facts) -> Iterator[Said]:
+def daemon(facts: Facts) -> Iterator[CheckResult]:
     """What it says of itself."""
     seen = facts.daemon
     if seen is None:
@@ -83,7 +83,7 @@ def daemon(facts: Facts) -> Iterator[Said]:
 
 
 @check("hf-token", "A Hugging Face token for gated models is there; its value is not read.", modes=(TOKEN,))
-def token(facts: Facts) -> Iterator[Said]:
+def token(facts: Facts) -> Iterator[CheckResult]:
     """A variable's name, or a file that only its owner may read."""
     mode, named = facts.mode(TOKEN), [name for name in VARIABLES if name in facts.environment]
     if mode is not None and mode & OTHERS:

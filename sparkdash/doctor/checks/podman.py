@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from sparkdash.doctor import podman_info
-from sparkdash.doctor.check import Said, check, fail, note, ok, warn
-from sparkdash.doctor.facts import Facts, Unread, file_system
-from sparkdash.host.command import Done
+from sparkdash.doctor.check import CheckResult, check, fail, note, ok, warn
+from sparkdash.doctor.facts import Facts, UnreadFact, file_system
+from sparkdash.host.command import CommandResult
 from sparkdash.host.podman.answers import last_words
 from sparkdash.units import GIB, gib
 
@@ -35,7 +35,7 @@ FULL, SCARCE = 10 * GIB, 60 * GIB
     reads=(USERNS,),
     runs=(podman_info.COMMAND, DOCKER),
 )
-def runtime(facts: Facts) -> Iterator[Said]:
+def runtime(facts: Facts) -> Iterator[CheckResult]:
     """The runtime that the settings name."""
     if facts.settings.runtime == "process":
         yield note("The settings run engines as plain processes; podman is not needed.")
@@ -45,7 +45,7 @@ def runtime(facts: Facts) -> Iterator[Said]:
         yield _podman(facts)
 
 
-def _docker(facts: Facts) -> Said:
+def _docker(facts: Facts) -> CheckResult:
     done = facts.ran(DOCKER)
     if done is None:
         return fail("The settings name docker, and it is not installed.", "sudo apt install docker.io")
@@ -54,10 +54,10 @@ def _docker(facts: Facts) -> Said:
     return ok(f"docker {done.out.strip()} (docker version).")
 
 
-def _podman(facts: Facts) -> Said:
+def _podman(facts: Facts) -> CheckResult:
     try:
         done = facts.ran(podman_info.COMMAND)
-    except Unread as why:
+    except UnreadFact as why:
         return fail(f"{why}.", "podman system migrate; when that hangs too: sudo reboot")
     if done is None:
         return fail("podman is not installed.", "sudo apt install podman")
@@ -70,7 +70,7 @@ def _podman(facts: Facts) -> Said:
     return ok(f"{about} (podman info).")
 
 
-def _failing(done: Done, facts: Facts) -> Said:
+def _failing(done: CommandResult, facts: Facts) -> CheckResult:
     words = _words(done)
     if NO_USERNS.search(words) and (facts.file(USERNS) or "").strip() == "1":
         return fail(
@@ -87,7 +87,7 @@ def _failing(done: Done, facts: Facts) -> Said:
     return fail(f"`podman info` fails: {words}.", "podman system migrate")
 
 
-def _words(done: Done) -> str:
+def _words(done: CommandResult) -> str:
     return last_words(done.err).rstrip(".") or f"status {done.code}"
 
 
@@ -98,7 +98,7 @@ def _words(done: Done) -> str:
     runs=(podman_info.COMMAND,),
     disks=("{graphroot}",),
 )
-def images(facts: Facts) -> Iterator[Said]:
+def images(facts: Facts) -> Iterator[CheckResult]:
     """Podman's graphroot: its driver, its file system, its free bytes."""
     if facts.settings.runtime != "podman":
         yield note(f"Where {facts.settings.runtime} keeps its things is not looked at.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.doctor.check import Said, check, fail, ok, warn
+from sparkdash.doctor.check import CheckResult, check, fail, ok, warn
 from sparkdash.doctor.facts import Facts
 
 SUBUID, SUBGID = "/etc/subuid", "/etc/subgid"
@@ -14,7 +14,7 @@ ENOUGH = 65536
 
 
 @check("rootless", "Subordinate user and group ids, without which most images do not unpack.", reads=(SUBUID, SUBGID))
-def ids(facts: Facts) -> Iterator[Said]:
+def ids(facts: Facts) -> Iterator[CheckResult]:
     """subuid(5): name or uid, first id, count."""
     if not facts.rootless:
         yield ok("Not needed: engines run as root.")
@@ -38,7 +38,7 @@ def _count(text: str | None, facts: Facts) -> int:
 
 
 @check("linger", "This user's containers and daemon live on after the last logout.", reads=(LINGER,))
-def linger(facts: Facts) -> Iterator[Said]:
+def linger(facts: Facts) -> Iterator[CheckResult]:
     """logind ends a user's manager and removes /run/user with the last session, unless the user lingers."""
     if not facts.rootless:
         yield ok("Not needed: engines run as root.")

@@ -31,7 +31,7 @@ from sparkdash.errors import HostError
 from sparkdash.host.files.uncached import Uncached, pieces, settle
 from sparkdash.host.hub.failures import telling
 from sparkdash.host.hub.local_weights import is_quant, is_weights, of_hub, repository
-from sparkdash.host.hub.meter import Meter, WeightsProgress
+from sparkdash.host.hub.meter import DownloadMeter, WeightsProgress
 from sparkdash.host.thread import in_thread
 from sparkdash.units import gib
 
@@ -47,7 +47,7 @@ OVER_HTTP = 50 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class HubFile:
     """One file of a repository that an engine reads."""
 
     path: str
@@ -65,7 +65,7 @@ class Listed:
     repo: str
     revision: str
     commit: str
-    files: tuple[File, ...]
+    files: tuple[HubFile, ...]
 
     @property
     def size(self) -> int:
@@ -117,7 +117,7 @@ class Hub:
             HostError: as `plan`, and disk_full, cache_unusable, weights_damaged, weights_busy (another program fetches
                 the same file).
         """
-        meter = Meter(sum(one.size for one in plan), sum(one.missing for one in plan))
+        meter = DownloadMeter(sum(one.size for one in plan), sum(one.missing for one in plan))
         work = asyncio.create_task(self._fetch(plan, meter))
         try:
             while not work.done():
@@ -129,10 +129,10 @@ class Hub:
             meter.stop()
             work.cancel()
 
-    async def _fetch(self, plan: Plan, meter: Meter) -> None:
+    async def _fetch(self, plan: Plan, meter: DownloadMeter) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def blob(listed: Listed, file: File) -> None:
+        async def blob(listed: Listed, file: HubFile) -> None:
             async with gate:
                 fetch = self._blob if file.size <= OVER_HTTP else self._huge
                 await in_thread(functools.partial(fetch, listed, file, meter))
@@ -160,16 +160,16 @@ class Hub:
         files = tuple(self._file(repo, commit, found[name]) for name in wanted(found, quant))
         return Listed(repo, revision, commit, files)
 
-    def _file(self, repo: str, commit: str, told: Any) -> File:
+    def _file(self, repo: str, commit: str, told: Any) -> HubFile:
         place = repository(self._home, repo)
         sha256 = told.lfs.sha256 if told.lfs else None
         blob = place / "blobs" / (sha256 or told.blob_id)
         if blob.exists() or (place / "snapshots" / commit / told.path).exists():
-            return File(told.path, told.size, sha256, 0)
+            return HubFile(told.path, told.size, sha256, 0)
         came = _size(_part(blob)) if sha256 else 0
-        return File(told.path, told.size, sha256, told.size - came if came <= told.size else told.size)
+        return HubFile(told.path, told.size, sha256, told.size - came if came <= told.size else told.size)
 
-    def _blob(self, listed: Listed, file: File, meter: Meter) -> None:
+    def _blob(self, listed: Listed, file: HubFile, meter: DownloadMeter) -> None:
         from huggingface_hub import hf_hub_url
         from huggingface_hub.file_download import http_get
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # re-exported there
@@ -196,7 +196,7 @@ class Hub:
             settle(part)
             part.rename(blob)
 
-    def _huge(self, listed: Listed, file: File, meter: Meter) -> None:
+    def _huge(self, listed: Listed, file: HubFile, meter: DownloadMeter) -> None:
         """By the library alone, which does not resume; counted once it is here."""
         from huggingface_hub import hf_hub_download
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # re-exported there

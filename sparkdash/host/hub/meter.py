@@ -1,4 +1,4 @@
-"""Meter: how far a download is, counted by the threads that fetch and read by the one that tells.
+"""DownloadMeter: how far a download is, counted by the threads that fetch and read by the one that tells.
 
 Owns: the counts, the rate, and the word that ends the threads. Must not know what is fetched.
 """
@@ -33,7 +33,7 @@ class Stopped(Exception):  # noqa: N818 - no error: how a thread ends that is no
     """Raised in a downloading thread after `Meter.stop`."""
 
 
-class Meter:
+class DownloadMeter:
     """Bytes of `total`, of which `missing` are to come. Safe to use from many threads."""
 
     def __init__(self, total: int, missing: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,10 +50,10 @@ class Meter:
         """From now on every bar raises Stopped."""
         self._over.set()
 
-    def bar(self, counted: int, **facts: Any) -> Bar:
+    def bar(self, counted: int, **facts: Any) -> DownloadBar:
         """What the library takes for a file's progress bar; `counted` of its bytes are in the count already."""
         self.add(0, int(facts.get("initial") or 0) - counted)  # not the same where the server does not resume
-        return Bar(self)
+        return DownloadBar(self)
 
     def add(self, received: int, came: int) -> None:
         """So many bytes were received, and the files grew by so many. Raises Stopped."""
@@ -81,10 +81,10 @@ class Meter:
         return WeightsProgress(self._total, self._total, done=True)
 
 
-class Bar:
+class DownloadBar:
     """As much of tqdm as the library's download uses."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: DownloadMeter) -> None:
         self._meter = meter
 
     def __enter__(self) -> Self:

@@ -62,7 +62,7 @@ class Owner(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownOwners:
     """What is known of the box's processes beyond /proc."""
 
     engines: Mapping[int, str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Known:
         return self.users.get(uid, f"uid {uid}")
 
 
-def owners(processes: Iterable[ProcessMemory], known: Known) -> dict[int, Owner]:
+def owners(processes: Iterable[ProcessMemory], known: KnownOwners) -> dict[int, Owner]:
     """The owner of each process, by pid."""
     listed = {one.pid: one for one in processes}
     ours = known.ours | {pid for pid, one in listed.items() if one.name == OURS}
@@ -110,7 +110,7 @@ def _ancestors(one: ProcessMemory, listed: Mapping[int, ProcessMemory]) -> list[
     return found
 
 
-def _owner(one: ProcessMemory, family: list[int], known: Known) -> Owner:
+def _owner(one: ProcessMemory, family: list[int], known: KnownOwners) -> Owner:
     if profile := next((known.engines[pid] for pid in family if pid in known.engines), None):
         return Owner(Holder.ENGINE, profile)
     if (named := container_id(one.cgroups)) is not None:

@@ -31,7 +31,7 @@ class ShmFiles(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class MemoryFigures:
     """Everything that was read."""
 
     at: float
@@ -71,7 +71,7 @@ class Pools(NamedTuple):
     """In none of these figures."""
 
 
-def pools(seen: Figures) -> Pools:
+def pools(seen: MemoryFigures) -> Pools:
     """The kernel's figures in the order of their certainty. None is larger than what those before it left of MemTotal:
     they overlap in places, and are not read at one moment."""
     info, left = seen.meminfo, seen.meminfo["MemTotal"]

@@ -19,8 +19,8 @@ from sparkdash.errors import HostError
 from sparkdash.host import meminfo
 from sparkdash.host.files import page_cache
 from sparkdash.host.memory_account import container_names, owners, process_table, program_names, shm_files, sums
-from sparkdash.host.memory_account.owners import Known
-from sparkdash.host.memory_account.pools import Figures, ShmFiles
+from sparkdash.host.memory_account.owners import KnownOwners
+from sparkdash.host.memory_account.pools import MemoryFigures, ShmFiles
 from sparkdash.host.memory_account.process_table import ProcessMemory, ProcessTable
 from sparkdash.host.memory_account.remedies import SHM
 from sparkdash.host.memory_account.sums import OVERLAP
@@ -81,7 +81,7 @@ async def look(sources: Sources) -> MemoryAccount:
     named = await container_names.of_runtime(sources.runtime, sources.owner)
     reading = await _gpu(sources)
     read = await _limited(lambda: _read(sources, named.by_id.keys()), TABLE_S)
-    known = Known(
+    known = KnownOwners(
         engines={pid: profile for profile, pids in sources.engines.items() for pid in pids},
         containers=named.by_id | await container_names.of_others(read.unknown, sources.runtime.name),
         mains=named.by_pid,
@@ -102,7 +102,7 @@ async def look(sources: Sources) -> MemoryAccount:
     processes = tuple(process_table.refined(one, shares.get(one.pid), names.get(one.pid)) for one in listed)
     return await in_thread(  # thousands of processes take some ten milliseconds
         lambda: sums.account(
-            Figures(
+            MemoryFigures(
                 at=time.time(),
                 meminfo=read.meminfo,
                 zram=read.zram,

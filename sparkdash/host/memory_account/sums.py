@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.host.memory_account.owners import Owner
-from sparkdash.host.memory_account.pools import Figures, Pools, ShmFiles, divide, pools
+from sparkdash.host.memory_account.pools import MemoryFigures, Pools, ShmFiles, divide, pools
 from sparkdash.host.memory_account.process_table import ProcessMemory
 from sparkdash.host.memory_account.remedies import LARGE, SHM, remedy, removal
 from sparkdash.units import duration, gib
@@ -28,7 +28,7 @@ TOP = 3
 """Programs that a row names."""
 
 
-def account(seen: Figures) -> MemoryAccount:
+def account(seen: MemoryFigures) -> MemoryAccount:
     """Divide MemTotal; see the module."""
     found, notes = pools(seen), list[str]()
     rows = [*_held(seen, found, notes), *found.kernel, *_given_back(seen, found)]
@@ -49,7 +49,7 @@ def account(seen: Figures) -> MemoryAccount:
     )
 
 
-def _held(seen: Figures, found: Pools, notes: list[str]) -> Iterator[Holding]:
+def _held(seen: MemoryFigures, found: Pools, notes: list[str]) -> Iterator[Holding]:
     """Everything that does not come back by itself, but for the kernel's own objects."""
     processes = list(seen.processes)
     by_pid, rest = divide(found.anonymous, {one.pid: one.anonymous for one in processes if one.exact})
@@ -77,14 +77,14 @@ def _held(seen: Figures, found: Pools, notes: list[str]) -> Iterator[Holding]:
         yield _unaccounted(seen, unnamed)
 
 
-def _tmpfs(seen: Figures) -> str:
+def _tmpfs(seen: MemoryFigures) -> str:
     """The largest file systems in memory; what of their files a process maps is that process's."""
     largest = sorted(((size, mount) for mount, size in seen.tmpfs.items() if size >= LARGE // 4), reverse=True)
     told = ", ".join(f"{mount} {gib(size)}" for size, mount in largest[:TOP])
     return f"tmpfs, memfd, System V: {told}" if told else "tmpfs, memfd, System V"
 
 
-def _on_gpu(seen: Figures, found: Pools, notes: list[str]) -> tuple[dict[int, int], int]:
+def _on_gpu(seen: MemoryFigures, found: Pools, notes: list[str]) -> tuple[dict[int, int], int]:
     """(share of the unexplained rest by pid, what of it nobody names)."""
     told = seen.gpu or {}
     if seen.gpu_memory is not GpuMemory.UNIFIED:
@@ -102,7 +102,7 @@ def _note_overlap(notes: list[str], what: str, claimed: int, there: int) -> None
 
 
 def _owners(
-    seen: Figures, processes: list[ProcessMemory], host: Mapping[Owner, int], on_gpu: Mapping[int, int]
+    seen: MemoryFigures, processes: list[ProcessMemory], host: Mapping[Owner, int], on_gpu: Mapping[int, int]
 ) -> Iterator[Holding]:
     members: dict[Owner, list[ProcessMemory]] = {}
     for one in processes:
@@ -168,11 +168,11 @@ def _leftover(one: ShmFiles, share: int) -> Holding:
     return Holding(kind=Holder.LEFTOVER, name=SHM, bytes=share, user=one.user, what=f"{count}; {known}", remedy=command)
 
 
-def _is_told(seen: Figures) -> bool:
+def _is_told(seen: MemoryFigures) -> bool:
     return seen.gpu is not None and seen.gpu_whole
 
 
-def _unaccounted(seen: Figures, size: int) -> Holding:
+def _unaccounted(seen: MemoryFigures, size: int) -> Holding:
     if seen.gpu_memory in (GpuMemory.UNIFIED, GpuMemory.SILENT):
         name = "GPU driver or kernel"
         unnamed = "in no process that the GPU driver names" if _is_told(seen) else "NVML does not tell whose it is"
@@ -182,7 +182,7 @@ def _unaccounted(seen: Figures, size: int) -> Holding:
     return Holding(kind=Holder.UNACCOUNTED, name=name, bytes=size, what=what)
 
 
-def _given_back(seen: Figures, found: Pools) -> Iterator[Holding]:
+def _given_back(seen: MemoryFigures, found: Pools) -> Iterator[Holding]:
     """Page cache and kernel objects that come back on demand."""
     weights, others = divide(found.cached, seen.weights)
     for name, size in weights.items():

@@ -63,7 +63,7 @@ WORSE = 256 * MIB
 """Falling by this much below what there was at the kill means that somebody else takes memory: the next one goes now."""
 
 
-class Target(Protocol):
+class GuardTarget(Protocol):
     """How an engine is killed."""
 
     def kill(self) -> int:
@@ -72,7 +72,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GuardReading:
     """One look at memory. `at` is monotonic seconds, `pressure` a share of time or None."""
 
     at: float
@@ -86,7 +86,7 @@ class Victim:
 
     profile: str
     container: str
-    target: Target
+    target: GuardTarget
     serves: bool = True
     """False while it loads, and when it failed and would not stop."""
     loads: bool = False
@@ -100,7 +100,7 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GuardVerdict:
     """What a look means."""
 
     level: GuardLevel
@@ -114,11 +114,11 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class GuardReport:
     """What the guard has to tell: a level that changed, a kill, or that it could not look."""
 
-    look: Look
-    verdict: Verdict
+    look: GuardReading
+    verdict: GuardVerdict
     killed: Victim | None = None
     processes: int | None = None
     """How many went with it; 0 when none could be signalled, None before the kill."""
@@ -141,7 +141,7 @@ def floors(settings: Settings, total: int) -> Floors:
     return Floors(warn=max(found["warn"], hold), hold=hold, kill=found["kill"])
 
 
-class Judge:
+class GuardJudge:
     """Judges one look after another. Not thread-safe: the guard's thread owns it."""
 
     def __init__(self, floors: Floors) -> None:
@@ -151,12 +151,12 @@ class Judge:
     def reset(self) -> None:
         """Nothing was watched for a while: what was seen before it says nothing any more."""
         self.level = GuardLevel.OK
-        self._seen: deque[Look] = deque()
+        self._seen: deque[GuardReading] = deque()
         """The looks of the last ROSE_S, and the one before them."""
         self._in_a_row = 0
-        self._killed: Look | None = None
+        self._killed: GuardReading | None = None
 
-    def see(self, look: Look) -> Verdict:
+    def see(self, look: GuardReading) -> GuardVerdict:
         """What this look means, after those before it."""
         self._seen.append(look)
         pressed, fall = self._pressed(look), self._fall(look)
@@ -172,19 +172,19 @@ class Judge:
             self._killed = None
         enough = left_s < REACH_S or self._in_a_row >= SAMPLES or look.available < self.floors.kill / 2
         kill = critical and enough and self._may_kill_again(look)
-        return Verdict(self.level, pressed, kill, fall, QUICK_S if close else EVERY_S)
+        return GuardVerdict(self.level, pressed, kill, fall, QUICK_S if close else EVERY_S)
 
-    def killed(self, look: Look) -> None:
+    def killed(self, look: GuardReading) -> None:
         """An engine was killed at this look; its memory is owed."""
         self._killed, self._in_a_row = look, 0
 
-    def _settled(self, found: GuardLevel, look: Look, pressed: bool) -> GuardLevel:
+    def _settled(self, found: GuardLevel, look: GuardReading, pressed: bool) -> GuardLevel:
         if found.rank >= self.level.rank:
             return found
         left = _raised(self.floors.level(look.available, MARGIN), pressed)
         return left if left.rank < self.level.rank else self.level
 
-    def _pressed(self, look: Look) -> bool:
+    def _pressed(self, look: GuardReading) -> bool:
         while len(self._seen) > 1 and look.at - self._seen[1].at >= ROSE_S:
             self._seen.popleft()
         before = self._seen[0].pressure
@@ -192,14 +192,14 @@ class Judge:
             return False
         return look.pressure >= PRESSED and look.pressure - before >= RISE
 
-    def _fall(self, look: Look) -> float:
+    def _fall(self, look: GuardReading) -> float:
         """Bytes a second; 0 when it does not fall, or nothing was seen before."""
         # nine tenths: threads wake a little early or late
         before = next((old for old in reversed(self._seen) if look.at - old.at >= 0.9 * FALL_S), self._seen[0])
         since = look.at - before.at
         return max(0.0, (before.available - look.available) / since) if since > 0 else 0.0
 
-    def _may_kill_again(self, look: Look) -> bool:
+    def _may_kill_again(self, look: GuardReading) -> bool:
         before = self._killed
         if before is None:
             return True
@@ -209,7 +209,7 @@ class Judge:
         return look.at - before.at >= OWED_S or look.available <= before.available - WORSE
 
 
-def pause(verdict: Verdict, look: Look, floors: Floors) -> float:
+def pause(verdict: GuardVerdict, look: GuardReading, floors: Floors) -> float:
     """Seconds until the next look where nothing loads, the kernel tells of pressure, and it has told of none of late.
 
     As long as the quickest fall takes to the hold floor: from there on nothing is seen later than with EVERY_S.

@@ -32,21 +32,21 @@ from sparkdash.host.memory_guard.decisions import (
     EVERY_S,
     KILL_S,
     PRESSED_S,
-    Judge,
-    Look,
-    Report,
-    Target,
-    Verdict,
+    GuardJudge,
+    GuardReading,
+    GuardReport,
+    GuardTarget,
+    GuardVerdict,
     Victim,
 )
-from sparkdash.host.memory_guard.pressure_alarm import Alarm, open_trigger
+from sparkdash.host.memory_guard.pressure_alarm import PressureAlarm, open_trigger
 from sparkdash.host.memory_guard.vitals import VitalsFiles
 from sparkdash.host.memory_guard.wedge_signs import Sign, Signs
 from sparkdash.host.processes.proc import PROC
 from sparkdash.settings import Settings
 
 
-class Guard:
+class MemoryGuard:
     """One for the daemon's life. `close` may be called from any thread, all else from one."""
 
     def __init__(
@@ -56,13 +56,13 @@ class Guard:
         self.mode: Literal["off", "warn", "act"] = settings.guard
         self._total = meminfo.read(proc).total
         self.floors: Floors = decisions.floors(settings, self._total)
-        self._judge = Judge(self.floors)
+        self._judge = GuardJudge(self.floors)
         self._victims: tuple[Victim, ...] = ()
-        self._killed: list[Target] = []
+        self._killed: list[GuardTarget] = []
         self._needed = threading.Event()
         self._closed = threading.Event()
         self._files = VitalsFiles(proc)
-        self._alarm = Alarm(trigger(proc / "pressure/memory"))
+        self._alarm = PressureAlarm(trigger(proc / "pressure/memory"))
         self._pressed_at = float("-inf")
         self._driver_lines = 0
         """Lines of the kernel's log since a load began in which the driver was refused memory."""
@@ -72,11 +72,11 @@ class Guard:
         self._warned: set[Sign] = set()
         """Signs of the present load that were told, where a guard only warns."""
         self._thread: threading.Thread | None = None
-        self._tell: Callable[[Report], object] = lambda _: None
-        self._aim: Callable[[Report], object] = lambda _: None
+        self._tell: Callable[[GuardReport], object] = lambda _: None
+        self._aim: Callable[[GuardReport], object] = lambda _: None
         self._told: set[str] = set()
 
-    def start(self, tell: Callable[[Report], object], aim: Callable[[Report], object]) -> None:
+    def start(self, tell: Callable[[GuardReport], object], aim: Callable[[GuardReport], object]) -> None:
         """Begin. Both are called in the guard's thread and must not wait: `aim` with whom it kills next, so that whoever
         sees the death before it is told knows why; `tell` with all that happened."""
         if self.mode == "off":
@@ -138,7 +138,7 @@ class Guard:
     def _rest(self) -> None:
         """Nothing to guard: forget what was seen, and sleep."""
         if self._judge.level is not GuardLevel.OK:
-            self._say(Report(self._files.look(), Verdict(GuardLevel.OK, pressed=False, kill=False)))
+            self._say(GuardReport(self._files.look(), GuardVerdict(GuardLevel.OK, pressed=False, kill=False)))
         self._judge.reset()
         self._signs.reset()
         self._killed.clear()
@@ -150,19 +150,19 @@ class Guard:
         verdict = self._judge.see(look)
         # the table may be old: who would renew it can hang as everybody else
         left = [victim for victim in self._victims if victim.target not in self._killed]
-        if verdict.kill and self.mode == "act" and self._kill(Report(look, verdict), left):
+        if verdict.kill and self.mode == "act" and self._kill(GuardReport(look, verdict), left):
             return KILL_S
         if verdict.level is not before:
-            self._say(Report(look, verdict))
+            self._say(GuardReport(look, verdict))
         loads = _loading(left)
         if not loads:
             self._signs.reset()
             self._warned.clear()
             rests = self._alarm.has_trigger and look.at - self._pressed_at > PRESSED_S
             return decisions.pause(verdict, look, self.floors) if rests else verdict.again_s
-        return KILL_S if self._stop_load(Report(look, verdict), loads) else verdict.again_s
+        return KILL_S if self._stop_load(GuardReport(look, verdict), loads) else verdict.again_s
 
-    def _stop_load(self, report: Report, loads: list[Victim]) -> bool:
+    def _stop_load(self, report: GuardReport, loads: list[Victim]) -> bool:
         """Stop the load that costs least on a sign that the box is about to stand still."""
         vitals = self._files.vitals(self._driver_lines, self._said_at)
         wedge = self._signs.see(vitals, self.floors.warn)
@@ -177,7 +177,7 @@ class Guard:
             self._say(report)
         return False
 
-    def _kill(self, report: Report, left: list[Victim]) -> bool:
+    def _kill(self, report: GuardReport, left: list[Victim]) -> bool:
         look = report.look
         victim = decisions.cheapest(left, self.floors.hold - look.available)
         if victim is None:
@@ -194,10 +194,10 @@ class Guard:
     def _failed(self, why: str) -> None:
         if why not in self._told:
             self._told.add(why)
-            nothing = Verdict(self._judge.level, pressed=False, kill=False)
-            self._say(Report(Look(time.monotonic(), 0), nothing, error=why))
+            nothing = GuardVerdict(self._judge.level, pressed=False, kill=False)
+            self._say(GuardReport(GuardReading(time.monotonic(), 0), nothing, error=why))
 
-    def _say(self, report: Report) -> None:
+    def _say(self, report: GuardReport) -> None:
         try:
             self._tell(report)
         except RuntimeError:  # the loop is closed: nobody is left to be told

@@ -21,7 +21,7 @@ from sparkdash.domain.container import ContainerInfo
 from sparkdash.host.processes import proc
 
 
-class Target:
+class KillTarget:
     """The processes of one engine, as they can be found at any later time. Safe to use from any thread."""
 
     def __init__(self, pid: int, birth: str, fd: int) -> None:
@@ -32,7 +32,7 @@ class Target:
         self._closed = False
 
     @classmethod
-    def of(cls, container: ContainerInfo) -> Target | None:
+    def of(cls, container: ContainerInfo) -> KillTarget | None:
         """The target of a container or process that runs; None when it has ended, or its runtime told no pid."""
         if container.pid is None:
             return None

@@ -34,7 +34,7 @@ def open_trigger(pressure: Path) -> int | None:
     return descriptor
 
 
-class Alarm:
+class PressureAlarm:
     """One sleeper, whom any thread may call. `trigger` is closed with it."""
 
     def __init__(self, trigger: int | None) -> None:

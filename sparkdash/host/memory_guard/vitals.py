@@ -14,7 +14,7 @@ from pathlib import Path
 from resource import getpagesize
 
 from sparkdash.host import contiguity
-from sparkdash.host.memory_guard.decisions import Look
+from sparkdash.host.memory_guard.decisions import GuardReading
 from sparkdash.host.memory_guard.wedge_signs import Vitals
 from sparkdash.units import KIB
 
@@ -39,9 +39,9 @@ class VitalsFiles:
         self._pressure = _opened(proc / "pressure/memory")
         self._buddyinfo = _opened(proc / "buddyinfo")
 
-    def look(self) -> Look:
+    def look(self) -> GuardReading:
         """What is available, and how long programs waited for memory. Raises OSError, ValueError."""
-        return Look(time.monotonic(), self._available(self._read_meminfo()), self._read_pressure())
+        return GuardReading(time.monotonic(), self._available(self._read_meminfo()), self._read_pressure())
 
     def vitals(self, driver_lines: int, said_at: float | None) -> Vitals:
         """Everything that may announce a wedge. Raises as `look`."""

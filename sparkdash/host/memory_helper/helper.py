@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sparkdash.errors import HostError
 from sparkdash.host import meminfo
-from sparkdash.host.command import Done, call
+from sparkdash.host.command import CommandResult, call
 from sparkdash.host.memory_helper.unit_files import START, UNIT
 
 LIMIT_S = 75.0
@@ -35,7 +35,7 @@ class HelperResult:
     """Why it did not run, in the words of whoever refused; None when it did."""
 
 
-async def _started(argv: Sequence[str]) -> Done:
+async def _started(argv: Sequence[str]) -> CommandResult:
     return await call(argv, deadline_s=LIMIT_S)
 
 
@@ -46,7 +46,7 @@ class MemoryHelper:
         self,
         unit: Path = Path(UNIT),
         *,
-        start: Callable[[Sequence[str]], Awaitable[Done]] = _started,
+        start: Callable[[Sequence[str]], Awaitable[CommandResult]] = _started,
         uid: int | None = None,
     ) -> None:
         self._unit = unit

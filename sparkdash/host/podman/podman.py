@@ -30,7 +30,7 @@ from sparkdash.domain.container import (
 )
 from sparkdash.errors import HostError
 from sparkdash.host import meminfo
-from sparkdash.host.command import Done, call, lines, output, running
+from sparkdash.host.command import CommandResult, call, lines, output, running
 from sparkdash.host.podman import abandoned_commands, answers, argv, container_log, stopping
 from sparkdash.host.processes import in_container, leftovers
 
@@ -217,7 +217,9 @@ class Podman:
             raise answers.failed(self.name, "top", done.err)
         return set() if done.code else answers.pids(done.out)
 
-    async def _call(self, command: list[str], deadline_s: float | None, env: Mapping[str, str] | None = None) -> Done:
+    async def _call(
+        self, command: list[str], deadline_s: float | None, env: Mapping[str, str] | None = None
+    ) -> CommandResult:
         try:
             return await call(command, deadline_s=deadline_s, env=env)
         except TimeoutError:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, Leftovers, mark
 from sparkdash.errors import HostError
-from sparkdash.host.command import Done
+from sparkdash.host.command import CommandResult
 from sparkdash.host.podman import answers, argv
 from sparkdash.host.processes import leftovers, suspended, unkillable
 from sparkdash.host.thread import in_thread
@@ -26,7 +26,7 @@ REMOVE_S = 60.0
 RESUME_S = 10.0
 """Limit of having a suspended container run again."""
 
-Call = Callable[[list[str], float], Awaitable[Done]]
+Call = Callable[[list[str], float], Awaitable[CommandResult]]
 """Runs a command line of the runtime with a limit. Raises HostError."""
 
 

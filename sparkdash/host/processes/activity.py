@@ -50,7 +50,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class ActivityStat:
     """The part of /proc/<pid>/stat that tells of work (proc(5): fields 2, 3, and 14 to 17)."""
 
     name: str
@@ -60,7 +60,7 @@ class Stat:
     """CPU time of the process and its children that ended, in clock ticks."""
 
 
-def parse_stat(told: bytes) -> Stat | None:
+def parse_stat(told: bytes) -> ActivityStat | None:
     """Parse one /proc/<pid>/stat; None when it is something else."""
     before, _, after = told.rpartition(b")")
     fields = after.split()
@@ -72,7 +72,7 @@ def parse_stat(told: bytes) -> Stat | None:
     except ValueError:
         return None
     name = before.partition(b"(")[2].decode("utf-8", "replace")
-    return Stat(one_line(name), state, ticks)
+    return ActivityStat(one_line(name), state, ticks)
 
 
 def parse_read_bytes(told: bytes) -> int | None:

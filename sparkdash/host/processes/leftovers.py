@@ -165,7 +165,7 @@ def _marked(root: Path) -> dict[int, tuple[str, str | None]]:
     return {it.pid: (f"{boot}:{it.ticks}", None if it.stuck else _mark(it.pid, root)) for it in _living(root)}
 
 
-def _living(root: Path) -> list[proc.Stat]:
+def _living(root: Path) -> list[proc.ProcessStat]:
     """Every living process but this one. Those that wait in the kernel mostly do so for a moment: they are looked at again."""
     pids = [int(entry.name) for entry in root.iterdir() if entry.name.isdigit()]
     found = {pid: it for pid in pids if pid != os.getpid() and (it := proc.stat(pid, root))}

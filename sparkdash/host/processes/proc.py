@@ -20,7 +20,7 @@ _HOST_MEMORY = ("RssAnon:", "RssShmem:")
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class ProcessStat:
     """The part of /proc/<pid>/stat that says who a process is (proc(5): fields 3, 4, 6, 20 and 22)."""
 
     pid: int
@@ -34,7 +34,7 @@ class Stat:
     """When it started, in clock ticks since boot."""
 
 
-def stat(pid: int, proc: Path = PROC) -> Stat | None:
+def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
     """One process; None when it is gone."""
     try:
         told = (proc / f"{pid}/stat").read_bytes()
@@ -43,7 +43,7 @@ def stat(pid: int, proc: Path = PROC) -> Stat | None:
     fields = (
         told.rpartition(b")")[2].decode().split()
     )  # the name before it may hold spaces, brackets, and anything else
-    return Stat(
+    return ProcessStat(
         pid,
         parent=int(fields[1]),
         session=int(fields[3]),

@@ -30,7 +30,7 @@ from sparkdash.host.command import output
 from sparkdash.host.files.line_splitter import LineSplitter
 from sparkdash.host.files.log_limit import first_kept, open_at
 from sparkdash.host.processes import leftovers, proc, suspended, unkillable
-from sparkdash.host.processes.record import Record, Records, unwritable
+from sparkdash.host.processes.record import ProcessRecord, ProcessRecords, unwritable
 from sparkdash.host.thread import in_thread
 from sparkdash.redaction import MASK, is_secret_variable
 
@@ -54,7 +54,7 @@ class Process:
     containerised = False
 
     def __init__(self, folder: Path) -> None:
-        self._records = Records(folder)
+        self._records = ProcessRecords(folder)
 
     async def version(self) -> str:
         """The kernel's release: there is nothing else to have a version."""
@@ -185,7 +185,7 @@ class Process:
         # all of /proc is read: 20 µs a process, 0.1 s on a box with 5,000
         return await in_thread(lambda: self._family(record))
 
-    def _spawn(self, spec: ContainerSpec) -> Record:
+    def _spawn(self, spec: ContainerSpec) -> ProcessRecord:
         """posix_spawn, as asyncio and Popen would take the child down with the daemon, or complain that it lives on."""
         log = str(self._records.log(spec.name))
         try:
@@ -210,7 +210,7 @@ class Process:
                 code="command_missing",
                 hint="Install the engine, or mend the profile's command.",
             ) from None
-        return Record(
+        return ProcessRecord(
             name=spec.name,
             pid=pid,
             birth=proc.birth(pid) or "",
@@ -219,12 +219,12 @@ class Process:
             started_at=time.time(),
         )
 
-    def _latest(self, record: Record) -> Record:
+    def _latest(self, record: ProcessRecord) -> ProcessRecord:
         """The record as it is now, unless it was forgotten or the name belongs to another process."""
         now = self._records.get(record.name)
         return now if now and now.birth == record.birth else record
 
-    def _settled(self, record: Record) -> Record:
+    def _settled(self, record: ProcessRecord) -> ProcessRecord:
         """The record, with its end written down once the process has one. Only the parent learns the exit code."""
         if record.ended or _alive(record):
             return record
@@ -234,7 +234,7 @@ class Process:
                 self._records.put(ended)
         return ended
 
-    def _info(self, record: Record) -> ContainerInfo:
+    def _info(self, record: ProcessRecord) -> ContainerInfo:
         return ContainerInfo(
             id=f"{record.pid}-{record.birth.rpartition(':')[2]}",
             name=record.name,
@@ -245,14 +245,14 @@ class Process:
             started_at=record.started_at,
         )
 
-    def _family(self, record: Record) -> set[int]:
+    def _family(self, record: ProcessRecord) -> set[int]:
         """Its living processes; also those that outlived their leader, as long as its pid was not given to a stranger."""
         now = proc.birth(record.pid)
         same_boot = record.birth.startswith(f"{proc.boot()}:")
         return proc.family(record.pid) if now == record.birth or (now is None and same_boot) else set()
 
 
-def _alive(record: Record) -> bool:
+def _alive(record: ProcessRecord) -> bool:
     return _lives(record.pid, record.birth)
 
 
@@ -261,15 +261,15 @@ def _lives(pid: int, birth: str) -> bool:
     return found is not None and not found.ended and f"{proc.boot()}:{found.ticks}" == birth
 
 
-async def _ended(record: Record, limit_s: float | None) -> bool:
+async def _ended(record: ProcessRecord, limit_s: float | None) -> bool:
     return await leftovers.gone(record.pid, record.birth, limit_s)
 
 
-async def _marked(record: Record) -> leftovers.Births | None:
+async def _marked(record: ProcessRecord) -> leftovers.Births | None:
     return await leftovers.scanned(mark(record.labels.get(LABEL_OWNER, ""), record.name), None)
 
 
-def _reap(record: Record) -> int | None:
+def _reap(record: ProcessRecord) -> int | None:
     if proc.birth(record.pid) != record.birth:
         return None
     try:
@@ -287,5 +287,5 @@ def _signal_group(leader: int, number: signal.Signals) -> None:
         os.killpg(leader, number)
 
 
-def _matches(record: Record, labels: Mapping[str, str]) -> bool:
+def _matches(record: ProcessRecord, labels: Mapping[str, str]) -> bool:
     return all(key in record.labels and value in ("", record.labels[key]) for key, value in labels.items())

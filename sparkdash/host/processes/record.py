@@ -18,7 +18,7 @@ from sparkdash.errors import HostError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-class Record(Frozen):
+class ProcessRecord(Frozen):
     """One process as it was started. `birth` is proc.birth's word for this very process."""
 
     name: str
@@ -41,25 +41,25 @@ def unwritable(folder: Path, error: OSError) -> HostError:
     return HostError(f"Nothing can be written in {folder}: {error.strerror}.", code=code, hint=hint)
 
 
-class Records:
+class ProcessRecords:
     """The folder of records. Files are readable by their owner only: an argv may say more than it should."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def get(self, name: str) -> Record | None:
+    def get(self, name: str) -> ProcessRecord | None:
         """The record of that name; None when there is none, or when its file is damaged."""
         try:
-            return Record.model_validate_json(self._file(name).read_bytes())
+            return ProcessRecord.model_validate_json(self._file(name).read_bytes())
         except (OSError, ValidationError):
             return None
 
-    def all(self) -> list[Record]:
+    def all(self) -> list[ProcessRecord]:
         """Every record, by name."""
         found = (self.get(file.stem) for file in sorted(self._folder.glob("*.json")))
         return [record for record in found if record]
 
-    def put(self, record: Record) -> None:
+    def put(self, record: ProcessRecord) -> None:
         """Write it whole or not at all. Raises HostError when it cannot be written."""
         file, fresh = self._file(record.name), self._file(record.name, "new")
         try:

@@ -20,9 +20,9 @@ from sparkdash.domain.memory.guard import GuardKill, GuardLevel
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
-from sparkdash.host.memory_guard.decisions import Report, Victim
-from sparkdash.host.memory_guard.guard import Guard
-from sparkdash.host.memory_guard.kill import Target
+from sparkdash.host.memory_guard.decisions import GuardReport, Victim
+from sparkdash.host.memory_guard.guard import MemoryGuard
+from sparkdash.host.memory_guard.kill import KillTarget
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
@@ -43,12 +43,12 @@ class Ward:
     """One container of ours, from its start on."""
 
     profile: Profile
-    target: Target | None
+    target: KillTarget | None
     killed: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Done once the guard has killed it."""
     reason: EngineError | None = None
     """Why it did, or had the runtime do it."""
-    aimed: Report | None = None
+    aimed: GuardReport | None = None
     """Set by the guard's thread before it kills."""
     victim: Victim | None = None
     state: EngineState | None = None
@@ -60,7 +60,7 @@ class Wards:
 
     def __init__(
         self,
-        guard: Guard | None,
+        guard: MemoryGuard | None,
         *,
         books: Books,
         runtime: Runtime,
@@ -81,7 +81,7 @@ class Wards:
         self._needs = needs
         self._store = store
         self._wards: dict[str, Ward] = {}
-        self._unadopted: dict[str, tuple[ContainerInfo, Target]] = {}
+        self._unadopted: dict[str, tuple[ContainerInfo, KillTarget]] = {}
         """Engines by profile that the guard may kill and that serve nobody."""
         self._table: tuple[Victim, ...] = ()
         self._standing = domain.Guard(mode="off")
@@ -123,7 +123,7 @@ class Wards:
     def add(self, profile: Profile, container: ContainerInfo) -> None:
         """This container runs now."""
         self._forget(container.name)
-        self._wards[container.name] = Ward(profile, Target.of(container) if self._guard else None)
+        self._wards[container.name] = Ward(profile, KillTarget.of(container) if self._guard else None)
         self.refresh()
 
     def refresh(self) -> None:
@@ -148,7 +148,7 @@ class Wards:
                 del self._unadopted[name]
                 target.close()
         for name, container in there.items():
-            if name not in self._unadopted and (found := Target.of(container)):
+            if name not in self._unadopted and (found := KillTarget.of(container)):
                 self._unadopted[name] = container, found
 
     def _victim(self, engine: Engine, ward: Ward) -> Victim | None:
@@ -161,7 +161,7 @@ class Wards:
             ward.victim = replace(ward.victim, in_flight=engine.in_flight)
         return ward.victim
 
-    def _weighed(self, engine: Engine, profile: Profile, target: Target) -> Victim:
+    def _weighed(self, engine: Engine, profile: Profile, target: KillTarget) -> Victim:
         return Victim(
             profile=profile.name,
             container=engine.container or "",
@@ -204,14 +204,14 @@ class Wards:
             return None
         return words.short(what, available, floors)
 
-    def aim(self, report: Report) -> None:
+    def aim(self, report: GuardReport) -> None:
         """Whom the guard kills next. In its thread: a death is often seen before the loop comes to hear of the kill."""
         victim = report.killed
         ward = self._wards.get(victim.container) if victim else None
         if ward is not None and victim is not None and ward.target is victim.target:
             ward.aimed = report
 
-    def hear(self, report: Report) -> None:
+    def hear(self, report: GuardReport) -> None:
         """The guard's word."""
         assert self._guard  # noqa: S101 - it is what speaks
         if report.error is not None:
@@ -223,13 +223,13 @@ class Wards:
         else:
             self._heard_level(report, self._guard)
 
-    def _heard_level(self, report: Report, guard: Guard) -> None:
+    def _heard_level(self, report: GuardReport, guard: MemoryGuard) -> None:
         level = report.verdict.level
         self._stand(self._standing.replace(level=level, since=self._clock.now()))
         text = words.level(report, guard.floors, acts=guard.mode == "act")
         self._notice(words.GRAVITY[level], f"memory_{level}", text)
 
-    def _heard_kill(self, report: Report, victim: Victim, guard: Guard) -> None:
+    def _heard_kill(self, report: GuardReport, victim: Victim, guard: MemoryGuard) -> None:
         now, error = self._clock.now(), words.ended(report, victim.profile, guard.floors)
         kill = GuardKill(
             at=now,
@@ -283,7 +283,7 @@ class Wards:
             ward.target.close()
 
 
-def _is_there(engine: Engine, target: Target) -> bool:
+def _is_there(engine: Engine, target: KillTarget) -> bool:
     """One that failed is gone, unless it would not stop."""
     return engine.state is not EngineState.FAILED or target.alive
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparkdash.domain.event import Level
 from sparkdash.domain.memory.guard import Floors, GuardLevel
 from sparkdash.errors import AdmissionError, EngineError
-from sparkdash.host.memory_guard.decisions import Report
+from sparkdash.host.memory_guard.decisions import GuardReport
 from sparkdash.host.memory_guard.wedge_signs import Sign, Wedge
 from sparkdash.units import gib, percent
 
@@ -32,7 +32,7 @@ _MEANS = {
 }
 
 
-def level(report: Report, floors: Floors, *, acts: bool) -> str:
+def level(report: GuardReport, floors: Floors, *, acts: bool) -> str:
     """The guard entered another level."""
     now, available = report.verdict.level, report.look.available
     if now is not GuardLevel.OK:
@@ -43,12 +43,12 @@ def level(report: Report, floors: Floors, *, acts: bool) -> str:
     return f"No engine runs any more, and the memory guard rests; {gib(available)} are available."
 
 
-def ended(report: Report, profile: str, floors: Floors) -> EngineError:
+def ended(report: GuardReport, profile: str, floors: Floors) -> EngineError:
     """The guard ended this profile's engine: memory was short, or its load was about to freeze the box."""
     return killed(report, profile, floors) if report.wedge is None else wedging(report, report.wedge, profile)
 
 
-def wedging(report: Report, wedge: Wedge, profile: str) -> EngineError:
+def wedging(report: GuardReport, wedge: Wedge, profile: str) -> EngineError:
     """The guard stopped this profile's load on a sign."""
     return EngineError(
         f"The memory guard stopped the load of {profile}: {wedge.evidence}, and boxes stood still for good after that. "
@@ -71,7 +71,7 @@ _MENDS = {
 }
 
 
-def killed(report: Report, profile: str, floors: Floors) -> EngineError:
+def killed(report: GuardReport, profile: str, floors: Floors) -> EngineError:
     """The guard killed this profile's engine."""
     return EngineError(
         f"The memory guard killed {profile}: {gib(report.look.available)} were available{_pressed(report)}"
@@ -93,19 +93,19 @@ def short(profile: str, available: int, floors: Floors) -> AdmissionError:
     )
 
 
-def _blocks(report: Report) -> str:
+def _blocks(report: GuardReport) -> str:
     return "" if report.blocks is None else f", and {report.blocks} free blocks of 32 MiB"
 
 
-def _missed(report: Report) -> str:
+def _missed(report: GuardReport) -> str:
     return " None of its processes could be signalled; the runtime is asked instead." if report.processes == 0 else ""
 
 
-def _pressed(report: Report) -> str:
+def _pressed(report: GuardReport) -> str:
     return f", with memory pressure at {percent(report.look.pressure)} and rising" if report.verdict.pressed else ""
 
 
-def _falling(report: Report, floors: Floors) -> str:
+def _falling(report: GuardReport, floors: Floors) -> str:
     """Said where the floor was not reached yet."""
     early = report.look.available >= floors.kill and report.verdict.fall > 0
     return f", falling by {gib(int(report.verdict.fall))} a second" if early else ""
