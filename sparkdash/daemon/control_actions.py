@@ -33,7 +33,9 @@ async def bench_runs(run: str | None, *, simulated: bool) -> bytes:
 
     A process of its own makes the JSON, so that the loop is never busy with it.
     """
-    await asyncio.to_thread(import_module, "sparkdash.bench.processes")  # rarely needed, and the loop must not wait for it
+    await asyncio.to_thread(
+        import_module, "sparkdash.bench.processes"
+    )  # rarely needed, and the loop must not wait for it
     from sparkdash.bench.processes import asked
 
     return await asked(run, simulated=simulated)
