@@ -167,7 +167,9 @@ class ProfileFiles:
             self._inotify.watch(folder)
 
     def _of_folder(self, folder: Path) -> _WatchedPath:
-        return _WatchedPath(lambda: ProfileFileWatch(lambda: [folder]), partial(read_folder, folder), self._on_late_answer)
+        return _WatchedPath(
+            lambda: ProfileFileWatch(lambda: [folder]), partial(read_folder, folder), self._on_late_answer
+        )
 
     def _of_settings(self, file: Path) -> tuple[Path, _WatchedPath]:
         return file, _WatchedPath(lambda: ProfileFileWatch(list, [file]), FolderRead, self._on_late_answer)
