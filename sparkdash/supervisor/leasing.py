@@ -124,8 +124,8 @@ class Leasing:
         """
         if killed := self._tools.wards.reason(lease.engine.container):
             raise copy(killed) from None
-        if trouble.code == STUCK:
-            return  # it is known what ails the engine, and it would answer no look
+        if trouble.code in (STUCK, refusals.CUT):
+            return  # the cause is known, and an engine that is stuck or leaves would answer no look
         died = await self._watch.confirm(lease.profile, lease.engine, trouble)
         if died is None:
             return

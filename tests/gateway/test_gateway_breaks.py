@@ -299,20 +299,80 @@ async def test_a_lost_engine_ends_the_wait_for_its_answer(house: Any) -> None:
     assert len(house.engine.seen) == 2
 
 
-async def test_a_request_that_is_cut_is_told_so(house: Any) -> None:
-    """After the drain limit: it is not queued again, since that would swap back."""
+def cut_by_a_swap() -> UpstreamError:
+    """Reason of a lease that outlives the drain of a swap."""
+    return UpstreamError("cut to make room.", code="cut", status=503, retry_after=10.0)
+
+
+async def test_a_request_that_a_swap_cuts_before_its_first_byte_is_queued_once_more(house: Any) -> None:
+    """Its client has seen nothing: it waits for its engine's next turn."""
+    asked = asyncio.Event()
+
+    async def hang_once(_seen: Any, wire: Any) -> None:
+        if asked.is_set():
+            await wire.answer(b"{}")
+        else:
+            asked.set()
+            await wire.client_left()
+
+    house.engine.script = hang_once
+    call = asyncio.create_task(house.chat())
+    await asked.wait()
+    house.supervisor.lost.set_result(cut_by_a_swap())
+    assert (await call).status_code == 200
+    assert house.supervisor.leases == ["alpha"] * 2
+
+
+async def test_a_request_that_swaps_cut_twice_is_told_to_come_back(house: Any) -> None:
+    """A cut is the box's doing: an agent that reads 400 takes it for a mistake of its own."""
+    asked: asyncio.Queue[None] = asyncio.Queue()
+
+    async def hang_always(_seen: Any, wire: Any) -> None:
+        asked.put_nowait(None)
+        await wire.client_left()
+
+    house.engine.script = hang_always
+    call = asyncio.create_task(house.chat(stream=True))
+    for _attempt in range(2):
+        await asked.get()
+        house.supervisor.lost.set_result(cut_by_a_swap())
+    reply = await call
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "cut")
+    assert reply.json()["error"]["type"] == "server_error"
+    assert reply.headers["retry-after"] == "10"
+    assert "x-should-retry" not in reply.headers
+    assert house.supervisor.leases == ["alpha"] * 2
+    assert (await house.ended()).error == "cut"
+
+
+async def test_a_request_that_is_cut_as_a_person_stops_its_engine_is_over(house: Any) -> None:
+    """It is not queued again, since that would start what was to be gone; nor is it the client's mistake."""
     house.engine.script = hang
     call = asyncio.create_task(house.chat(stream=True))
     await house.in_state(RequestState.PREFILL)
-    house.supervisor.lost.set_result(EngineError("cut to make room.", code="cut"))
+    house.supervisor.lost.set_result(EngineError("cut as its engine was stopped.", code="cut"))
     reply = await call
-    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "cut")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "cut")
+    assert reply.json()["error"]["type"] == "server_error"
+    assert reply.headers["x-should-retry"] == "false"
+    assert "retry-after" not in reply.headers
     assert house.supervisor.leases == ["alpha"]
     assert (await house.ended()).error == "cut"
 
 
-async def test_a_stream_that_is_cut_ends_with_the_reason(house: Any) -> None:
-    """In the stream, and the engine's connection is closed."""
+@pytest.mark.parametrize("reason", [cut_by_a_swap(), EngineError("cut as its engine was stopped.", code="cut")])
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/v1/chat/completions", (b'"type":"server_error"', b'"code":"cut"')),
+        ("/v1/messages", (b'"type":"overloaded_error"', b'"code":"cut"')),
+        ("/v1/responses", (b'"code":"server_error"', b'"reason":"cut"')),
+    ],
+)
+async def test_a_stream_that_is_cut_ends_with_the_reason(
+    house: Any, path: str, words: tuple[bytes, ...], reason: EngineError | UpstreamError
+) -> None:
+    """In the stream, in words for the box's fault, and the engine's connection is closed."""
 
     async def begin_and_hang(_seen: Any, wire: Any) -> None:
         await wire.head()
@@ -320,10 +380,16 @@ async def test_a_stream_that_is_cut_ends_with_the_reason(house: Any) -> None:
         await wire.client_left()
 
     house.engine.script = begin_and_hang
-    call = asyncio.create_task(house.chat(stream=True))
-    await house.in_state(RequestState.STREAMING)
-    house.supervisor.lost.set_result(EngineError("cut to make room.", code="cut"))
-    assert b'"reason":"cut"' in (await call).content
+    async with house.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
+        pieces = reply.aiter_raw()
+        await anext(pieces)
+        house.supervisor.lost.set_result(reason)
+        content = b"".join([piece async for piece in pieces])
+    if isinstance(reason, EngineError):  # nobody is told to come back
+        words = tuple(word.replace(b"overloaded_error", b"api_error") for word in words)
+    assert all(word in content for word in words), content
+    assert b"invalid" not in content
+    assert house.supervisor.leases == ["alpha"]
 
 
 async def test_a_cut_is_told_though_the_client_reads_nothing(house: Any) -> None:

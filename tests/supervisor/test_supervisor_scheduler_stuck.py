@@ -20,6 +20,7 @@ from sparkdash.supervisor.scheduling.moves import (
     CancelSwap,
     Cut,
     Decline,
+    DrainOver,
     Effect,
     EngineDied,
     EngineHeld,
@@ -79,6 +80,15 @@ def test_requests_wait_for_an_engine_that_is_stuck_and_begin_no_swap() -> None:
     assert feed(scheduler, arrive("1", "a"), Tick()) == []
     assert scheduler.scheduler.walk_in(arrive("2", "a"), 0.0) is None
     assert list(scheduler.records.queue) == ["1"]
+
+
+def test_requests_that_a_swap_cut_find_room_in_a_queue_that_is_full() -> None:
+    scheduler = with_a(limit=1)
+    feed(scheduler, arrive("held", "a"), arrive("next", "b"))
+    (cut,) = (effect for effect in feed(scheduler, DrainOver("b")) if isinstance(effect, Cut))
+    assert (cut.ids, cut.error.code) == (("held",), "cut")
+    assert not any(isinstance(effect, Refuse) for effect in feed(scheduler, arrive("back", "a")))
+    assert list(scheduler.records.queue) == ["next", "back"]
 
 
 def test_requests_that_were_cut_find_room_in_a_queue_that_is_shorter_than_they_are_many() -> None:

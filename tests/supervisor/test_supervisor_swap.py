@@ -11,6 +11,7 @@ from sparkdash.domain.engine import EngineState, LoadProgress
 from sparkdash.domain.event import EngineChanged, SwapChanged
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.domain.swap_text import progress_text
+from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.store import Store
 
 
@@ -163,9 +164,31 @@ async def test_a_drain_that_takes_too_long_is_cut_and_the_holder_is_told(house: 
     began = house.clock.time
     await house.leased("b")
     assert house.clock.time - began >= 60
-    assert lease.lost.result().code == "cut"
-    assert "b" in lease.lost.result().message
+    lost = lease.lost.result()
+    assert isinstance(lost, UpstreamError)  # its request may come back
+    assert (lost.code, lost.status) == ("cut", 503)
+    assert lost.retry_after
+    assert "b" in lost.message
     await endless.leave()
+
+
+async def test_an_engine_that_a_person_stops_while_it_drains_for_another_cuts_its_requests_for_good(
+    house: Any, make_profile: Any
+) -> None:
+    """Whoever came back would start again what was to be gone."""
+    await house.open(make_profile("a"), make_profile("b"), drain_s=60)
+    endless = house.ask("a")
+    lease = await house.clock.drive(endless.granted())
+    other = house.ask("b")
+    await house.clock.rest()
+    stop = asyncio.create_task(house.supervisor.stop("a"))
+    lost = await house.clock.drive(lease.lost)
+    assert isinstance(lost, EngineError)
+    assert lost.code == "cut"
+    await endless.leave()
+    await house.clock.drive(other.granted())
+    await other.leave()
+    await house.clock.drive(stop)
 
 
 async def test_places_in_the_queue_are_told_as_they_change(house: Any, make_profile: Any) -> None:

@@ -190,6 +190,7 @@ async def test_the_owners_limit_holds() -> None:
     [
         (EngineError("x", code="out_of_memory"), True),
         (EngineError("x", code="cut"), False),
+        (UpstreamError("x", code="cut"), False),
         (HostError("x", code="image_missing"), True),
         (UpstreamError("x"), True),
         (AdmissionError("x", code="does_not_fit"), True),

@@ -16,6 +16,8 @@ from sparkdash.gateway.protocol import overflow
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.relay import remote
 
+CUT = "cut"
+"""Code of a request that outlived the drain of its engine."""
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 """Statuses of a remote service that may answer the next time."""
 _ANTHROPIC = {
@@ -40,6 +42,14 @@ def is_permanent(error: SparkdashError) -> bool:
     return isinstance(error, AdmissionError | EngineError | HostError | ProfileError)
 
 
+def _blames_request(error: SparkdashError) -> bool:
+    """Whether agents are to read a permanent error as a mistake of theirs: only that keeps them from repeating it.
+
+    A cut stays a 5xx: the request was fine, and its engine was stopped under it.
+    """
+    return error.code != CUT and is_permanent(error)
+
+
 def client_status(error: SparkdashError) -> int:
     """Choose the status for clients of models: 400 in place of a 5xx that they would repeat in vain.
 
@@ -47,7 +57,7 @@ def client_status(error: SparkdashError) -> int:
     client that was tried repeats a 400. A 501 stays: clients recognise a missing route by it.
     """
     tempting = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and error.status != HTTPStatus.NOT_IMPLEMENTED
-    return HTTPStatus.BAD_REQUEST.value if tempting and is_permanent(error) else error.status
+    return HTTPStatus.BAD_REQUEST.value if tempting and _blames_request(error) else error.status
 
 
 def envelope(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[str, Any]:
@@ -60,7 +70,7 @@ def envelope(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[st
 def in_stream(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
     """The same inside a stream that began with 200, where only `type` and `code` can say "do not try again"."""
     body = envelope(error, dialect)
-    if is_permanent(error) and error.code != overflow.CODE:  # that one agents know by its own code
+    if _blames_request(error) and error.code != overflow.CODE:  # that one agents know by its own code
         body["error"] |= {"type": "invalid_request_error"}
         if dialect is not Dialect.MESSAGES:
             body["error"] |= {"code": "invalid_request_error", "reason": error.code}
@@ -117,7 +127,7 @@ def response_code(error: SparkdashError) -> str:
     """The code of a response that failed, where SDKs' types know a few words and Codex acts on two of them."""
     if error.code == overflow.CODE:
         return error.code
-    return "invalid_prompt" if is_permanent(error) else "server_error"
+    return "invalid_prompt" if _blames_request(error) else "server_error"
 
 
 def _param(error: SparkdashError) -> str | None:

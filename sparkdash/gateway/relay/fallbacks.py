@@ -15,6 +15,7 @@ from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.gateway.admission.access import permitted
 from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay.request_context import Want
 
 ANSWERED = b"x-sparkdash-profile"
@@ -90,9 +91,9 @@ def others(want: Want) -> list[str]:
 def stands_in(error: SparkdashError) -> bool:
     """Is this a failure in which another profile may answer?"""
     match error:
-        case EngineError():
-            return error.code != "cut"
-        case HostError() | UpstreamError():
+        case EngineError() | UpstreamError():
+            return error.code != problems.CUT
+        case HostError():
             return True
         case AdmissionError():
             return error.code in _CANNOT

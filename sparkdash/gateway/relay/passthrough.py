@@ -10,6 +10,7 @@ Rule 2: while no byte of an engine's answer has gone out, an engine's death cost
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 
 import structlog
 
@@ -21,6 +22,7 @@ from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway.admission.access import permitted
 from sparkdash.gateway.deps import Deps, Lease
 from sparkdash.gateway.http.exchange import ClientGone, ClientStuck, Exchange
+from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.peek import Peeked, is_batch, is_for_responses, peek
 from sparkdash.gateway.protocol.problems import of_status
 from sparkdash.gateway.protocol.route import Dialect, Route, shows_work, understand
@@ -206,7 +208,8 @@ class _Relay:
 
         Raises:
             UpstreamError: the engine died.
-            EngineError: code `cut`, the lease outlived the drain.
+            EngineError: code `cut`, a person stopped the engine and the lease outlived the drain. A swap's cut is an
+                UpstreamError of the same code.
         """
         self._held = right.lost
         self._held.add_done_callback(self._lost)
@@ -257,8 +260,8 @@ def _client(exchange: Exchange) -> str | None:
 
 
 def _why_lost(error: SparkdashError) -> SparkdashError:
-    if error.code == "cut":
-        return error
+    if error.code == problems.CUT:
+        return copy(error)  # many requests are cut by one error, and a traceback belongs to one
     return UpstreamError(error.message, code=error.code, hint=error.hint)
 
 

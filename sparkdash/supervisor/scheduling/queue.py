@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from sparkdash.errors import SparkdashError
+from sparkdash.errors import SparkdashError, UpstreamError
 from sparkdash.supervisor.scheduling import fairness, fit, refusals
 from sparkdash.supervisor.scheduling.fairness import Pace
 from sparkdash.supervisor.scheduling.moves import Arrive, Cut, Effect, Grant, Patience, Refuse, Wait
@@ -154,7 +154,7 @@ class Line:
         ids = tuple(id_ for id_, held in leases.items() if held.profile in doomed)
         for id_ in ids:
             held = leases.pop(id_)
-            if error.code != refusals.CUT:  # those do not come back
+            if error.code != refusals.CUT or isinstance(error, UpstreamError):  # who is cut for good does not come back
                 self._returning[held.profile] = self._returning.get(held.profile, 0) + 1
         return [Cut(ids, error)] if ids else []
 

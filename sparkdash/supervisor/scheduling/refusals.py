@@ -9,14 +9,14 @@ from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
-from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError
+from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError, UpstreamError
 from sparkdash.printable import one_line
 from sparkdash.supervisor.scheduling.fit import Box, Choice
 from sparkdash.supervisor.scheduling.moves import Known
 from sparkdash.units import gib
 
 CUT = "cut"
-"""Code of a request that outlived the drain: it is not tried again."""
+"""Code of a request that outlived the drain of its engine."""
 NAMED = 2
 """Holders that a refusal names."""
 RETRY_S = 10.0
@@ -145,13 +145,17 @@ def cancelled(profile: str | None) -> SparkdashError:
 
 
 def cut(target: str | None) -> SparkdashError:
-    """A lease outlived the drain."""
+    """Build the reason of a lease that outlived the drain.
+
+    A swap to `target` cuts with an UpstreamError, after which a request may return to the queue. A person's stop
+    (no target) cuts for good: a request that returned would start the engine again.
+    """
     why = f"to make room for {target}" if target else "because its engine was stopped"
-    return EngineError(
-        f"This request was cut {why}, after the drain limit.",
-        code=CUT,
-        hint="Raise `drain_s` in config.toml if answers need longer.",
-    )
+    message = f"This request was cut {why}, after the drain limit."
+    hint = "Raise `drain_s` in config.toml if answers need longer."
+    if target is None:
+        return EngineError(message, code=CUT, hint=hint)
+    return UpstreamError(message, code=CUT, hint=hint, status=503, retry_after=RETRY_S)
 
 
 def cut_short(error: SparkdashError) -> SparkdashError:

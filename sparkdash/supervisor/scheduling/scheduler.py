@@ -265,7 +265,9 @@ class Scheduler:
         swap = self.records.swaps.get(target)
         if swap is None or swap.stage is not Stage.DRAINING:
             return []
-        return self._line.cut(swap.evict, refusals.cut(swap.target))
+        stopped = self.records.stops.intersection(swap.evict)  # by a person, after the swap had begun
+        goes = [name for name in swap.evict if name not in stopped]
+        return [*self._line.cut(stopped, refusals.cut(None)), *self._line.cut(goes, refusals.cut(swap.target))]
 
     def _over(self, target: str | None, *, came: bool) -> Change | None:
         swap = self.records.swaps.pop(target, None)
