@@ -30,7 +30,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.errors import UpstreamError
 from sparkdash.gateway import app as gateway
-from sparkdash.gateway.count.counter import Counter
+from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.relay.capture import Capture
 from sparkdash.gateway.translate.translator import Translator
@@ -73,7 +73,9 @@ async def _composed(
         Upstream() as upstream,
         Store.opened(paths.state_dir() / "sparkdash.db", bus.publish) as store,
         Translator(paths.runtime_dir(), parts.settings.translator_idle_s, bus.publish) as translator,
-        Counter(paths.runtime_dir(), parts.settings.translator_idle_s, parts.settings.hf_home.expanduser()) as counter,
+        TokenCounter(
+            paths.runtime_dir(), parts.settings.translator_idle_s, parts.settings.hf_home.expanduser()
+        ) as counter,
     ):
         opened = _Opened(bus, upstream, store, translator, counter)
         daemon = _daemon(parts, profiles, opened, listeners, files, edited)
@@ -88,7 +90,7 @@ class _Opened(NamedTuple):
     upstream: Upstream
     store: Store
     translator: Translator
-    counter: Counter
+    counter: TokenCounter
 
 
 def _daemon(

@@ -34,7 +34,7 @@ from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.gateway.app import Deps, Gateway, build
-from sparkdash.gateway.count.counter import Counter
+from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.sim.api import http_server
@@ -278,7 +278,7 @@ async def living_house(
     engine: FakeEngine,
     settings: Settings,
     translator: Translator | None = None,
-    counter: Counter | None = None,
+    counter: TokenCounter | None = None,
     shelf: Callable[[Sequence[ProfileSummary]], Awaitable[Shelf]] | None = None,
     memory: Callable[[], Awaitable[MemoryAccount]] | None = None,
 ) -> AsyncIterator[House]:

@@ -18,8 +18,8 @@ from sparkdash.access.keyring import Keyring
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.admission import rights
-from sparkdash.gateway.admission.access import Access
-from sparkdash.gateway.admission.narrow import narrowed
+from sparkdash.gateway.admission.access import AccessControl
+from sparkdash.gateway.admission.narrow import narrow_deps
 from sparkdash.settings import Settings
 
 SECRET = "sk-sparkdash-test"
@@ -201,9 +201,9 @@ async def test_who_else_holds_memory_is_told_to_whom_the_whole_box_is_open(locke
 async def test_a_key_for_some_models_shares_what_is_counted(locked: Locked) -> None:
     """The memory for bodies, and who has the box to himself, are the gateway's."""
     whole = locked.house.app._deps
-    part = narrowed(whole, key(models=["alpha"]))
+    part = narrow_deps(whole, key(models=["alpha"]))
     assert part.catalog is not whole.catalog
-    assert part.room is whole.room
+    assert part.body_budget is whole.body_budget
     assert part.exclusive is whole.exclusive
 
 
@@ -231,7 +231,7 @@ async def test_limits_are_a_429_that_says_when(locked: Locked) -> None:
 def test_the_minute_moves_with_the_clock(tmp_path: Path) -> None:
     """Requests fall out of the window one by one; Retry-After tells when the first does."""
     now = [0.0]
-    access = Access(None, beyond=False, used_today=lambda _: 0, clock=lambda: now[0], monotonic=lambda: now[0])
+    access = AccessControl(None, beyond=False, used_today=lambda _: 0, clock=lambda: now[0], monotonic=lambda: now[0])
     one = key(requests_per_minute=2)
     for at in (0.0, 40.0, 60.0):
         now[0] = at

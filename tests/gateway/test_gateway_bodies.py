@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
-from sparkdash.gateway.http.headers import to_client, to_engine
-from sparkdash.gateway.protocol.peek import Peeked, peek
-from sparkdash.gateway.protocol.problems import client_status, envelope, in_stream, is_permanent
-from sparkdash.gateway.protocol.rewrite import Edits, rename, rewrite
-from sparkdash.gateway.protocol.route import Dialect, understand
+from sparkdash.gateway.http.headers import headers_for_client, headers_for_engine
+from sparkdash.gateway.protocol.peek import PeekedBody, peek_body
+from sparkdash.gateway.protocol.problems import client_status, error_body, is_permanent, stream_error_body
+from sparkdash.gateway.protocol.rewrite import Edits, rename_model, rewrite_body
+from sparkdash.gateway.protocol.route import Dialect, find_route
 from sparkdash.gateway.relay.request_row import client_name
 
 JSON = "application/json"
@@ -33,12 +33,12 @@ def test_peek_and_rewrite_agree_with_a_json_parser(
     """Any object, any spelling: the model is found, its replacement changes that value and no other."""
     value = {**rest, "model": model, "stream": stream}
     body = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-    asked = peek(body, JSON)
+    asked = peek_body(body, JSON)
     assert (asked.model, asked.stream) == (model, stream)
-    changed = rewrite(body, Edits({"model": "engine/name"}, {"temperature": 0.5, "model": "never"}))
+    changed = rewrite_body(body, Edits({"model": "engine/name"}, {"temperature": 0.5, "model": "never"}))
     assert json.loads(changed) == {"temperature": 0.5, **value, "model": "engine/name"}
-    assert rewrite(body, Edits()) is body
-    assert rewrite(body, Edits(fill={"model": "never"}, drop=frozenset({"long\tabsent"}))) is body
+    assert rewrite_body(body, Edits()) is body
+    assert rewrite_body(body, Edits(fill={"model": "never"}, drop=frozenset({"long\tabsent"}))) is body
 
 
 @given(OBJECTS, OBJECTS, OBJECTS, st.sets(st.sampled_from(["a", "b", "c", ""])), st.sampled_from([None, 1]))
@@ -47,7 +47,7 @@ def test_edits_change_what_they_name_and_no_other_byte(
 ) -> None:
     """Members are set, filled in and left out as a dict would have it, objects laid over objects; the others keep their order."""
     written = json.dumps(body, indent=indent, ensure_ascii=False).encode()
-    changed = json.loads(rewrite(written, Edits(put, fill, frozenset(drop))))
+    changed = json.loads(rewrite_body(written, Edits(put, fill, frozenset(drop))))
     kept = {key: value for key, value in body.items() if key not in drop}
     both = {key for key in kept.keys() & put.keys() if isinstance(kept[key], dict) and isinstance(put[key], dict)}
     assert changed == {**fill, **kept, **put, **{key: {**kept[key], **put[key]} for key in both}}
@@ -67,7 +67,7 @@ def test_edits_change_what_they_name_and_no_other_byte(
 )
 def test_edits_leave_the_clients_spelling(body: bytes, edits: Edits, expected: bytes) -> None:
     """White space and order are the client's, so that its prompt hits the prefix cache."""
-    assert rewrite(body, edits) == expected
+    assert rewrite_body(body, edits) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,25 +81,25 @@ def test_edits_leave_the_clients_spelling(body: bytes, edits: Edits, expected: b
 )
 def test_odd_bodies_that_engines_take_are_read(body: bytes) -> None:
     """A cut emoji, a byte order mark, white space, a key twice (the last counts)."""
-    assert peek(body, JSON + "; charset=utf-8") == Peeked("m", stream=True)
-    assert json.loads(rewrite(body, Edits({"model": "n"}, {"k": 1})).decode("utf-8-sig"))["model"] == "n"
+    assert peek_body(body, JSON + "; charset=utf-8") == PeekedBody("m", stream=True)
+    assert json.loads(rewrite_body(body, Edits({"model": "n"}, {"k": 1})).decode("utf-8-sig"))["model"] == "n"
 
 
 def test_curl_need_not_say_that_it_sends_json() -> None:
     """`curl -d` calls everything a form."""
-    assert peek(b'{"model":"m"}', "application/x-www-form-urlencoded").model == "m"
+    assert peek_body(b'{"model":"m"}', "application/x-www-form-urlencoded").model == "m"
 
 
 @pytest.mark.parametrize("stream", ["1", "null", '"true"', "[]"])
 def test_only_true_streams(stream: str) -> None:
     """What is not a JSON true is for the engine to judge."""
-    assert not peek(b'{"model":"m","stream":%b}' % stream.encode(), JSON).stream
+    assert not peek_body(b'{"model":"m","stream":%b}' % stream.encode(), JSON).stream
 
 
 @pytest.mark.parametrize("kind", ["application/octet-stream", "audio/wav", "image/png"])
 def test_other_kinds_of_bodies_are_not_looked_into(kind: str) -> None:
     """They name no model; a route that needs one says so."""
-    assert peek(b"{broken", kind) == Peeked()
+    assert peek_body(b"{broken", kind) == PeekedBody()
 
 
 def form(*parts: tuple[str, bytes], boundary: str = "b0") -> bytes:
@@ -118,21 +118,21 @@ def test_a_form_is_walked_part_by_part() -> None:
         ('name="model"', b"whisper"),
         ('name="stream"', b"true"),
     )
-    asked = peek(body, 'multipart/form-data; boundary="b0"')
+    asked = peek_body(body, 'multipart/form-data; boundary="b0"')
     assert (asked.model, asked.stream) == ("whisper", True)
-    assert rename(body, asked.span, "w2") == body.replace(b"\r\nwhisper\r\n", b"\r\nw2\r\n")
+    assert rename_model(body, asked.span, "w2") == body.replace(b"\r\nwhisper\r\n", b"\r\nw2\r\n")
 
 
 @pytest.mark.parametrize("body", [b"", b"--b0", b"--b0\r\nno headers end", b"--b0--\r\n", b"rubbish" * 1000])
 def test_a_broken_form_names_no_model(body: bytes) -> None:
     """It is never an exception."""
-    assert peek(body, "multipart/form-data; boundary=b0").model is None
+    assert peek_body(body, "multipart/form-data; boundary=b0").model is None
 
 
 def test_a_form_without_a_boundary_is_refused() -> None:
     """It cannot be read by anyone."""
     with pytest.raises(AdmissionError) as caught:
-        peek(b"x", "multipart/form-data")
+        peek_body(b"x", "multipart/form-data")
     assert caught.value.code == "invalid_form"
 
 
@@ -140,7 +140,7 @@ def test_a_form_without_a_boundary_is_refused() -> None:
 def test_no_body_breaks_the_gateway(body: bytes, kind: str) -> None:
     """Any bytes are read, or refused as the caller's mistake."""
     try:
-        peek(body, kind)
+        peek_body(body, kind)
     except AdmissionError as error:
         assert error.status == 400  # noqa: PT017 - either way is right
 
@@ -159,7 +159,7 @@ def test_no_body_breaks_the_gateway(body: bytes, kind: str) -> None:
 )
 def test_dialects(path: str, dialect: Dialect, generates: bool) -> None:
     """Each path streams in its own words; defaults apply where text is generated."""
-    route = understand(path)
+    route = find_route(path)
     assert route is not None
     assert (route.dialect, route.generates) == (dialect, generates)
 
@@ -167,15 +167,15 @@ def test_dialects(path: str, dialect: Dialect, generates: bool) -> None:
 @pytest.mark.parametrize("path", ["/sleep", "/metrics", "/v1", "/v1/a/../../sleep", "/v1/%2e%2e/x", "/v1/a\\b", ""])
 def test_no_route(path: str) -> None:
     """Engines' admin paths and every trick to reach them."""
-    assert understand(path) is None
+    assert find_route(path) is None
 
 
 def test_headers_named_by_connection_do_not_cross() -> None:
     """In both directions; duplicates of others do."""
     sent = [(b"connection", b"close, X-Mine"), (b"x-mine", b"1"), (b"x-a", b"1"), (b"x-a", b"2"), (b"host", b"h")]
-    assert to_engine(sent, b"close, X-Mine", {"X-A": "own"}) == [(b"X-A", b"own")]
-    assert to_engine(sent, b"close, X-Mine", {}) == [(b"x-a", b"1"), (b"x-a", b"2")]
-    assert to_client(sent, stream=False) == [(b"x-a", b"1"), (b"x-a", b"2"), (b"host", b"h")]
+    assert headers_for_engine(sent, b"close, X-Mine", {"X-A": "own"}) == [(b"X-A", b"own")]
+    assert headers_for_engine(sent, b"close, X-Mine", {}) == [(b"x-a", b"1"), (b"x-a", b"2")]
+    assert headers_for_client(sent, stream=False) == [(b"x-a", b"1"), (b"x-a", b"2"), (b"host", b"h")]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_client_names(agent: str, name: str) -> None:
 def test_only_what_would_fail_again_tells_agents_to_stop(error: SparkdashError, permanent: bool) -> None:
     """A failed load is posted again 5 to 20 times by agents unless it says invalid_request_error."""
     assert is_permanent(error) is permanent
-    told = in_stream(error, Dialect.CHAT)["error"]
+    told = stream_error_body(error, Dialect.CHAT)["error"]
     assert (told["code"] == "invalid_request_error") is permanent
-    assert envelope(error)["error"]["code"] == error.code
+    assert error_body(error)["error"]["code"] == error.code
     assert (client_status(error) < 500) is (permanent or error.status < 500)

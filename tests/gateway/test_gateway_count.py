@@ -20,8 +20,14 @@ from sparkdash.engines.capabilities.prompting import Prompting, prompting
 from sparkdash.gateway.children import process
 from sparkdash.gateway.count import counter as room
 from sparkdash.gateway.count import counting
-from sparkdash.gateway.count.counter import Counter
-from sparkdash.gateway.count.order import Order, Refused, Uncountable, opened, sealed
+from sparkdash.gateway.count.counter import TokenCounter
+from sparkdash.gateway.count.order import (
+    CountRequest,
+    InvalidPrompt,
+    Uncountable,
+    decode_count_request,
+    encode_count_request,
+)
 from sparkdash.gateway.count.template import Template
 from sparkdash.settings import Settings
 
@@ -34,8 +40,8 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 COUNT = "/v1/messages/count_tokens"
 
 
-def order(folder: Path = TINY, **more: Any) -> Order:
-    return Order(model=ModelRef(path=str(folder)), hf_home="/nowhere", **more)
+def order(folder: Path = TINY, **more: Any) -> CountRequest:
+    return CountRequest(model=ModelRef(path=str(folder)), hf_home="/nowhere", **more)
 
 
 @pytest.mark.parametrize("name", CASES["templates"])
@@ -44,10 +50,12 @@ def test_the_counts_are_those_of_the_real_engine(name: str) -> None:
     made: dict[str, int | None] = {}
     for asked, request in CASES["requests"].items():
         try:
-            made[asked] = counting.tokens(
-                *opened(sealed(order(template=CASES["templates"][name]), json.dumps(request).encode()))
+            made[asked] = counting.count_tokens(
+                *decode_count_request(
+                    encode_count_request(order(template=CASES["templates"][name]), json.dumps(request).encode())
+                )
             )
-        except Refused:
+        except InvalidPrompt:
             made[asked] = None
     assert made == CASES["counts"][name]
 
@@ -94,7 +102,7 @@ def test_a_template_that_walks_through_content_gets_parts(template: str, expecte
 )
 def test_what_only_an_engine_can_count_is_not_estimated(body: dict[str, Any], why: str) -> None:
     with pytest.raises(Uncountable, match=why):
-        counting.tokens(order(), body)
+        counting.count_tokens(order(), body)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +120,8 @@ def test_what_only_an_engine_can_count_is_not_estimated(body: dict[str, Any], wh
     ],
 )
 def test_what_is_not_of_the_protocol_is_refused(body: bytes) -> None:
-    with pytest.raises(Refused):
-        counting.tokens(*opened(sealed(order(), body)))
+    with pytest.raises(InvalidPrompt):
+        counting.count_tokens(*decode_count_request(encode_count_request(order(), body)))
 
 
 @pytest.fixture
@@ -144,13 +152,13 @@ def told(folder: Path, **changes: Any) -> None:
 def test_a_model_that_lacks_something_says_what(model: Path, spoil: Callable[[Path], object], why: str) -> None:
     spoil(model)
     with pytest.raises(Uncountable, match=why):
-        counting.tokens(order(model), ASK)
+        counting.count_tokens(order(model), ASK)
 
 
 def test_a_gguf_file_has_no_tokenizer_that_is_read(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").touch()
     with pytest.raises(Uncountable, match=r"m\.gguf is one file"):
-        counting.tokens(order(tmp_path / "m.gguf"), ASK)
+        counting.count_tokens(order(tmp_path / "m.gguf"), ASK)
 
 
 def test_templates_are_found_where_models_keep_them(model: Path) -> None:
@@ -158,7 +166,7 @@ def test_templates_are_found_where_models_keep_them(model: Path) -> None:
     tool = {"name": "t", "input_schema": {}}
 
     def counts() -> tuple[int, int]:
-        return counting.tokens(order(model), ASK), counting.tokens(order(model), {**ASK, "tools": [tool]})
+        return counting.count_tokens(order(model), ASK), counting.count_tokens(order(model), {**ASK, "tools": [tool]})
 
     (model / "chat_template.jinja").write_text("spark")
     told(model, chat_template="spark memory")
@@ -177,32 +185,36 @@ def test_templates_are_found_where_models_keep_them(model: Path) -> None:
 
 def test_the_tokenizer_is_as_the_engine_has_it(model: Path) -> None:
     """Tokens of tokenizer_config.json alone are tokens; a length that files were cut to in training cuts nothing."""
-    plain = counting.tokens(order(model), {"messages": [{"role": "user", "content": "<|call|>" * 3}]})
+    plain = counting.count_tokens(order(model), {"messages": [{"role": "user", "content": "<|call|>" * 3}]})
     told(model, added_tokens_decoder={"1024": {"content": "<|call|>", "special": True}})
     file = model / "tokenizer.json"
     cut = {"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
     file.write_text(json.dumps(json.loads(file.read_text()) | {"truncation": cut}))
-    empty = counting.tokens(order(model), {"messages": [{"role": "user", "content": ""}]})
+    empty = counting.count_tokens(order(model), {"messages": [{"role": "user", "content": ""}]})
     assert (
-        counting.tokens(order(model), {"messages": [{"role": "user", "content": "<|call|>" * 3}]}) == empty + 3 < plain
+        counting.count_tokens(order(model), {"messages": [{"role": "user", "content": "<|call|>" * 3}]})
+        == empty + 3
+        < plain
     )
 
 
 def test_what_a_profile_says_of_prompts_is_heeded(model: Path) -> None:
     """Its template's words, the client's before them; messages in parts or whole; a file that only the engine's mounts show."""
     words = "{{ mood }}{% for m in messages %}{{ m.content }}{% endfor %}"
-    base = counting.tokens(order(template=words), ASK)
-    assert counting.tokens(order(template=words, words={"mood": "spark"}), ASK) > base
+    base = counting.count_tokens(order(template=words), ASK)
+    assert counting.count_tokens(order(template=words, words={"mood": "spark"}), ASK) > base
     assert (
-        counting.tokens(order(template=words, words={"mood": "spark"}), ASK | {"chat_template_kwargs": {"mood": ""}})
+        counting.count_tokens(
+            order(template=words, words={"mood": "spark"}), ASK | {"chat_template_kwargs": {"mood": ""}}
+        )
         == base
     )
-    assert counting.tokens(order(template=words, in_parts=True), ASK) > base
+    assert counting.count_tokens(order(template=words, in_parts=True), ASK) > base
     (model / "other.jinja").write_text(words)
     mounts = (Mount(source=str(model), target="/templates"),)
-    assert counting.tokens(order(template="/templates/other.jinja", mounts=mounts), ASK) == base
+    assert counting.count_tokens(order(template="/templates/other.jinja", mounts=mounts), ASK) == base
     with pytest.raises(Uncountable, match="/templates/none"):
-        counting.tokens(order(template="/templates/none.jinja", mounts=mounts), ASK)
+        counting.count_tokens(order(template="/templates/none.jinja", mounts=mounts), ASK)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +246,7 @@ def test_prompts_of_other_engines_are_not_guessed() -> None:
 async def house(engine: Any, settings: Settings, tools: Any, tmp_path: Path) -> AsyncIterator[Any]:
     """`alpha` runs; `beta/fast` does not, and is the tiny model. `.counter` is its counter."""
     async with (
-        Counter(tmp_path, 60, tmp_path) as counter,
+        TokenCounter(tmp_path, 60, tmp_path) as counter,
         tools.living_house(engine, settings, counter=counter) as built,
     ):
         sleeps = built.catalog.profiles["beta/fast"]

@@ -13,7 +13,7 @@ import pytest
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.gateway.http.exchange import ClientStuck, Exchange
-from sparkdash.gateway.shared.body_budget import Room
+from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.settings import Settings
 from sparkdash.units import MIB
 from sparkdash.wire import connection
@@ -102,7 +102,7 @@ class TestRoom:
         return Settings(bodies_limit_mib=1)
 
     async def test_bodies_that_wait_share_one_limit(self, house: Any) -> None:
-        """The one too many is told to come back; when the first has its answer there is room again."""
+        """The one too many is told to come back; when the first has its answer there is budget again."""
         house.supervisor.gate.clear()
         first = asyncio.create_task(house.client.post(CHAT, content=HALF))
         await house.in_state(RequestState.WAITING)
@@ -133,14 +133,14 @@ class TestRoom:
 
 def test_room_is_given_back_once() -> None:
     """Leaving gives back what was not given back before."""
-    room = Room(1)
-    with room.place() as place:
-        place.take(100)
-        place.take(50)
-        assert room.taken == 150
-        place.give_back()
-        assert room.taken == 0
-    assert room.taken == 0
+    budget = BodyBudget(1)
+    with budget.share() as share:
+        share.reserve(100)
+        share.reserve(50)
+        assert budget.taken == 150
+        share.release()
+        assert budget.taken == 0
+    assert budget.taken == 0
 
 
 class TestStuckClients:
@@ -206,7 +206,7 @@ class TestStuckClients:
             resume = pause
 
         scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
-        exchange = Exchange.by_messages(scope, never, never)
+        exchange = Exchange.from_asgi(scope, never, never)
         with exchange.flow(Engine(), 0.01, stuck.set_result):
             ending = asyncio.ensure_future(exchange.finish(b"end"))
             assert isinstance(await asyncio.wait_for(stuck, 20), ClientStuck)

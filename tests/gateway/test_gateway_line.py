@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.gateway.http.channel import PUMP_LIMIT, Pump
-from sparkdash.gateway.relay.cancel_scope import Breakable
+from sparkdash.gateway.http.channel import ASGI_BUFFER_LIMIT, AsgiChannel
+from sparkdash.gateway.relay.cancel_scope import CancelScope
 from sparkdash.wire import ResponseHeaders
 
 BODY = b'{"model":"alpha","stream":true}'
@@ -56,19 +56,19 @@ async def test_two_requests_at_once_are_answered_in_order(house: Any) -> None:
 
 async def test_a_stretch_ends_with_its_own_reason() -> None:
     """Of two inside one another each raises its own, where it is left; one that is over is not ended any more."""
-    outer, inner, loop, seen = Breakable(), Breakable(), asyncio.get_running_loop(), []
+    outer, inner, loop, seen = CancelScope(), CancelScope(), asyncio.get_running_loop(), []
 
     async def nested() -> None:
         with outer:
             try:
                 with inner:
-                    loop.call_soon(inner.off, ValueError("inner"))
+                    loop.call_soon(inner.cancel, ValueError("inner"))
                     await asyncio.Event().wait()
             except ValueError as error:
                 seen.append(str(error))
-            inner.off(ValueError("late"))
+            inner.cancel(ValueError("late"))
             await asyncio.sleep(0)
-            loop.call_soon(outer.off, ValueError("outer"))
+            loop.call_soon(outer.cancel, ValueError("outer"))
             await asyncio.Event().wait()
 
     with pytest.raises(ValueError, match="outer"):
@@ -76,10 +76,10 @@ async def test_a_stretch_ends_with_its_own_reason() -> None:
     assert seen == ["inner"]
 
 
-@pytest.mark.parametrize("order", [("interrupt", "off"), ("off", "interrupt")])
+@pytest.mark.parametrize("order", [("interrupt", "cancel"), ("cancel", "interrupt")])
 async def test_the_end_of_all_comes_before_an_interruption(order: tuple[str, str]) -> None:
     """A client leaves in the turn in which its engine dies: nothing is tried again for it."""
-    stretch, loop, seen = Breakable(), asyncio.get_running_loop(), []
+    stretch, loop, seen = CancelScope(), asyncio.get_running_loop(), []
 
     async def tries() -> None:
         with stretch:
@@ -89,19 +89,19 @@ async def test_the_end_of_all_comes_before_an_interruption(order: tuple[str, str
                 try:
                     await asyncio.Event().wait()
                 except asyncio.CancelledError:
-                    why = stretch.why()
+                    why = stretch.take_reason()
                     seen.append(str(why))
                     if str(why) != "interrupt":
                         raise (why or AssertionError) from None
 
-    with pytest.raises(ValueError, match="off"):
+    with pytest.raises(ValueError, match="cancel"):
         await tries()
-    assert seen == ["interrupt", "off"]
+    assert seen == ["interrupt", "cancel"]
 
 
 async def test_a_task_that_is_cancelled_besides_stays_cancelled() -> None:
     """The daemon ends at the moment at which a client leaves."""
-    stretch, begun = Breakable(), asyncio.Event()
+    stretch, begun = CancelScope(), asyncio.Event()
 
     async def work() -> None:
         with stretch:
@@ -110,7 +110,7 @@ async def test_a_task_that_is_cancelled_besides_stays_cancelled() -> None:
 
     task = asyncio.create_task(work())
     await begun.wait()
-    stretch.off(ValueError("gone"))
+    stretch.cancel(ValueError("gone"))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -129,15 +129,15 @@ async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
     async def receive() -> Any:
         return {"type": "http.disconnect"}
 
-    pump = Pump({}, receive, send)
+    pump = AsgiChannel({}, receive, send)
     pump.on_disconnect(lambda: told.append("gone"))
     pump.flow(lambda: told.append("full"), lambda: told.append("room"))
     pump.start(200, ResponseHeaders([]))
-    pump.write(b"x" * (PUMP_LIMIT + 1))
+    pump.write(b"x" * (ASGI_BUFFER_LIMIT + 1))
     assert told == ["full"]
     go_on.set()
     await pump.sent()
     await pump.end(b"end")
-    assert sent == [200, b"x" * (PUMP_LIMIT + 1), b"end"]
+    assert sent == [200, b"x" * (ASGI_BUFFER_LIMIT + 1), b"end"]
     assert told == ["full", "full", "gone", "room", "full", "room"]
     pump.detach()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.gateway.protocol.mirror import mirrored
+from sparkdash.gateway.protocol.mirror import mirror_splice
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.protocol.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
+from sparkdash.gateway.protocol.splices import ContinuedMessage, ContinuedResponse, Splice, WithoutUsage
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.sse import Frame, Frames
 
@@ -26,9 +26,9 @@ ROUTES = {
 ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", "mixed": b""}
 SPLICES: dict[str, Callable[[], Splice]] = {
     "without usage": WithoutUsage,
-    "response": lambda: ResponseGoesOn("resp_ours", 3),
-    "message": MessageGoesOn,
-    "mirror": lambda: mirrored(stream=True, before=None),
+    "response": lambda: ContinuedResponse("resp_ours", 3),
+    "message": ContinuedMessage,
+    "mirror": lambda: mirror_splice(stream=True, before=None),
 }
 COUNTS = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
 BEFORE = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
@@ -151,7 +151,7 @@ def test_the_counts_of_a_message_keep_the_fields_around_them() -> None:
     """Only the JSON object is written anew."""
     start = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":9}}}\n\n'
     delta = b': {a note}\nevent: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":2}}\nid: 7\n\n'
-    splice = MessageGoesOn()
+    splice = ContinuedMessage()
     splice.feed(start)
     assert splice.feed(delta) == delta.replace(b'{"output', b'{"input_tokens":9,"output')
     assert splice.feed(b"event: message_delta\ndata: none\n\n") == b"event: message_delta\ndata: none\n\n"

@@ -12,21 +12,24 @@ import pytest
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.engines.versions import version_of
-from sparkdash.gateway.protocol.compat import MENDS, Target, concerning, mended
-from sparkdash.gateway.protocol.peek import peek
+from sparkdash.gateway.protocol.compat import COMPAT_RULES, CompatTarget, apply_rules, rules_for
+from sparkdash.gateway.protocol.peek import peek_body
 from sparkdash.gateway.protocol.prepare import prepare
-from sparkdash.gateway.protocol.route import Dialect, understand
+from sparkdash.gateway.protocol.route import Dialect, find_route
 
 DATA = Path(__file__).parent.parent / "data" / "client-requests.json"
 DOCS = Path(__file__).parent.parent.parent / "docs" / "requests.md"
 RECORDED: list[dict[str, Any]] = json.loads(DATA.read_text())
 """One of each kind of request that 19 real clients were seen to send; long texts are cut."""
 ALL = list(MendName)
-OLD_VLLM = Target(EngineKind.VLLM, (0, 22, 1))
-NEW_VLLM = Target(EngineKind.VLLM, (0, 33, 0))
-HARMONY = Target(EngineKind.VLLM, (0, 33, 0), harmony=True)
+OLD_VLLM = CompatTarget(EngineKind.VLLM, (0, 22, 1))
+NEW_VLLM = CompatTarget(EngineKind.VLLM, (0, 33, 0))
+HARMONY = CompatTarget(EngineKind.VLLM, (0, 33, 0), harmony=True)
 TARGETS = [
-    Target(kind, version, harmony) for kind in EngineKind for version in (None, (0, 1)) for harmony in (False, True)
+    CompatTarget(kind, version, harmony)
+    for kind in EngineKind
+    for version in (None, (0, 1))
+    for harmony in (False, True)
 ]
 
 
@@ -37,14 +40,14 @@ def recorded(client: str, case: str, path: str) -> dict[str, Any]:
     )
 
 
-def mend(body: bytes, dialect: Dialect, target: Target, off: Collection[MendName] = ()) -> bytes:
+def mend(body: bytes, dialect: Dialect, target: CompatTarget, off: Collection[MendName] = ()) -> bytes:
     """As `care` does it."""
-    return mended(body, concerning(body, dialect, off), target)
+    return apply_rules(body, rules_for(body, dialect, off), target)
 
 
-def through(body: dict[str, Any], path: str, target: Target, *off: MendName) -> dict[str, Any]:
+def through(body: dict[str, Any], path: str, target: CompatTarget, *off: MendName) -> dict[str, Any]:
     """The body as this engine gets it."""
-    route = understand(path)
+    route = find_route(path)
     assert route is not None
     made: dict[str, Any] = json.loads(mend(json.dumps(body).encode(), route.dialect, target, off))
     return made
@@ -74,7 +77,7 @@ def test_todays_claude_is_taken_by_an_old_vllm() -> None:
 
 def test_a_new_vllm_gets_what_it_understands() -> None:
     """Only the billing line is gone; an unknown version counts as new."""
-    for target in (NEW_VLLM, Target(EngineKind.VLLM)):
+    for target in (NEW_VLLM, CompatTarget(EngineKind.VLLM)):
         assert through(CLAUDE, "/v1/messages", target) == CLAUDE | {"system": CLAUDE["system"][1:]}
 
 
@@ -89,10 +92,10 @@ def test_codex_is_taken_by_gpt_oss() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_every_recorded_request_is_mended_once_and_for_all(target: Target) -> None:
+def test_every_recorded_request_is_mended_once_and_for_all(target: CompatTarget) -> None:
     """What was mended needs nothing more, keeps its model, its stream and its turns; with all rules off it is the client's own bytes."""
     for one in RECORDED:
-        route = understand(one["path"])
+        route = find_route(one["path"])
         if one["body"] is None or route is None:
             continue
         body = json.dumps(one["body"], ensure_ascii=False).encode()
@@ -110,7 +113,7 @@ def test_most_requests_are_left_as_they_are() -> None:
     """On today's vLLM only Claude Code's and those with a wrong key differ by a byte."""
     changed = set()
     for one in RECORDED:
-        route = understand(one["path"])
+        route = find_route(one["path"])
         if one["body"] is not None and route is not None:
             body = json.dumps(one["body"]).encode()
             if mend(body, route.dialect, NEW_VLLM) is not body:
@@ -173,7 +176,7 @@ def test_versions(text: str | None, version: tuple[int, ...] | None) -> None:
 def test_every_rule_is_told_of() -> None:
     """By name, where an owner looks before switching one off."""
     told = DOCS.read_text()
-    assert [one.name for one in MENDS] == ALL
+    assert [one.name for one in COMPAT_RULES] == ALL
     assert [name for name in ALL if f"`{name}`" not in told] == []
 
 
@@ -182,10 +185,10 @@ def test_every_rule_is_told_of() -> None:
 
 def asked(profile: Profile, path: str, **body: Any) -> dict[str, Any]:
     """The body as the profile's engine gets it."""
-    route = understand(path)
+    route = find_route(path)
     assert route is not None
     written = json.dumps(body).encode()
-    sent = prepare(written, peek(written, "application/json"), route, profile, (profile.name,), "0.33.0").body
+    sent = prepare(written, peek_body(written, "application/json"), route, profile, (profile.name,), "0.33.0").body
     made: dict[str, Any] = json.loads(sent)
     return made
 
@@ -282,9 +285,9 @@ def test_mends_need_a_protocol() -> None:
 )
 def test_options_are_put_at_the_end_where_the_client_named_none(sent: bytes, got: bytes | None) -> None:
     """Then nothing else of the body is touched; in any case the engine sees them once."""
-    route = understand("/v1/chat/completions")
+    route = find_route("/v1/chat/completions")
     assert route is not None
-    body = prepare(sent, peek(sent, "application/json"), route, Profile(name="m", engine=EngineKind.VLLM)).body
+    body = prepare(sent, peek_body(sent, "application/json"), route, Profile(name="m", engine=EngineKind.VLLM)).body
     said = json.loads(body.decode("utf-8-sig"), object_pairs_hook=list)
     assert [value for key, value in said if key == "stream_options"] == [[("include_usage", True)]]
     assert got is None or body == got % b'"stream_options":{"include_usage":true}'

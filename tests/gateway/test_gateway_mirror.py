@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.gateway.protocol.mirror import WHOLE_LIMIT, mirrored
+from sparkdash.gateway.protocol.mirror import WHOLE_LIMIT, mirror_splice
 from sparkdash.gateway.protocol.splices import Splice, WithoutUsage
 
 TEXTS = (
@@ -97,7 +97,7 @@ def test_streams_have_both_names_wherever_they_are_cut() -> None:
     for seed in range(1500):
         dice = random.Random(seed)
         plain, both = frames(dice)
-        assert through(mirrored(stream=True, before=None), cut(plain, dice)) == both, seed
+        assert through(mirror_splice(stream=True, before=None), cut(plain, dice)) == both, seed
     assert json.loads(told(random.Random(1), "delta")[1])  # what is asked for is JSON
 
 
@@ -106,7 +106,7 @@ def test_whole_answers_have_both_names_wherever_they_are_cut() -> None:
     for seed in range(500):
         dice = random.Random(seed)
         plain, both = (f"\n{body}\n".encode() for body in told(dice, "message"))
-        assert through(mirrored(stream=False, before=None), cut(plain, dice)) == both, seed
+        assert through(mirror_splice(stream=False, before=None), cut(plain, dice)) == both, seed
 
 
 @pytest.mark.parametrize("name", ["base-chat-stream-logprobs", "base-chat-tool-stream", "draft-chat-stream-usage"])
@@ -115,7 +115,7 @@ def test_a_recorded_stream_reads_the_same_under_both_names(recorded_body: Any, n
     body = recorded_body(f"vllm-0.32.0-{name}")
     dice = random.Random(name)
     without = through(WithoutUsage(), [body])
-    made = through(mirrored(stream=True, before=WithoutUsage()), cut(body, dice))
+    made = through(mirror_splice(stream=True, before=WithoutUsage()), cut(body, dice))
     thoughts = 0
     for before, after in zip(without.split(b"\n\n"), made.split(b"\n\n"), strict=True):
         if before.startswith(b"data: {") and (delta := json.loads(before[6:])["choices"][0]["delta"]).get("reasoning"):
@@ -147,7 +147,7 @@ def test_a_recorded_stream_reads_the_same_under_both_names(recorded_body: Any, n
 def test_what_cannot_be_read_passes_as_it_is(body: bytes) -> None:
     """No JSON, none of a chat's shape, an engine that says both itself, or more than is held back."""
     half = len(body) // 2
-    assert through(mirrored(stream=False, before=None), [body[:half], body[half:]]) == body
+    assert through(mirror_splice(stream=False, before=None), [body[:half], body[half:]]) == body
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ async def test_a_stream_through_the_gateway(mirrors: Any, recorded_body: Any, co
     mirrors.engine.script = script
     reply = await mirrors.chat(stream=True, stream_options={"include_usage": counts})
     before = None if counts else WithoutUsage()
-    assert reply.content == through(mirrored(stream=True, before=before), [body]) != body
+    assert reply.content == through(mirror_splice(stream=True, before=before), [body]) != body
     assert (reply.content.find(b'"choices":[]') > 0) is counts
     row = await mirrors.ended()
     usage = json.loads(body.split(b"\n\n")[-3][6:])["usage"]

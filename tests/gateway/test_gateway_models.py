@@ -90,7 +90,7 @@ async def test_a_simulated_model_says_so(house: Any) -> None:
     snapshot = house.bus.snapshot
     profile = snapshot.profile("alpha").model_copy(update={"simulated": True, "about": "a coder"})
     for told in (profile, profile.model_copy(update={"about": "SIMULATED: a coder"})):
-        assert models.item(snapshot, told, "alpha")["description"] == "SIMULATED: a coder"
+        assert models.model_item(snapshot, told, "alpha")["description"] == "SIMULATED: a coder"
 
 
 async def test_auto_without_an_engine(house: Any, tools: Any) -> None:

@@ -130,7 +130,7 @@ def test_a_request_in_openais_words() -> None:
     ]
     options = {"temperature": 0, "num_predict": -1, "stop": ["x"], "num_ctx": 4096, "seed": 7, "top_p": 0.5}
     body = {"model": "m", "messages": messages, "options": options, "format": {"type": "object"}, "think": "high"}
-    made = ollama_wire.read(body | {"keep_alive": "5m"}, generate=False).body
+    made = ollama_wire.parse_ollama_request(body | {"keep_alive": "5m"}, generate=False).body
     assert [part.get("image_url", {}).get("url") for part in made["messages"][0]["content"]] == [
         None,
         "data:image/png;base64,iVBORw0K",
@@ -150,7 +150,7 @@ def test_a_request_in_openais_words() -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    off = ollama_wire.read({"model": "m", "messages": HELLO, "think": False}, generate=False).body
+    off = ollama_wire.parse_ollama_request({"model": "m", "messages": HELLO, "think": False}, generate=False).body
     assert off["chat_template_kwargs"] == {"enable_thinking": False}
 
 
@@ -169,7 +169,7 @@ def test_a_request_in_openais_words() -> None:
 def test_nonsense_is_refused(body: dict[str, Any], code: str) -> None:
     """In words, not with a trace."""
     with pytest.raises(AdmissionError) as refused:
-        ollama_wire.read(body, generate=False)
+        ollama_wire.parse_ollama_request(body, generate=False)
     assert refused.value.code == code
 
 

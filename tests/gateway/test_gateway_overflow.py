@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.gateway.protocol.overflow import overflow
+from sparkdash.gateway.protocol.overflow import overflow_error
 
 LLAMACPP = (
     b'{"error":{"code":400,"message":"request (6002 tokens) exceeds the available context size (4096 tokens), try '
@@ -58,7 +58,7 @@ def body(message: str) -> bytes:
 )
 def test_every_engines_words_are_known(told: bytes, asked: int, limit: int) -> None:
     """The figures are the engine's."""
-    error = overflow(told)
+    error = overflow_error(told)
     assert error is not None
     assert (error.code, error.status) == ("context_length_exceeded", 400)
     assert error.message.startswith(
@@ -69,7 +69,7 @@ def test_every_engines_words_are_known(told: bytes, asked: int, limit: int) -> N
 def test_vllms_sentence_is_kept() -> None:
     """It is OpenAI's already; only the code is missing."""
     words = "This model's maximum context length is 512 tokens. However, your request has 900 input tokens."
-    error = overflow(json.dumps({"error": {"message": words, "code": 400}}).encode())
+    error = overflow_error(json.dumps({"error": {"message": words, "code": 400}}).encode())
     assert error is not None
     assert error.message == words
 
@@ -88,7 +88,7 @@ def test_vllms_sentence_is_kept() -> None:
 )
 def test_other_refusals_are_the_engines_own(told: bytes) -> None:
     """Nothing is made of them."""
-    assert overflow(told) is None
+    assert overflow_error(told) is None
 
 
 @pytest.mark.parametrize("stream", [False, True])

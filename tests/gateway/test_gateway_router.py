@@ -14,7 +14,7 @@ from sparkdash.domain.event import EngineChanged, SampleTaken, SwapChanged
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
-from sparkdash.gateway.protocol.route import is_control, understand
+from sparkdash.gateway.protocol.route import find_route, is_control
 
 
 @asynccontextmanager
@@ -231,4 +231,4 @@ def test_control_is_what_manages_the_box() -> None:
         "/health",
     )
     assert [is_control(path) for path in (*control, *use)] == [True] * len(control) + [False] * len(use)
-    assert understand("/v1/unload_lora_adapter") is None
+    assert find_route("/v1/unload_lora_adapter") is None

@@ -27,7 +27,7 @@ from sparkdash import limits
 from sparkdash.domain.profile import EngineKind
 from sparkdash.gateway.apis import ollama_wire
 from sparkdash.gateway.protocol import compat
-from sparkdash.gateway.protocol.route import Dialect, understand
+from sparkdash.gateway.protocol.route import Dialect, find_route
 from sparkdash.gateway.relay.capture import without_secrets
 from sparkdash.units import MIB
 
@@ -285,8 +285,8 @@ def took(work: Callable[[], object]) -> float:
 def test_answers_to_many_tool_calls_find_them_at_once() -> None:
     """Ollama's calls have no ids: each answer belongs to the oldest call of its name."""
     body = {"model": "alpha", "messages": calls(20_000)}
-    assert took(lambda: ollama_wire.read(body, generate=False)) < 2
-    ids = [turn["tool_call_id"] for turn in ollama_wire.read(body, generate=False).body["messages"][1:]]
+    assert took(lambda: ollama_wire.parse_ollama_request(body, generate=False)) < 2
+    ids = [turn["tool_call_id"] for turn in ollama_wire.parse_ollama_request(body, generate=False).body["messages"][1:]]
     assert ids == [f"call_0_{i}" for i in reversed(range(20_000))]
 
 
@@ -295,7 +295,7 @@ def test_an_answer_without_a_name_belongs_to_the_oldest_call() -> None:
     asked = [{"function": {"name": name, "arguments": {}}} for name in ("f", "g", "f")]
     told = [{"role": "tool", "content": "x", **({"tool_name": name} if name else {})} for name in ("g", None, "f", "f")]
     body = {"model": "alpha", "messages": [{"role": "assistant", "tool_calls": asked}, *told]}
-    turns = ollama_wire.read(body, generate=False).body["messages"][1:]
+    turns = ollama_wire.parse_ollama_request(body, generate=False).body["messages"][1:]
     assert [turn["tool_call_id"] for turn in turns] == ["call_0_1", "call_0_0", "call_0_2", "call_unknown"]
 
 
@@ -303,8 +303,8 @@ def test_many_system_turns_are_folded_in_one_pass() -> None:
     """An older vLLM gets them as text of the turn before."""
     turns = [{"role": "user", "content": "x"}, *({"role": "system", "content": "y"} for _ in range(100_000))]
     body = json.dumps({"model": "m", "messages": turns}).encode()
-    rules = compat.concerning(body, Dialect.MESSAGES, ())
-    assert took(lambda: compat.mended(body, rules, compat.Target(EngineKind.VLLM, (0, 22)))) < 2
+    rules = compat.rules_for(body, Dialect.MESSAGES, ())
+    assert took(lambda: compat.apply_rules(body, rules, compat.CompatTarget(EngineKind.VLLM, (0, 22)))) < 2
 
 
 @pytest.mark.parametrize("unit", ["-eyJ0123456789", "eyJ0123456789.", '"api_key" ', "Bearer ", "sk-", '\\"token\\" : '])
@@ -343,8 +343,8 @@ async def test_a_long_user_agent_is_looked_at_in_one_pass(house: Any) -> None:
 
 def test_base_urls_that_repeat_themselves_are_understood_in_one_pass() -> None:
     """`/v1/v1` is forgiven, however often."""
-    assert took(lambda: understand("/v1" * 20_000 + "/chat/completions")) < 1
-    found = understand("/v1" * 3 + "/chat/completions")
+    assert took(lambda: find_route("/v1" * 20_000 + "/chat/completions")) < 1
+    found = find_route("/v1" * 3 + "/chat/completions")
     assert found is not None
     assert found.path == "/v1/chat/completions"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.gateway.protocol.splices import FRAME_LIMIT, MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
+from sparkdash.gateway.protocol.splices import FRAME_LIMIT, ContinuedMessage, ContinuedResponse, Splice, WithoutUsage
 
 USAGE = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
 WORDS = (
@@ -109,9 +109,9 @@ def test_a_response_goes_on_where_ours_left_off(recorded_body: Any, name: str) -
     theirs = events(body)
     opening = ("response.created", "response.in_progress")
     kept = [(name, event) for name, event in theirs if name not in opening]
-    whole = through(ResponseGoesOn("resp_x", 7), [body])
+    whole = through(ContinuedResponse("resp_x", 7), [body])
     for seed in range(40):
-        splice = ResponseGoesOn("resp_x", 7)
+        splice = ContinuedResponse("resp_x", 7)
         assert through(splice, cut(body, random.Random(seed))) == whole
     made = events(whole)
     assert [name for name, _ in made] == [name for name, _ in kept]
@@ -129,9 +129,9 @@ def test_a_message_goes_on_after_our_thinking(recorded_body: Any, name: str) -> 
     """Cut anywhere: our block is closed, the engine's count on from it, and its prompt's counts come with the last ones."""
     body = recorded_body(name)
     theirs = events(body)
-    whole = through(MessageGoesOn(), [body])
+    whole = through(ContinuedMessage(), [body])
     for seed in range(40):
-        assert through(MessageGoesOn(), cut(body, random.Random(seed))) == whole
+        assert through(ContinuedMessage(), cut(body, random.Random(seed))) == whole
     made = events(whole)
     assert made[0] == ("content_block_stop", {"type": "content_block_stop", "index": 0})
     expected = [

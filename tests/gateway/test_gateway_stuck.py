@@ -15,7 +15,7 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
 from sparkdash.domain.profile import EngineKind
 from sparkdash.errors import EngineError, UpstreamError
-from sparkdash.gateway.relay.fallbacks import Chances
+from sparkdash.gateway.relay.fallbacks import RetryPlan
 
 WHY = "alpha stopped making progress: 2 running, 0 waiting, no token for 2m, GPU 14 W at 96 %."
 BEGUN = {
@@ -153,8 +153,8 @@ async def test_a_waiting_stream_is_told_what_is_done_about_the_engine(house: Any
 
 def test_trouble_before_an_engine_is_found_stuck_does_not_cost_a_request_its_return() -> None:
     """A frozen process takes no connections: each request fails twice before the engine is named."""
-    chances = Chances(cast("Any", SimpleNamespace(profile=None, route=None, deps=None, name="a")))
+    plan = RetryPlan(cast("Any", SimpleNamespace(profile=None, route=None, deps=None, name="a")))
     refused, stuck = UpstreamError("No connection."), UpstreamError("a is stuck.", code="engine_stuck")
-    assert [chances.after(error) for error in (refused, stuck)] == ["a", "a"]
+    assert [plan.next_name(error) for error in (refused, stuck)] == ["a", "a"]
     with pytest.raises(UpstreamError, match="a is stuck"):
-        chances.after(stuck)
+        plan.next_name(stuck)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparkdash.gateway.protocol.counts import Usage, error_code
+from sparkdash.gateway.protocol.counts import TokenUsage, error_code
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.tap import TAIL, Tap
 
@@ -88,7 +88,7 @@ def test_a_text_that_looks_like_json_is_no_usage() -> None:
     body = json.dumps({"choices": [{"delta": {"content": '"usage":{"completion_tokens":9}'}}]})
     tap = Tap(Dialect.CHAT)
     tap.feed(b"data: " + body.encode() + b"\n\n", 1.0)
-    assert tap.usage() == Usage()
+    assert tap.usage() == TokenUsage()
 
 
 def test_several_events_in_one_chunk_and_spaces_after_colons() -> None:
@@ -98,7 +98,7 @@ def test_several_events_in_one_chunk_and_spaces_after_colons() -> None:
     tap.feed(b'data: {"choices": [{"delta": {"content": "b"}}]}\n\n', 3.0)
     tap.feed(b'data: {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 11}}\n\ndata: [DONE]\n\n', 4.0)
     usage = tap.usage()
-    assert usage == Usage(prompt=4, cached=None, completion=11)
+    assert usage == TokenUsage(prompt=4, cached=None, completion=11)
     assert tap.decode_tok_s(usage.completion) == (11 - 1) / (3.0 - 1.0)
 
 
@@ -168,9 +168,9 @@ def test_the_last_text_is_the_last_that_came(cuts: list[int], texts: list[bool])
 def test_a_plain_answer_has_counts_but_no_times(recorded_body: Any) -> None:
     """When its text was made is not known."""
     for name, counts in {
-        "vllm-0.32.0-base-chat": Usage(17, None, 80, reasoning=14),
-        "vllm-0.32.0-base-messages": Usage(17, None, 80),
-        "vllm-0.32.0-base-responses": Usage(17, 0, 80, reasoning=14),
+        "vllm-0.32.0-base-chat": TokenUsage(17, None, 80, reasoning=14),
+        "vllm-0.32.0-base-messages": TokenUsage(17, None, 80),
+        "vllm-0.32.0-base-responses": TokenUsage(17, 0, 80, reasoning=14),
     }.items():
         tap = Tap(dialect_of(name + "-"), stream=False)
         tap.feed(recorded_body(name), 1.0)
@@ -198,7 +198,7 @@ def test_timings_of_an_old_llama_server() -> None:
     """Without usage llama.cpp's timings count; builds that do not tell cached tokens leave the prompt unknown."""
     tap = Tap(Dialect.CHAT)
     tap.feed(b'data: {"choices":[],"timings":{"prompt_n":7,"predicted_n":5}}\n\n', 1.0)
-    assert tap.usage() == Usage(prompt=None, cached=None, completion=5)
+    assert tap.usage() == TokenUsage(prompt=None, cached=None, completion=5)
 
 
 def test_cached_tokens_of_messages_are_part_of_the_prompt() -> None:
@@ -206,7 +206,7 @@ def test_cached_tokens_of_messages_are_part_of_the_prompt() -> None:
     tap = Tap(Dialect.MESSAGES)
     tap.feed(b'data: {"message":{"usage":{"input_tokens":3,"cache_read_input_tokens":20,"output_tokens":0}}}\n\n', 1.0)
     tap.feed(b'data: {"type":"message_delta","usage":{"input_tokens":null,"output_tokens":9}}\n\n', 2.0)
-    assert tap.usage() == Usage(prompt=23, cached=20, completion=9)
+    assert tap.usage() == TokenUsage(prompt=23, cached=20, completion=9)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import HostError, UpstreamError
 from sparkdash.gateway.children import process as room
-from sparkdash.gateway.protocol.route import understand
-from sparkdash.gateway.translate.needed import lacks
+from sparkdash.gateway.protocol.route import find_route
+from sparkdash.gateway.translate.needed import needs_translation
 from sparkdash.gateway.translate.translator import Translator
 
 STAND_IN = """
@@ -42,15 +42,15 @@ while True:
 
 CHATTY = """
 import sys
-from sparkdash.gateway.children.serve import main, whole
+from sparkdash.gateway.children.serve import send_answer, serve_child
 
 async def app(scope, receive, send):
     for stream in (sys.stdout, sys.stderr):
         print("x" * 300_000, file=stream)
         print("y\\n" * 300_000, file=stream, flush=True)
-    await whole(send, 200, b'{"done": 1}')
+    await send_answer(send, 200, b'{"done": 1}')
 
-main(app, "chatty")
+serve_child(app, "chatty")
 """
 
 Make = Callable[..., Translator]
@@ -213,6 +213,6 @@ def test_what_an_engine_is_known_to_lack(
     kind: str, version: str | None, given: Any, path: str, expected: bool | None
 ) -> None:
     profile = Profile(name="p", engine=EngineKind(kind), protocols=given)
-    route = understand(path)
+    route = find_route(path)
     assert route is not None
-    assert lacks(profile, version, route) is expected
+    assert needs_translation(profile, version, route) is expected

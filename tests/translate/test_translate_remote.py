@@ -13,12 +13,12 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.protocol.peek import Peeked
-from sparkdash.gateway.protocol.route import understand
+from sparkdash.gateway.protocol.peek import PeekedBody
+from sparkdash.gateway.protocol.route import find_route
 from sparkdash.gateway.relay import fallbacks
-from sparkdash.gateway.relay.remote import refusal
-from sparkdash.gateway.relay.request_context import Want
-from sparkdash.gateway.shared.body_budget import Room
+from sparkdash.gateway.relay.remote import remote_refusal
+from sparkdash.gateway.relay.request_context import RequestContext
+from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.settings import Policy, Settings
 from sparkdash.supervisor.external.remotes import Remotes
 
@@ -164,8 +164,8 @@ async def test_a_key_that_no_header_takes_is_named_and_not_shown(key: str) -> No
 async def test_a_retry_after_beyond_all_numbers_is_a_day() -> None:
     """What a service writes into its answer fails no request of ours."""
     far = Profile(name="far", engine=EngineKind.REMOTE, url="https://far.example/v1")
-    told = refusal(far, 429, b"slow down", {}, "9" * 400)
-    assert dict(problems.headers(told))[b"retry-after"] == b"86400"
+    told = remote_refusal(far, 429, b"slow down", {}, "9" * 400)
+    assert dict(problems.error_headers(told))[b"retry-after"] == b"86400"
 
 
 async def test_the_owners_limit_holds() -> None:
@@ -201,7 +201,7 @@ async def test_the_owners_limit_holds() -> None:
     ],
 )
 async def test_for_which_failures_another_stands_in(error: SparkdashError, expected: bool) -> None:
-    assert fallbacks.stands_in(error) is expected
+    assert fallbacks.allows_fallback(error) is expected
 
 
 async def test_a_key_never_gets_a_fallback_that_it_may_not_use(box: Any) -> None:
@@ -209,13 +209,15 @@ async def test_a_key_never_gets_a_fallback_that_it_may_not_use(box: Any) -> None
     catalog = Catalog({name: a.model_copy(update={"name": name}) for name in "abc"})
     key = Key(name="k", sha256="0" * 64, created_at=0.0, models=("a", "c"))
     deps: Any = SimpleNamespace(catalog=lambda: catalog, bus=box.house.bus)
-    route = understand(CHAT)
+    route = find_route(CHAT)
     assert route is not None
 
     def others(key: Key | None) -> list[str]:
         exchange: Any = SimpleNamespace(key=key)
-        want = Want(deps, exchange, route, Room(1).place(), Peeked("a"), "a", catalog.find("a"), batch=False)
-        return fallbacks.others(want)
+        want = RequestContext(
+            deps, exchange, route, BodyBudget(1).share(), PeekedBody("a"), "a", catalog.find("a"), batch=False
+        )
+        return fallbacks.fallback_names(want)
 
     assert others(key) == ["c"]
     assert others(None) == ["b", "c"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,10 +20,11 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission.rights import Reach, Right
-from sparkdash.gateway.http.headers import Said
+from sparkdash.gateway.http.headers import RequestHeaders
+from sparkdash.gateway.ports import CatalogPort, KeysPort
 
 if TYPE_CHECKING:
-    from sparkdash.gateway.http.request_head import Head
+    from sparkdash.gateway.http.request_head import ParsedHead
 
 LOG = structlog.get_logger("sparkdash.access")
 MINUTE_S = 60.0
@@ -49,28 +50,7 @@ ANYONE = Caller("anyone")
 BY_SOCKET = Caller("socket")
 
 
-class Keys(Protocol):
-    """Where the keys come from."""
-
-    def look(self) -> Iterable[Key]:
-        """As they are now. Raises SparkdashError once when they were changed into something that is no good."""
-        ...
-
-    @property
-    def last(self) -> Iterable[Key]:
-        """As they last were."""
-        ...
-
-
-class Catalog(Protocol):
-    """What is asked of the catalog here."""
-
-    def find(self, name: str) -> Profile:
-        """By name, alias or basename. Raises AdmissionError `model_not_found`."""
-        ...
-
-
-class Access:
+class AccessControl:
     """Owned by the gateway. `keys` None: there can be none, as in the demo.
 
     `beyond`: the gateway is reachable from other boxes, so that nobody is let in without a key, also while there is none.
@@ -79,7 +59,7 @@ class Access:
 
     def __init__(
         self,
-        keys: Keys | None,
+        keys: KeysPort | None,
         *,
         beyond: bool,
         used_today: Callable[[str], int],
@@ -96,7 +76,7 @@ class Access:
         self._recent: dict[str, deque[float]] = {}
         """When each limited key's requests of the last minute came, by name."""
 
-    def caller(self, head: Head) -> Caller:
+    def caller(self, head: ParsedHead) -> Caller:
         """Who this is. The unix socket is its owner's: the file system has let nobody else in. Who says the same again is the same,
         until the keys change.
 
@@ -136,7 +116,7 @@ class Access:
                 hint=f"`sparkdash keys add NAME --scope {right.scope}` makes such a key.",
             )
         if key.models and right.reach is Reach.NOTHING:
-            raise whole_box(key, "this route concerns the whole box")
+            raise whole_box_refused(key, "this route concerns the whole box")
         if counts:
             self._within_tokens(key)
             self._within_requests(key)
@@ -181,7 +161,7 @@ class Access:
         recent.append(now)
 
 
-def holding(key: Key | None, keys: Keys | None, clock: Callable[[], float]) -> Callable[[], bool]:
+def key_check(key: Key | None, keys: KeysPort | None, clock: Callable[[], float]) -> Callable[[], bool]:
     """Return a check whether this key, as it was when it was admitted, is still good; always True without a key.
 
     For answers without an end: a key is otherwise looked at once, when its request comes.
@@ -191,7 +171,7 @@ def holding(key: Key | None, keys: Keys | None, clock: Callable[[], float]) -> C
     return lambda: not key.has_expired(clock()) and key in _look(keys)
 
 
-def _known(keys: tuple[Key, ...], headers: Said) -> Caller:
+def _known(keys: tuple[Key, ...], headers: RequestHeaders) -> Caller:
     given = _presented(headers)
     for secret in given:
         if key := matching(keys, secret):
@@ -199,7 +179,7 @@ def _known(keys: tuple[Key, ...], headers: Said) -> Caller:
     raise _unknown() if given else _missing()
 
 
-def _look(keys: Keys) -> tuple[Key, ...]:
+def _look(keys: KeysPort) -> tuple[Key, ...]:
     try:
         return tuple(keys.look())
     except SparkdashError as error:
@@ -207,8 +187,8 @@ def _look(keys: Keys) -> tuple[Key, ...]:
         return tuple(keys.last)
 
 
-def permitted(
-    key: Key | None, name: str, catalog: Catalog, snapshot: Snapshot, task: Task | None = Task.GENERATE
+def permitted_name(
+    key: Key | None, name: str, catalog: CatalogPort, snapshot: Snapshot, task: Task | None = Task.GENERATE
 ) -> str:
     """Choose what a key may ask the supervisor for when it asks for `name`; a key that may use all gets `name` itself.
 
@@ -232,7 +212,7 @@ def permitted(
     return name
 
 
-def _found(key: Key, name: str, catalog: Catalog) -> Profile:
+def _found(key: Key, name: str, catalog: CatalogPort) -> Profile:
     """Find the profile by name. Raises AdmissionError without the hint, which would name similar profiles."""
     try:
         return catalog.find(name)
@@ -244,7 +224,7 @@ def _models_of(key: Key) -> str:
     return f"It may use: {', '.join(key.models)}."
 
 
-def whole_box(key: Key, why: str) -> AdmissionError:
+def whole_box_refused(key: Key, why: str) -> AdmissionError:
     """Build the refusal of a request that concerns more than the key's models."""
     return AdmissionError(
         f"The key {key.name!r} is for some models only, and {why}.",
@@ -264,7 +244,7 @@ def _names(profile: Profile | ProfileSummary) -> tuple[str, ...]:
     return (profile.name, profile.name.split("/", 1)[0], *profile.serves)
 
 
-def _presented(headers: Said) -> list[str]:
+def _presented(headers: RequestHeaders) -> list[str]:
     """Every secret that the request carries: some clients send two headers, one of them a dummy."""
     found = [(headers.get(name) or "").strip() for name in (b"x-api-key", b"api-key")]
     authorization = (headers.get(b"authorization") or "").strip()

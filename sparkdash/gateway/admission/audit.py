@@ -18,7 +18,7 @@ BODY_LIMIT = 2048
 SECRET = "token"  # noqa: S105 - the key's name
 
 
-class Record:
+class AuditRecord:
     """One request, heard and seen while it is served."""
 
     def __init__(self, who: str, scope: Scope, at: float) -> None:

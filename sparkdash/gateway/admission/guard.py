@@ -14,7 +14,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.http.headers import Said
+from sparkdash.gateway.http.headers import RequestHeaders
 from sparkdash.gateway.protocol.route import is_control
 from sparkdash.limits import HEADERS, URL
 
@@ -30,7 +30,7 @@ Pairs = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class OriginPolicy:
     """What the gateway is called, and by whose pages; `localhost` and its kin always are."""
 
     names: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ def by_unix_socket(server: tuple[str, int | None] | None) -> bool:
     return server is not None and server[1] is None
 
 
-def check(headers: Said, doors: Doors, *, path: str, unix: bool) -> Pairs:
+def check_page(headers: RequestHeaders, doors: OriginPolicy, *, path: str, unix: bool) -> Pairs:
     """What every answer must say besides, so that the page that asks may read it; nothing where a program does.
 
     `unix`: it came through the unix socket, which no web page can open.
@@ -98,12 +98,12 @@ def check_size(url: int, headers: int) -> None:
         )
 
 
-def is_preflight(headers: Said, method: str) -> bool:
+def is_preflight(headers: RequestHeaders, method: str) -> bool:
     """Does a browser only ask whether it may ask? (Fetch standard, section 4.8.)"""
     return method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
 
 
-def preflight(headers: Said) -> Pairs:
+def preflight(headers: RequestHeaders) -> Pairs:
     """The answer for an origin that `check` let pass: every method, and whatever headers it wants to send."""
     asked = headers.get(b"access-control-request-headers")
     found: Pairs = [
@@ -125,7 +125,7 @@ def _granted(origin: str) -> Pairs:
     ]
 
 
-def _check_host(host: str, doors: Doors) -> None:
+def _check_host(host: str, doors: OriginPolicy) -> None:
     name = _hostname(f"//{host}")
     if host and not (is_loopback(name) or name in doors.names or (doors.beyond and _is_address(name))):
         raise AdmissionError(
@@ -136,7 +136,7 @@ def _check_host(host: str, doors: Doors) -> None:
         )
 
 
-def _check_origin(origin: str, doors: Doors) -> None:
+def _check_origin(origin: str, doors: OriginPolicy) -> None:
     """Programs send none."""
     if origin.startswith(("http://", "https://")) and is_loopback(_hostname(origin)):
         return

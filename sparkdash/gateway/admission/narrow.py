@@ -21,28 +21,37 @@ from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.admission.access import may_see, permitted, whole_box
-from sparkdash.gateway.admission.sight import Sight
-from sparkdash.gateway.deps import Bus, Catalog, Deps, Lease, Running, Subscription, Supervisor
-from sparkdash.gateway.relay.silence import Heard
-from sparkdash.gateway.shared.cancellable import Off, unknown
+from sparkdash.gateway.admission.access import may_see, permitted_name, whole_box_refused
+from sparkdash.gateway.admission.sight import KeyView
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.ports import (
+    AnswerProgress,
+    BusPort,
+    CatalogPort,
+    EndRequest,
+    LeasePort,
+    RequestRegistryPort,
+    SubscriptionPort,
+    SupervisorPort,
+)
+from sparkdash.gateway.shared.cancellable import unknown_request
 
 
-def narrowed(deps: Deps, key: Key) -> Deps:
+def narrow_deps(deps: Deps, key: Key) -> Deps:
     """Narrow the dependencies to the key's models; unchanged for a key that may use all."""
     if not key.models:
         return deps
     bus = _Bus(deps.bus, key)
 
-    def catalog() -> Catalog:
+    def catalog() -> CatalogPort:
         return _Catalog(deps.catalog(), bus, key)
 
     supervisor = _Supervisor(deps.supervisor, deps.catalog, bus, key)
-    return deps.seen_through(bus, catalog, supervisor, _Running(deps.running, bus))
+    return deps.with_views(bus, catalog, supervisor, _Running(deps.running, bus))
 
 
 class _Catalog:
-    def __init__(self, whole: Catalog, bus: _Bus, key: Key) -> None:
+    def __init__(self, whole: CatalogPort, bus: _Bus, key: Key) -> None:
         self._whole = whole
         self._bus = bus
         self._key = key
@@ -59,7 +68,7 @@ class _Catalog:
 
     def find(self, name: str) -> Profile:
         """By name, alias or basename. Raises AdmissionError: also `model_not_allowed`."""
-        return self._whole.find(permitted(self._key, name, self._whole, self._bus.snapshot))
+        return self._whole.find(permitted_name(self._key, name, self._whole, self._bus.snapshot))
 
     def exactly(self, name: str) -> Profile | None:
         """Find a profile by its exact name or alias; None for profiles that the key may not use."""
@@ -70,29 +79,29 @@ class _Catalog:
 class _Bus:
     """The bus, with events and snapshots cut to the key's models."""
 
-    def __init__(self, whole: Bus, key: Key) -> None:
+    def __init__(self, whole: BusPort, key: Key) -> None:
         self._whole = whole
         self._key = key
         self._seen: tuple[Snapshot, Snapshot] | None = None
         """Cache: the last whole snapshot, and the key's view of it."""
-        self._sight = Sight.of(key, ())
+        self._view = KeyView.of(key, ())
         self._profiles: object = None
         """Cache key: the profile summaries from which the sight was made."""
 
     @property
-    def sight(self) -> Sight:
+    def view(self) -> KeyView:
         """Sight of the key at this moment."""
         profiles = self._whole.snapshot.profiles
         if profiles is not self._profiles:
-            self._profiles, self._sight = profiles, Sight.of(self._key, profiles)
-        return self._sight
+            self._profiles, self._view = profiles, KeyView.of(self._key, profiles)
+        return self._view
 
     @property
     def snapshot(self) -> Snapshot:
         """Snapshot as the key may see it."""
         whole = self._whole.snapshot
         if self._seen is None or self._seen[0] is not whole:
-            self._seen = whole, self.sight.snapshot(whole)
+            self._seen = whole, self.view.snapshot(whole)
         return self._seen[1]
 
     @property
@@ -108,21 +117,21 @@ class _Bus:
         """To the whole bus."""
         return self._whole.publish(fact)
 
-    def subscribe(self, since: int | None = None, *, samples: bool = True) -> Subscription:
+    def subscribe(self, since: int | None = None, *, samples: bool = True) -> SubscriptionPort:
         """Subscribe to the whole bus; pass on what the key may see."""
         return _Subscription(self._whole.subscribe(since, samples=samples), self)
 
 
 class _Subscription:
-    def __init__(self, whole: Subscription, bus: _Bus) -> None:
+    def __init__(self, whole: SubscriptionPort, bus: _Bus) -> None:
         self._whole = whole
         self._bus = bus
 
     async def __aiter__(self) -> AsyncGenerator[Event | Snapshot, None]:
         async with aclosing(self._whole.__aiter__()) as items:
             async for item in items:
-                sight = self._bus.sight
-                yield sight.snapshot(item) if isinstance(item, Snapshot) else sight.event(item)
+                view = self._bus.view
+                yield view.snapshot(item) if isinstance(item, Snapshot) else view.event(item)
 
     def leave(self) -> None:
         """From the whole bus."""
@@ -132,7 +141,7 @@ class _Subscription:
 class _Supervisor:
     """The supervisor for the key's own models; refuses calls that concern every model."""
 
-    def __init__(self, whole: Supervisor, catalog: Callable[[], Catalog], bus: _Bus, key: Key) -> None:
+    def __init__(self, whole: SupervisorPort, catalog: Callable[[], CatalogPort], bus: _Bus, key: Key) -> None:
         self._whole = whole
         self._catalog = catalog
         self._bus = bus
@@ -147,10 +156,10 @@ class _Supervisor:
         batch: bool = False,
         task: Task | None = None,
         client: str | None = None,
-        progress: Heard | None = None,
-    ) -> AbstractAsyncContextManager[Lease]:
+        progress: AnswerProgress | None = None,
+    ) -> AbstractAsyncContextManager[LeasePort]:
         """Lease the engine of an own model."""
-        own = permitted(self._key, name, self._catalog(), self._bus.snapshot, task)
+        own = permitted_name(self._key, name, self._catalog(), self._bus.snapshot, task)
         leased = self._whole.lease(
             own, request_id=request_id, on_wait=on_wait, batch=batch, task=task, client=client, progress=progress
         )
@@ -163,13 +172,13 @@ class _Supervisor:
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
         """Use an own model. Other models make room as for a request; only own ones are named in the answer."""
         try:
-            return self._bus.sight.plan(await self._whole.use(self._own(name), cause=cause))
+            return self._bus.view.plan(await self._whole.use(self._own(name), cause=cause))
         except AdmissionError as error:
             raise error.without_holders() from None
 
     async def plan(self, name: str) -> Plan:
         """Plan a swap to an own model."""
-        return self._bus.sight.plan(await self._whole.plan(self._own(name)))
+        return self._bus.view.plan(await self._whole.plan(self._own(name)))
 
     async def stop(self, name: str | None, *, wait: bool = True) -> None:
         """Stop an own model's engine."""
@@ -181,7 +190,7 @@ class _Supervisor:
 
     async def cancel(self) -> None:
         """Cancel every swap under way, if all of them concern own models only."""
-        if not all(map(self._bus.sight.covers, self._bus.whole_snapshot.swaps_under_way)):
+        if not all(map(self._bus.view.covers, self._bus.whole_snapshot.swaps_under_way)):
             self._refuse("other models are part of the swaps under way")
         await self._whole.cancel()
 
@@ -191,8 +200,8 @@ class _Supervisor:
 
     def incidents(self) -> IncidentList:
         """List the incidents of own models."""
-        whole, sight = self._whole.incidents(), self._bus.sight
-        return IncidentList(incidents=sight.incidents(whole.incidents), repairs=sight.repairs(whole.repairs))
+        whole, view = self._whole.incidents(), self._bus.view
+        return IncidentList(incidents=view.incidents(whole.incidents), repairs=view.repairs(whole.repairs))
 
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
         """Read the log of an own model's engine."""
@@ -203,7 +212,7 @@ class _Supervisor:
         return self._whole.pull(self._own(name))
 
     def _own(self, name: str) -> str:
-        return permitted(self._key, name, self._catalog(), self._bus.snapshot)
+        return permitted_name(self._key, name, self._catalog(), self._bus.snapshot)
 
     def _one(self, name: str | None) -> str:
         if name is None:
@@ -211,11 +220,11 @@ class _Supervisor:
         return self._own(name)
 
     def _refuse(self, why: str) -> NoReturn:
-        raise whole_box(self._key, why)
+        raise whole_box_refused(self._key, why)
 
 
 @asynccontextmanager
-async def _without_holders(leased: AbstractAsyncContextManager[Lease]) -> AsyncIterator[Lease]:
+async def _without_holders(leased: AbstractAsyncContextManager[LeasePort]) -> AsyncIterator[LeasePort]:
     """The same; a refusal does not tell who else holds the box's memory."""
     try:
         async with leased as lease:
@@ -227,11 +236,11 @@ async def _without_holders(leased: AbstractAsyncContextManager[Lease]) -> AsyncI
 class _Running:
     """Requests under way, of which the key can cancel those that it sees."""
 
-    def __init__(self, whole: Running, bus: _Bus) -> None:
+    def __init__(self, whole: RequestRegistryPort, bus: _Bus) -> None:
         self._whole = whole
         self._bus = bus
 
-    def begun(self, request_id: str, off: Off) -> None:
+    def begun(self, request_id: str, off: EndRequest) -> None:
         """Register a request that waits or runs."""
         self._whole.begun(request_id, off)
 
@@ -242,5 +251,5 @@ class _Running:
     def cancel(self, request_id: str) -> None:
         """Cancel a request for an own model. Raises AdmissionError: other requests are reported as unknown."""
         if request_id not in self._bus.snapshot.requests:
-            raise unknown(request_id)
+            raise unknown_request(request_id)
         self._whole.cancel(request_id)

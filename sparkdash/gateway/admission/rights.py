@@ -78,7 +78,7 @@ ANYBODY = Right(None)
 
 
 @lru_cache(maxsize=256)
-def right(method: str, path: str) -> Right:
+def right_of(method: str, path: str) -> Right:
     """Look up who may use the route of that (decoded) path."""
     if path in ALIVE:
         return ANYBODY

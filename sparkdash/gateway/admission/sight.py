@@ -43,14 +43,14 @@ OTHERS_COUNT = "Engines that this key may not see were counted too."
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class KeyView:
     """Profiles and requests that one key may see."""
 
     key: Key
     profiles: frozenset[str]
 
     @classmethod
-    def of(cls, key: Key, profiles: Iterable[ProfileSummary]) -> Sight:
+    def of(cls, key: Key, profiles: Iterable[ProfileSummary]) -> KeyView:
         """Make the sight of that key, among these profiles."""
         return cls(key, frozenset(each.name for each in profiles if may_see(key, each)))
 

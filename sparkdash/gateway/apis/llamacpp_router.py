@@ -18,16 +18,17 @@ from sparkdash.domain.profile import AUTO, EngineKind, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway.admission.access import holding
+from sparkdash.gateway.admission.access import key_check
 from sparkdash.gateway.admission.guard import check_json
 from sparkdash.gateway.apis import models
 from sparkdash.gateway.apis.abilities import takes_tools
-from sparkdash.gateway.deps import Bus, Deps
+from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http import event_feed
 from sparkdash.gateway.http.exchange import ClientGone, Exchange
-from sparkdash.gateway.http.request_head import Head
+from sparkdash.gateway.http.request_head import ParsedHead
+from sparkdash.gateway.ports import BusPort
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.protocol.peek import peek
+from sparkdash.gateway.protocol.peek import peek_body
 from sparkdash.gateway.protocol.route import Route
 from sparkdash.gateway.relay import passthrough
 from sparkdash.limits import CONTROL_BODY_MIB
@@ -39,7 +40,7 @@ _JSON = [(b"content-type", b"application/json")]
 Handler = Callable[[Deps, Exchange], Awaitable[None]]
 
 
-def handler(head: Head) -> Handler | None:
+def router_handler(head: ParsedHead) -> Handler | None:
     """Who answers this path; None: it is no affair of the router's."""
     path = head.raw_path.rstrip("/").removeprefix("/v1")
     found = _ROUTES.get(path)
@@ -58,14 +59,14 @@ async def _refuse_method(_deps: Deps, exchange: Exchange, *, path: str, methods:
 
 async def _events(deps: Deps, exchange: Exchange) -> None:
     """Every model's status, then each change of one, until the client leaves."""
-    holds = holding(exchange.key, deps.keys, deps.clock)
-    await event_feed.serve(deps.bus, Told(deps.bus), exchange, holds=holds, samples=False)
+    holds = key_check(exchange.key, deps.keys, deps.clock)
+    await event_feed.serve_feed(deps.bus, ModelStatusEncoder(deps.bus), exchange, holds=holds, samples=False)
 
 
-class Told:
+class ModelStatusEncoder:
     """What one listener was told of each model; it hears of a model again only when that changed."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: BusPort) -> None:
         self._bus = bus
         self._last: dict[str, dict[str, Any]] = {}
 
@@ -83,11 +84,11 @@ class Told:
                 self._last[profile.name] = status
                 word = "model_status" if last is None else "status_change"
                 body = {"model": profile.name, "event": word, "data": status}
-                yield b"data: " + problems.encode(body) + b"\n\n"
+                yield b"data: " + problems.encode_json(body) + b"\n\n"
 
 
 def _data(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
-    status = models.state(snapshot, profile)
+    status = models.model_status(snapshot, profile)
     value = status.pop("value")
     swap = snapshot.swap_to(profile.name)
     if swap is None or value == "loaded":
@@ -120,9 +121,9 @@ async def _unload(deps: Deps, exchange: Exchange) -> None:
 async def _act(deps: Deps, exchange: Exchange, act: Callable[[str], Awaitable[None]]) -> None:
     try:
         check_json(exchange.head.content_type)
-        with deps.room.place() as place:
-            body = await exchange.body(CONTROL_BODY_MIB, place, deps.settings.body_s)
-        name = peek(body, exchange.head.content_type).model
+        with deps.body_budget.share() as share:
+            body = await exchange.body(CONTROL_BODY_MIB, share, deps.settings.body_s)
+        name = peek_body(body, exchange.head.content_type).model
         if name is None:
             raise AdmissionError("The request names no model.", code="model_missing", hint='Send {"model": "NAME"}.')
         await act(name)
@@ -131,7 +132,7 @@ async def _act(deps: Deps, exchange: Exchange, act: Callable[[str], Awaitable[No
     except SparkdashError as error:
         await exchange.refuse(error)
         return
-    await exchange.answer(200, problems.encode({"success": True}), _JSON)
+    await exchange.answer(200, problems.encode_json({"success": True}), _JSON)
 
 
 # --- /props, /slots ---------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ async def _props(deps: Deps, exchange: Exchange) -> None:
     """The engine's own where llama.cpp runs; of any other what is known without asking it; without a name the router's."""
     name = _asked_name(exchange)
     if name is None and _active(deps, EngineKind.LLAMACPP) is None:
-        await exchange.answer(200, problems.encode(_ROUTER), _JSON)
+        await exchange.answer(200, problems.encode_json(_ROUTER), _JSON)
         return
     try:
         profile = _meant(deps, name)
@@ -149,9 +150,9 @@ async def _props(deps: Deps, exchange: Exchange) -> None:
         await exchange.refuse(error)
         return
     if _serves_itself(deps, profile):
-        await passthrough.relay(deps, exchange, Route("/props", profile=profile.name))
+        await passthrough.relay_request(deps, exchange, Route("/props", profile=profile.name))
         return
-    await exchange.answer(200, problems.encode(_known_props(deps.bus.snapshot, profile)), _JSON)
+    await exchange.answer(200, problems.encode_json(_known_props(deps.bus.snapshot, profile)), _JSON)
 
 
 async def _slots(deps: Deps, exchange: Exchange) -> None:
@@ -166,7 +167,7 @@ async def _slots(deps: Deps, exchange: Exchange) -> None:
     except SparkdashError as error:
         await exchange.refuse(error)
         return
-    await passthrough.relay(deps, exchange, Route("/slots", profile=profile.name))
+    await passthrough.relay_request(deps, exchange, Route("/slots", profile=profile.name))
 
 
 def _asked_name(exchange: Exchange) -> str | None:

@@ -27,18 +27,18 @@ _CLAUDE_CODE = "claude-code/"
 """How its user agent begins. Its picker shows only names with `claude` or `anthropic` in them (measured with 2.1.329)."""
 
 
-def listing(snapshot: Snapshot, user_agent: str = "") -> dict[str, Any]:
+def list_models(snapshot: Snapshot, user_agent: str = "") -> dict[str, Any]:
     """Every profile that can run, each followed by its aliases and modes; the one that runs comes first, since clients that
     know no better take the first; `auto` comes last. All on one page, in Anthropic's words too."""
-    items = [item(snapshot, profile, name) for profile in runnable(snapshot) for name in names(profile)]
+    items = [model_item(snapshot, profile, name) for profile in runnable(snapshot) for name in model_names(profile)]
     if user_agent.startswith(_CLAUDE_CODE):
         items += [
-            {**item(snapshot, profile, f"claude-local/{name}"), "display_name": name}
+            {**model_item(snapshot, profile, f"claude-local/{name}"), "display_name": name}
             for profile in runnable(snapshot)
-            for name in names(profile)
+            for name in model_names(profile)
             if name not in profile.serves
         ]
-    items.append(auto(snapshot))
+    items.append(auto_item(snapshot))
     page = {"has_more": False, "first_id": items[0]["id"], "last_id": items[-1]["id"]}
     return {"object": "list", "data": items, "models": [_llamacpp(item) for item in items], **page}
 
@@ -55,12 +55,12 @@ def _llamacpp(item: dict[str, Any]) -> dict[str, Any]:
     return {"name": item["id"], "model": item["id"], "type": "model", "description": item["description"]}
 
 
-def names(profile: ProfileSummary) -> tuple[str, ...]:
+def model_names(profile: ProfileSummary) -> tuple[str, ...]:
     """Every name that it answers to."""
     return (profile.name, *profile.serves, *(f"{profile.name}:{mode}" for mode in profile.modes))
 
 
-def item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, Any]:
+def model_item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, Any]:
     """One model. `name` is the profile's own or an alias; `root` is always the profile's own."""
     engine = snapshot.engines.get(profile.name)
     return {
@@ -68,11 +68,11 @@ def item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, An
         "root": profile.name,
         **_context(profile.context),
         "architecture": {"input_modalities": _reads(profile), "output_modalities": ["text"]},
-        "status": state(snapshot, profile),
+        "status": model_status(snapshot, profile),
     }
 
 
-def auto(snapshot: Snapshot) -> dict[str, Any]:
+def auto_item(snapshot: Snapshot) -> dict[str, Any]:
     """The name that means whatever runs now."""
     engine = snapshot.active
     profile = snapshot.profile(engine.profile) if engine else None
@@ -80,7 +80,7 @@ def auto(snapshot: Snapshot) -> dict[str, Any]:
         **_common(snapshot, AUTO, "whatever runs now; never swaps", engine),
         "root": engine.profile if engine else AUTO,
         **_context(profile.context if profile else None),
-        "status": status(engine),
+        "status": engine_status(engine),
     }
 
 
@@ -119,12 +119,16 @@ def _context(context: int | None) -> dict[str, Any]:
     return {"max_model_len": context, "context_length": context, "meta": {"n_ctx": context}}
 
 
-def state(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
+def model_status(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
     """A service elsewhere answers at once, which is what clients take "loaded" for."""
-    return {"value": "loaded"} if profile.engine is EngineKind.REMOTE else status(snapshot.engines.get(profile.name))
+    return (
+        {"value": "loaded"}
+        if profile.engine is EngineKind.REMOTE
+        else engine_status(snapshot.engines.get(profile.name))
+    )
 
 
-def status(engine: Engine | None) -> dict[str, Any]:
+def engine_status(engine: Engine | None) -> dict[str, Any]:
     """In the words of llama.cpp's router; there a failed load is "unloaded" with an exit code."""
     if engine is None:
         return {"value": "unloaded"}

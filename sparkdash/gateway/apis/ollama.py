@@ -16,27 +16,27 @@ from sparkdash.domain.shelf import Shelf, Stock
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway.admission.access import permitted
+from sparkdash.gateway.admission.access import permitted_name
 from sparkdash.gateway.apis import abilities, models, ollama_embed, ollama_wire
-from sparkdash.gateway.apis.ollama_chat import HEADERS, Costume
-from sparkdash.gateway.apis.ollama_wire import Ask, rfc3339, shaped
+from sparkdash.gateway.apis.ollama_chat import HEADERS, OllamaChat
+from sparkdash.gateway.apis.ollama_wire import OllamaRequest, rfc3339, shape_message
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import ClientGone, Exchange
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.relay.model_names import meant
+from sparkdash.gateway.relay.model_names import resolve_model
 
 VERSION = "0.13.4"
 """Of Ollama's API, which clients test: Codex wants 0.13.4 at least, VS Code 0.6.4."""
 
 
-async def serve(deps: Deps, exchange: Exchange) -> None:
+async def serve_ollama(deps: Deps, exchange: Exchange) -> None:
     """Answer one request."""
     try:
         await _answer(deps, exchange)
     except ClientGone:
         return
     except SparkdashError as error:
-        await refuse(exchange, error)
+        await refuse_ollama(exchange, error)
 
 
 async def _answer(deps: Deps, exchange: Exchange) -> None:
@@ -44,7 +44,7 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
     if word in _READS:
         if exchange.method not in ("GET", "HEAD"):
             exchange.also = ((b"allow", b"GET, HEAD"),)
-            raise problems.of_status(405, f"/api/{word} takes GET, not {exchange.method}")
+            raise problems.status_error(405, f"/api/{word} takes GET, not {exchange.method}")
         await deps.refresh()
         await _tell(exchange, _READS[word](deps))
         return
@@ -56,7 +56,7 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
         )
     if exchange.method != "POST":
         exchange.also = ((b"allow", b"POST"),)
-        raise problems.of_status(405, f"/api/{word} takes POST, not {exchange.method}")
+        raise problems.status_error(405, f"/api/{word} takes POST, not {exchange.method}")
     body = await _body(deps, exchange)
     if word == "show":
         await deps.refresh()
@@ -66,19 +66,19 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
         await _pull(deps, exchange, ollama_wire.model_of(body))
         return
     if word in ollama_embed.WORDS:
-        await ollama_embed.relay(deps, exchange, body, ollama_wire.model_of(body), older=word == "embeddings")
+        await ollama_embed.relay_embedding(deps, exchange, body, ollama_wire.model_of(body), older=word == "embeddings")
         return
-    ask = ollama_wire.read(body, generate=word == "generate")
+    ask = ollama_wire.parse_ollama_request(body, generate=word == "generate")
     if ask.empty:
         await _load(deps, exchange, ask)
     else:
-        await Costume(deps, exchange, ask).relay(ask.model)
+        await OllamaChat(deps, exchange, ask).relay(ask.model)
 
 
 async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:
     """Whatever its content type: Ollama's own examples post it as a form's."""
-    with deps.room.place() as place:
-        raw = await exchange.body(deps.settings.body_limit_mib, place, deps.settings.body_s)
+    with deps.body_budget.share() as share:
+        raw = await exchange.body(deps.settings.body_limit_mib, share, deps.settings.body_s)
     try:
         body = json.loads(raw or b"{}")
     except (ValueError, RecursionError) as error:
@@ -89,14 +89,14 @@ async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:
 
 
 async def _tell(exchange: Exchange, body: Mapping[str, Any]) -> None:
-    await exchange.answer(200, problems.encode(dict(body)), HEADERS)
+    await exchange.answer(200, problems.encode_json(dict(body)), HEADERS)
 
 
-async def refuse(exchange: Exchange, error: SparkdashError) -> None:
+async def refuse_ollama(exchange: Exchange, error: SparkdashError) -> None:
     """An error, as Ollama's clients read it."""
-    more = [pair for pair in problems.headers(error) if pair[0] != b"content-type"]
+    more = [pair for pair in problems.error_headers(error) if pair[0] != b"content-type"]
     await exchange.answer(
-        problems.client_status(error), problems.encode({"error": problems.message_of(error)}), [*HEADERS, *more]
+        problems.client_status(error), problems.encode_json({"error": problems.error_message(error)}), [*HEADERS, *more]
     )
 
 
@@ -107,8 +107,8 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
         AdmissionError: 404 `model_not_found`; 404 `not_here`: its image or its weights are missing.
     """
     await deps.refresh()
-    wanted, _ = meant(name, deps.catalog(), deps.settings.model_names)
-    wanted = permitted(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
+    wanted, _ = resolve_model(name, deps.catalog(), deps.settings.model_names)
+    wanted = permitted_name(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
     profile = deps.catalog().find(wanted).name if wanted != AUTO else _active(deps.bus.snapshot)
     shelf = await deps.shelf(deps.bus.snapshot.profiles) if deps.shelf else Shelf()
     stock = shelf.stock.get(profile, Stock())
@@ -123,18 +123,22 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
     await _tell(exchange, {"status": "success"})
 
 
-async def _load(deps: Deps, exchange: Exchange, ask: Ask) -> None:
+async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
     """A request without a prompt: the model is to be loaded, and the answer comes when it is."""
     if ask.unload:
         raise AdmissionError(
             "Models are not unloaded by their clients here.", code="not_supported", hint="`sparkdash stop` does it."
         )
     deps.exclusive.admit(exchange.head.token)
-    wanted, _ = meant(ask.model, deps.catalog(), deps.settings.model_names)
-    wanted = permitted(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
+    wanted, _ = resolve_model(ask.model, deps.catalog(), deps.settings.model_names)
+    wanted = permitted_name(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
     async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):
         pass
-    said = {"model": ask.model, "created_at": rfc3339(deps.clock()), **shaped({"content": ""}, generate=ask.generate)}
+    said = {
+        "model": ask.model,
+        "created_at": rfc3339(deps.clock()),
+        **shape_message({"content": ""}, generate=ask.generate),
+    }
     await _tell(exchange, said | {"done_reason": "load", "done": True})
 
 
@@ -147,7 +151,7 @@ def _version(_deps: Deps) -> dict[str, Any]:
 
 def _tags(deps: Deps) -> dict[str, Any]:
     found = models.runnable(deps.bus.snapshot)
-    return {"models": [_listed(deps, profile, name) for profile in found for name in models.names(profile)]}
+    return {"models": [_listed(deps, profile, name) for profile in found for name in models.model_names(profile)]}
 
 
 def _ps(deps: Deps) -> dict[str, Any]:

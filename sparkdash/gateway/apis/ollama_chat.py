@@ -10,9 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkdash.gateway.apis import ollama_wire
-from sparkdash.gateway.apis.ollama_wire import Ask, Heard, line, nanoseconds, rfc3339, shaped
+from sparkdash.gateway.apis.ollama_wire import (
+    AnswerSummary,
+    OllamaRequest,
+    json_line,
+    nanoseconds,
+    rfc3339,
+    shape_message,
+)
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.exchange import Exchange, Message, given
+from sparkdash.gateway.http.exchange import Exchange, Message, replay_body
 from sparkdash.gateway.http.request_head import Scope
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay import passthrough
@@ -23,7 +30,7 @@ _LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-ca
 _BAD_CALL = "The model wrote a tool call whose arguments are not JSON."
 
 
-def clothed(scope: Scope, path: str) -> Scope:
+def redirect_scope(scope: Scope, path: str) -> Scope:
     """The same client's request to another path, with a JSON body."""
     told = (b"content-length", b"content-type")
     headers = [(name, value) for name, value in scope["headers"] if name.lower() not in told]
@@ -36,16 +43,16 @@ def clothed(scope: Scope, path: str) -> Scope:
     }
 
 
-class Costume:
+class OllamaChat:
     """One chat: passthrough speaks OpenAI with it, and the client hears Ollama."""
 
-    def __init__(self, deps: Deps, exchange: Exchange, ask: Ask) -> None:
+    def __init__(self, deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
         self._deps = deps
         self._ask = ask
         self._key = exchange.key
-        self._scope, self._receive, self._send = exchange.messages()
+        self._scope, self._receive, self._send = exchange.asgi_triple()
         self._inner: Exchange | None = None
-        self._heard = Heard()
+        self._heard = AnswerSummary()
         self._begun = deps.monotonic()
         self._first: float | None = None
         self._last = 0.0
@@ -63,13 +70,13 @@ class Costume:
         Raises AdmissionError: the request is nested too deeply to be translated.
         """
         try:
-            body = problems.encode({"model": name, **self._ask.body})
+            body = problems.encode_json({"model": name, **self._ask.body})
         except RecursionError:
             raise ollama_wire.too_deep() from None
-        scope, receive = clothed(self._scope, self._ask.path), given(body, self._receive)
-        self._inner = Exchange.by_messages(scope, receive, self._take, self._key)
+        scope, receive = redirect_scope(self._scope, self._ask.path), replay_body(body, self._receive)
+        self._inner = Exchange.from_asgi(scope, receive, self._take, self._key)
         self._inner.collected = True
-        await passthrough.relay(self._deps, self._inner)
+        await passthrough.relay_request(self._deps, self._inner)
 
     async def _take(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -105,14 +112,14 @@ class Costume:
         except ValueError:
             reply = {"error": {"message": raw[:500].decode("utf-8", "replace")}}
         if self._status >= 400 or not isinstance(reply, dict):
-            return problems.encode({"error": words(reply)})
+            return problems.encode_json({"error": error_text(reply)})
         said = next(self._heard.take(reply), {"content": ""})
         try:
             calls = self._heard.tool_calls()
         except ValueError:
             self._status = 502
-            return problems.encode({"error": _BAD_CALL})
-        return problems.encode(self._final(said | ({"tool_calls": calls} if calls else {})))
+            return problems.encode_json({"error": _BAD_CALL})
+        return problems.encode_json(self._final(said | ({"tool_calls": calls} if calls else {})))
 
     def _translated_lines(self, piece: bytes, *, last: bool) -> bytes:
         """Translate a piece of the event stream into Ollama's lines."""
@@ -132,7 +139,7 @@ class Costume:
         except ValueError:
             return b""
         if not isinstance(chunk, dict) or "error" in chunk:
-            return self._failed(words(chunk))
+            return self._failed(error_text(chunk))
         return b"".join(self._part(message) for message in self._heard.take(chunk))
 
     def _part(self, message: dict[str, Any]) -> bytes:
@@ -141,7 +148,7 @@ class Costume:
             self._first = self._first or self._last
         elif self._heard.reason:
             return b""  # the last chunk, which only says how it ended
-        return line(self._said(message) | {"done": False})
+        return json_line(self._said(message) | {"done": False})
 
     def _end(self) -> bytes:
         try:
@@ -150,17 +157,17 @@ class Costume:
             return self._failed(_BAD_CALL)
         self._over = True
         called = self._said({"content": "", "tool_calls": calls}) | {"done": False}
-        return (line(called) if calls else b"") + line(self._final({"content": ""}))
+        return (json_line(called) if calls else b"") + json_line(self._final({"content": ""}))
 
     def _failed(self, words: str) -> bytes:
         self._over = True
-        return line({"error": words})
+        return json_line({"error": words})
 
     def _said(self, message: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "model": self._ask.model,
             "created_at": rfc3339(self._deps.clock()),
-            **shaped(message, generate=self._ask.generate),
+            **shape_message(message, generate=self._ask.generate),
         }
 
     def _final(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,7 +186,7 @@ class Costume:
         return found
 
 
-def words(reply: Any) -> str:
+def error_text(reply: Any) -> str:
     """An error's words, whoever's it is."""
     error = reply.get("error", reply) if isinstance(reply, dict) else reply
     message = error.get("message") if isinstance(error, dict) else error

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.apis.ollama_chat import HEADERS, clothed, words
+from sparkdash.gateway.apis.ollama_chat import HEADERS, error_text, redirect_scope
 from sparkdash.gateway.apis.ollama_wire import nanoseconds
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.exchange import Exchange, Message, given
+from sparkdash.gateway.http.exchange import Exchange, Message, replay_body
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay import passthrough
 
@@ -22,9 +22,9 @@ WORDS = frozenset({"embed", "embeddings"})
 PATH = "/v1/embeddings"
 
 
-async def relay(deps: Deps, exchange: Exchange, body: Mapping[str, Any], name: str, *, older: bool) -> None:
+async def relay_embedding(deps: Deps, exchange: Exchange, body: Mapping[str, Any], name: str, *, older: bool) -> None:
     """Answer one request whose model is `name` here. `older`: in the shape of /api/embeddings."""
-    scope, receive, send = exchange.messages()
+    scope, receive, send = exchange.asgi_triple()
     begun, status, kept, raw = deps.monotonic(), 200, list[tuple[bytes, bytes]](), bytearray()
 
     async def take(message: Message) -> None:
@@ -37,18 +37,18 @@ async def relay(deps: Deps, exchange: Exchange, body: Mapping[str, Any], name: s
         if not message.get("more_body", False):
             took = nanoseconds(deps.monotonic() - begun)
             code, said = _told(status, bytes(raw), str(body.get("model")), took, older=older)
-            text = problems.encode(said)
+            text = problems.encode_json(said)
             headers = [*HEADERS, *kept, (b"content-length", b"%d" % len(text))]
             await send({"type": "http.response.start", "status": code, "headers": headers})
             await send({"type": "http.response.body", "body": text, "more_body": False})
 
-    asked = problems.encode({"model": name, **read(body, older=older)})
-    inner = Exchange.by_messages(clothed(scope, PATH), given(asked, receive), take, exchange.key)
+    asked = problems.encode_json({"model": name, **parse_embed_request(body, older=older)})
+    inner = Exchange.from_asgi(redirect_scope(scope, PATH), replay_body(asked, receive), take, exchange.key)
     inner.collected = True
-    await passthrough.relay(deps, inner)
+    await passthrough.relay_request(deps, inner)
 
 
-def read(body: Mapping[str, Any], *, older: bool) -> dict[str, Any]:
+def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, Any]:
     """What is asked, in OpenAI's words and without the model. Pure.
 
     Raises:
@@ -72,7 +72,7 @@ def _told(status: int, raw: bytes, model: str, took: int, *, older: bool) -> tup
     except ValueError:
         reply = {"error": {"message": raw[:500].decode("utf-8", "replace")}}
     if status >= 400:
-        return status, {"error": words(reply)}
+        return status, {"error": error_text(reply)}
     try:
         vectors = [item["embedding"] for item in sorted(reply["data"], key=lambda item: item["index"])]
         counted = (reply.get("usage") or {}).get("prompt_tokens")

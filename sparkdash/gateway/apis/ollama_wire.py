@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.protocol.problems import encode
+from sparkdash.gateway.protocol.problems import encode_json
 
 _OPTIONS = {
     "temperature": "temperature",
@@ -34,7 +34,7 @@ COMPLETIONS = "/v1/completions"
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class OllamaRequest:
     """One request of Ollama's, understood."""
 
     model: str
@@ -49,7 +49,7 @@ class Ask:
     unload: bool
 
 
-def read(body: Mapping[str, Any], *, generate: bool) -> Ask:
+def parse_ollama_request(body: Mapping[str, Any], *, generate: bool) -> OllamaRequest:
     """A request of /api/chat or /api/generate.
 
     Raises:
@@ -65,7 +65,9 @@ def read(body: Mapping[str, Any], *, generate: bool) -> Ask:
     asked["stream"] = stream
     if stream:
         asked["stream_options"] = {"include_usage": True}
-    return Ask(model, path, asked, stream, generate, empty, unload=empty and body.get("keep_alive") in (0, "0"))
+    return OllamaRequest(
+        model, path, asked, stream, generate, empty, unload=empty and body.get("keep_alive") in (0, "0")
+    )
 
 
 def too_deep() -> AdmissionError:
@@ -221,7 +223,7 @@ def _list(body: Mapping[str, Any], key: str) -> list[Any]:
 
 
 @dataclass(slots=True)
-class Heard:
+class AnswerSummary:
     """What an answer told so far that belongs into its last line."""
 
     reason: str | None = None
@@ -267,7 +269,7 @@ class Heard:
         return {key: value for key, value in found.items() if value is not None}
 
 
-def shaped(message: Mapping[str, Any], *, generate: bool) -> dict[str, Any]:
+def shape_message(message: Mapping[str, Any], *, generate: bool) -> dict[str, Any]:
     """A message as /api/chat has it, or as /api/generate does."""
     if not generate:
         return {"message": {"role": "assistant", **message}}
@@ -275,9 +277,9 @@ def shaped(message: Mapping[str, Any], *, generate: bool) -> dict[str, Any]:
     return {"response": message.get("content", ""), **rest}
 
 
-def line(value: Mapping[str, Any]) -> bytes:
+def json_line(value: Mapping[str, Any]) -> bytes:
     """One line of a stream."""
-    return encode(dict(value)) + b"\n"
+    return encode_json(dict(value)) + b"\n"
 
 
 def nanoseconds(seconds: float) -> int:

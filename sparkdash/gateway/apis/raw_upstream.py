@@ -11,33 +11,33 @@ from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.protocol.route import Route, raw
+from sparkdash.gateway.protocol.route import Route, raw_route
 from sparkdash.gateway.relay import passthrough
-from sparkdash.gateway.relay.remote import is_far
+from sparkdash.gateway.relay.remote import is_remote
 from sparkdash.limits import shown
 
 
-async def serve(deps: Deps, exchange: Exchange) -> None:
+async def serve_raw(deps: Deps, exchange: Exchange) -> None:
     """Answer one request."""
     try:
         route = _route(deps, exchange)
     except SparkdashError as error:
         await exchange.refuse(error)
         return
-    await passthrough.relay(deps, exchange, route)
+    await passthrough.relay_request(deps, exchange, route)
 
 
 def _route(deps: Deps, exchange: Exchange) -> Route:
     catalog = deps.catalog()
     # by its whole name only: what follows a slash may be the engine's
-    route = raw(exchange.raw_path, lambda name: catalog.exactly(name) is not None)
+    route = raw_route(exchange.raw_path, lambda name: catalog.exactly(name) is not None)
     if route is None or route.profile is None:
         path = shown(exchange.raw_path)
-        raise problems.of_status(404, f"{path} is no engine's path that is open to clients (/upstream/PROFILE/PATH)")
+        raise problems.status_error(404, f"{path} is no engine's path that is open to clients (/upstream/PROFILE/PATH)")
     if exchange.method == "POST":
         return route
     found = catalog.find(route.profile)
-    if is_far(found):
+    if is_remote(found):
         return route
     profile = found.name
     engine = deps.bus.snapshot.engines.get(profile)

@@ -36,17 +36,17 @@ _HANDED_ON = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "SSL_CERT_DIR", "S
 """Of our environment. No keys, which litellm would send to any engine; no proxies, which would be asked for our own box."""
 
 
-class Beside(ABC):
+class ChildProcess(ABC):
     """One for the daemon's life; an async context manager."""
 
-    called: ClassVar[str]
-    """What it is called, in words and in its socket's name; errors have the codes CALLED_failed and CALLED_died."""
-    needs: ClassVar[tuple[str, ...]]
+    name: ClassVar[str]
+    """What it is name, in words and in its socket's name; errors have the codes CALLED_failed and CALLED_died."""
+    packages: ClassVar[tuple[str, ...]]
     """The packages that it loads and that not every installation has."""
 
     def __init__(self, folder: Path, idle_s: float, argv: Sequence[str]) -> None:
         self._argv = tuple(argv)
-        self._path = folder / f"{self.called}.sock"
+        self._path = folder / f"{self.name}.sock"
         self._idle_s = idle_s
         self._running: _Running | None = None
         self._starting = asyncio.Lock()
@@ -58,14 +58,14 @@ class Beside(ABC):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.let_go()
+        self.shut_down()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     @property
     def installed(self) -> bool:
         """Is all here that it loads? Only looked for, never loaded."""
-        return all(importlib.util.find_spec(name) is not None for name in self.needs)
+        return all(importlib.util.find_spec(name) is not None for name in self.packages)
 
     @property
     def pid(self) -> int | None:
@@ -73,17 +73,15 @@ class Beside(ABC):
         return self._running.process.pid if self._running and self._running.lives else None
 
     @abstractmethod
-    def missing(self) -> HostError:
+    def not_installed_error(self) -> HostError:
         """The error for whoever needs it where it is not installed."""
 
-    def began(self, rss: int | None) -> None:  # noqa: B027 - not every one has something to say
+    def on_started(self, rss: int | None) -> None:  # noqa: B027 - not every one has something to say
         """It was started; it has `rss` bytes of memory in use."""
 
-    def cut(self) -> UpstreamError:
+    def broke_off_error(self) -> UpstreamError:
         """The error when it broke an answer off and lives."""
-        return UpstreamError(
-            f"The {self.called} broke off in the middle of an answer.", code=f"{self.called}_broke_off"
-        )
+        return UpstreamError(f"The {self.name} broke off in the middle of an answer.", code=f"{self.name}_broke_off")
 
     @asynccontextmanager
     async def open(self, path: str, headers: list[tuple[bytes, bytes]], body: bytes) -> AsyncIterator[EngineResponse]:
@@ -96,7 +94,7 @@ class Beside(ABC):
         """
         with self._in_use():
             running = await self._started()
-            question = running.upstream.open("POST", f"http://{self.called}{path}", encode_headers(headers), body)
+            question = running.upstream.open("POST", f"http://{self.name}{path}", encode_headers(headers), body)
             del body  # sent, and no longer needed while the answer comes
             try:
                 async with question as answer:
@@ -116,9 +114,9 @@ class Beside(ABC):
         finally:
             self._users -= 1
             if not self._users:
-                self._idle = asyncio.get_running_loop().call_later(self._idle_s, self.let_go)
+                self._idle = asyncio.get_running_loop().call_later(self._idle_s, self.shut_down)
 
-    def let_go(self, grace_s: float = listen.GRACE_S + 2) -> None:
+    def shut_down(self, grace_s: float = listen.GRACE_S + 2) -> None:
         """End it, and kill it if it takes longer than that; who uses it just now is told that it died."""
         if self._idle:
             self._idle.cancel()
@@ -133,32 +131,32 @@ class Beside(ABC):
     async def _started(self) -> _Running:
         async with self._starting:
             if self._running and not self._running.lives:
-                self.let_go()
+                self.shut_down()
             if self._running is None:
                 self._running = await self._start()
             return self._running
 
     async def _start(self) -> _Running:
         if not self.installed:
-            raise self.missing()
-        running = await _Running.begun(self.called, self._argv, self._path)
-        LOG.info(f"the {self.called} runs", pid=running.process.pid, rss=running.rss)
-        self.began(running.rss)
+            raise self.not_installed_error()
+        running = await _Running.begun(self.name, self._argv, self._path)
+        LOG.info(f"the {self.name} runs", pid=running.process.pid, rss=running.rss)
+        self.on_started(running.rss)
         return running
 
     async def _why(self, running: _Running) -> UpstreamError:
         """What the client is told when the connection to it ends too soon."""
         if await running.ended_within(REAP_S):
-            words = f"The {self.called} ended in the middle of an answer (code {running.process.returncode})."
-            return UpstreamError(words, code=f"{self.called}_died", hint="The next request starts it again.")
-        return self.cut()
+            words = f"The {self.name} ended in the middle of an answer (code {running.process.returncode})."
+            return UpstreamError(words, code=f"{self.name}_died", hint="The next request starts it again.")
+        return self.broke_off_error()
 
 
 class _Running:
     """One process and the way to it."""
 
-    def __init__(self, called: str, process: Process, upstream: Upstream) -> None:
-        self._called = called
+    def __init__(self, name: str, process: Process, upstream: Upstream) -> None:
+        self._name = name
         self.process = process
         self.upstream = upstream
         self.rss: int | None = None
@@ -167,7 +165,7 @@ class _Running:
         self._listens = asyncio.ensure_future(self._listen())
 
     @classmethod
-    async def begun(cls, called: str, argv: Sequence[str], path: Path) -> _Running:
+    async def begun(cls, name: str, argv: Sequence[str], path: Path) -> _Running:
         """Start it and wait until it answers. Raises HostError: code CALLED_failed, with its last words."""
         with listen.bind_unix(path) as sock:
             fd = sock.fileno()
@@ -179,7 +177,7 @@ class _Running:
                 pass_fds=(fd,),
                 env=_environment(os.environ),
             )
-        running = cls(called, process, await Upstream(str(path)).__aenter__())
+        running = cls(name, process, await Upstream(str(path)).__aenter__())
         try:
             async with asyncio.timeout(READY_S):
                 await running._until_ready()
@@ -220,8 +218,8 @@ class _Running:
     def _failed(self, how: str) -> HostError:
         words = self._last[-1].decode("utf-8", "replace").strip() if self._last else "without a word"
         return HostError(
-            f"The {self._called} did not start: {how} ({words}).",
-            code=f"{self._called}_failed",
+            f"The {self._name} did not start: {how} ({words}).",
+            code=f"{self._name}_failed",
             hint="`sparkdash doctor` looks at it; `pip install 'sparkdash[translate]'` mends a broken installation.",
         )
 

@@ -26,7 +26,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-def main(app: App, program: str) -> None:
+def serve_child(app: App, program: str) -> None:
     """Serve `app` until standard input ends; `program` is how the process was started, for its usage."""
     parser = argparse.ArgumentParser(prog=program)
     parser.add_argument("--fd", type=int, required=True, help="a listening socket")
@@ -35,7 +35,7 @@ def main(app: App, program: str) -> None:
     os._exit(0)  # taking litellm's modules down in order takes a second, and the daemon's end waits for ours
 
 
-async def body_of(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
     """A request's whole body."""
     parts, more = [], True
     while more:
@@ -45,7 +45,7 @@ async def body_of(receive: Receive) -> bytes:
     return b"".join(parts)
 
 
-async def whole(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+async def send_answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
     """A whole answer at once."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})

@@ -17,7 +17,7 @@ from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http import event_feed
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.protocol.frames import event
+from sparkdash.gateway.protocol.frames import event_frame
 
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _ANY_ERROR = {"description": "Any error", "content": _ERROR}
@@ -46,8 +46,8 @@ class FeedResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One listener."""
-        deps, exchange = self._deps, Exchange.by_messages(scope, receive, send)
-        await event_feed.serve(deps.bus, deps.frames, exchange, self._since, holds=self._holds)
+        deps, exchange = self._deps, Exchange.from_asgi(scope, receive, send)
+        await event_feed.serve_feed(deps.bus, deps.event_encoder, exchange, self._since, holds=self._holds)
 
 
 async def encoded(lines: AsyncIterator[str], holds: Callable[[], bool]) -> AsyncIterator[bytes]:
@@ -68,6 +68,6 @@ async def pulled(steps: AsyncIterator[PullProgress]) -> AsyncIterator[bytes]:
     """One event a step; a failure is the last."""
     try:
         async for step in steps:
-            yield event("progress", step.model_dump(mode="json"))
+            yield event_frame("progress", step.model_dump(mode="json"))
     except SparkdashError as error:
-        yield event("error", problems.envelope(error))
+        yield event_frame("error", problems.error_body(error))

@@ -13,15 +13,15 @@ from sparkdash.domain.event import Level, MeasuringChanged, Notice
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.admission.guard import by_unix_socket
 from sparkdash.gateway.control.bodies import Done, LeaseBody, LeaseGranted, NoBody, Token
-from sparkdash.gateway.control.process_exit import Ending
+from sparkdash.gateway.control.process_exit import ProcessExitWatch
 from sparkdash.gateway.control.seen import Seen
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.shared.exclusive import TTL_S, Held
+from sparkdash.gateway.shared.exclusive import TTL_S, ExclusiveHold
 
 
 def add(api: APIRouter) -> None:
     """All of them."""
-    ending = Ending()
+    ending = ProcessExitWatch()
 
     def released(deps: Deps, token: str) -> bool:
         if not deps.exclusive.release(token):
@@ -31,7 +31,7 @@ def add(api: APIRouter) -> None:
             deps.bus.publish(MeasuringChanged(measuring=None))
         return True
 
-    def died(deps: Deps, held: Held) -> None:
+    def died(deps: Deps, held: ExclusiveHold) -> None:
         if released(deps, held.token):
             text = f"{held.holder} ended without letting go; others are let in again."
             deps.bus.publish(Notice(level=Level.WARNING, code="let_go", text=text))

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 
 
-class Ending:
+class ProcessExitWatch:
     """Watches one process at a time."""
 
     def __init__(self) -> None:

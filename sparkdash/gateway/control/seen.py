@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from sparkdash.access.key import Key
-from sparkdash.gateway.admission.access import holding
+from sparkdash.gateway.admission.access import key_check
 from sparkdash.gateway.deps import Deps
 
 _DEPS, _KEY = "sparkdash.deps", "sparkdash.key"
@@ -30,7 +30,7 @@ async def _seen(request: Request) -> Deps:  # a plain function would be run in a
 
 async def _holds(request: Request) -> Callable[[], bool]:
     deps: Deps = request.scope[_DEPS]
-    return holding(request.scope[_KEY], deps.keys, deps.clock)
+    return key_check(request.scope[_KEY], deps.keys, deps.clock)
 
 
 Seen = Annotated[Deps, Depends(_seen)]

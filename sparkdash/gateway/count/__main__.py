@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import resource
 
-from sparkdash.gateway.children.serve import JSON, Message, Receive, Send, body_of, main, whole
+from sparkdash.gateway.children.serve import JSON, Message, Receive, Send, read_body, send_answer, serve_child
 from sparkdash.gateway.count import counting
-from sparkdash.gateway.count.order import Refused, Told, Uncountable, opened
+from sparkdash.gateway.count.order import CountResult, InvalidPrompt, Uncountable, decode_count_request
 from sparkdash.units import GIB
 
 MEMORY = 3 * GIB
@@ -20,23 +20,23 @@ MEMORY = 3 * GIB
 
 async def app(_scope: Message, receive: Receive, send: Send) -> None:
     """One order."""
-    await whole(send, 200, _told(await body_of(receive)).model_dump_json(exclude_none=True).encode(), JSON)
+    await send_answer(send, 200, _told(await read_body(receive)).model_dump_json(exclude_none=True).encode(), JSON)
 
 
-def _told(sent: bytes) -> Told:
+def _told(sent: bytes) -> CountResult:
     try:
-        return Told(tokens=counting.tokens(*opened(sent)))
+        return CountResult(tokens=counting.count_tokens(*decode_count_request(sent)))
     except Uncountable as error:
-        return Told(unknown=str(error))
-    except Refused as error:
-        return Told(refused=str(error))
+        return CountResult(unknown=str(error))
+    except InvalidPrompt as error:
+        return CountResult(refused=str(error))
     except (MemoryError, RecursionError) as error:
-        return Told(unknown=f"its prompt takes too much to be written ({type(error).__name__})")
+        return CountResult(unknown=f"its prompt takes too much to be written ({type(error).__name__})")
     except Exception as error:  # noqa: BLE001 - a model's files can be odd in any way, and the next one's are not
-        return Told(unknown=f"its files are of an unknown shape ({type(error).__name__}: {error})")
+        return CountResult(unknown=f"its files are of an unknown shape ({type(error).__name__}: {error})")
 
 
 if __name__ == "__main__":
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a box that serves has better things for its cores
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    main(app, "python -m sparkdash.gateway.count")
+    serve_child(app, "python -m sparkdash.gateway.count")

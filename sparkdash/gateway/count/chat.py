@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sparkdash.gateway.count.order import Refused, Uncountable
+from sparkdash.gateway.count.order import InvalidPrompt, Uncountable
 
 Message = dict[str, Any]
 BILLING = "x-anthropic-billing-header"
@@ -18,7 +18,7 @@ _MEDIA = frozenset({"image", "document"})
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
-def messages(body: Message, *, system_first: bool) -> list[Message]:
+def chat_messages(body: Message, *, system_first: bool) -> list[Message]:
     """The whole conversation. `system_first`: the template takes no system message but at the beginning.
 
     Raises:
@@ -27,7 +27,7 @@ def messages(body: Message, *, system_first: bool) -> list[Message]:
     """
     given = body.get("messages")
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise Refused("`messages` must be a list of objects")
+        raise InvalidPrompt("`messages` must be a list of objects")
     system = [*_system(body.get("system"))]
     if system_first:
         system += [text for each in given if each.get("role") == "system" if (text := _one(each.get("content")))]
@@ -40,30 +40,30 @@ def messages(body: Message, *, system_first: bool) -> list[Message]:
             case "user" | "assistant":
                 made += _turn(each["role"], each.get("content"))
             case other:
-                raise Refused(f"a message has the role {other!r}")
+                raise InvalidPrompt(f"a message has the role {other!r}")
     if not made:
-        raise Refused("there are no messages")
+        raise InvalidPrompt("there are no messages")
     return made
 
 
-def tools(body: Message) -> list[Message] | None:
+def chat_tools(body: Message) -> list[Message] | None:
     """The tools as a chat has them; None when the request has none."""
     given = body.get("tools")
     if given is None:
         return None
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise Refused("`tools` must be a list of objects")
+        raise InvalidPrompt("`tools` must be a list of objects")
     return [_tool(each) for each in given]
 
 
-def effort(body: Message) -> str | None:
+def reasoning_effort(body: Message) -> str | None:
     """How much thought is asked for; `none` when thinking is switched off."""
     thinking, config = body.get("thinking"), body.get("output_config")
     if isinstance(thinking, dict) and thinking.get("type") == "disabled":
         return "none"
     asked = config.get("effort") if isinstance(config, dict) else None
     if asked is not None and asked not in EFFORTS:
-        raise Refused(f"output_config.effort must be one of {', '.join(EFFORTS)}")
+        raise InvalidPrompt(f"output_config.effort must be one of {', '.join(EFFORTS)}")
     return asked
 
 
@@ -135,7 +135,7 @@ def _turn(role: str, content: object) -> list[Message]:
 def _call(block: Message) -> Message:
     arguments = block.get("input") or {}
     if not isinstance(arguments, dict):
-        raise Refused("the input of a tool_use must be an object")
+        raise InvalidPrompt("the input of a tool_use must be an object")
     return {
         "id": str(block.get("id") or ""),
         "function": {"name": block.get("name") or "", "arguments": arguments},
@@ -156,14 +156,14 @@ def _blocks(content: object) -> list[Message]:
     if content is None:
         return []
     if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
-        raise Refused("`content` must be a text or a list of blocks")
+        raise InvalidPrompt("`content` must be a text or a list of blocks")
     return content
 
 
 def _text(block: Message) -> str:
     text = block.get("text")
     if text is not None and not isinstance(text, str):
-        raise Refused("the text of a block must be a string")
+        raise InvalidPrompt("the text of a block must be a string")
     return text or ""
 
 

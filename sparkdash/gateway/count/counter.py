@@ -14,18 +14,18 @@ from pathlib import Path
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.capabilities.prompting import prompting
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
-from sparkdash.gateway.children.process import Beside
-from sparkdash.gateway.count.order import Order, Told, sealed
+from sparkdash.gateway.children.process import ChildProcess
+from sparkdash.gateway.count.order import CountRequest, CountResult, encode_count_request
 
 LIMIT_S = 30.0
 """How long a count may take, the process's start included: a template that never ends must not either."""
 
 
-class Counter(Beside):
+class TokenCounter(ChildProcess):
     """One for the daemon's life; an async context manager."""
 
-    called = "counter"
-    needs = ("jinja2", "tokenizers")
+    name = "counter"
+    packages = ("jinja2", "tokenizers")
 
     def __init__(
         self,
@@ -45,36 +45,36 @@ class Counter(Beside):
         """
         how = prompting(profile)
         if isinstance(how, str):
-            raise not_loaded(profile, how)
+            raise not_loaded_error(profile, how)
         if (model := profile.models.get("target")) is None:
-            raise not_loaded(profile, "its profile names no model")
-        order = Order(model=model, mounts=profile.mounts, hf_home=str(self._hf_home), **how._asdict())
+            raise not_loaded_error(profile, "its profile names no model")
+        order = CountRequest(model=model, mounts=profile.mounts, hf_home=str(self._hf_home), **how._asdict())
         try:
             async with asyncio.timeout(LIMIT_S):
-                told = await self._told(sealed(order, body))
+                told = await self._told(encode_count_request(order, body))
         except TimeoutError:
-            self.let_go(grace_s=0)  # it hears nothing
-            raise not_loaded(profile, f"counting took longer than {LIMIT_S:g} s") from None
+            self.shut_down(grace_s=0)  # it hears nothing
+            raise not_loaded_error(profile, f"counting took longer than {LIMIT_S:g} s") from None
         except SparkdashError as error:
-            raise not_loaded(profile, error.message[:1].lower() + error.message[1:]) from None
+            raise not_loaded_error(profile, error.message[:1].lower() + error.message[1:]) from None
         if told.refused is not None:
             raise AdmissionError(f"{told.refused[:1].upper()}{told.refused[1:]}.", code="invalid_request")
         if told.tokens is None:
-            raise not_loaded(profile, told.unknown or "nobody said why")
+            raise not_loaded_error(profile, told.unknown or "nobody said why")
         return told.tokens
 
-    async def _told(self, sent: bytes) -> Told:
+    async def _told(self, sent: bytes) -> CountResult:
         async with self.open("/", [(b"content-type", b"application/octet-stream")], sent) as answer:
-            return Told.model_validate_json(await answer.read())
+            return CountResult.model_validate_json(await answer.read())
 
-    def missing(self) -> HostError:
+    def not_installed_error(self) -> HostError:
         """The end of a sentence."""
         return HostError(
             "what counts them is not installed (`pip install 'sparkdash[translate]'`)", code="counter_missing"
         )
 
 
-def not_loaded(profile: Profile, why: str) -> AdmissionError:
+def not_loaded_error(profile: Profile, why: str) -> AdmissionError:
     """Claude Code makes an estimate of its own when it gets a 404."""
     return AdmissionError(
         f"{profile.name} is not loaded, and its tokens cannot be counted without its engine: {why.rstrip('.')}.",

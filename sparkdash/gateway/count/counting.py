@@ -9,26 +9,26 @@ from sparkdash.catalog.checkpoint.weights import locate
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
 from sparkdash.gateway.count import chat
-from sparkdash.gateway.count.model import Model, read
-from sparkdash.gateway.count.order import Order, Refused, Uncountable
+from sparkdash.gateway.count.model import PromptModel, read_prompt_model
+from sparkdash.gateway.count.order import CountRequest, InvalidPrompt, Uncountable
 from sparkdash.gateway.count.template import Template
 
 
-def tokens(order: Order, body: dict[str, Any]) -> int:
+def count_tokens(order: CountRequest, body: dict[str, Any]) -> int:
     """The prompt's tokens, as the engine would count them.
 
     Raises:
         Uncountable: only the engine can.
         Refused: no engine would take it.
     """
-    model = read(_folder(order))
-    tools = chat.tools(body)
+    model = read_prompt_model(_folder(order))
+    tools = chat.chat_tools(body)
     template = model.template(tools=tools is not None) if order.template is None else _given(order, model)
-    messages = chat.messages(body, system_first=template.system_first)
+    messages = chat.chat_messages(body, system_first=template.system_first)
     return model.count(template.prompt(messages, tools, _words(order, body, template), in_parts=order.in_parts))
 
 
-def _folder(order: Order) -> Path:
+def _folder(order: CountRequest) -> Path:
     try:
         found = locate(order.model, Path(order.hf_home), order.mounts)
     except ProfileError as error:
@@ -38,7 +38,7 @@ def _folder(order: Order) -> Path:
     return found
 
 
-def _given(order: Order, model: Model) -> Template:
+def _given(order: CountRequest, model: PromptModel) -> Template:
     source = order.template or ""
     if "{%" in source or "{{" in source:
         return model.written(source)
@@ -48,12 +48,12 @@ def _given(order: Order, model: Model) -> Template:
         raise Uncountable(f"its chat template {source} is not on this box") from None
 
 
-def _words(order: Order, body: dict[str, Any], template: Template) -> dict[str, Any]:
+def _words(order: CountRequest, body: dict[str, Any], template: Template) -> dict[str, Any]:
     """What the template is told: the profile's words, the client's, and how much thought is asked for."""
     own = body.get("chat_template_kwargs") or {}
     if not isinstance(own, dict):
-        raise Refused("chat_template_kwargs must be an object")
-    effort = chat.effort(body)
+        raise InvalidPrompt("chat_template_kwargs must be an object")
+    effort = chat.reasoning_effort(body)
     if effort == "none" and not _can_be_off(template, order.in_parts):
         effort = "low"
     return {**order.words, **own, **_thinking(effort, switched="enable_thinking" in own)}
@@ -72,7 +72,7 @@ def _can_be_off(template: Template, in_parts: bool | None) -> bool:
     def prompt(effort: str) -> str | None:
         try:
             return template.prompt(probe, None, _thinking(effort), in_parts=in_parts)
-        except Refused:
+        except InvalidPrompt:
             return None
 
     off = prompt("none")

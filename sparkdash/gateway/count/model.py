@@ -30,7 +30,7 @@ _MISTRAL = ("tekken.json", "tokenizer.model.v*")
 
 
 @dataclass(frozen=True)
-class Model:
+class PromptModel:
     """One model's."""
 
     tokenizer: Tokenizer
@@ -58,7 +58,7 @@ class Model:
         return len(self.tokenizer.encode(text, add_special_tokens=False))
 
 
-def read(folder: Path) -> Model:
+def read_prompt_model(folder: Path) -> PromptModel:
     """The model in that folder. Raises Uncountable: it lacks something, or has it in a way that is not known here."""
     if not (folder / TOKENIZER).is_file():
         raise Uncountable(f"there is no {TOKENIZER} in {folder}")
@@ -69,7 +69,7 @@ def read(folder: Path) -> Model:
 
 
 @lru_cache(maxsize=KEPT)
-def _read(folder: Path, _stamps: tuple[tuple[str, int], ...]) -> Model:
+def _read(folder: Path, _stamps: tuple[tuple[str, int], ...]) -> PromptModel:
     kind = _object(folder / MODEL).get("model_type")
     if kind in _OWN_WORDS:
         raise Uncountable(f"the prompts of a model of type {kind} are written by the engine's own code")
@@ -82,7 +82,7 @@ def _read(folder: Path, _stamps: tuple[tuple[str, int], ...]) -> Model:
     tokenizer.no_padding()
     tokenizer.add_special_tokens([*_lacking(tokenizer, config)])
     tokens = dict(_special(_object(folder / "special_tokens_map.json"))) | dict(_special(config))
-    return Model(tokenizer, tokens, _sources(folder, config))
+    return PromptModel(tokenizer, tokens, _sources(folder, config))
 
 
 def _lacking(tokenizer: Tokenizer, config: Mapping[str, Any]) -> Iterator[AddedToken]:

@@ -9,7 +9,7 @@ from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ModelRef, Mount
 
 
-class Order(Frozen):
+class CountRequest(Frozen):
     """One count."""
 
     model: ModelRef
@@ -22,7 +22,7 @@ class Order(Frozen):
     in_parts: bool | None = None
 
 
-class Told(Frozen):
+class CountResult(Frozen):
     """The answer: one of the three."""
 
     tokens: int | None = None
@@ -33,19 +33,19 @@ class Told(Frozen):
 
 
 class Uncountable(Exception):  # noqa: N818 - said to the client
-    """Only the engine can count this; the words are `Told.unknown`."""
+    """Only the engine can count this; the words are `ModelStatusEncoder.unknown`."""
 
 
-class Refused(Exception):  # noqa: N818 - said to the client
-    """No engine would take this; the words are `Told.refused`."""
+class InvalidPrompt(Exception):  # noqa: N818 - said to the client
+    """No engine would take this; the words are `ModelStatusEncoder.refused`."""
 
 
-def sealed(order: Order, body: bytes) -> bytes:
+def encode_count_request(order: CountRequest, body: bytes) -> bytes:
     """An order and a client's body as one: the first line is the order's."""
     return order.model_dump_json(exclude_defaults=True).encode() + b"\n" + body
 
 
-def opened(sent: bytes) -> tuple[Order, dict[str, Any]]:
+def decode_count_request(sent: bytes) -> tuple[CountRequest, dict[str, Any]]:
     """The way back. Raises Refused: the body is no JSON object."""
     first, _, rest = sent.partition(b"\n")
     try:
@@ -53,5 +53,5 @@ def opened(sent: bytes) -> tuple[Order, dict[str, Any]]:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise Refused("the body is no JSON object")
-    return Order.model_validate_json(first), body
+        raise InvalidPrompt("the body is no JSON object")
+    return CountRequest.model_validate_json(first), body

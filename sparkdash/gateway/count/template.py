@@ -17,8 +17,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from sparkdash.gateway.count.order import Refused, Uncountable
-from sparkdash.gateway.count.walks import walks_through_content
+from sparkdash.gateway.count.order import InvalidPrompt, Uncountable
+from sparkdash.gateway.count.walks import loops_over_content
 
 Message = dict[str, Any]
 _OURS = frozenset({"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"})
@@ -78,7 +78,7 @@ class Template:
         try:
             return self._compiled.render(told, messages=shaped, tools=tools, add_generation_prompt=True)
         except (TemplateError, *_FAULTS) as error:
-            raise Refused(f"the model's chat template refuses it ({error})") from None
+            raise InvalidPrompt(f"the model's chat template refuses it ({error})") from None
 
     @cached_property
     def system_first(self) -> bool:
@@ -96,7 +96,7 @@ class Template:
     @cached_property
     def in_parts(self) -> bool:
         """Does it walk through the parts of a message's content, rather than take it for a text?"""
-        return walks_through_content(self._tree)
+        return loops_over_content(self._tree)
 
 
 def _shaped(message: Message, in_parts: bool) -> Message:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from jinja2 import nodes
 
 
-def walks_through_content(tree: nodes.Node) -> bool:
+def loops_over_content(tree: nodes.Node) -> bool:
     """Has it a loop over a message's content, by that name, or by what a macro calls what it is handed?"""
     turns = {*_turns(tree)}
     macros = [*tree.find_all(nodes.Macro)]

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 from sparkdash.wire import ResponseHeaders
 
-PUMP_LIMIT = 64 * 1024
+ASGI_BUFFER_LIMIT = 64 * 1024
 """Bytes that wait in a pump until it is full."""
 
 Call = Callable[[], object]
 
 
-class Line(Protocol):
+class ClientChannel(Protocol):
     """One request's. Nothing here waits but what is `async`; the callbacks come on the loop."""
 
     @property
@@ -80,7 +80,7 @@ class Line(Protocol):
         ...
 
 
-class Pump:
+class AsgiChannel:
     """A Line over ASGI's `receive` and `send`."""
 
     def __init__(self, scope: MutableMapping[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
@@ -141,7 +141,7 @@ class Pump:
     def _put(self, message: dict[str, Any]) -> None:
         self._messages.append(message)
         self._size += len(message.get("body", b""))
-        if self._size > PUMP_LIMIT and self._full is not None:
+        if self._size > ASGI_BUFFER_LIMIT and self._full is not None:
             self._full()
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._run(), name="pump")

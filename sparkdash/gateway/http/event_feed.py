@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 from sparkdash.bus import JOURNAL
 from sparkdash.domain.event import EVENT, Event
 from sparkdash.domain.state import Snapshot
 from sparkdash.gateway.http.exchange import STREAM_HEADERS, ClientGone, Exchange
+from sparkdash.gateway.ports import BusPort
 from sparkdash.gateway.protocol.frames import COMMENT
-
-if TYPE_CHECKING:
-    from sparkdash.gateway.deps import Bus
 
 HEARTBEAT_S = 15.0
 """Clients take three missed ones for a dead link."""
@@ -26,7 +23,7 @@ HEARTBEAT_S = 15.0
 Encode = Callable[[Event | Snapshot], bytes]
 
 
-class Encoder:
+class EventEncoder:
     """Encodes events as frames, each once for any number of listeners with the same view."""
 
     def __init__(self) -> None:
@@ -55,8 +52,8 @@ def _frame(name: bytes, seq: int, body: bytes) -> bytes:
     return b"event: %b\nid: %d\ndata: %b\n\n" % (name, seq, body)
 
 
-async def serve(
-    bus: Bus,
+async def serve_feed(
+    bus: BusPort,
     encode: Encode,
     exchange: Exchange,
     since: int | None = None,

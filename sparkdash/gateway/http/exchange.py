@@ -14,11 +14,11 @@ from typing import Any, Protocol
 from sparkdash.access.key import Key
 from sparkdash.domain.lease import Request
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway.http.channel import Line, Pump
-from sparkdash.gateway.http.request_head import Head, Scope
+from sparkdash.gateway.http.channel import AsgiChannel, ClientChannel
+from sparkdash.gateway.http.request_head import ParsedHead, Scope
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.shared.body_budget import Place
+from sparkdash.gateway.shared.body_budget import BodyShare
 from sparkdash.limits import CONTROL_BODY_MIB
 from sparkdash.units import MIB
 from sparkdash.wire import ResponseHeaders
@@ -50,7 +50,7 @@ class ClientStuck(ClientGone):
     """It took nothing any more, and its connection was cut."""
 
 
-class Source(Protocol):
+class PausableSource(Protocol):
     """Where an answer comes from."""
 
     def pause(self) -> None:
@@ -70,7 +70,7 @@ class Exchange:
         "_line", "also", "collected", "finished", "head", "key", "method", "query", "raw_path", "row", "started",
     )  # fmt: skip
 
-    def __init__(self, head: Head, line: Line, key: Key | None = None) -> None:
+    def __init__(self, head: ParsedHead, line: ClientChannel, key: Key | None = None) -> None:
         self.head = head
         self.key = key
         self.method = head.method
@@ -88,23 +88,23 @@ class Exchange:
         self._line = line
 
     @classmethod
-    def by_messages(cls, scope: Scope, receive: Receive, send: Send, key: Key | None = None) -> Exchange:
+    def from_asgi(cls, scope: Scope, receive: Receive, send: Send, key: Key | None = None) -> Exchange:
         """One that is carried by ASGI's messages."""
-        return cls(Head.in_scope(scope), Pump(scope, receive, send), key)
+        return cls(ParsedHead.from_scope(scope), AsgiChannel(scope, receive, send), key)
 
-    def messages(self) -> tuple[Scope, Receive, Send]:
+    def asgi_triple(self) -> tuple[Scope, Receive, Send]:
         """The way of ASGI, for who answers by its messages; instead of everything else here."""
         line = self._line
         granted = self.head.granted
         return line.scope(), line.receive, _with(granted, line.send) if granted else line.send
 
-    async def body(self, limit_mib: int, place: Place, limit_s: float) -> bytes:
+    async def body(self, limit_mib: int, share: BodyShare, limit_s: float) -> bytes:
         """The whole request body, which takes its `place`. It must come within `limit_s`, and a second more for every 64 KiB.
 
         Raises:
             AdmissionError: code `body_encoded`, status 415, before anything is read: it is compressed; code
                 `body_too_large`, status 413; nothing beyond the limit is kept; code `body_too_slow`, status 408; as
-                `Place.take` does.
+                `BodyShare.take` does.
             ClientGone: it hung up before the end.
         """
         limit = limit_mib * MIB
@@ -113,17 +113,17 @@ class Exchange:
         if (whole := self._line.body()) is not None:
             if len(whole) > limit:
                 raise _too_large(limit_mib)
-            place.take(len(whole))
+            share.reserve(len(whole))
             return whole
         if int(self._line.length or 0) > limit:
             raise _too_large(limit_mib)
         try:
             async with asyncio.timeout(limit_s) as deadline:
-                return await self._parts(limit_mib, place, deadline)
+                return await self._parts(limit_mib, share, deadline)
         except TimeoutError:
             raise _too_slow(limit_s) from None
 
-    async def _parts(self, limit_mib: int, place: Place, deadline: asyncio.Timeout) -> bytes:
+    async def _parts(self, limit_mib: int, share: BodyShare, deadline: asyncio.Timeout) -> bytes:
         body = bytearray()  # no list: of a body that comes byte by byte it would take forty times as much
         while True:
             message = await self._line.receive()
@@ -132,7 +132,7 @@ class Exchange:
             part: bytes = message.get("body", b"")
             if len(body) + len(part) > limit_mib * MIB:
                 raise _too_large(limit_mib)
-            place.take(len(part))
+            share.reserve(len(part))
             deadline.reschedule((deadline.when() or 0.0) + len(part) / SLOWEST_BODY)
             more = message.get("more_body", False)
             if not (more or body):
@@ -173,9 +173,9 @@ class Exchange:
         self._line.write(chunk)
         await self._line.sent()
 
-    def flow(self, source: Source, limit_s: float, stuck: Callable[[ClientStuck], object]) -> Flow:
+    def flow(self, source: PausableSource, limit_s: float, stuck: Callable[[ClientStuck], object]) -> FlowControl:
         """Joins `source` to the client's connection: see Flow."""
-        return Flow(self._line, source, limit_s, stuck)
+        return FlowControl(self._line, source, limit_s, stuck)
 
     def finish(self, last: bytes = b"") -> Awaitable[None]:
         """Send the last piece; waits while the client is slow."""
@@ -196,24 +196,26 @@ class Exchange:
         """Answer 405 with the methods that `what` takes."""
         methods = ", ".join(sorted(allowed))
         self.also = ((b"allow", methods.encode()),)
-        await self.refuse(problems.of_status(405, f"{what} takes {methods}, not {self.method}"), dialect)
+        await self.refuse(problems.status_error(405, f"{what} takes {methods}, not {self.method}"), dialect)
 
     async def refuse(self, error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> None:
         """Answer with an error and its status, in the format of the client's protocol."""
-        body = problems.encode(problems.envelope(error, dialect))
-        await self.answer(problems.client_status(error), body, problems.headers(error))
+        body = problems.encode_json(problems.error_body(error, dialect))
+        await self.answer(problems.client_status(error), body, problems.error_headers(error))
 
 
-class Flow:
+class FlowControl:
     """Between where an answer comes from and its client; a context manager that gives what sends a piece of the body at once.
 
     The source is paused while the client takes nothing. A client that takes nothing for `limit_s` (0: never) is cut, and `stuck`
     called; there is a timer only while it takes nothing.
     """
 
-    __slots__ = ("_limit_s", "_line", "_source", "_stuck", "_timer", "is_full", "room_at")
+    __slots__ = ("_limit_s", "_line", "_source", "_stuck", "_timer", "is_full", "resumed_at")
 
-    def __init__(self, line: Line, source: Source, limit_s: float, stuck: Callable[[ClientStuck], object]) -> None:
+    def __init__(
+        self, line: ClientChannel, source: PausableSource, limit_s: float, stuck: Callable[[ClientStuck], object]
+    ) -> None:
         self._line = line
         self._source = source
         self._limit_s = limit_s
@@ -221,7 +223,7 @@ class Flow:
         self._timer: asyncio.TimerHandle | None = None
         self.is_full = False
         """Whether the client currently takes no bytes."""
-        self.room_at = 0.0
+        self.resumed_at = 0.0
         """Last time at which the client took bytes again, by the loop's clock."""
 
     def __enter__(self) -> Callable[[bytes], None]:
@@ -240,7 +242,7 @@ class Flow:
 
     def _room(self) -> None:
         self._forget()
-        self.is_full, self.room_at = False, asyncio.get_running_loop().time()
+        self.is_full, self.resumed_at = False, asyncio.get_running_loop().time()
         self._source.resume()
 
     def _forget(self) -> None:
@@ -264,7 +266,7 @@ def _with(headers: Headers, send: Send) -> Send:
     return sent
 
 
-def given(body: bytes, receive: Receive) -> Receive:
+def replay_body(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that replays the body once, then passes on what the client sends."""
     ours: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

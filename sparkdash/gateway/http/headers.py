@@ -43,7 +43,7 @@ _NOT_FOR_ENGINES = _HOP | {
 _UNHELD = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
 
-class Said:
+class RequestHeaders:
     """A client's headers by name: each is text once it is asked for, as most are not. `named`: their names in lower case."""
 
     __slots__ = ("_named",)
@@ -60,7 +60,7 @@ class Said:
         return None if value is None else value.decode("latin-1")
 
 
-def to_engine(headers: Raw, connection: bytes, own: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+def headers_for_engine(headers: Raw, connection: bytes, own: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """The client's headers for the engine, with the lease's `own` ones in place of the client's. `connection`: what the client's
     Connection header says."""
     dropped = _NOT_FOR_ENGINES
@@ -73,7 +73,7 @@ def to_engine(headers: Raw, connection: bytes, own: Mapping[str, str]) -> list[t
     return [*(pair for pair in headers if pair[0] not in dropped), *ours]
 
 
-def to_client(headers: Raw, *, stream: bool) -> list[tuple[bytes, bytes]]:
+def headers_for_client(headers: Raw, *, stream: bool) -> list[tuple[bytes, bytes]]:
     """The engine's headers for the client, but for the body's length. An event stream is marked so that no proxy holds it back."""
     dropped = _HOP
     for name, value in headers:

@@ -16,7 +16,7 @@ from sparkdash.access.key import Key
 from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.gateway.admission.guard import Pairs, by_unix_socket
 from sparkdash.gateway.admission.rights import Right
-from sparkdash.gateway.http.headers import Said, to_engine
+from sparkdash.gateway.http.headers import RequestHeaders, headers_for_engine
 from sparkdash.gateway.protocol.peek import PRIORITY
 from sparkdash.limits import AGENT
 from sparkdash.upstream import encode_headers
@@ -48,13 +48,13 @@ class Way(NamedTuple):
     """It changes something, and who did it is written down."""
 
 
-class Head:
+class ParsedHead:
     """See the module. `headers` and `given` have all of the client's headers but the body's length, `given` as they came but for
     the case of their names."""
 
     __slots__ = (
-        "_connection", "_for_engine", "agent", "coding", "content_type", "given", "granted", "headers", "known", "method", "path",
-        "priority", "query", "raw_path", "token", "unix", "way",
+        "_connection", "_for_engine", "agent", "coding", "content_type", "granted", "headers", "known", "method", "path",
+        "priority", "query", "raw_headers", "raw_path", "token", "unix", "way",
     )  # fmt: skip
 
     def __init__(
@@ -63,7 +63,7 @@ class Head:
         path: str,
         raw_path: bytes,
         query: bytes,
-        given: Pairs,
+        raw_headers: Pairs,
         named: Mapping[bytes, bytes],
         server: tuple[str, int | None] | None,
     ) -> None:
@@ -75,8 +75,8 @@ class Head:
             self.raw_path = _SLASHES.sub("/", self.raw_path)
             self.path = unquote(self.raw_path)
         self.query = query.decode("latin-1")
-        self.given = given
-        self.headers = said = Said(named)
+        self.raw_headers = raw_headers
+        self.headers = said = RequestHeaders(named)
         self.unix = by_unix_socket(server)
         coding = (said.get(b"content-encoding") or "").strip().lower()
         self.coding = "" if coding == "identity" else coding
@@ -96,16 +96,16 @@ class Head:
         self._for_engine: bytes | None = None
 
     @classmethod
-    def of(cls, line: RequestChannel) -> Head:
+    def of_channel(cls, line: RequestChannel) -> ParsedHead:
         """The head of the request on this line."""
         said = line.head
         if said.memo is None:
             said.memo = cls(said.method, said.path, said.raw_path, said.query, said.headers, said.named, said.door[0])
-        head: Head = said.memo
+        head: ParsedHead = said.memo
         return head
 
     @classmethod
-    def in_scope(cls, scope: Scope) -> Head:
+    def from_scope(cls, scope: Scope) -> ParsedHead:
         """The head of an ASGI request."""
         path: str = scope["path"]
         given = [(name.lower(), value) for name, value in scope["headers"] if name.lower() != LENGTH]
@@ -115,7 +115,7 @@ class Head:
     def for_engine(self, own: Mapping[str, str]) -> bytes:
         """The headers that an engine gets of it, with the lease's `own` ones in place of the client's."""
         if own:
-            return encode_headers(to_engine(self.given, self._connection, own))
+            return encode_headers(headers_for_engine(self.raw_headers, self._connection, own))
         if self._for_engine is None:
-            self._for_engine = encode_headers(to_engine(self.given, self._connection, _NOTHING))
+            self._for_engine = encode_headers(headers_for_engine(self.raw_headers, self._connection, _NOTHING))
         return self._for_engine

@@ -15,8 +15,8 @@ from typing import Any
 
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind
-from sparkdash.gateway.protocol.frames import OURS
-from sparkdash.gateway.protocol.rewrite import Edits, rewrite
+from sparkdash.gateway.protocol.frames import PROGRESS_MARK
+from sparkdash.gateway.protocol.rewrite import Edits, rewrite_body
 from sparkdash.gateway.protocol.route import Dialect
 
 Body = dict[str, Any]
@@ -30,7 +30,7 @@ _HARMONY_TOOLS = frozenset({"function", "web_search_preview", "code_interpreter"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CompatTarget:
     """The engine that will read the request."""
 
     kind: EngineKind
@@ -45,24 +45,24 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Mend:
+class CompatRule:
     """One rule."""
 
     name: MendName
     dialects: frozenset[Dialect]
     needle: bytes
     """A body without it has nothing to mend."""
-    needed: Callable[[Target], bool]
-    edit: Callable[[Body, Target], Changes]
+    needed: Callable[[CompatTarget], bool]
+    edit: Callable[[Body, CompatTarget], Changes]
 
 
-def concerning(body: bytes, dialect: Dialect, off: Collection[MendName]) -> list[Mend]:
+def rules_for(body: bytes, dialect: Dialect, off: Collection[MendName]) -> list[CompatRule]:
     """The rules that this body may need, whichever engine reads it."""
     # not `in`, which would try the needle as a number first, and raise and drop an error: ten times the search of a short body
     return [one for one in _OF[dialect] if body.find(one.needle) >= 0 and one.name not in off]
 
 
-def mended(body: bytes, rules: Iterable[Mend], target: Target) -> bytes:
+def apply_rules(body: bytes, rules: Iterable[CompatRule], target: CompatTarget) -> bytes:
     """The body, which is a JSON object, as this engine takes it; the same object when none of the rules applies."""
     needed = [rule for rule in rules if rule.needed(target)]
     if not needed:
@@ -74,27 +74,27 @@ def mended(body: bytes, rules: Iterable[Mend], target: Target) -> bytes:
         changes |= made
         now = {key: value for key, value in (now | made).items() if value is not GONE}
     put = {key: value for key, value in changes.items() if value is not GONE}
-    return rewrite(body, Edits(put, drop=frozenset(changes.keys() - put.keys())))
+    return rewrite_body(body, Edits(put, drop=frozenset(changes.keys() - put.keys())))
 
 
-def _always(_target: Target) -> bool:
+def _always(_target: CompatTarget) -> bool:
     return True
 
 
-def _harmony(target: Target) -> bool:
+def _harmony(target: CompatTarget) -> bool:
     return target.harmony
 
 
-def _trtllm(target: Target) -> bool:
+def _trtllm(target: CompatTarget) -> bool:
     return target.kind is EngineKind.TRTLLM
 
 
-def _old_messages(target: Target) -> bool:
+def _old_messages(target: CompatTarget) -> bool:
     """vLLM before 0.23 refuses what Claude Code sends since 2026; of TensorRT-LLM no version is known to take it."""
     return target.kind is EngineKind.TRTLLM or (target.kind is EngineKind.VLLM and target.before(0, 23))
 
 
-def _picky_about_tools(target: Target) -> bool:
+def _picky_about_tools(target: CompatTarget) -> bool:
     """gpt-oss under vLLM and SGLang; vLLM before 0.25 (namespaces); llama.cpp, whose older builds refuse what newer ones skip."""
     match target.kind:
         case EngineKind.VLLM:
@@ -105,7 +105,7 @@ def _picky_about_tools(target: Target) -> bool:
             return kind is EngineKind.LLAMACPP
 
 
-def _without_billing(body: Body, _target: Target) -> Changes:
+def _without_billing(body: Body, _target: CompatTarget) -> Changes:
     system = body.get("system")
     if not isinstance(system, list):
         return {}
@@ -118,7 +118,7 @@ def _text(block: object) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _folded(body: Body, _target: Target) -> Changes:
+def _folded(body: Body, _target: CompatTarget) -> Changes:
     """A system message in the middle becomes text of the user's turn before it, or a turn of its own."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not any(map(_is_system, messages)):
@@ -150,14 +150,14 @@ def _blocks(content: object) -> list[Any]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else []
 
 
-def _without_news(body: Body, _target: Target) -> Changes:
+def _without_news(body: Body, _target: CompatTarget) -> Changes:
     thinking = body.get("thinking")
     adaptive = isinstance(thinking, dict) and thinking.get("type") == "adaptive"
     news = ("context_management", "output_config", *(("thinking",) if adaptive else ()))
     return {key: GONE for key in news if key in body}
 
 
-def _known_tools(body: Body, target: Target) -> Changes:
+def _known_tools(body: Body, target: CompatTarget) -> Changes:
     tools = body.get("tools")
     if not isinstance(tools, list):
         return {}
@@ -165,13 +165,13 @@ def _known_tools(body: Body, target: Target) -> Changes:
     return {} if len(kept) == len(tools) else {"tools": kept or GONE}
 
 
-def _takes(target: Target, kind: object) -> bool:
+def _takes(target: CompatTarget, kind: object) -> bool:
     if target.kind is EngineKind.VLLM:
         return kind in _HARMONY_TOOLS if target.harmony else kind != "namespace"
     return kind == "function"
 
 
-def _open_reasoning(body: Body, _target: Target) -> Changes:
+def _open_reasoning(body: Body, _target: CompatTarget) -> Changes:
     """Reasoning comes back with a sealed copy that only the cloud can read; without anything else in it it is nothing."""
     items = body.get("input")
     if not isinstance(items, list):
@@ -186,18 +186,18 @@ def _open_reasoning(body: Body, _target: Target) -> Changes:
     return {} if made == items else {"input": made}
 
 
-def _renamed_limit(body: Body, _target: Target) -> Changes:
+def _renamed_limit(body: Body, _target: CompatTarget) -> Changes:
     if "max_tokens" not in body:
         return {}
     limit = {} if "max_output_tokens" in body else {"max_output_tokens": body["max_tokens"]}
     return {"max_tokens": GONE, **limit}
 
 
-def _without_metadata(body: Body, _target: Target) -> Changes:
+def _without_metadata(body: Body, _target: CompatTarget) -> Changes:
     return {"client_metadata": GONE} if "client_metadata" in body else {}
 
 
-def _without_progress(body: Body, _target: Target) -> Changes:
+def _without_progress(body: Body, _target: CompatTarget) -> Changes:
     messages = body.get("messages")
     if not isinstance(messages, list):
         return {}
@@ -221,28 +221,28 @@ def _not_ours(message: dict[str, Any]) -> dict[str, Any]:
 def _thinking(block: Any) -> Any:
     """The block without our lines; None when there was nothing else."""
     text = block.get("thinking") if isinstance(block, dict) else None
-    if not isinstance(text, str) or OURS not in text:
+    if not isinstance(text, str) or PROGRESS_MARK not in text:
         return block
     theirs = _theirs(text)
     return block | {"thinking": theirs} if theirs else None
 
 
 def _theirs(text: str) -> str:
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(OURS))
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(PROGRESS_MARK))
 
 
 _MESSAGES = frozenset({Dialect.MESSAGES})
 _RESPONSES = frozenset({Dialect.RESPONSES})
 _CHATS = frozenset({Dialect.CHAT, Dialect.MESSAGES})
-MENDS = (
-    Mend(MendName.CLAUDE_BILLING_LINE, _MESSAGES, _BILLING.encode(), _always, _without_billing),
-    Mend(MendName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _old_messages, _folded),
-    Mend(MendName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _old_messages, _without_news),
-    Mend(MendName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _picky_about_tools, _known_tools),
-    Mend(MendName.RESPONSES_SEALED_REASONING, _RESPONSES, b'"encrypted_content"', _harmony, _open_reasoning),
-    Mend(MendName.RESPONSES_MAX_TOKENS, _RESPONSES, b'"max_tokens"', _always, _renamed_limit),
-    Mend(MendName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _trtllm, _without_metadata),
-    Mend(MendName.ECHOED_PROGRESS, _CHATS, OURS.encode(), _always, _without_progress),
+COMPAT_RULES = (
+    CompatRule(MendName.CLAUDE_BILLING_LINE, _MESSAGES, _BILLING.encode(), _always, _without_billing),
+    CompatRule(MendName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _old_messages, _folded),
+    CompatRule(MendName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _old_messages, _without_news),
+    CompatRule(MendName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _picky_about_tools, _known_tools),
+    CompatRule(MendName.RESPONSES_SEALED_REASONING, _RESPONSES, b'"encrypted_content"', _harmony, _open_reasoning),
+    CompatRule(MendName.RESPONSES_MAX_TOKENS, _RESPONSES, b'"max_tokens"', _always, _renamed_limit),
+    CompatRule(MendName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _trtllm, _without_metadata),
+    CompatRule(MendName.ECHOED_PROGRESS, _CHATS, PROGRESS_MARK.encode(), _always, _without_progress),
 )
 """All of them, in the order in which they are applied."""
-_OF = {dialect: tuple(one for one in MENDS if dialect in one.dialects) for dialect in Dialect}
+_OF = {dialect: tuple(one for one in COMPAT_RULES if dialect in one.dialects) for dialect in Dialect}

@@ -29,7 +29,7 @@ _RESPONSES = ("input_tokens", "output_tokens", "input_tokens_details", "output_t
 """How the two protocols of OpenAI's call the same counts."""
 
 
-class Usage(NamedTuple):
+class TokenUsage(NamedTuple):
     """The engine's own counts, in tokens; None is not told. `prompt` includes the cached ones."""
 
     prompt: int | None = None
@@ -39,10 +39,10 @@ class Usage(NamedTuple):
     """Part of `completion`."""
 
 
-_UNTOLD = Usage()
+_UNTOLD = TokenUsage()
 
 
-def told(tail: bytes) -> Usage:
+def parse_usage(tail: bytes) -> TokenUsage:
     """The counts at an answer's end."""
     if counts := _last_object(_USAGE, tail):
         return _openai(counts)
@@ -50,17 +50,17 @@ def told(tail: bytes) -> Usage:
     return _llamacpp(timings) if timings else _UNTOLD
 
 
-def told_by_message(head: bytes, tail: bytes) -> tuple[Usage, bool]:
+def parse_message_usage(head: bytes, tail: bytes) -> tuple[TokenUsage, bool]:
     """The same of /v1/messages, where the prompt's are told at the beginning, the answer's there too (0 or 1), and all that has come
     at the end. And: were they told since the beginning?"""
     counts = _last_object(_USAGE, tail)
     if not counts:
-        return told(tail), True
+        return parse_usage(tail), True
     begun = _first_object(_FIRST_USAGE, head)
     return _anthropic(begun | {key: value for key, value in counts.items() if value is not None}), counts != begun
 
 
-def reason(key: bytes, tail: bytes) -> str | None:
+def stop_reason(key: bytes, tail: bytes) -> str | None:
     """The engine's word for why it stopped. `key`: FINISH or STOP."""
     found = _last(key, _WORD, tail)
     return found[1].decode() if found else None
@@ -111,13 +111,13 @@ def _count(counts: dict[str, Any], key: str) -> int | None:
     return value if type(value) is int else None  # a bool is none
 
 
-def _openai(counts: dict[str, Any]) -> Usage:
+def _openai(counts: dict[str, Any]) -> TokenUsage:
     if "prompt_tokens" in counts or "completion_tokens" in counts:
         prompt, completion, of_prompt, of_answer = _CHAT
     else:
         prompt, completion, of_prompt, of_answer = _RESPONSES
     reasoning = _detail(counts, of_answer, "reasoning_tokens")
-    return Usage(
+    return TokenUsage(
         _count(counts, prompt),
         _detail(counts, of_prompt, "cached_tokens"),
         _count(counts, completion),
@@ -131,22 +131,22 @@ def _detail(counts: dict[str, Any], group: str, key: str) -> int | None:
     return _count(details, key) if isinstance(details, dict) else None
 
 
-def _anthropic(counts: dict[str, Any]) -> Usage:
+def _anthropic(counts: dict[str, Any]) -> TokenUsage:
     """Here `input_tokens` leaves out what was read from or written to the cache."""
     cached, written = _count(counts, "cache_read_input_tokens"), _count(counts, "cache_creation_input_tokens")
     computed = _count(counts, "input_tokens")
-    return Usage(
+    return TokenUsage(
         prompt=None if computed is None else computed + (cached or 0) + (written or 0),
         cached=cached,
         completion=_count(counts, "output_tokens"),
     )
 
 
-def _llamacpp(timings: dict[str, Any]) -> Usage:
+def _llamacpp(timings: dict[str, Any]) -> TokenUsage:
     """`prompt_n` counts the computed ones only; builds before 2026 do not tell the cached ones."""
     cached, computed = _count(timings, "cache_n"), _count(timings, "prompt_n")
     known = cached is not None and computed is not None
-    return Usage(
+    return TokenUsage(
         prompt=(cached or 0) + (computed or 0) if known else None,
         cached=cached,
         completion=_count(timings, "predicted_n"),

@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from sparkdash.errors import SparkdashError
-from sparkdash.gateway.protocol.problems import encode, in_stream, message_of, response_code
+from sparkdash.gateway.protocol.problems import encode_json, error_message, response_code, stream_error_body
 from sparkdash.gateway.protocol.route import Dialect
 
 COMMENT = b":\n\n"
-OURS = "[sparkdash]"
+PROGRESS_MARK = "[sparkdash]"
 """How reasoning text begins that no model wrote: several agents send it back in their next turn."""
 DONE = b"data: [DONE]\n\n"
 
 
-class Waiting:
+class KeepAliveFrames:
     """Keep-alives of one waiting stream: `next()` gives the bytes of the next one.
 
     What is waited for goes into them where it harms nobody: as a comment where comments are sent, and with `reasoning`
@@ -54,20 +54,20 @@ class Waiting:
         self._said += 1
         match self._dialect:
             case Dialect.CHAT:
-                return data(self._chunk(news))
+                return data_frame(self._chunk(news))
             case Dialect.COMPLETIONS:
-                return data(self._text())
+                return data_frame(self._text())
             case Dialect.MESSAGES:
                 return self._messages(news)
             case _:
-                return comment(waits_for)
+                return comment_frame(waits_for)
 
     def _news(self, waits_for: str) -> str:
         """One line of reasoning, if it was asked for and there is something new to say."""
         if not self._reasoning or waits_for in ("", self._told):
             return ""
         self._told = waits_for
-        return f"{OURS} {waits_for}\n"
+        return f"{PROGRESS_MARK} {waits_for}\n"
 
     @property
     def thinks(self) -> bool:
@@ -77,16 +77,16 @@ class Waiting:
     def _messages(self, news: str) -> bytes:
         """A ping is the one event that may come before message_start, so that is sent only when there is something to think."""
         if not news:
-            return event("ping", {"type": "ping"})
+            return event_frame("ping", {"type": "ping"})
         delta = {"type": "thinking_delta", "thinking": news}
-        said = event("content_block_delta", {"type": "content_block_delta", "index": 0, "delta": delta})
+        said = event_frame("content_block_delta", {"type": "content_block_delta", "index": 0, "delta": delta})
         if self._thought:
             return said
         self._thought = True
         block = {"type": "thinking", "thinking": "", "signature": ""}
         return (
-            event("message_start", {"type": "message_start", "message": self._message()})
-            + event("content_block_start", {"type": "content_block_start", "index": 0, "content_block": block})
+            event_frame("message_start", {"type": "message_start", "message": self._message()})
+            + event_frame("content_block_start", {"type": "content_block_start", "index": 0, "content_block": block})
             + said
         )
 
@@ -123,14 +123,14 @@ class Waiting:
     def _lifecycle(self, name: str) -> bytes:
         body = {"type": name, "sequence_number": self._said, "response": self.response("in_progress")}
         self._said += 1
-        return event(name, body)
+        return event_frame(name, body)
 
     def response(self, status: str) -> dict[str, Any]:
         """A response object without output, as /v1/responses streams carry it."""
-        return response(self.response_id, self.model, self._created, status)
+        return response_object(self.response_id, self.model, self._created, status)
 
 
-def response(response_id: str, model: str, created: int, status: str) -> dict[str, Any]:
+def response_object(response_id: str, model: str, created: int, status: str) -> dict[str, Any]:
     """The keys that the SDKs' types require."""
     return {
         "id": response_id,
@@ -152,19 +152,19 @@ def response(response_id: str, model: str, created: int, status: str) -> dict[st
     }
 
 
-def failure(
+def failure_frames(
     error: SparkdashError, dialect: Dialect, *, model: str, now: float, response_id: str, sequence: int
 ) -> bytes:
     """The frames that end a stream that cannot go on. `sequence`: the last number of a /v1/responses stream."""
     if dialect is Dialect.MESSAGES:
-        return event("error", in_stream(error, dialect))
+        return event_frame("error", stream_error_body(error, dialect))
     if dialect is Dialect.RESPONSES:
-        failed = response(response_id, model, int(now), "failed")
-        failed["error"] = {"code": response_code(error), "message": message_of(error), "reason": error.code}
-        return event(
+        failed = response_object(response_id, model, int(now), "failed")
+        failed["error"] = {"code": response_code(error), "message": error_message(error), "reason": error.code}
+        return event_frame(
             "response.failed", {"type": "response.failed", "sequence_number": sequence + 1, "response": failed}
-        ) + event("error", _responses_error(error, sequence + 2))
-    return data(in_stream(error, dialect)) + DONE
+        ) + event_frame("error", _responses_error(error, sequence + 2))
+    return data_frame(stream_error_body(error, dialect)) + DONE
 
 
 def _responses_error(error: SparkdashError, sequence: int) -> dict[str, Any]:
@@ -173,21 +173,21 @@ def _responses_error(error: SparkdashError, sequence: int) -> dict[str, Any]:
     OpenAI documents the first and sends the second. SDKs raise for the second only, and the helper `responses.stream`
     of openai-python for nothing else.
     """
-    facts = {"code": response_code(error), "message": message_of(error), "param": None}
-    nested = {"type": in_stream(error, Dialect.RESPONSES)["error"]["type"], **facts, "reason": error.code}
+    facts = {"code": response_code(error), "message": error_message(error), "param": None}
+    nested = {"type": stream_error_body(error, Dialect.RESPONSES)["error"]["type"], **facts, "reason": error.code}
     return {"type": "error", "sequence_number": sequence, **facts, "error": nested}
 
 
-def comment(text: str = "") -> bytes:
+def comment_frame(text: str = "") -> bytes:
     """A line that every client passes by."""
     return b": " + " ".join(text.split()).encode() + b"\n\n" if text else COMMENT
 
 
-def data(body: dict[str, Any]) -> bytes:
+def data_frame(body: dict[str, Any]) -> bytes:
     """One nameless event."""
-    return b"data: " + encode(body) + b"\n\n"
+    return b"data: " + encode_json(body) + b"\n\n"
 
 
-def event(name: str, body: dict[str, Any]) -> bytes:
+def event_frame(name: str, body: dict[str, Any]) -> bytes:
     """One named event."""
-    return b"event: " + name.encode() + b"\ndata: " + encode(body) + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + encode_json(body) + b"\n\n"

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from sparkdash.gateway.protocol.splices import DATA, Frames, Splice
+from sparkdash.gateway.protocol.splices import DATA, FrameSplice, Splice
 
 WHOLE_LIMIT = 1024 * 1024
 """Bytes; a longer answer that is no stream passes as it is: reading it would hold up everybody else's."""
@@ -23,7 +23,7 @@ _GAP = re.compile(r"[\s,:]*")
 _DECODER = json.JSONDecoder()
 
 
-def mirrored(*, stream: bool, before: Splice | None) -> Splice:
+def mirror_splice(*, stream: bool, before: Splice | None) -> Splice:
     """What doubles the thinking of one answer, after what else is changed in it."""
     if not stream:
         return _Whole()
@@ -44,7 +44,7 @@ class _Both:
         return self._second.feed(self._first.end()) + self._second.end()
 
 
-class _Chunks(Frames):
+class _Chunks(FrameSplice):
     _mark = _MARK
 
     def _frame(self, frame: bytes) -> bytes:

@@ -32,7 +32,7 @@ _TOLD = (
 )
 
 
-def overflow(body: bytes) -> AdmissionError | None:
+def overflow_error(body: bytes) -> AdmissionError | None:
     """What an engine's 400 says, in OpenAI's words, if it says that the prompt is too long."""
     try:
         told: Any = json.loads(body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from sparkdash.gateway.http.request_head import Head
+from sparkdash.gateway.http.request_head import ParsedHead
 from sparkdash.gateway.protocol.route import Route
 from sparkdash.settings import Settings
 from sparkdash.upstream import EngineResponse
@@ -26,7 +26,7 @@ _JSON_PATHS = frozenset({"/v1/embeddings", "/v1/rerank", "/v1/score", "/rerank",
 """JSON routes besides those that generate; an answer about audio may have any format."""
 
 
-def wanted(head: Head, route: Route, settings: Settings) -> bool:
+def wants_padding(head: ParsedHead, route: Route, settings: Settings) -> bool:
     """Whether the client asked for padding, by header or by its name in the settings, and the route answers with
     JSON.
     """

@@ -40,7 +40,7 @@ _NULL: Mapping[str, Any] = MappingProxyType({})
 
 
 @per_request
-class Peeked:
+class PeekedBody:
     """What the client asked for. `model` is None when the body does not name one."""
 
     model: str | None = None
@@ -53,7 +53,7 @@ class Peeked:
     """OpenAI's word for how urgent it is, whatever the client wrote there."""
 
 
-def peek(body: bytes, content_type: str) -> Peeked:
+def peek_body(body: bytes, content_type: str) -> PeekedBody:
     """Model and stream of a body. A body that is neither JSON nor a form has neither.
 
     Raises:
@@ -63,13 +63,13 @@ def peek(body: bytes, content_type: str) -> Peeked:
     if kind == "multipart/form-data":
         return _form(body, _boundary(content_type))
     if not (kind.endswith("json") or kind in _MAY_BE_JSON):
-        return Peeked()
+        return PeekedBody()
     try:
         said = _ASKED.validate_json(body).get
     except ValidationError:
         said = _asked_slowly(body).get
     options = _options(said("stream_options", NO_OPTIONS))
-    return Peeked(_name(said("model")), said("stream") is True, None, options, said("service_tier"))
+    return PeekedBody(_name(said("model")), said("stream") is True, None, options, said("service_tier"))
 
 
 @lru_cache(maxsize=64)
@@ -145,7 +145,7 @@ def _boundary(content_type: str) -> bytes:
     raise AdmissionError("The multipart body's content type has no boundary.", code="invalid_form")
 
 
-def _form(body: bytes, delimiter: bytes) -> Peeked:
+def _form(body: bytes, delimiter: bytes) -> PeekedBody:
     """Walks from part to part; the parts' contents (audio, mostly) are only searched for the delimiter."""
     model, span, stream = None, None, False
     start = body.find(delimiter)
@@ -164,7 +164,7 @@ def _form(body: bytes, delimiter: bytes) -> Peeked:
         elif field == "stream":
             stream = body[value_at:following].strip().lower() in (b"true", b"1")
         start = following + 2
-    return Peeked(_name(model), stream, span)
+    return PeekedBody(_name(model), stream, span)
 
 
 def _field(part_headers: bytes) -> str | None:

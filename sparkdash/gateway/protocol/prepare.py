@@ -15,9 +15,9 @@ from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.versions import version_of
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.protocol.compat import Target, concerning, mended
-from sparkdash.gateway.protocol.peek import NO_OPTIONS, Peeked
-from sparkdash.gateway.protocol.rewrite import Edits, rename, rewrite
+from sparkdash.gateway.protocol.compat import CompatTarget, apply_rules, rules_for
+from sparkdash.gateway.protocol.peek import NO_OPTIONS, PeekedBody
+from sparkdash.gateway.protocol.rewrite import Edits, rename_model, rewrite_body
 from sparkdash.gateway.protocol.route import Dialect, Route
 from sparkdash.limits import shown
 
@@ -35,7 +35,7 @@ _EFFORT_IN = {Dialect.RESPONSES: "reasoning", Dialect.MESSAGES: "output_config"}
 _HARMONY = "gpt-oss"
 
 
-class Prepared(NamedTuple):
+class PreparedRequest(NamedTuple):
     """A request as the engine is to get it."""
 
     body: bytes
@@ -74,8 +74,13 @@ def _manner(profile: Profile) -> _Manner:
 
 
 def prepare(
-    body: bytes, asked: Peeked, route: Route, profile: Profile, names: Sequence[str] = (), version: str | None = None
-) -> Prepared:
+    body: bytes,
+    asked: PeekedBody,
+    route: Route,
+    profile: Profile,
+    names: Sequence[str] = (),
+    version: str | None = None,
+) -> PreparedRequest:
     """Prepare a request's body for the engine of this profile.
 
     `names`: models that the engine accepts; empty: whatever the client wrote. `version`: as the engine itself reports
@@ -86,23 +91,23 @@ def prepare(
     """
     name = names[0] if names and asked.model is not None and asked.model not in names else None
     if asked.span is not None:
-        return Prepared(body if name is None else rename(body, asked.span, name))
+        return PreparedRequest(body if name is None else rename_model(body, asked.span, name))
     manner = _manner(profile)
     adds_usage = asked.stream and manner.counts and _lacks_usage(asked, route)
     try:
         if name is not None or manner.edits:
-            body = rewrite(body, _edits(asked, route, profile, name, adds_usage=adds_usage))
+            body = rewrite_body(body, _edits(asked, route, profile, name, adds_usage=adds_usage))
         elif adds_usage:
-            body = rewrite(body, _WITH_USAGE, has_none=asked.stream_options is NO_OPTIONS)
-        if route.profile is None and (rules := concerning(body, route.dialect, manner.off)):
-            body = mended(body, rules, _target(profile, version))
+            body = rewrite_body(body, _WITH_USAGE, has_none=asked.stream_options is NO_OPTIONS)
+        if route.profile is None and (rules := rules_for(body, route.dialect, manner.off)):
+            body = apply_rules(body, rules, _target(profile, version))
     except (ValueError, RecursionError) as error:
         text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
         raise AdmissionError(text, code="invalid_json") from None
-    return Prepared(body, adds_usage, manner.mirrors and route.generates and route.dialect is Dialect.CHAT)
+    return PreparedRequest(body, adds_usage, manner.mirrors and route.generates and route.dialect is Dialect.CHAT)
 
 
-def _edits(asked: Peeked, route: Route, profile: Profile, name: str | None, *, adds_usage: bool) -> Edits:
+def _edits(asked: PeekedBody, route: Route, profile: Profile, name: str | None, *, adds_usage: bool) -> Edits:
     put: dict[str, Any] = {}
     if route.generates:
         mode = profile.mode(asked.model) if asked.model else None
@@ -126,7 +131,7 @@ def _spelled(values: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
     return {**{k: v for k, v in values.items() if k != _EFFORT}, key: nested}
 
 
-def _lacks_usage(asked: Peeked, route: Route) -> bool:
+def _lacks_usage(asked: PeekedBody, route: Route) -> bool:
     """Would this stream pass without the engine's counts? Options that say nothing of usage are left alone: engines differ in
     what they take them for (vLLM before 0.18 for a yes)."""
     if route.dialect not in _COUNTS_ARE_ASKED_FOR:
@@ -135,9 +140,9 @@ def _lacks_usage(asked: Peeked, route: Route) -> bool:
     return options is not None and (not options or options.get("include_usage") is False)
 
 
-def _target(profile: Profile, version: str | None) -> Target:
+def _target(profile: Profile, version: str | None) -> CompatTarget:
     words = (profile.name, *profile.serves, *(ref.ref for ref in profile.models.values()))
-    return Target(
+    return CompatTarget(
         profile.engine,
         version_of(version or profile.engine_version),
         harmony=any(_HARMONY in word.lower() for word in words),

@@ -60,16 +60,16 @@ def client_status(error: SparkdashError) -> int:
     return HTTPStatus.BAD_REQUEST.value if tempting and _blames_request(error) else error.status
 
 
-def envelope(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[str, Any]:
+def error_body(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[str, Any]:
     """The body of an HTTP error."""
     if dialect is Dialect.MESSAGES:
         return {"type": "error", "error": {"type": _anthropic_type(error), **_facts(error)}}
     return {"error": {"type": _openai_type(error), "param": _param(error), **_facts(error)}}
 
 
-def in_stream(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
+def stream_error_body(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
     """The same inside a stream that began with 200, where only `type` and `code` can say "do not try again"."""
-    body = envelope(error, dialect)
+    body = error_body(error, dialect)
     if _blames_request(error) and error.code != overflow.CODE:  # that one agents know by its own code
         body["error"] |= {"type": "invalid_request_error"}
         if dialect is not Dialect.MESSAGES:
@@ -77,7 +77,7 @@ def in_stream(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
     return body
 
 
-def headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
+def error_headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
     """Headers of the refusal: Retry-After when waiting helps, and x-should-retry: false where SDKs would repeat in
     vain.
     """
@@ -95,12 +95,12 @@ def headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def encode(body: dict[str, Any]) -> bytes:
+def encode_json(body: dict[str, Any]) -> bytes:
     """JSON as bytes."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def of_status(status: int, detail: str | None = None) -> SparkdashError:
+def status_error(status: int, detail: str | None = None) -> SparkdashError:
     """An error for a bare HTTP status: a path that is not there, a method that makes no sense."""
     phrase = HTTPStatus(status).phrase
     return AdmissionError(f"{detail or phrase}.", code=phrase.lower().replace(" ", "_"), status=status)
@@ -108,7 +108,7 @@ def of_status(status: int, detail: str | None = None) -> SparkdashError:
 
 def _facts(error: SparkdashError) -> dict[str, Any]:
     facts = {
-        "message": message_of(error),
+        "message": error_message(error),
         "code": error.code,
         "hint": error.hint,
         "src": "sparkdash",
@@ -117,7 +117,7 @@ def _facts(error: SparkdashError) -> dict[str, Any]:
     return facts if error.retry_after is None else {**facts, "retry_after": error.retry_after}
 
 
-def message_of(error: SparkdashError) -> str:
+def error_message(error: SparkdashError) -> str:
     """What a client shows: message, hint, and who else holds memory where the caller may see it."""
     holders = error.holders if isinstance(error, AdmissionError) else None
     return f"{error.text()} {holders}" if holders else error.text()

@@ -57,7 +57,7 @@ class _Member(NamedTuple):
     end: int
 
 
-def rewrite(body: bytes, edits: Edits, *, has_none: bool = False) -> bytes:
+def rewrite_body(body: bytes, edits: Edits, *, has_none: bool = False) -> bytes:
     """The body, which is a JSON object, with these edits. New members are put at its end. `has_none`: it is known to have none of the
     keys."""
     if not edits:
@@ -76,7 +76,7 @@ def rewrite(body: bytes, edits: Edits, *, has_none: bool = False) -> bytes:
     return "".join(_pieces(text, members, kept, edits.put, added)).encode()
 
 
-def rename(form: bytes, span: tuple[int, int], name: str) -> bytes:
+def rename_model(form: bytes, span: tuple[int, int], name: str) -> bytes:
     """A multipart body with another name in the place that `peek` found."""
     return form[: span[0]] + name.encode() + form[span[1] :]
 

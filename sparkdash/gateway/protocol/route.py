@@ -119,7 +119,7 @@ _FORGIVEN = frozenset(path.removeprefix("/v1") for path in (*_GENERATE, *_MODEL)
 """Clients whose base URL lacks /v1 mean these."""
 
 
-def understand(raw_path: str) -> Route | None:
+def find_route(raw_path: str) -> Route | None:
     """The route of a percent-encoded path; None when there is none."""
     if route := _PLAIN.get(raw_path):
         return route
@@ -146,7 +146,7 @@ def is_plain(raw_path: str) -> bool:
     return raw_path in _PLAIN
 
 
-def raw(raw_path: str, is_profile: Callable[[str], bool]) -> Route | None:
+def raw_route(raw_path: str, is_profile: Callable[[str], bool]) -> Route | None:
     """The route of `/upstream/PROFILE/PATH`, where the profile's name may have a slash itself; None when it is none.
 
     Only the dialect is looked up, so that tokens are counted. With an owner's path there is no route.
@@ -166,7 +166,7 @@ def raw(raw_path: str, is_profile: Callable[[str], bool]) -> Route | None:
 def _of_engine(profile: str, path: str) -> Route | None:
     if is_for_owners(unquote(path)):
         return None
-    known = understand(path)
+    known = find_route(path)
     dialect = known.dialect if known else Dialect.OTHER
     return Route(path, dialect, methods=known.methods if known and known.methods else _RAW, profile=profile)
 

@@ -29,7 +29,7 @@ def is_error(begins: bytes) -> bool:
     return _ERROR.match(begins) is not None
 
 
-def fault_of(begins: bytes) -> str | None:
+def answer_fault(begins: bytes) -> str | None:
     """Find the fault of a whole answer with status 200 and this beginning; None without one.
 
     The engine was asked to generate. An error that blames the request counts as an answer: it concerns the client.

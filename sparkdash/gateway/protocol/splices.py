@@ -43,7 +43,7 @@ class Splice(Protocol):
         ...
 
 
-class Frames:
+class FrameSplice:
     """Cuts a stream into whole frames, and gives those that hold anything worth a look to `_frame`."""
 
     _mark = b""
@@ -76,7 +76,7 @@ class Frames:
         raise NotImplementedError
 
 
-class WithoutUsage(Frames):
+class WithoutUsage(FrameSplice):
     """Takes the chunk out that `stream_options.include_usage` brings: no choices, only counts."""
 
     _mark = b"[]"
@@ -89,7 +89,7 @@ class WithoutUsage(Frames):
         return frame[: len(frame) - len(frame.lstrip(b"\r\n"))] if told else frame
 
 
-class ResponseGoesOn(Frames):
+class ContinuedResponse(FrameSplice):
     """An engine's /v1/responses stream that goes on where ours left off while the client waited.
 
     `said`: how many events were ours. The engine's opening events are left out, its id becomes ours (the SDKs refuse a
@@ -120,7 +120,7 @@ class ResponseGoesOn(Frames):
         return found[1] + b"%d" % self.number
 
 
-class MessageGoesOn(Frames):
+class ContinuedMessage(FrameSplice):
     """An engine's /v1/messages stream after a thinking block of ours: that is closed, the engine's blocks count on from it,
     and its message_start, of which only the counts are new, is left out: they are told with the last ones.
     """

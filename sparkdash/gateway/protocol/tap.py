@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sparkdash.gateway.protocol import counts
-from sparkdash.gateway.protocol.counts import Usage
+from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.soundness import is_error
 from sparkdash.sse import ends_frame
@@ -195,11 +195,11 @@ class Tap:
         """Of the beginning, where the prompt's tokens are told in /v1/messages, and the id in /v1/responses."""
         return self._begun_with if self._dropped else self.tail()[:HEAD]
 
-    def usage(self) -> Usage:
+    def usage(self) -> TokenUsage:
         """The engine's final counts."""
         if not self._words.counts_first:
-            return counts.told(self.tail())
-        usage, since = counts.told_by_message(self._head(), self.tail())
+            return counts.parse_usage(self.tail())
+        usage, since = counts.parse_message_usage(self._head(), self.tail())
         # an answer that was left at its beginning has no count of what has come since
         return usage if since or not self._stream or self.complete else usage._replace(completion=None)
 
@@ -233,7 +233,7 @@ class Tap:
     @property
     def finish_reason(self) -> str | None:
         """The engine's word for why it stopped."""
-        return counts.reason(self._words.stop, self.tail())
+        return counts.stop_reason(self._words.stop, self.tail())
 
     @property
     def between_frames(self) -> bool:

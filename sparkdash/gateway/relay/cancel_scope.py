@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Breakable:
+class CancelScope:
     """Use it as a context manager, in the task that is to be ended."""
 
     __slots__ = ("_before", "_for_good", "_reason", "_task")
@@ -25,7 +25,7 @@ class Breakable:
         self._for_good = False
         return self
 
-    def off(self, reason: BaseException) -> None:
+    def cancel(self, reason: BaseException) -> None:
         """End the stretch: where it is left, `reason` is raised. Only the first counts, and none once it is over.
 
         To be called while the task waits: by callbacks and other tasks.
@@ -35,8 +35,8 @@ class Breakable:
             self._end(reason)
 
     def interrupt(self, reason: BaseException) -> None:
-        """As `off`, but any reason to end the stretch comes before this one, which asks only for what is done just now to
-        be broken off: whoever does that asks `why`."""
+        """As `cancel`, but any reason to end the stretch comes before this one, which asks only for what is done just now to
+        be broken off: whoever does that asks `take_reason`."""
         if self._reason is None:
             self._end(reason)
 
@@ -47,7 +47,7 @@ class Breakable:
             self._task.cancel()
         self._reason = reason
 
-    def why(self) -> BaseException | None:
+    def take_reason(self) -> BaseException | None:
         """Why the task was cancelled, to be raised in place of that; None: somebody else wants it to end."""
         reason, self._reason, self._for_good = self._reason, None, False
         if reason is None or self._task is None or self._task.uncancel() > self._before:
@@ -57,7 +57,7 @@ class Breakable:
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        why = self.why() if kind is asyncio.CancelledError else None
+        why = self.take_reason() if kind is asyncio.CancelledError else None
         self._task = None
         if why is not None:
             raise why from None

@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from sparkdash.errors import UpstreamError
-from sparkdash.gateway.deps import Lease
 from sparkdash.gateway.http.exchange import ClientStuck
-from sparkdash.gateway.http.headers import to_engine
+from sparkdash.gateway.http.headers import headers_for_engine
+from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol import prepare
 from sparkdash.gateway.relay import fallbacks, remote
-from sparkdash.gateway.relay.model_names import known
+from sparkdash.gateway.relay.model_names import find_profile
 from sparkdash.gateway.relay.reply import Reply
-from sparkdash.gateway.relay.request_context import Want
+from sparkdash.gateway.relay.request_context import RequestContext
 from sparkdash.gateway.translate import words
-from sparkdash.gateway.translate.needed import TRANSLATED, lacks
+from sparkdash.gateway.translate.needed import TRANSLATED, needs_translation
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.upstream import EngineResponse, encode_headers
 
@@ -30,15 +30,17 @@ WORDS_LIMIT = 64 * 1024
 """Of a refusal more is not read."""
 
 
-def foresee(want: Want, name: str, translator: Translator) -> None:
+def start_translator_early(context: RequestContext, name: str, translator: Translator) -> None:
     """It will be asked of `name`: what takes time and does not need the engine may begin."""
-    if want.route.path in TRANSLATED:
-        profile = known(name, want.deps.catalog())
-        if profile is not None and lacks(profile, None, want.route):
-            translator.foresee()
+    if context.route.path in TRANSLATED:
+        profile = find_profile(name, context.deps.catalog())
+        if profile is not None and needs_translation(profile, None, context.route):
+            translator.start_early()
 
 
-async def ask(want: Want, lease: Lease, reply: Reply, stuck: Callable[[ClientStuck], object]) -> None:
+async def dispatch_request(
+    context: RequestContext, lease: LeasePort, reply: Reply, stuck: Callable[[ClientStuck], object]
+) -> None:
     """Ask the engine of this lease, and hand its answer to `reply`. `stuck`: see `Reply.take`. It can be asked again,
     elsewhere, until the reply lets its body go.
 
@@ -46,71 +48,79 @@ async def ask(want: Want, lease: Lease, reply: Reply, stuck: Callable[[ClientStu
         UpstreamError: it did not answer, or broke off.
         HostError: it needs the translator, and there is none; or a service elsewhere refused.
     """
-    deps, is_far = want.deps, remote.is_far(lease.profile)
-    translator = deps.translator if want.route.path in TRANSLATED else None
+    deps, is_far = context.deps, remote.is_remote(lease.profile)
+    translator = deps.translator if context.route.path in TRANSLATED else None
     sent_at = deps.monotonic()
-    needed = False if translator is None else _needs(want, lease, translator)
+    needed = False if translator is None else _needs(context, lease, translator)
     if needed is not True:
-        body, adds_usage, mirrors = _prepared(want, lease)
-        opened = _opened(want, lease, body, is_far=is_far)
+        body, adds_usage, mirrors = _prepared(context, lease)
+        opened = _opened(context, lease, body, is_far=is_far)
         del body  # nothing here keeps it: it is let go once an answer comes
         async with opened as answer:
             if needed is False or answer.status not in UNKNOWN_PATH:
                 if is_far:
-                    await _heard_far(want, lease, answer)
+                    await _heard_far(context, lease, answer)
                 local = None if is_far else lease
                 await reply.take(answer, sent_at, stuck, lease=local, adds_usage=adds_usage, mirrors=mirrors)
                 return
     assert translator is not None  # noqa: S101 - without one nothing is needed of it
-    translator.learned.add(_incarnation(want, lease))
-    async with _translated(want, lease, translator) as answer:
+    translator.unsupported.add(_incarnation(context, lease))
+    async with _translated(context, lease, translator) as answer:
         if is_far:
-            await _heard_far(want, lease, answer)
+            await _heard_far(context, lease, answer)
         await reply.take(answer, sent_at, stuck, lease=None if is_far else lease)
 
 
-def _needs(want: Want, lease: Lease, translator: Translator) -> bool | None:
+def _needs(context: RequestContext, lease: LeasePort, translator: Translator) -> bool | None:
     """Must it be translated? None: the engine will say so by a 404."""
-    needed = lacks(lease.profile, lease.engine.version, want.route)
-    if needed is None and _incarnation(want, lease) in translator.learned:
+    needed = needs_translation(lease.profile, lease.engine.version, context.route)
+    if needed is None and _incarnation(context, lease) in translator.unsupported:
         return True
     return needed if needed is not None or translator.installed else False
 
 
-async def _heard_far(want: Want, lease: Lease, answer: EngineResponse) -> None:
+async def _heard_far(context: RequestContext, lease: LeasePort, answer: EngineResponse) -> None:
     """Raises HostError: a service elsewhere answered what its client is told in our words, or by another profile."""
-    if remote.is_refusal(answer.status, others=bool(fallbacks.others(want))):
+    if remote.is_reworded(answer.status, others=bool(fallbacks.fallback_names(context))):
         again = next((value.decode("latin-1") for name, value in answer.headers if name == b"retry-after"), None)
-        raise remote.refusal(lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
+        raise remote.remote_refusal(lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
 
 
-def _prepared(want: Want, lease: Lease) -> prepare.Prepared:
-    return prepare.prepare(want.place.body, want.peeked, want.route, lease.profile, lease.names, lease.engine.version)
+def _prepared(context: RequestContext, lease: LeasePort) -> prepare.PreparedRequest:
+    return prepare.prepare(
+        context.body_share.body, context.peeked, context.route, lease.profile, lease.names, lease.engine.version
+    )
 
 
-def _opened(want: Want, lease: Lease, body: bytes, *, is_far: bool) -> AbstractAsyncContextManager[EngineResponse]:
-    head, path = want.exchange.head, want.route.path
+def _opened(
+    context: RequestContext, lease: LeasePort, body: bytes, *, is_far: bool
+) -> AbstractAsyncContextManager[EngineResponse]:
+    head, path = context.exchange.head, context.route.path
     if head.query:
         path = f"{path}?{head.query}"
     if is_far:
         url, headers = (
-            remote.address(lease.profile, lease.url, path),
-            encode_headers(remote.headers(head.given, lease.headers)),
+            remote.remote_url(lease.profile, lease.url, path),
+            encode_headers(remote.headers_for_remote(head.raw_headers, lease.headers)),
         )
     else:
         url, headers = lease.url.rstrip("/") + path, head.for_engine(lease.headers)
     called = None if is_far else lease.profile.name  # a service elsewhere has words of its own
-    return want.deps.upstream.open(head.method, url, headers, body, called)
+    return context.deps.upstream.open(head.method, url, headers, body, called)
 
 
 @asynccontextmanager
-async def _translated(want: Want, lease: Lease, translator: Translator) -> AsyncIterator[EngineResponse]:
+async def _translated(
+    context: RequestContext, lease: LeasePort, translator: Translator
+) -> AsyncIterator[EngineResponse]:
     headers = {
-        words.ENGINE: remote.address(lease.profile, lease.url, "/v1"),
+        words.ENGINE: remote.remote_url(lease.profile, lease.url, "/v1"),
         "content-type": "application/json",
         **lease.headers,
     }
-    async with translator.open(want.route.path, to_engine((), b"", headers), _prepared(want, lease).body) as answer:
+    async with translator.open(
+        context.route.path, headers_for_engine((), b"", headers), _prepared(context, lease).body
+    ) as answer:
         if not any(name == words.FAULT for name, _ in answer.headers):
             yield answer
             return
@@ -118,6 +128,6 @@ async def _translated(want: Want, lease: Lease, translator: Translator) -> Async
     raise UpstreamError(f"{lease.profile.name} does not answer: {why}.", code="engine_unreachable")
 
 
-def _incarnation(want: Want, lease: Lease) -> tuple[str, float | None, str]:
+def _incarnation(context: RequestContext, lease: LeasePort) -> tuple[str, float | None, str]:
     """What a 404 tells holds for this incarnation of the engine."""
-    return lease.url, lease.engine.ready_at, want.route.path
+    return lease.url, lease.engine.ready_at, context.route.path

@@ -13,10 +13,10 @@ from copy import copy
 
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
-from sparkdash.gateway.admission.access import permitted
+from sparkdash.gateway.admission.access import permitted_name
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.relay.request_context import Want
+from sparkdash.gateway.relay.request_context import RequestContext
 
 ANSWERED = b"x-sparkdash-profile"
 """Header: the profile that answered in another's place."""
@@ -33,21 +33,21 @@ _STUCK = "engine_stuck"
 _CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned"})
 
 
-class Chances:
+class RetryPlan:
     """What is left for a request whose first attempt failed: a second one where the engine broke off, then its fallbacks, each
     with as many. `instead`: why the profile that was asked for cannot, once that is given up."""
 
-    def __init__(self, want: Want) -> None:
+    def __init__(self, context: RequestContext) -> None:
         self.instead: SparkdashError | None = None
-        self._others = others(want)
+        self._others = fallback_names(context)
         self._left = iter(self._others)
-        self._name = want.name
+        self._name = context.name
         self._tried_again = False
         self._outlived_stuck = False
         """Whether its one attempt after a stuck engine is spent: trouble before that costs it nothing."""
         self._failed: list[tuple[str, SparkdashError]] = []
 
-    def after(self, error: SparkdashError) -> str:
+    def next_name(self, error: SparkdashError) -> str:
         """Who is to be asked now that the last one has failed of `error`.
 
         Raises:
@@ -60,27 +60,27 @@ class Chances:
         if isinstance(error, UpstreamError) and not moves_on:
             self._tried_again = True
             return self._name
-        if not stands_in(error):
+        if not allows_fallback(error):
             raise error
         self._failed.append((self._name, error))
         self.instead = self._failed[0][1]
         following = next(self._left, None)
         if following is None:
-            raise in_vain(self._failed)
+            raise all_failed_error(self._failed)
         self._name, self._tried_again, self._outlived_stuck = following, False, False
         return following
 
 
-def others(want: Want) -> list[str]:
+def fallback_names(context: RequestContext) -> list[str]:
     """Names of the profiles that may answer in the place of the wanted one; those that there are, and that its key may use."""
-    asked, route, deps = want.profile, want.route, want.deps
+    asked, route, deps = context.profile, context.route, context.deps
     if asked is None or not asked.fallbacks or not route.generates or route.profile is not None:
         return []
     catalog = deps.catalog()
     found: list[str] = []
     for word in asked.fallbacks:
         try:
-            other = catalog.find(permitted(want.exchange.key, word, catalog, deps.bus.snapshot))
+            other = catalog.find(permitted_name(context.exchange.key, word, catalog, deps.bus.snapshot))
         except SparkdashError:
             continue
         if other.name != asked.name and not other.cannot_run:
@@ -88,7 +88,7 @@ def others(want: Want) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def stands_in(error: SparkdashError) -> bool:
+def allows_fallback(error: SparkdashError) -> bool:
     """Is this a failure in which another profile may answer?"""
     match error:
         case EngineError() | UpstreamError():
@@ -100,7 +100,7 @@ def stands_in(error: SparkdashError) -> bool:
     return False
 
 
-def in_vain(failed: Sequence[tuple[str, SparkdashError]]) -> SparkdashError:
+def all_failed_error(failed: Sequence[tuple[str, SparkdashError]]) -> SparkdashError:
     """The first failure, with those of the fallbacks in its words."""
     (_, first), *rest = failed
     if not rest:
@@ -110,15 +110,15 @@ def in_vain(failed: Sequence[tuple[str, SparkdashError]]) -> SparkdashError:
     return told
 
 
-def headers(asked: str, error: SparkdashError, other: str) -> list[tuple[bytes, bytes]]:
+def fallback_headers(asked: str, error: SparkdashError, other: str) -> list[tuple[bytes, bytes]]:
     """What tells programs."""
     return [(ANSWERED, other.encode("latin-1")), (INSTEAD, f"{asked}; {error.code}".encode("latin-1"))]
 
 
-def tell(deps: Deps, asked: str, error: SparkdashError, other: str) -> None:
+def notify_fallback(deps: Deps, asked: str, error: SparkdashError, other: str) -> None:
     """What tells people; the same at most every ten minutes."""
     now, what = deps.monotonic(), (asked, other, error.code)
-    if now - deps.fallen.get(what, -AGAIN_S) >= AGAIN_S:
-        deps.fallen[what] = now
+    if now - deps.fallback_notices.get(what, -AGAIN_S) >= AGAIN_S:
+        deps.fallback_notices[what] = now
         text = f"{other} answers in the place of {asked}: {error.message}"
         deps.bus.publish(Notice(level=Level.WARNING, code="fallback", text=text, profile=asked))

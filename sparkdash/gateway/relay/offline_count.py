@@ -6,16 +6,16 @@ Owns: that it is counted without a lease, of the very bytes that the engine woul
 from __future__ import annotations
 
 from sparkdash.domain.profile import Profile
-from sparkdash.gateway.count.counter import not_loaded
+from sparkdash.gateway.count.counter import not_loaded_error
 from sparkdash.gateway.protocol import prepare, problems
-from sparkdash.gateway.relay.request_context import Want
+from sparkdash.gateway.relay.request_context import RequestContext
 
 
-async def answer(want: Want, profile: Profile) -> None:
+async def answer_count(context: RequestContext, profile: Profile) -> None:
     """The request's tokens. Raises AdmissionError: as `Counter.tokens` does."""
-    counter = want.deps.counter
+    counter = context.deps.counter
     if counter is None:
-        raise not_loaded(profile, "there is nothing here that counts them")
-    body = prepare.prepare(want.place.body, want.peeked, want.route, profile).body
-    told = problems.encode({"input_tokens": await counter.tokens(profile, body)})
-    await want.exchange.answer(200, told, [(b"content-type", b"application/json")])
+        raise not_loaded_error(profile, "there is nothing here that counts them")
+    body = prepare.prepare(context.body_share.body, context.peeked, context.route, profile).body
+    told = problems.encode_json({"input_tokens": await counter.tokens(profile, body)})
+    await context.exchange.answer(200, told, [(b"content-type", b"application/json")])

@@ -19,21 +19,22 @@ from sparkdash.domain.profile import AUTO
 from sparkdash.domain.repair_text import waiting_on
 from sparkdash.domain.swap_text import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
-from sparkdash.gateway.admission.access import permitted
-from sparkdash.gateway.deps import Deps, Lease
+from sparkdash.gateway.admission.access import permitted_name
+from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import ClientGone, ClientStuck, Exchange
+from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.protocol.peek import Peeked, is_batch, is_for_responses, peek
-from sparkdash.gateway.protocol.problems import of_status
-from sparkdash.gateway.protocol.route import Dialect, Route, shows_work, understand
+from sparkdash.gateway.protocol.peek import PeekedBody, is_batch, is_for_responses, peek_body
+from sparkdash.gateway.protocol.problems import status_error
+from sparkdash.gateway.protocol.route import Dialect, Route, find_route, shows_work
 from sparkdash.gateway.relay import dispatch, fallbacks, keepalive, offline_count, silence
-from sparkdash.gateway.relay.cancel_scope import Breakable
-from sparkdash.gateway.relay.fallbacks import Chances
-from sparkdash.gateway.relay.model_names import COUNT_TOKENS, known, meant, sleeper
+from sparkdash.gateway.relay.cancel_scope import CancelScope
+from sparkdash.gateway.relay.fallbacks import RetryPlan
+from sparkdash.gateway.relay.model_names import COUNT_TOKENS, find_profile, profile_to_count_offline, resolve_model
 from sparkdash.gateway.relay.reply import Reply
-from sparkdash.gateway.relay.request_context import Want
-from sparkdash.gateway.relay.request_row import InFlight
-from sparkdash.gateway.shared.body_budget import Place
+from sparkdash.gateway.relay.request_context import RequestContext
+from sparkdash.gateway.relay.request_row import RequestRow
+from sparkdash.gateway.shared.body_budget import BodyShare
 from sparkdash.limits import shown
 
 LOG = structlog.get_logger("sparkdash.gateway")
@@ -41,56 +42,58 @@ AGENT_KEPT = 200
 """Characters of a `User-Agent` that identify a client."""
 
 
-async def relay(deps: Deps, exchange: Exchange, route: Route | None = None) -> None:
+async def relay_request(deps: Deps, exchange: Exchange, route: Route | None = None) -> None:
     """Answer one request of the openai-facing side. `route`: where to, when the path alone does not say it."""
-    route = route or understand(exchange.raw_path)
+    route = route or find_route(exchange.raw_path)
     if route is None:
-        await exchange.refuse(of_status(404, f"There is no {shown(exchange.raw_path)} here"))
+        await exchange.refuse(status_error(404, f"There is no {shown(exchange.raw_path)} here"))
         return
     if route.methods and exchange.method not in route.methods:
         await _refuse_method(exchange, route, route.methods)
         return
-    place = deps.room.place()
+    body_share = deps.body_budget.share()
     try:
-        place.body = await exchange.body(deps.settings.body_limit_mib, place, deps.settings.body_s)
-        if deps.capture is not None and place.body:
-            await asyncio.to_thread(deps.capture, exchange, place.body, deps.clock())
-        want = _understood(deps, exchange, route, place)
-        if route.path == COUNT_TOKENS and (profile := sleeper(want.name, deps.catalog(), deps.bus.snapshot)):
-            await offline_count.answer(want, profile)
+        body_share.body = await exchange.body(deps.settings.body_limit_mib, body_share, deps.settings.body_s)
+        if deps.capture is not None and body_share.body:
+            await asyncio.to_thread(deps.capture, exchange, body_share.body, deps.clock())
+        context = _understood(deps, exchange, route, body_share)
+        if route.path == COUNT_TOKENS and (
+            profile := profile_to_count_offline(context.name, deps.catalog(), deps.bus.snapshot)
+        ):
+            await offline_count.answer_count(context, profile)
         else:
-            await _Relay(want).run()
+            await _Relay(context).run()
     except ClientGone:
         return
     except SparkdashError as error:
         await exchange.refuse(error, route.dialect)
     finally:
-        place.give_back()
+        body_share.release()
 
 
 async def _refuse_method(exchange: Exchange, route: Route, allowed: frozenset[str]) -> None:
     if b"upgrade" in exchange.head.headers:
         words = f"{route.path} takes {', '.join(sorted(allowed))} over plain HTTP; there are no WebSockets here"
-        await exchange.refuse(of_status(426, words), route.dialect)
+        await exchange.refuse(status_error(426, words), route.dialect)
     else:
         await exchange.refuse_method(route.path, allowed, route.dialect)
 
 
-def _understood(deps: Deps, exchange: Exchange, route: Route, place: Place) -> Want:
-    body, head, key = place.body, exchange.head, exchange.key
-    asked = peek(body, head.content_type) if route.profile is None else Peeked()
+def _understood(deps: Deps, exchange: Exchange, route: Route, body_share: BodyShare) -> RequestContext:
+    body, head, key = body_share.body, exchange.head, exchange.key
+    asked = peek_body(body, head.content_type) if route.profile is None else PeekedBody()
     batch = is_batch(head.priority, asked.service_tier, by_key=key is not None and key.batch)
     if asked.model is None and route.needs_model:
         raise _no_model(route)
     if route.dialect is Dialect.CHAT and is_for_responses(body):
         raise _wrong_protocol(route)
     catalog = deps.catalog()
-    name, profile = meant(route.profile or asked.model or AUTO, catalog, deps.settings.model_names)
+    name, profile = resolve_model(route.profile or asked.model or AUTO, catalog, deps.settings.model_names)
     if key is not None:
-        name = permitted(key, name, catalog, deps.bus.snapshot, route.task)
-        profile = known(name, catalog)
+        name = permitted_name(key, name, catalog, deps.bus.snapshot, route.task)
+        profile = find_profile(name, catalog)
     deps.exclusive.admit(head.token)
-    return Want(deps, exchange, route, place, asked, name, profile, batch)
+    return RequestContext(deps, exchange, route, body_share, asked, name, profile, batch)
 
 
 def _no_model(route: Route) -> AdmissionError:
@@ -112,37 +115,37 @@ def _wrong_protocol(route: Route) -> AdmissionError:
 class _Relay:
     """One request that has a right to wait for an engine."""
 
-    __slots__ = ("_alive", "_deps", "_exchange", "_held", "_reply", "_row", "_stretch", "_want")
+    __slots__ = ("_alive", "_context", "_deps", "_exchange", "_held", "_reply", "_row", "_scope")
 
-    def __init__(self, want: Want) -> None:
-        deps, exchange = want.deps, want.exchange
-        self._want = want
+    def __init__(self, context: RequestContext) -> None:
+        deps, exchange = context.deps, context.exchange
+        self._context = context
         self._deps = deps
         self._exchange = exchange
-        self._stretch = Breakable()
+        self._scope = CancelScope()
         """Ended when the client leaves or takes nothing any more, and by the box's owner."""
         self._held: asyncio.Future[SparkdashError] | None = None
         """Of the lease that is held, when it is lost."""
         self._alive: keepalive.KeepAlive | None = None
         """While a streaming client waits for a lease."""
-        row = self._row = InFlight(
+        row = self._row = RequestRow(
             deps,
             exchange.head.agent,
             exchange.key.name if exchange.key else None,
-            _shown(want),
-            want.route.path,
-            want.peeked.stream,
+            _shown(context),
+            context.route.path,
+            context.peeked.stream,
         )
         exchange.row = lambda: row.request  # holds no more than the row: what hangs together goes without the collector
-        self._reply = Reply(want, row)
+        self._reply = Reply(context, row)
 
     async def run(self) -> None:
         """To its end, whatever that is. Whoever ends it ends its row."""
-        off = self._stretch.off
+        cancel = self._scope.cancel
         try:
-            with self._stretch:
-                self._exchange.on_disconnect(off)
-                self._deps.running.begun(self._row.id, off)
+            with self._scope:
+                self._exchange.on_disconnect(cancel)
+                self._deps.running.begun(self._row.id, cancel)
                 await self._answered()
         except ClientStuck:
             self._reply.stuck()
@@ -165,15 +168,15 @@ class _Relay:
 
     async def _answered(self) -> None:
         """By the profile that was asked for, else by one of its fallbacks."""
-        name, chances = self._want.name, None
+        name, plan = self._context.name, None
         while True:
             try:
-                await self._attempt(name, chances.instead if chances else None)
+                await self._attempt(name, plan.instead if plan else None)
             except SparkdashError as error:
                 if self._reply.begun:
                     raise
-                chances = chances or Chances(self._want)
-                name = chances.after(error)
+                plan = plan or RetryPlan(self._context)
+                name = plan.next_name(error)
                 self._row.requeued()
             else:
                 return
@@ -181,29 +184,29 @@ class _Relay:
     async def _attempt(self, name: str, instead: SparkdashError | None) -> None:
         """`instead`: why the profile that was asked for cannot."""
         if self._deps.translator is not None:
-            dispatch.foresee(self._want, name, self._deps.translator)
+            dispatch.start_translator_early(self._context, name, self._deps.translator)
         try:
             async with self._deps.supervisor.lease(
                 name,
                 request_id=self._row.id,
                 on_wait=self._waits,
-                batch=self._want.batch,
-                task=self._want.route.task,
+                batch=self._context.batch,
+                task=self._context.route.task,
                 client=_client(self._exchange),
-                progress=self._reply if shows_work(self._want.route, self._exchange.method) else None,
-            ) as right:
+                progress=self._reply if shows_work(self._context.route, self._exchange.method) else None,
+            ) as lease:
                 if self._alive is not None:
                     await self._alive.end()
                 if instead is not None:
-                    await self._stands_in(right.profile.name, instead)
-                self._row.granted(right.profile.name)
-                await self._asked(right)
+                    await self._stands_in(lease.profile.name, instead)
+                self._row.granted(lease.profile.name)
+                await self._asked(lease)
         finally:
             if self._alive is not None:
                 await self._alive.end()
                 self._alive = None
 
-    async def _asked(self, right: Lease) -> None:
+    async def _asked(self, lease: LeasePort) -> None:
         """The engine, unless the lease is lost.
 
         Raises:
@@ -211,14 +214,14 @@ class _Relay:
             EngineError: code `cut`, a person stopped the engine and the lease outlived the drain. A swap's cut is an
                 UpstreamError of the same code.
         """
-        self._held = right.lost
+        self._held = lease.lost
         self._held.add_done_callback(self._lost)
         deps = self._deps
-        timer = silence.watch(right.profile, deps.settings, self._reply, deps.monotonic, self._stretch.interrupt)
+        timer = silence.watch_silence(lease.profile, deps.settings, self._reply, deps.monotonic, self._scope.interrupt)
         try:
-            await dispatch.ask(self._want, right, self._reply, self._stretch.off)
+            await dispatch.dispatch_request(self._context, lease, self._reply, self._scope.cancel)
         except asyncio.CancelledError:
-            if why := self._stretch.why():
+            if why := self._scope.take_reason():
                 raise why from None
             raise
         finally:
@@ -229,12 +232,12 @@ class _Relay:
 
     def _lost(self, lost: asyncio.Future[SparkdashError]) -> None:
         if lost is self._held:  # a call that is on its way is not called back
-            self._stretch.interrupt(_why_lost(lost.result()))
+            self._scope.interrupt(_why_lost(lost.result()))
 
     async def _stands_in(self, other: str, error: SparkdashError) -> None:
-        asked = _shown(self._want)
-        fallbacks.tell(self._deps, asked, error, other)
-        self._exchange.also = fallbacks.headers(asked, error, other)
+        asked = _shown(self._context)
+        fallbacks.notify_fallback(self._deps, asked, error, other)
+        self._exchange.also = fallbacks.fallback_headers(asked, error, other)
         if self._exchange.started:  # too late for headers
             await self._reply.wait(f"{other} answers in the place of {asked} ({error.code})")
 
@@ -243,7 +246,7 @@ class _Relay:
         waits = self._row.waits(position)
         if waits and self._alive is None and self._reply.can_wait_aloud():
             delay = keepalive.KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
-            self._alive = keepalive.KeepAlive(self._say, delay, self._stretch.off)
+            self._alive = keepalive.KeepAlive(self._say, delay, self._scope.cancel)
 
     async def _say(self) -> None:
         snapshot, profile = self._deps.bus.snapshot, self._row.profile
@@ -265,9 +268,9 @@ def _why_lost(error: SparkdashError) -> SparkdashError:
     return UpstreamError(error.message, code=error.code, hint=error.hint)
 
 
-def _shown(want: Want) -> str:
+def _shown(context: RequestContext) -> str:
     """What the row calls the profile until a lease says it: the profile that the client's word means, or the word."""
-    if want.profile is not None:
-        return want.profile.name
-    runs = want.deps.bus.snapshot.auto(want.route.task) if want.name == AUTO else None
-    return runs or shown(want.name)
+    if context.profile is not None:
+        return context.profile.name
+    runs = context.deps.bus.snapshot.auto(context.route.task) if context.name == AUTO else None
+    return runs or shown(context.name)

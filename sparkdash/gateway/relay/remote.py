@@ -33,29 +33,31 @@ _PASSES = frozenset(
 """What another profile may do better, beside 500 and above. Not a 400: that is the request's own fault."""
 
 
-def is_far(profile: Profile) -> bool:
+def is_remote(profile: Profile) -> bool:
     """Is it elsewhere?"""
     return profile.engine is EngineKind.REMOTE
 
 
-def address(profile: Profile, url: str, path: str) -> str:
+def remote_url(profile: Profile, url: str, path: str) -> str:
     """Where a path with /v1 is asked for. A service's base URL ends with what stands there for /v1."""
     base = url.rstrip("/")
-    return base + (path.removeprefix("/v1") if is_far(profile) else path)
+    return base + (path.removeprefix("/v1") if is_remote(profile) else path)
 
 
-def headers(given: Raw, own: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
+def headers_for_remote(given: Raw, own: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
     """The client's headers for a service elsewhere, and our `own`."""
     ours = ((name.encode("latin-1"), value.encode("latin-1")) for name, value in own.items())
     return (*(pair for pair in given if pair[0].lower() in _LEAVES), *ours)
 
 
-def is_refusal(status: int, *, others: bool) -> bool:
+def is_reworded(status: int, *, others: bool) -> bool:
     """Is this answer told in our words rather than passed on? `others`: there are fallbacks."""
     return status in _KEY or (others and (status in _PASSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR))
 
 
-def refusal(profile: Profile, status: int, body: bytes, own: Mapping[str, str], retry_after: str | None) -> HostError:
+def remote_refusal(
+    profile: Profile, status: int, body: bytes, own: Mapping[str, str], retry_after: str | None
+) -> HostError:
     """Such an answer, without the key, should the service have repeated it."""
     for secret in own.values():
         body = body.replace(secret.removeprefix("Bearer ").encode("latin-1"), b"***")

@@ -13,19 +13,19 @@ from http import HTTPStatus
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.errors import AdmissionError, BadAnswerError, EngineDeadError, SparkdashError, UpstreamError
-from sparkdash.gateway.deps import Lease
-from sparkdash.gateway.http.exchange import STREAM_HEADERS, ClientStuck, Flow
-from sparkdash.gateway.http.headers import to_client
+from sparkdash.gateway.http.exchange import STREAM_HEADERS, ClientStuck, FlowControl
+from sparkdash.gateway.http.headers import headers_for_client
+from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol import frames, padding, problems, soundness
 from sparkdash.gateway.protocol.counts import error_code
-from sparkdash.gateway.protocol.mirror import mirrored
-from sparkdash.gateway.protocol.overflow import overflow
+from sparkdash.gateway.protocol.mirror import mirror_splice
+from sparkdash.gateway.protocol.overflow import overflow_error
 from sparkdash.gateway.protocol.problems import client_status
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.protocol.splices import MessageGoesOn, ResponseGoesOn, Splice, WithoutUsage
+from sparkdash.gateway.protocol.splices import ContinuedMessage, ContinuedResponse, Splice, WithoutUsage
 from sparkdash.gateway.protocol.tap import Tap
-from sparkdash.gateway.relay.request_context import Want
-from sparkdash.gateway.relay.request_row import InFlight
+from sparkdash.gateway.relay.request_context import RequestContext
+from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.upstream import EngineResponse, engine_error_text
 from sparkdash.wire import ResponseHeaders
 
@@ -46,22 +46,33 @@ class Reply:
     """One request's. Its body is let go once no other engine can answer in the place of the one that does."""
 
     __slots__ = (
-        "_deps", "_exchange", "_flow", "_framed", "_is_refusal", "_lease", "_route", "_row", "_splice", "_tap", "_waiting",
-        "_want", "begun",
+        "_context",
+        "_deps",
+        "_exchange",
+        "_flow",
+        "_framed",
+        "_is_refusal",
+        "_lease",
+        "_route",
+        "_row",
+        "_splice",
+        "_tap",
+        "_waiting",
+        "begun",
     )  # fmt: skip
 
-    def __init__(self, want: Want, row: InFlight) -> None:
-        self._want = want
-        self._deps = want.deps
-        self._exchange = want.exchange
-        self._route = want.route
+    def __init__(self, context: RequestContext, row: RequestRow) -> None:
+        self._context = context
+        self._deps = context.deps
+        self._exchange = context.exchange
+        self._route = context.route
         self._row = row
-        self._waiting: frames.Waiting | None = None
+        self._waiting: frames.KeepAliveFrames | None = None
         """Once the client was told anything while it waits."""
-        self._tap = _NOTHING_YET[want.route.dialect]
-        self._lease: Lease | None = None
+        self._tap = _NOTHING_YET[context.route.dialect]
+        self._lease: LeasePort | None = None
         """Lease of the engine that answers; None before an answer, and for a remote service."""
-        self._flow: Flow | None = None
+        self._flow: FlowControl | None = None
         """Flow control to the client, once an answer comes."""
         self._splice: Splice | None = None
         """What must differ in the answer; None: nothing, as for nearly all."""
@@ -74,14 +85,16 @@ class Reply:
 
     def can_wait_aloud(self) -> bool:
         """Whether the client can be sent anything while it waits: it reads a stream, or asked for white space."""
-        want = self._want
-        if want.peeked.stream:
+        context = self._context
+        if context.peeked.stream:
             return True
-        return not self._exchange.collected and padding.wanted(self._exchange.head, want.route, self._deps.settings)
+        return not self._exchange.collected and padding.wants_padding(
+            self._exchange.head, context.route, self._deps.settings
+        )
 
     async def wait(self, waits_for: str) -> None:
         """Send one keep-alive; the first opens the answer. `waits_for` is one line of text."""
-        if not self._want.peeked.stream:
+        if not self._context.peeked.stream:
             if not self._exchange.started:
                 self._exchange.start(200, padding.HEADERS)
             await self._exchange.send(padding.PIECE)
@@ -93,19 +106,19 @@ class Reply:
             self._waiting = self._words()
         await self._exchange.send(self._waiting.next(waits_for))
 
-    def _words(self) -> frames.Waiting:
+    def _words(self) -> frames.KeepAliveFrames:
         told = (
             self._deps.settings.progress_as_reasoning or self._exchange.head.headers.get(PROGRESS_HEADER) == "reasoning"
         )
         now = self._deps.clock()
-        return frames.Waiting(self._route.dialect, self._row.id, self._want.name, now, reasoning=told)
+        return frames.KeepAliveFrames(self._route.dialect, self._row.id, self._context.name, now, reasoning=told)
 
     @property
     def heard_at(self) -> float | None:
         """Time at which the last piece of the answer came, or was asked for after a pause; None before the first, and for
         a refusal."""
         at, flow = None if self._is_refusal else self._tap.heard_at, self._flow
-        return at if at is None or flow is None else max(at, flow.room_at)
+        return at if at is None or flow is None else max(at, flow.resumed_at)
 
     @property
     def is_held_up(self) -> bool:
@@ -118,7 +131,7 @@ class Reply:
         sent_at: float,
         stuck: Callable[[ClientStuck], object],
         *,
-        lease: Lease | None = None,
+        lease: LeasePort | None = None,
         adds_usage: bool = False,
         mirrors: bool = False,
     ) -> Awaitable[None]:
@@ -142,7 +155,7 @@ class Reply:
         stream = answer.content_type == EVENT_STREAM
         self._splice = self._spliced(adds_usage=adds_usage) if stream else None
         if mirrors:
-            self._splice = mirrored(stream=stream, before=self._splice)
+            self._splice = mirror_splice(stream=stream, before=self._splice)
         return self._pass_on(answer, sent_at, stuck)
 
     async def _pass_on(self, answer: EngineResponse, sent_at: float, stuck: Callable[[ClientStuck], object]) -> None:
@@ -179,12 +192,12 @@ class Reply:
             length = answer.length if self._splice is None else None
             self._exchange.start(answer.status, _told(answer, stream=self._framed), length)
 
-    def _look_at(self, first: bytes, lease: Lease) -> None:
+    def _look_at(self, first: bytes, lease: LeasePort) -> None:
         name, engine = lease.profile.name, lease.profile.engine
         if self._framed:
             if self._tap.failed and soundness.calls_itself_dead(engine, first):
                 raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=_HINT.format(name))
-        elif fault := soundness.fault_of(first):
+        elif fault := soundness.answer_fault(first):
             raise _bad(lease, fault)
 
     def _tells_of_death(self) -> bool:
@@ -194,7 +207,7 @@ class Reply:
     def _settle(self) -> None:
         """From here on no other engine can answer."""
         self.begun = True
-        self._want.place.give_back()
+        self._context.body_share.release()
 
     def _look_for_its_end(self, answer: EngineResponse) -> None:
         if answer.ends_with_connection and answer.status < BAD_REQUEST and self._tap.lacks_its_end:
@@ -207,10 +220,10 @@ class Reply:
         if waiting is None:
             return None
         if dialect is Dialect.RESPONSES:
-            return ResponseGoesOn(waiting.response_id, waiting.said)
-        return MessageGoesOn() if waiting.thinks else None
+            return ContinuedResponse(waiting.response_id, waiting.said)
+        return ContinuedMessage() if waiting.thinks else None
 
-    async def _broken(self, answer: EngineResponse, lease: Lease) -> None:
+    async def _broken(self, answer: EngineResponse, lease: LeasePort) -> None:
         """Handle an error of the engine's own: the client is told only once a probe shows that the engine lives."""
         body, name = await answer.read(), lease.profile.name
         said = f"{name} answered {answer.status}: {engine_error_text(body)}"
@@ -226,7 +239,7 @@ class Reply:
         """Passed on as it is, unless it says that the prompt is too long: for that clients have words of their own."""
         body = await answer.read()
         self._settle()
-        if error := overflow(body):
+        if error := overflow_error(body):
             raise error
         await self._pass_whole(answer, body)
 
@@ -234,7 +247,7 @@ class Reply:
         self._settle()
         self._tap = Tap(self._route.dialect, stream=False)
         self._tap.feed(body, 0.0)
-        passed = to_client(answer.headers, stream=False)
+        passed = headers_for_client(answer.headers, stream=False)
         await self._exchange.answer(answer.status, body, passed)
         self._done(answer.status, failed=self._tap.failed)
 
@@ -248,7 +261,7 @@ class Reply:
         """Put an engine's refusal into an answer that has already begun with status 200."""
         body, lease = await answer.read(ERROR_LIMIT), self._lease
         whole = lease is not None and answer.status == OK and answer.content_type != EVENT_STREAM
-        if lease is not None and whole and (fault := soundness.fault_of(body)):
+        if lease is not None and whole and (fault := soundness.answer_fault(body)):
             raise _bad(lease, fault)
         raise _in_own_words(answer.status, body)
 
@@ -264,19 +277,19 @@ class Reply:
             await self._exchange.finish(self._last_words(error))
         else:
             # programs read the body; SDKs see the connection break off, post once more and get the true status
-            told = b"" if self.begun else problems.encode(problems.envelope(error, self._route.dialect))
+            told = b"" if self.begun else problems.encode_json(problems.error_body(error, self._route.dialect))
             self._exchange.break_off(told)
 
     def _last_words(self, error: SparkdashError) -> bytes:
         """Ends a frame that was cut, then says what happened."""
         tap, waiting, splice = self._tap, self._waiting or self._words(), self._splice
-        last = frames.failure(
+        last = frames.failure_frames(
             error,
             self._route.dialect,
-            model=self._want.name,
+            model=self._context.name,
             now=self._deps.clock(),
             response_id=(None if waiting.said else tap.response_id) or waiting.response_id,
-            sequence=max(splice.number if isinstance(splice, ResponseGoesOn) else tap.sequence, waiting.said - 1),
+            sequence=max(splice.number if isinstance(splice, ContinuedResponse) else tap.sequence, waiting.said - 1),
         )
         return last if tap.between_frames else b"\n\n" + last
 
@@ -302,14 +315,14 @@ class Reply:
         return "engine_died" if self._tells_of_death() else "engine_error"
 
 
-def _bad(lease: Lease, fault: str) -> BadAnswerError:
+def _bad(lease: LeasePort, fault: str) -> BadAnswerError:
     name = lease.profile.name
     return BadAnswerError(f"{name} answered 200 with {fault}.", hint=_HINT.format(name))
 
 
 def _in_own_words(status: int, body: bytes) -> SparkdashError:
     """Reword an engine's refusal for a client that already has status 200."""
-    if error := overflow(body):
+    if error := overflow_error(body):
         return error
     family = AdmissionError if 400 <= status < 500 else SparkdashError
     return family(engine_error_text(body), code=error_code(body) or "engine_refused", status=max(status, 400))
@@ -319,6 +332,6 @@ def _told(answer: EngineResponse, *, stream: bool) -> ResponseHeaders:
     """The engine's headers for the client, made once where it says the same again."""
     head = answer.head
     if head.memo is None:
-        head.memo = ResponseHeaders(to_client(head.headers, stream=stream))
+        head.memo = ResponseHeaders(headers_for_client(head.headers, stream=stream))
     told: ResponseHeaders = head.memo
     return told

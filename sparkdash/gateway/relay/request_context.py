@@ -6,21 +6,21 @@ from sparkdash.domain.base import per_request
 from sparkdash.domain.profile import Profile
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.protocol.peek import Peeked
+from sparkdash.gateway.protocol.peek import PeekedBody
 from sparkdash.gateway.protocol.route import Route
-from sparkdash.gateway.shared.body_budget import Place
+from sparkdash.gateway.shared.body_budget import BodyShare
 
 
 @per_request
-class Want:
+class RequestContext:
     """One request's."""
 
     deps: Deps
     exchange: Exchange
     route: Route
-    place: Place
+    body_share: BodyShare
     """Where its body is, until an engine's answer begins."""
-    peeked: Peeked
+    peeked: PeekedBody
     name: str
     """What to ask the supervisor for."""
     profile: Profile | None

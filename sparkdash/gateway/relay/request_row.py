@@ -41,7 +41,7 @@ _NEW: dict[str, Any] = {field.name: None for field in fields(Request)} | {"state
 
 
 @lru_cache(maxsize=256)
-def asker(user_agent: str) -> tuple[str, bool]:
+def identify_client(user_agent: str) -> tuple[str, bool]:
     """Who asks, by a short name; and is it sparkdash itself?"""
     return client_name(user_agent.removeprefix(INTERNAL)), user_agent.startswith(INTERNAL)
 
@@ -55,7 +55,7 @@ def client_name(user_agent: str) -> str:
     return word[0].lower() if word else UNKNOWN_CLIENT
 
 
-class InFlight:
+class RequestRow:
     """One request's row. `id` and `profile` are at hand; `request` is the whole of it, as it is now."""
 
     __slots__ = ("_deps", "_facts", "_untold", "id", "profile")
@@ -66,7 +66,7 @@ class InFlight:
         self.profile = profile
         facts = self._facts = _NEW.copy()
         facts["id"] = self.id
-        facts["client"], facts["internal"] = asker(user_agent)
+        facts["client"], facts["internal"] = identify_client(user_agent)
         facts["key"] = key
         facts["profile"] = profile
         facts["route"] = shown(route)
@@ -137,7 +137,7 @@ class InFlight:
     def _later(self) -> None:
         if not self._untold:
             self._untold = True
-            self._deps.board.soon(self._tell)
+            self._deps.row_publisher.publish_soon(self._tell)
 
     def _tell(self) -> None:
         if self._untold:

@@ -8,30 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import UpstreamError
+from sparkdash.gateway.ports import AnswerProgress
 from sparkdash.settings import Settings
 from sparkdash.units import duration
 
 
-class Heard(Protocol):
-    """Progress of an engine's answer."""
-
-    @property
-    def heard_at(self) -> float | None:
-        """Time at which the answer's last piece came, or was asked for after a pause; keep-alives left out; None before the
-        first."""
-        ...
-
-    @property
-    def is_held_up(self) -> bool:
-        """Whether the answer waits for a slow client."""
-        ...
-
-
-def limits(profile: Profile, settings: Settings) -> tuple[float | None, float | None]:
+def silence_limits(profile: Profile, settings: Settings) -> tuple[float | None, float | None]:
     """Seconds until an answer's first byte, and between two pieces: the profile's own limits, else the box's; None: no
     limit.
     """
@@ -40,28 +25,28 @@ def limits(profile: Profile, settings: Settings) -> tuple[float | None, float | 
     return first, between
 
 
-def watch(
+def watch_silence(
     profile: Profile,
     settings: Settings,
-    heard: Heard,
+    heard: AnswerProgress,
     now: Callable[[], float],
     end: Callable[[UpstreamError], object],
-) -> Timer | None:
+) -> SilenceTimer | None:
     """Start the timer that calls `end` once the engine was silent for too long; None where there is no limit."""
-    first, between = limits(profile, settings)
+    first, between = silence_limits(profile, settings)
     if first is None and between is None:
         return None
-    return Timer(profile.name, (first, between), heard, now, end)
+    return SilenceTimer(profile.name, (first, between), heard, now, end)
 
 
-class Timer:
+class SilenceTimer:
     """Silence timer of one request. `cancel` it when the request has ended."""
 
     def __init__(
         self,
         name: str,
         limits: tuple[float | None, float | None],
-        heard: Heard,
+        heard: AnswerProgress,
         now: Callable[[], float],
         end: Callable[[UpstreamError], object],
     ) -> None:

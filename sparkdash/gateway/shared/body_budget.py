@@ -14,56 +14,56 @@ from sparkdash.units import MIB
 RETRY_S = 10.0
 
 
-class Room:
+class BodyBudget:
     """One for the gateway. `taken`: bytes in use."""
 
     def __init__(self, limit_mib: int) -> None:
         self.limit = limit_mib * MIB
         self.taken = 0
 
-    def place(self) -> Place:
+    def share(self) -> BodyShare:
         """One request's share; use it as a context manager."""
-        return Place(self)
+        return BodyShare(self)
 
 
-class Place:
+class BodyShare:
     """What one request's body takes, until it is left or given back; and the `body` itself, which nobody else keeps."""
 
-    __slots__ = ("_room", "_taken", "body")
+    __slots__ = ("_budget", "_taken", "body")
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, budget: BodyBudget) -> None:
         self.body = b""
-        self._room = room
+        self._budget = budget
         self._taken = 0
 
-    def take(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """That many bytes more.
 
         Raises:
             AdmissionError: code `bodies_full`, status 503 with Retry-After.
         """
-        room = self._room
-        if room.taken + size > room.limit:
-            raise _full(room)
-        room.taken += size
+        budget = self._budget
+        if budget.taken + size > budget.limit:
+            raise _full(budget)
+        budget.taken += size
         self._taken += size
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """The body is no longer kept. Idempotent."""
         self.body = b""
-        self._room.taken -= self._taken
+        self._budget.taken -= self._taken
         self._taken = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.give_back()
+        self.release()
 
 
-def _full(room: Room) -> AdmissionError:
+def _full(budget: BodyBudget) -> AdmissionError:
     return AdmissionError(
-        f"The requests that wait hold {room.taken // MIB} MiB, and no more than {room.limit // MIB} are kept.",
+        f"The requests that wait hold {budget.taken // MIB} MiB, and no more than {budget.limit // MIB} are kept.",
         code="bodies_full",
         status=503,
         retry_after=RETRY_S,

@@ -5,21 +5,18 @@ Owns: which they are, and how one is told. Must not know what a request does; it
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from sparkdash.errors import AdmissionError
+from sparkdash.gateway.ports import EndRequest
 from sparkdash.limits import shown
 
-Off = Callable[[AdmissionError], object]
 
-
-class AllRunning:
+class RunningRequests:
     """See the module."""
 
     def __init__(self) -> None:
-        self._offs: dict[str, Off] = {}
+        self._offs: dict[str, EndRequest] = {}
 
-    def begun(self, request_id: str, off: Off) -> None:
+    def begun(self, request_id: str, off: EndRequest) -> None:
         """It waits or runs, and `off` ends it for the reason given: `request_cancelled`; called once, if at all."""
         self._offs[request_id] = off
 
@@ -35,11 +32,11 @@ class AllRunning:
         """
         off = self._offs.pop(request_id, None)
         if off is None:
-            raise unknown(request_id)
+            raise unknown_request(request_id)
         off(AdmissionError("This request was cancelled by the one who runs this box.", code="request_cancelled"))
 
 
-def unknown(request_id: str) -> AdmissionError:
+def unknown_request(request_id: str) -> AdmissionError:
     """Build the refusal to cancel a request that has ended, or never existed."""
     return AdmissionError(
         f"No request {shown(request_id)!r} waits or runs.",

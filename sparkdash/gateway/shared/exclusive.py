@@ -23,7 +23,7 @@ COME_BACK_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ExclusiveHold:
     """One holder's right. Times by the monotonic clock."""
 
     token: str
@@ -47,16 +47,16 @@ class Exclusive:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._now = monotonic
-        self._held: Held | None = None
+        self._held: ExclusiveHold | None = None
 
     @property
-    def held(self) -> Held | None:
+    def held(self) -> ExclusiveHold | None:
         """The present holder."""
         if self._held is not None and self._held.lapses_at <= self._now():
             self._held = None
         return self._held
 
-    def take(self, holder: str, expected_s: float | None = None, *, shares: bool = False) -> Held:
+    def take(self, holder: str, expected_s: float | None = None, *, shares: bool = False) -> ExclusiveHold:
         """The right, for TTL_S.
 
         Raises:
@@ -66,7 +66,7 @@ class Exclusive:
         self._held = replace(self._right(secrets.token_urlsafe(16), holder, expected_s), shares=shares)
         return self._held
 
-    def renew(self, token: str, expected_s: float | None = None) -> Held:
+    def renew(self, token: str, expected_s: float | None = None) -> ExclusiveHold:
         """For another TTL_S.
 
         Raises:
@@ -122,7 +122,7 @@ class Exclusive:
         if (held := self.held) is not None:
             raise self._refusal(held)
 
-    def _refusal(self, held: Held) -> AdmissionError:
+    def _refusal(self, held: ExclusiveHold) -> AdmissionError:
         now = self._now()
         text = f"{held.holder} has this box to itself, so that its figures are true."
         if held.shares:
@@ -139,6 +139,6 @@ class Exclusive:
             hint="Come back when it is done, or end it: `e` on the dashboard's A/B page, or Ctrl-C where it runs.",
         )
 
-    def _right(self, token: str, holder: str, expected_s: float | None) -> Held:
+    def _right(self, token: str, holder: str, expected_s: float | None) -> ExclusiveHold:
         now = self._now()
-        return Held(token, holder, now + TTL_S, None if expected_s is None else now + expected_s)
+        return ExclusiveHold(token, holder, now + TTL_S, None if expected_s is None else now + expected_s)

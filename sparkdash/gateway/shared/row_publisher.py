@@ -11,22 +11,22 @@ from collections.abc import Callable
 TOGETHER_S = 0.02
 """Nobody sees less, and most of a burst's first bytes are out by then; a short request is told only when it is over."""
 
-Tell = Callable[[], object]
+Publish = Callable[[], object]
 
 
-class Board:
+class RowPublisher:
     """One for the gateway. It turns every half of TOGETHER_S while there is news: who is put on it is told at the second
     turn. Nothing wakes the process while there is none."""
 
     def __init__(self) -> None:
-        self._new: list[Tell] = []
-        self._waiting: list[Tell] = []
+        self._new: list[Publish] = []
+        self._waiting: list[Publish] = []
         """Since the last turn."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def soon(self, tell: Tell) -> None:
-        """Have `tell` called within TOGETHER_S, and not before half of it."""
-        self._new.append(tell)
+    def publish_soon(self, publish: Publish) -> None:
+        """Have `publish` called within TOGETHER_S, and not before half of it."""
+        self._new.append(publish)
         if self._timer is None:
             self._start()
 
@@ -38,5 +38,5 @@ class Board:
         self._timer = None
         if self._waiting:
             self._start()
-        for tell in due:
-            tell()
+        for publish in due:
+            publish()

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway.children.serve import JSON, Message, Receive, Send, body_of, main, whole
+from sparkdash.gateway.children.serve import JSON, Message, Receive, Send, read_body, send_answer, serve_child
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.protocol.route import Dialect, understand
+from sparkdash.gateway.protocol.route import Dialect, find_route
 from sparkdash.gateway.translate import litellm_calls
 from sparkdash.gateway.translate.words import ENGINE, FAULT, UNREACHABLE
 
@@ -22,7 +22,7 @@ STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
     """One request, until it is answered or the gateway hangs up, which ends it at the engine too."""
-    body = await body_of(receive)
+    body = await read_body(receive)
     work = asyncio.ensure_future(_answer(scope, body, send))
     gone = asyncio.ensure_future(_gone(receive))
     await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -42,13 +42,13 @@ async def _answer(scope: Message, body: bytes, send: Send) -> None:
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     path = scope["path"]
     try:
-        answer = await litellm_calls.ask(path, json.loads(body), headers[ENGINE], headers.get("authorization"))
-    except litellm_calls.Unreachable as error:
-        await whole(send, 502, str(error).encode("utf-8", "replace"), (FAULT, UNREACHABLE))
-    except litellm_calls.Refused as error:
-        await whole(send, error.status, _refusal(error, path), JSON)
+        answer = await litellm_calls.ask_as_chat(path, json.loads(body), headers[ENGINE], headers.get("authorization"))
+    except litellm_calls.EngineUnreachable as error:
+        await send_answer(send, 502, str(error).encode("utf-8", "replace"), (FAULT, UNREACHABLE))
+    except litellm_calls.TranslationRefused as error:
+        await send_answer(send, error.status, _refusal(error, path), JSON)
     else:
-        await (whole(send, 200, answer, JSON) if isinstance(answer, bytes) else _stream(send, answer))
+        await (send_answer(send, 200, answer, JSON) if isinstance(answer, bytes) else _stream(send, answer))
 
 
 async def _stream(send: Send, frames: AsyncIterator[bytes]) -> None:
@@ -59,14 +59,14 @@ async def _stream(send: Send, frames: AsyncIterator[bytes]) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def _refusal(error: litellm_calls.Refused, path: str) -> bytes:
-    route = understand(path)
+def _refusal(error: litellm_calls.TranslationRefused, path: str) -> bytes:
+    route = find_route(path)
     family = AdmissionError if error.status < 500 else SparkdashError  # what an engine could not do may be repeated
     words = family(str(error), code=error.code, status=error.status)
-    told = problems.envelope(words, route.dialect if route else Dialect.OTHER)
+    told = problems.error_body(words, route.dialect if route else Dialect.OTHER)
     told["error"] |= {"src": "engine" if error.code == "engine_refused" else "sparkdash"}
-    return problems.encode(told)
+    return problems.encode_json(told)
 
 
 if __name__ == "__main__":
-    main(app, "python -m sparkdash.gateway.translate")
+    serve_child(app, "python -m sparkdash.gateway.translate")

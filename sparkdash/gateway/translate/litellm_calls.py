@@ -60,7 +60,7 @@ _TOOLS = {MESSAGES: frozenset({None, "custom"}), RESPONSES: frozenset({"function
 _NEEDED = {MESSAGES: ("messages", "max_tokens"), RESPONSES: ("input",)}
 
 
-class Refused(Exception):  # noqa: N818 - said to the client, whose request it is
+class TranslationRefused(Exception):  # noqa: N818 - said to the client, whose request it is
     """The request cannot be translated, or the engine refused it; `status` and words are for the client."""
 
     def __init__(self, status: int, words: str, code: str = "engine_refused") -> None:
@@ -69,11 +69,11 @@ class Refused(Exception):  # noqa: N818 - said to the client, whose request it i
         self.code = code
 
 
-class Unreachable(Exception):  # noqa: N818 - said to the gateway
+class EngineUnreachable(Exception):  # noqa: N818 - said to the gateway
     """The engine did not answer, or broke off."""
 
 
-async def ask(
+async def ask_as_chat(
     path: str, body: Mapping[str, Any], engine: str, authorization: str | None
 ) -> bytes | AsyncIterator[bytes]:
     """The answer: whole, or frames of an event stream whose beginning has been heard of the engine.
@@ -91,7 +91,7 @@ async def ask(
             return _messages(answer) if stream else json.dumps(answer).encode()
         answer = await litellm.aresponses(stream=stream, use_chat_completions_api=True, **options)
         return _responses(answer) if stream else _whole_response(answer)
-    except Refused:
+    except TranslationRefused:
         raise
     except Exception as error:  # noqa: BLE001 - litellm has dozens of kinds, and every one is the client's to hear
         raise _said(error) from None
@@ -99,12 +99,12 @@ async def ask(
 
 def _options(path: str, body: Mapping[str, Any], engine: str, authorization: str | None) -> dict[str, Any]:
     if missing := [key for key in _NEEDED[path] if body.get(key) is None]:
-        raise Refused(400, f"{missing[0]}: field required", "invalid_request")
+        raise TranslationRefused(400, f"{missing[0]}: field required", "invalid_request")
     if body.get("previous_response_id"):
         words = (
             "This engine keeps no responses: previous_response_id names none that it has. Send the whole conversation."
         )
-        raise Refused(404, words, "previous_response_not_found")
+        raise TranslationRefused(404, words, "previous_response_not_found")
     known, dropped = _KNOWN[path], _DROPPED[path]
     given = {key: value for key, value in body.items() if key in known and value is not None}
     extra = {key: value for key, value in body.items() if key not in known | dropped | {"model", "stream"}}
@@ -127,7 +127,7 @@ def _options(path: str, body: Mapping[str, Any], engine: str, authorization: str
 async def _messages(answer: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for frame in answer:
         if frame.startswith(b"event: error"):  # litellm's long words for an engine that broke off
-            raise Unreachable("it broke off in the middle of its answer")
+            raise EngineUnreachable("it broke off in the middle of its answer")
         yield frame
 
 
@@ -173,9 +173,9 @@ def _said(error: Exception) -> Exception:
     words = str(getattr(error, "message", "") or error).rpartition("Exception - ")[2]
     status = getattr(error, "status_code", None)
     if not isinstance(status, int) or status < 400:
-        return Refused(
+        return TranslationRefused(
             500, f"litellm failed on this request ({type(error).__name__}): {words[:300]}", "translation_failed"
         )
     if status >= 500 and not words.startswith("{"):
-        return Unreachable(words.partition(" ssl:")[0][:300])
-    return Refused(status, engine_error_text(words.encode()))
+        return EngineUnreachable(words.partition(" ssl:")[0][:300])
+    return TranslationRefused(status, engine_error_text(words.encode()))

@@ -10,7 +10,7 @@ TRANSLATED = {"/v1/messages": ApiProtocol.MESSAGES, "/v1/responses": ApiProtocol
 """What can be asked as a chat instead."""
 
 
-def lacks(profile: Profile, version: str | None, route: Route) -> bool | None:
+def needs_translation(profile: Profile, version: str | None, route: Route) -> bool | None:
     """True: it must be translated. False: it need not, or cannot be. None: only the engine knows, by its 404."""
     protocol = TRANSLATED.get(route.path) if route.profile is None else None
     return False if protocol is None else protocols.lacks(profile, version, protocol)

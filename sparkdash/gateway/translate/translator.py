@@ -13,15 +13,15 @@ from pathlib import Path
 
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.errors import HostError, UpstreamError
-from sparkdash.gateway.children.process import Beside
+from sparkdash.gateway.children.process import ChildProcess
 from sparkdash.units import duration, gib
 
 
-class Translator(Beside):
+class Translator(ChildProcess):
     """One for the daemon's life; an async context manager. `publish` is told when it starts and how big it is."""
 
-    called = "translator"
-    needs = ("litellm",)
+    name = "translator"
+    packages = ("litellm",)
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Translator(Beside):
     ) -> None:
         super().__init__(folder, idle_s, argv)
         self._publish = publish
-        self.learned: set[tuple[str, float | None, str]] = set()
+        self.unsupported: set[tuple[str, float | None, str]] = set()
         """Engines, each incarnation for itself, and paths that they answered with 404."""
         self._early: asyncio.Task[None] | None = None
         """A start before its first request."""
@@ -42,28 +42,28 @@ class Translator(Beside):
             self._early.cancel()
         await super().__aexit__()
 
-    def foresee(self) -> None:
+    def start_early(self) -> None:
         """Somebody waits for an engine and will need it: have it start meanwhile."""
         if self._running is None and not self._starting.locked() and self.installed:
-            self._early = asyncio.ensure_future(self._foreseen())
+            self._early = asyncio.ensure_future(self._start_early())
             self._keep(self._early)
 
-    async def _foreseen(self) -> None:
+    async def _start_early(self) -> None:
         with suppress(HostError), self._in_use():  # whoever needs it then is told why it does not start
             await self._started()
 
-    def began(self, rss: int | None) -> None:
+    def on_started(self, rss: int | None) -> None:
         """A notice with what it takes."""
         size = f"It takes {gib(rss)} of the memory, until nobody has used it for {duration(self._idle_s)}."
         text = f"The translator runs, since an engine lacks a protocol that its client speaks. {size}"
         self._publish(Notice(level=Level.INFO, code="translator_started", text=text))
 
-    def cut(self) -> UpstreamError:
+    def broke_off_error(self) -> UpstreamError:
         """It passes on what the engine does."""
         words = "The engine broke off in the middle of its answer, which was being translated."
         return UpstreamError(words, code="engine_died")
 
-    def missing(self) -> HostError:
+    def not_installed_error(self) -> HostError:
         """Words on which no client posts again."""
         return HostError(
             "This engine does not speak the request's protocol, and the translator for that is not installed.",

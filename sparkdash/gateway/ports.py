@@ -1,0 +1,229 @@
+"""Ports: protocols of what the gateway uses of the supervisor, the bus, the catalog and the keys.
+
+Owns: the few methods of each part that the gateway calls, so that tests can hand it small doubles. Must not know who
+implements them.
+Pure.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from sparkdash.access.key import Key
+from sparkdash.domain.container import PullProgress
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.event import Event, Fact
+from sparkdash.domain.incident import IncidentList
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.domain.task import Task
+from sparkdash.domain.weights import WeightFacts
+from sparkdash.errors import AdmissionError, SparkdashError
+
+EndRequest = Callable[[AdmissionError], object]
+"""Ends one request that waits or runs, for the reason given."""
+
+
+class AnswerProgress(Protocol):
+    """Progress of an engine's answer."""
+
+    @property
+    def heard_at(self) -> float | None:
+        """Time at which the answer's last piece came, or was asked for after a pause; None before the first.
+
+        Keep-alives do not count.
+        """
+        ...
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the answer waits for a slow client."""
+        ...
+
+
+class LeasePort(Protocol):
+    """The right to use an engine until the context is left."""
+
+    @property
+    def profile(self) -> Profile:
+        """What the client's name resolved to."""
+        ...
+
+    @property
+    def engine(self) -> Engine:
+        """The incarnation that was granted."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """The engine's root URL, without /v1."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What every request to this engine must carry."""
+        ...
+
+    @property
+    def lost(self) -> Future[SparkdashError]:
+        """Done when the engine died or the lease was cut; its result says why."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Model names that the engine accepts; the first replaces any other. Empty: it takes whatever the client wrote."""
+        ...
+
+
+class SupervisorPort(Protocol):
+    """What the gateway asks of the supervisor."""
+
+    def lease(
+        self,
+        name: str,
+        *,
+        request_id: str,
+        on_wait: Callable[[int], object],
+        batch: bool = False,
+        task: Task | None = None,
+        client: str | None = None,
+        progress: AnswerProgress | None = None,
+    ) -> AbstractAsyncContextManager[LeasePort]:
+        """Wait for an engine; `batch` lets other requests go first; `task` and `client` decide what `auto` means.
+        `progress` is asked whenever somebody looks whether the engine lives.
+
+        `on_wait` is told the place in the queue as soon as there is one, and at each change. An UpstreamError that
+        leaves the context has the engine examined, so that a second try finds a living one. If the engine died, an
+        EngineError with the reason replaces the UpstreamError.
+        """
+        ...
+
+    async def sickness(self, profile: Profile, url: str) -> str | None:
+        """Probe the profile's engine at this URL; return why it looks dead or broken, or None when it is well or only
+        slow.
+        """
+        ...
+
+    async def use(self, name: str, *, cause: SwapCause) -> Plan:
+        """Make a profile resident; returns before it is."""
+        ...
+
+    async def plan(self, name: str) -> Plan:
+        """What `use` would do."""
+        ...
+
+    async def stop(self, name: str | None, *, wait: bool = True) -> None:
+        """Stop one profile's engine, or all; return when it is gone, or at once without `wait`."""
+        ...
+
+    async def release(self, name: str | None) -> None:
+        """Let a parked profile, or all, be tried again."""
+        ...
+
+    async def cancel(self) -> None:
+        """Give the swap under way up."""
+        ...
+
+    def target(self, profile: Profile) -> WeightFacts | None:
+        """What its model's weights say, where they are on this box and were read."""
+        ...
+
+    def incidents(self) -> IncidentList:
+        """Times that an engine stood still, newest first, and the mean time to repair."""
+        ...
+
+    def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
+        """Lines of the engine's log, also of one that has ended. Raises AdmissionError."""
+        ...
+
+    def pull(self, name: str) -> AsyncIterator[PullProgress]:
+        """Fetch a profile's image."""
+        ...
+
+
+class CatalogPort(Protocol):
+    """What the gateway asks of the catalog."""
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """By name."""
+        ...
+
+    @property
+    def problems(self) -> Iterable[object]:
+        """Files that could not be read; `str` of each is for people."""
+        ...
+
+    def find(self, name: str) -> Profile:
+        """By name, alias or basename. Raises AdmissionError `model_not_found`."""
+        ...
+
+    def exactly(self, name: str) -> Profile | None:
+        """Find a profile by its exact name or alias."""
+        ...
+
+
+class SubscriptionPort(Protocol):
+    """A listener's view of the bus."""
+
+    def __aiter__(self) -> AsyncGenerator[Event | Snapshot, None]:
+        """Iterate over events until the bus ends; a Snapshot stands in place of lost events."""
+        ...
+
+    def leave(self) -> None:
+        """Stop listening. Idempotent."""
+        ...
+
+
+class BusPort(Protocol):
+    """Methods of the bus that the gateway uses."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """State of the world now."""
+        ...
+
+    def note_poll(self) -> None:
+        """Count a poll of the state as a listener for a while."""
+        ...
+
+    def publish(self, fact: Fact) -> Event:
+        """Number the fact, and offer it to every listener."""
+        ...
+
+    def subscribe(self, since: int | None = None, *, samples: bool = True) -> SubscriptionPort:
+        """Add a listener: after event `since` where possible, else from a snapshot; `samples`: with telemetry."""
+        ...
+
+
+class RequestRegistryPort(Protocol):
+    """Requests under way that can be cancelled."""
+
+    def begun(self, request_id: str, off: EndRequest) -> None:
+        """Register a request that waits or runs; `off` cancels it."""
+        ...
+
+    def ended(self, request_id: str) -> None:
+        """Remove a request that has ended."""
+        ...
+
+    def cancel(self, request_id: str) -> None:
+        """Cancel a request. Raises AdmissionError `request_not_found`."""
+        ...
+
+
+class KeysPort(Protocol):
+    """Source of the keys that may come in."""
+
+    def look(self) -> Iterable[Key]:
+        """Read the keys as they are now. Raises SparkdashError once after a change that cannot be read."""
+        ...
+
+    @property
+    def last(self) -> Iterable[Key]:
+        """Keys of the last successful look."""
+        ...
