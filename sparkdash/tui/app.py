@@ -150,9 +150,9 @@ class SparkdashApp(App[None]):
         answer = await self.push_screen_wait(Dialog(title, told, yes=yes, again=again))
         return bool(answer)
 
-    def order(self, what: Coroutine[Any, Any, None]) -> None:
-        """Carry an order out in a task of its own."""
-        self.run_worker(what, group="order")
+    def run_order(self, order: Coroutine[None, None, None]) -> None:
+        """Run an order in a task of its own."""
+        self.run_worker(order, group="order")
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:  # noqa: ARG002 - Textual's signature
         """The palette: every action by its name."""
@@ -169,7 +169,7 @@ class SparkdashApp(App[None]):
     def on_row_chosen(self, message: RowChosen) -> None:
         """Enter on a profile switches to it."""
         if isinstance(self.screen, ProfilesPage):
-            self.action_switch(message.key)
+            self.orders.switch(message.key)
 
     def on_lines_arrived(self, _message: LinesArrived) -> None:
         """A log grew."""
@@ -179,65 +179,37 @@ class SparkdashApp(App[None]):
         """Open a page."""
         self.switch_mode(page)
 
-    def action_switch(self, name: str) -> None:
-        """Switch to a profile, asking first where that stops something."""
-        self.order(self.orders.switch(name))
-
     def action_flip(self) -> None:
         """Flip between A and B."""
-        self.order(self.orders.flip())
-
-    def action_mark(self, name: str, side: str) -> None:
-        """Mark a profile as A or B."""
-        self.order(self.orders.mark(name, side))
+        self.orders.flip()
 
     def action_cancel(self) -> None:
         """Give up the swap under way."""
-        self.order(self.orders.cancel())
+        self.orders.cancel()
 
-    def action_stop(self, name: str | None = None) -> None:
-        """Stop an engine."""
-        self.order(self.orders.stop(name))
-
-    def action_pull(self, name: str) -> None:
-        """Fetch a profile's image."""
-        self.order(self.orders.pull(name))
-
-    def action_cancel_request(self, request_id: str) -> None:
-        """End one request."""
-        self.order(self.orders.cancel_request(request_id))
-
-    def action_release(self, name: str) -> None:
-        """Let a parked profile be tried again."""
-        self.order(self.orders.release(name))
-
-    def action_why(self, name: str) -> None:
-        """Why a profile cannot run."""
-        self.order(self.orders.why(name))
+    def action_stop(self) -> None:
+        """Stop the engine that runs."""
+        self.orders.stop()
 
     def action_reload(self) -> None:
         """Read the profiles again."""
-        self.order(self.orders.reload())
+        self.orders.reload()
 
     def action_traffic(self) -> None:
         """The demo's traffic on or off."""
-        self.order(self.orders.traffic())
+        self.orders.traffic()
 
     def action_end_measuring(self) -> None:
         """Have the run that is measured stop."""
-        self.order(self.orders.end_measuring())
-
-    def action_resume_measuring(self, run: str | None = None) -> None:
-        """Have a run go on, or the newest unfinished one."""
-        self.order(self.orders.resume(run))
+        self.orders.end_measuring()
 
     def action_doctor(self) -> None:
         """What of the daemon's box would keep engines from running."""
-        self.order(self.orders.doctor())
+        self.orders.doctor()
 
     def action_memory(self) -> None:
         """Who holds the memory of the daemon's box."""
-        self.order(self.orders.memory())
+        self.orders.memory()
 
     def action_help(self) -> None:
         """Every key."""

@@ -1,6 +1,6 @@
-"""The palette's commands: every action by its name.
+"""Commands of the palette: every order and every page by its name.
 
-Owns: their words. Must not know how they are carried out: each is one of the app's actions.
+Owns: their words. Must not know how a command is carried out: each is an order, or an action of the app.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from textual.app import SystemCommand
 
 from sparkdash.tui import theme
 from sparkdash.tui.mirror import View
+from sparkdash.tui.orders import Orders
 from sparkdash.tui.widgets.header import PAGES
-from sparkdash.tui.widgets.measuring import under_way
 
 WHAT = {
     "dashboard": "What runs, how fast, the memory, who asks",
@@ -27,88 +27,53 @@ WHAT = {
 """What is on each page."""
 
 
-class Actions(Protocol):
-    """The app's actions that have a name in the palette."""
+class PaletteHost(Protocol):
+    """The app, as far as the palette needs it."""
 
     view: View
+    orders: Orders
 
     def action_page(self, page: str) -> None:
         """Open a page."""
 
-    def action_switch(self, name: str) -> None:
-        """Switch to a profile."""
-
-    def action_mark(self, name: str, side: str) -> None:
-        """Mark A or B."""
-
-    def action_pull(self, name: str) -> None:
-        """Fetch an image."""
-
-    def action_stop(self, name: str | None = None) -> None:
-        """Stop an engine."""
-
-    def action_flip(self) -> None:
-        """Flip A and B."""
-
-    def action_cancel(self) -> None:
-        """Give up the swap."""
-
-    def action_reload(self) -> None:
-        """Read the profiles again."""
-
-    def action_traffic(self) -> None:
-        """The demo's traffic."""
-
     def action_look(self, name: str) -> None:
-        """Another theme."""
-
-    def action_end_measuring(self) -> None:
-        """End the measured run."""
-
-    def action_resume_measuring(self, run: str | None = None) -> None:
-        """Go on with a run, or with the newest unfinished one."""
-
-    def action_doctor(self) -> None:
-        """Examine the box."""
-
-    def action_memory(self) -> None:
-        """Show who holds the memory."""
+        """Use another theme."""
 
     def action_help(self) -> None:
-        """Every key."""
+        """Show every key."""
 
     def action_save_screen(self) -> None:
-        """Save an SVG."""
+        """Save the screen as an SVG."""
 
     def action_copy_url(self) -> None:
-        """Copy the URL."""
+        """Copy the URL that clients use."""
 
     async def action_quit(self) -> None:
-        """Leave."""
+        """Leave the dashboard."""
 
 
-def commands(app: Actions) -> Iterator[SystemCommand]:
+def commands(app: PaletteHost) -> Iterator[SystemCommand]:
     """All of them, for the world as it is."""
     for number, (name, title) in enumerate(PAGES.items(), 1):
         yield SystemCommand(f"Page: {title}", f"{WHAT[name]} ({number})", partial(app.action_page, name))
     yield from _of_engines(app)
-    yield SystemCommand("Flip A/B", "Use whichever of A and B does not run (t)", app.action_flip)
-    yield SystemCommand("Reload profiles", "Read the profile files again (r)", app.action_reload)
-    if under_way(app.view):
+    yield SystemCommand("Flip A/B", "Use whichever of A and B does not run (t)", app.orders.flip)
+    yield SystemCommand("Reload profiles", "Read the profile files again (r)", app.orders.reload)
+    if app.view.measuring:
         yield SystemCommand(
-            "End the measurement", "What is measured is kept (e on the A/B page)", app.action_end_measuring
+            "End the measurement", "What is measured is kept (e on the A/B page)", app.orders.end_measuring
         )
     else:
         yield SystemCommand(
             "Resume a measurement",
             "The newest run that lacks something goes on (r on the A/B page: the one under the cursor)",
-            app.action_resume_measuring,
+            app.orders.resume_run,
         )
-    yield SystemCommand("Doctor", "What of this box would keep engines from running (D)", app.action_doctor)
-    yield SystemCommand("Memory by owner", "Who holds the box's memory, and what frees it (M)", app.action_memory)
+    yield SystemCommand("Doctor", "What of this box would keep engines from running (D)", app.orders.doctor)
+    yield SystemCommand("Memory by owner", "Who holds the box's memory, and what frees it (M)", app.orders.memory)
     yield from _of_profiles(app)
     if app.view.snapshot and app.view.snapshot.traffic is not None:
-        yield SystemCommand("Demo traffic on or off", "The demo's own requests (T)", app.action_traffic)
+        yield SystemCommand("Demo traffic on or off", "The demo's own requests (T)", app.orders.traffic)
     yield SystemCommand("Theme: dark", "Light text on dark", partial(app.action_look, theme.DARK))
     yield SystemCommand("Theme: light", "Dark text on light", partial(app.action_look, theme.LIGHT))
     yield SystemCommand("Theme: no colour", "The terminal's own colours", partial(app.action_look, theme.PLAIN))
@@ -118,19 +83,19 @@ def commands(app: Actions) -> Iterator[SystemCommand]:
     yield SystemCommand("Quit", "Leave; the daemon goes on serving (q)", app.action_quit)
 
 
-def _of_engines(app: Actions) -> Iterator[SystemCommand]:
+def _of_engines(app: PaletteHost) -> Iterator[SystemCommand]:
     if app.view.swap:
-        yield SystemCommand("Cancel the swap", "Give up what is coming up (x)", app.action_cancel)
+        yield SystemCommand("Cancel the swap", "Give up what is coming up (x)", app.orders.cancel)
     for name in app.view.snapshot.engines if app.view.snapshot else ():
-        yield SystemCommand(f"Stop {name}", "Asks first (S)", partial(app.action_stop, name))
+        yield SystemCommand(f"Stop {name}", "Asks first (S)", partial(app.orders.stop, name))
 
 
-def _of_profiles(app: Actions) -> Iterator[SystemCommand]:
+def _of_profiles(app: PaletteHost) -> Iterator[SystemCommand]:
     verbs: tuple[tuple[str, str, Callable[[str], None]], ...] = (
-        ("Switch to {}", "Asks first where that stops something", app.action_switch),
-        ("Mark {} as A", "The A of the A/B pair", partial(app.action_mark, side="A")),
-        ("Mark {} as B", "The B of the A/B pair", partial(app.action_mark, side="B")),
-        ("Pull the image of {}", "Fetch it without starting anything", app.action_pull),
+        ("Switch to {}", "Asks first where that stops something", app.orders.switch),
+        ("Mark {} as A", "The A of the A/B pair", partial(app.orders.mark, side="A")),
+        ("Mark {} as B", "The B of the A/B pair", partial(app.orders.mark, side="B")),
+        ("Pull the image of {}", "Fetch it without starting anything", app.orders.pull),
     )
     for profile in app.view.snapshot.profiles if app.view.snapshot else ():
         for title, about, action in verbs:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Event, SampleTaken
 from sparkdash.domain.lease import Request
+from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import EngineSample, Sample
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap
@@ -89,6 +90,12 @@ class View:
     def requests(self) -> tuple[Request, ...]:
         """Open ones in order of arrival, then ended ones, newest first."""
         return (*self.snapshot.requests.values(), *self.snapshot.recent) if self.snapshot else ()
+
+    @property
+    def measuring(self) -> Measuring | None:
+        """The run that is measured now; None when its process has fallen silent."""
+        found = self.snapshot.measuring if self.snapshot else None
+        return found if found is not None and found.lives(self.now) else None
 
     @property
     def simulated(self) -> bool:

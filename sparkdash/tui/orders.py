@@ -1,15 +1,15 @@
-"""Orders: what a person wants done, asked about where it stops something, and carried to the daemon.
+"""Orders: everything that a person can have the daemon do, with a question first where that stops something.
 
-Owns: which orders are asked about; the words are in questions.py. Must not know widgets; it speaks through Clerk.
+Owns: which orders are confirmed; the words are in `lines.questions`. Must not know widgets: the app is an OrderHost.
 Rule: only what stops something is confirmed, and the question names what stops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Coroutine
 from contextlib import aclosing
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import EngineKind
@@ -20,10 +20,11 @@ from sparkdash.tui.ink import Told
 from sparkdash.tui.lines import doctor_findings, memory_holders, questions
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets.measuring import under_way
+
+Side = Literal["A", "B"]
 
 
-class Clerk(Protocol):
+class OrderHost(Protocol):
     """The app, as far as orders need it."""
 
     link: DaemonLink
@@ -37,98 +38,105 @@ class Clerk(Protocol):
         """A short answer on the notice row."""
         ...
 
+    def run_order(self, order: Coroutine[None, None, None]) -> None:
+        """Run an order in a task of its own."""
+        ...
+
 
 class Orders:
-    """One for the app. Every method may be run as a task of its own."""
+    """Orders of the app. Each method returns at once; its order runs in a task of its own."""
 
-    def __init__(self, clerk: Clerk) -> None:
-        self._clerk = clerk
+    def __init__(self, host: OrderHost) -> None:
+        self._host = host
 
-    async def switch(self, name: str) -> None:
-        """Make a profile run."""
-        await self._told(self._switch(name))
+    def switch(self, profile: str) -> None:
+        """Make a profile run, asking first where that stops something."""
+        self._run(self._switch(profile))
 
-    async def flip(self) -> None:
+    def flip(self) -> None:
         """Use whichever of A and B does not run."""
-        await self._told(self._flip())
+        self._run(self._flip())
 
-    async def mark(self, name: str, side: str) -> None:
+    def mark(self, profile: str, side: Side) -> None:
         """Make a profile A or B; a profile is never both."""
-        await self._told(self._mark(name, side))
+        self._run(self._mark(profile, side))
 
-    async def stop(self, name: str | None = None) -> None:
+    def stop(self, profile: str | None = None) -> None:
         """Stop one engine, or the one that runs."""
-        await self._told(self._stop(name))
+        self._run(self._stop(profile))
 
-    async def cancel(self) -> None:
+    def cancel(self) -> None:
         """Cancel every swap under way."""
-        await self._told(self._cancel())
+        self._run(self._cancel())
 
-    async def cancel_request(self, request_id: str) -> None:
+    def cancel_request(self, request_id: str) -> None:
         """End one request."""
-        await self._told(self._cancel_request(request_id))
+        self._run(self._cancel_request(request_id))
 
-    async def release(self, name: str) -> None:
+    def release(self, profile: str) -> None:
         """Let a parked profile be tried again."""
         snapshot = self._snapshot()
-        if snapshot is not None and name not in snapshot.parked:
-            self._clerk.say(f"{name} is not parked.")
+        if snapshot is not None and profile not in snapshot.parked:
+            self._host.say(f"{profile} is not parked.")
             return
-        await self._told(self._clerk.link.release(profile=name), f"{name} may be tried again")
+        self._run(self._host.link.release(profile=profile), f"{profile} may be tried again")
 
-    async def reload(self) -> None:
+    def reload(self) -> None:
         """Read the profiles again."""
-        await self._told(self._clerk.link.reload(), "the profiles are read again")
+        self._run(self._host.link.reload(), "the profiles are read again")
 
-    async def pull(self, name: str) -> None:
-        """Fetch a profile's image, telling how far it is, and say how its weights come: they are the command line's."""
-        await self._told(self._pull(name))
+    def pull(self, profile: str) -> None:
+        """Fetch a profile's image, and say how its weights are fetched: by the command line."""
+        self._run(self._pull(profile))
 
-    async def traffic(self) -> None:
-        """The demo's traffic on or off."""
-        now = self._clerk.view.snapshot.traffic if self._clerk.view.snapshot else None
+    def traffic(self) -> None:
+        """Switch the demo's traffic on or off."""
+        now = self._host.view.snapshot.traffic if self._host.view.snapshot else None
         if now is None:
-            self._clerk.say("Only the demo has traffic of its own.")
+            self._host.say("Only the demo has traffic of its own.")
             return
-        await self._told(self._clerk.link.traffic(on=not now), f"the demo's traffic is {'off' if now else 'on'}")
+        self._run(self._host.link.traffic(on=not now), f"the demo's traffic is {'off' if now else 'on'}")
 
-    async def end_measuring(self) -> None:
-        """Have the run that is measured stop; it may go on later."""
-        now = under_way(self._clerk.view)
+    def end_measuring(self) -> None:
+        """Stop the run that is measured; it can be resumed later."""
+        now = self._host.view.measuring
         if now is None:
-            self._clerk.say("Nothing is measured that could be ended.")
+            self._host.say("Nothing is measured that could be ended.")
             return
-        await self._told(self._clerk.link.end_measuring(), f"{now.run} stops; r on the A/B page goes on with it")
+        self._run(self._host.link.end_measuring(), f"{now.run} stops; r on the A/B page resumes it")
 
-    async def resume(self, run: str | None = None) -> None:
-        """Have a run that still lacks something go on, or the newest such one."""
-        await self._told(self._resume(run))
+    def resume_run(self, run: str | None = None) -> None:
+        """Resume a run, or the newest run that lacks something."""
+        self._run(self._resume_run(run))
 
-    async def doctor(self) -> None:
-        """What of the daemon's box would keep engines from running."""
-        await self._told(self._doctor())
+    def doctor(self) -> None:
+        """Show what of the daemon's box would keep engines from running."""
+        self._run(self._doctor())
 
-    async def memory(self) -> None:
-        """Who holds the memory of the daemon's box."""
-        await self._told(self._memory())
+    def memory(self) -> None:
+        """Show who holds the memory of the daemon's box."""
+        self._run(self._memory())
 
-    async def why(self, name: str) -> None:
-        """Why a profile cannot run; of one that can, what it needs and who would leave for it."""
-        await self._told(self._why(name))
+    def why(self, profile: str) -> None:
+        """Show why a profile cannot run; of one that can, what it needs and which engines would leave for it."""
+        self._run(self._why(profile))
 
-    async def _told(self, order: Awaitable[object], done: str = "") -> None:
+    def _run(self, order: Awaitable[object], done: str = "") -> None:
+        self._host.run_order(self._carry_out(order, done))
+
+    async def _carry_out(self, order: Awaitable[object], done: str) -> None:
         try:
             await order
         except SparkdashError as error:
-            await self._clerk.ask("that did not work", partial(questions.told, error))
+            await self._host.ask("that did not work", partial(questions.told, error))
         else:
             if done:
-                self._clerk.say(done)
+                self._host.say(done)
 
     def _snapshot(self) -> Snapshot | None:
-        if self._clerk.view.snapshot is None:
-            self._clerk.say("There is no daemon to tell it to yet.", bad=True)
-        return self._clerk.view.snapshot
+        if self._host.view.snapshot is None:
+            self._host.say("There is no daemon to tell it to yet.", bad=True)
+        return self._host.view.snapshot
 
     async def _why(self, name: str) -> None:
         snapshot = self._snapshot()
@@ -136,12 +144,12 @@ class Orders:
         if profile is None:
             return
         if profile.engine is EngineKind.REMOTE:
-            self._clerk.say(f"{name} is a service elsewhere: it needs nothing here.")
+            self._host.say(f"{name} is a service elsewhere: it needs nothing here.")
         elif profile.cannot_run:
-            await self._clerk.ask(f"{name} cannot run as published", partial(questions.why_not, profile))
+            await self._host.ask(f"{name} cannot run as published", partial(questions.why_not, profile))
         else:
-            plan = await self._clerk.link.plan(name=name)
-            await self._clerk.ask(f"what {name} needs", partial(questions.why, plan))
+            plan = await self._host.link.plan(name=name)
+            await self._host.ask(f"what {name} needs", partial(questions.why, plan))
 
     async def _switch(self, name: str) -> None:
         snapshot = self._snapshot()
@@ -151,12 +159,12 @@ class Orders:
         if profile and profile.cannot_run:
             await self._why(name)
             return
-        plan = await self._clerk.link.plan(name=name)
+        plan = await self._host.link.plan(name=name)
         if plan.expected_s == 0 and not plan.evict:
-            self._clerk.say(f"{name} runs already.")
+            self._host.say(f"{name} runs already.")
         elif await self._agreed(plan, snapshot, f"switch to {name}?", None):
-            await self._clerk.link.use(profile=name)
-            self._clerk.say(f"{name} is coming up.")
+            await self._host.link.use(profile=name)
+            self._host.say(f"{name} is coming up.")
 
     async def _flip(self) -> None:
         snapshot = self._snapshot()
@@ -164,66 +172,66 @@ class Orders:
             return
         a, b = snapshot.toggle_a, snapshot.toggle_b
         if a is None or b is None:
-            self._clerk.say("Mark two profiles first: page 2, keys a and b.")
+            self._host.say("Mark two profiles first: page 2, keys a and b.")
             return
         target = b if snapshot.active and snapshot.active.profile == a else a
-        plan = await self._clerk.link.plan(name=target)
+        plan = await self._host.link.plan(name=target)
         if plan.expected_s == 0 and not plan.evict:
-            self._clerk.say(f"{a} and {b} both run: there is nothing to flip.")
+            self._host.say(f"{a} and {b} both run: there is nothing to flip.")
         elif await self._agreed(plan, snapshot, f"flip to {target}?", "t"):
-            await self._clerk.link.toggle(flip=True)
-            self._clerk.say(f"{target} is coming up.")
+            await self._host.link.toggle(flip=True)
+            self._host.say(f"{target} is coming up.")
 
     async def _agreed(self, plan: Plan, snapshot: Snapshot, title: str, again: str | None) -> bool:
         """Nothing that is stopped needs no question; what does not fit is told and not offered."""
         if plan.fits is False:
-            await self._clerk.ask(title, partial(questions.question, plan, snapshot))
+            await self._host.ask(title, partial(questions.question, plan, snapshot))
             return False
         if not plan.evict:
             return True
-        return await self._clerk.ask(title, partial(questions.question, plan, snapshot), yes="switch", again=again)
+        return await self._host.ask(title, partial(questions.question, plan, snapshot), yes="switch", again=again)
 
-    async def _mark(self, name: str, side: str) -> None:
+    async def _mark(self, name: str, side: Side) -> None:
         snapshot = self._snapshot()
         if snapshot is None:
             return
         a, b = snapshot.toggle_a, snapshot.toggle_b
         other = b if side == "A" else a
         if other == name:
-            self._clerk.say(f"{name} is {'B' if side == 'A' else 'A'} already; mark another one there first.")
+            self._host.say(f"{name} is {'B' if side == 'A' else 'A'} already; mark another one there first.")
             return
-        await self._clerk.link.toggle(a=name if side == "A" else None, b=name if side == "B" else None)
-        self._clerk.say(f"{name} is {side}; t flips." if other else f"{name} is {side}; mark the other one.")
+        await self._host.link.toggle(a=name if side == "A" else None, b=name if side == "B" else None)
+        self._host.say(f"{name} is {side}; t flips." if other else f"{name} is {side}; mark the other one.")
 
     async def _stop(self, name: str | None) -> None:
         snapshot = self._snapshot()
-        engine = snapshot.engines.get(name) if snapshot and name else self._clerk.view.engine
+        engine = snapshot.engines.get(name) if snapshot and name else self._host.view.engine
         if snapshot is None or engine is None:
-            self._clerk.say("Nothing runs.")
+            self._host.say("Nothing runs.")
             return
         if engine.is_foreign:
             await self._stop_using(engine)
             return
         told = partial(questions.stop, engine.profile, snapshot)
-        if await self._clerk.ask(f"stop {engine.profile}?", told, yes="stop", again="S"):
-            await self._clerk.link.stop(profile=engine.profile)
-            self._clerk.say(f"{engine.profile} is stopping.")
+        if await self._host.ask(f"stop {engine.profile}?", told, yes="stop", again="S"):
+            await self._host.link.stop(profile=engine.profile)
+            self._host.say(f"{engine.profile} is stopping.")
 
     async def _stop_using(self, engine: Engine) -> None:
         told = partial(questions.stop_using, engine.profile, engine.url)
-        if await self._clerk.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="S"):
-            await self._clerk.link.stop(profile=engine.profile)
-            self._clerk.say(f"{engine.profile} is no longer used; its server goes on running.")
+        if await self._host.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="S"):
+            await self._host.link.stop(profile=engine.profile)
+            self._host.say(f"{engine.profile} is no longer used; its server goes on running.")
 
     async def _cancel(self) -> None:
-        swaps = self._clerk.view.swaps
+        swaps = self._host.view.swaps
         if not swaps:
-            self._clerk.say("No swap is under way.")
+            self._host.say("No swap is under way.")
             return
         which = "this swap" if len(swaps) == 1 else f"{len(swaps)} swaps"
-        if await self._clerk.ask(f"give up {which}?", partial(questions.give_up, swaps), yes="give up", again="x"):
-            await self._clerk.link.cancel()
-            self._clerk.say("The swap is given up." if len(swaps) == 1 else f"{len(swaps)} swaps are given up.")
+        if await self._host.ask(f"give up {which}?", partial(questions.give_up, swaps), yes="give up", again="x"):
+            await self._host.link.cancel()
+            self._host.say("The swap is given up." if len(swaps) == 1 else f"{len(swaps)} swaps are given up.")
 
     async def _cancel_request(self, request_id: str) -> None:
         snapshot = self._snapshot()
@@ -231,42 +239,38 @@ class Orders:
             return
         request = snapshot.requests.get(request_id)
         if request is None:
-            self._clerk.say("That request is over.")
+            self._host.say("That request is over.")
             return
-        if await self._clerk.ask("end this request?", partial(questions.end, request), yes="end it", again="c"):
-            await self._clerk.link.cancel_request(request_id=request_id)
-            self._clerk.say("The request is ended; its client is told.")
+        if await self._host.ask("end this request?", partial(questions.end, request), yes="end it", again="c"):
+            await self._host.link.cancel_request(request_id=request_id)
+            self._host.say("The request is ended; its client is told.")
 
-    async def _resume(self, run: str | None) -> None:
-        run = run or next((one.id for one in await self._clerk.link.runs() if one.ended_at is None), None)
+    async def _resume_run(self, run: str | None) -> None:
+        run = run or next((one.id for one in await self._host.link.runs() if one.ended_at is None), None)
         if run is None:
-            self._clerk.say("There is no run that lacks anything.")
+            self._host.say("There is no run that lacks anything.")
             return
-        await self._clerk.link.resume_run(run=run)
-        self._clerk.say(f"{run} goes on.")
+        await self._host.link.resume_run(run=run)
+        self._host.say(f"{run} goes on.")
 
     async def _doctor(self) -> None:
-        self._clerk.say("The doctor looks at the box…")
-        diagnosis = await self._clerk.link.doctor()
-        await self._clerk.ask("doctor", partial(doctor_findings.lines, diagnosis))
+        self._host.say("The doctor looks at the box…")
+        diagnosis = await self._host.link.doctor()
+        await self._host.ask("doctor", partial(doctor_findings.lines, diagnosis))
 
     async def _memory(self) -> None:
-        found = await self._clerk.link.memory()
-        await self._clerk.ask("memory by owner", partial(memory_holders.lines, found))
+        found = await self._host.link.memory()
+        await self._host.ask("memory by owner", partial(memory_holders.lines, found))
 
     async def _pull(self, name: str) -> None:
-        snapshot = self._clerk.view.snapshot
+        snapshot = self._host.view.snapshot
         profile = snapshot.profile(name) if snapshot else None
         if profile and profile.simulated:
-            self._clerk.say(f"{name} is simulated: there is nothing to fetch.")
+            self._host.say(f"{name} is simulated: there is nothing to fetch.")
             return
-        async with aclosing(self._clerk.link.pull(profile=name)) as steps:
+        async with aclosing(self._host.link.pull(profile=name)) as steps:
             async for step in steps:
                 share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
-                self._clerk.say(f"{step.image}: {'there' if step.done else step.detail + share}")
+                self._host.say(f"{step.image}: {'there' if step.done else step.detail + share}")
         if profile and any(ref.hf for ref in profile.weights):
-            self._clerk.say(f"Image there. Weights: sparkdash pull {name}")
-
-
-Order = Callable[[Orders], Awaitable[None]]
-"""A bound or partial order, as the palette keeps them."""
+            self._host.say(f"Image there. Weights: sparkdash pull {name}")

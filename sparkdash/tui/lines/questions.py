@@ -12,7 +12,6 @@ from sparkdash.domain.swap import Plan, Swap
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.ink import EMPTY, Ink, Line, flow, pad, say, wrap
 from sparkdash.tui.lines import words
-from sparkdash.tui.widgets.profiles import needed
 from sparkdash.units import duration, gib
 
 FACT, SIZE = 17, 12
@@ -87,7 +86,7 @@ def question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
     lines += labelled("stays  ", wrap(", ".join(plan.beside), room))
     lines.append(EMPTY)
     fits = {True: say("yes", Ink.GOOD), False: say("no", Ink.BAD), None: say("not sure", Ink.WARN)}[plan.fits]
-    memory = say(f", needs {needed(plan)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
+    memory = say(f", needs {words.needed_memory(plan)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
     lines += labelled("fits   ", flow(fits + memory, room))
     return [*lines, *labelled("load   ", flow(_load(plan), room))]
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.liveness import LivenessState
+from sparkdash.domain.memory.need import Basis
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.repair_text import waiting_on
 from sparkdash.domain.state import OPEN
-from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome
+from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome
 from sparkdash.domain.swap_text import left
 from sparkdash.tui.ink import Ink, Line, dimmed, say
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.units import DASH, tokens
+from sparkdash.units import DASH, gib, tokens
 from sparkdash.units import age as age
 
 KINDS: dict[EngineKind, str] = {
@@ -137,3 +138,9 @@ def count(number: int, noun: str) -> str:
 def context(length: int | None) -> str:
     """A context length as its owners say it: 128K for 131072, 128k for 128000."""
     return f"{length // 1024}K" if length and length % 4096 == 0 else tokens(length)
+
+
+def needed_memory(plan: Plan) -> str:
+    """Return the memory that a plan needs ("27 GiB"), and whether it is only estimated: it is tried all the same."""
+    guess = " (estimated)" if plan.needs_bytes is not None and plan.need.basis is Basis.ESTIMATED else ""
+    return f"{gib(plan.needs_bytes, 0)}{guess}"

@@ -25,7 +25,7 @@ from sparkdash.tui.messages import RowMoved
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.compare import ComparePanel
-from sparkdash.tui.widgets.measuring import MeasuringPanel, under_way
+from sparkdash.tui.widgets.measuring import MeasuringPanel
 from sparkdash.tui.widgets.runs import SEEN, CellTable, RunTable
 
 AGAIN_S = 30.0
@@ -72,7 +72,7 @@ class ComparePage(Page):
     def show(self, view: View) -> None:
         """See Page."""
         super().show(view)
-        now, before = under_way(view), self._measured
+        now, before = view.measuring, self._measured
         self._asked_again(view)
         report = self.query_one(CellTable).report
         if self.is_current and before != (running := now.run if now else None):
@@ -115,7 +115,7 @@ class ComparePage(Page):
             self.desk.say("this run has no other arm to set beside the baseline")
         cells.turn()
 
-    async def action_resume(self) -> None:
+    def action_resume(self) -> None:
         """Measure what the run under the cursor still lacks."""
         run = self.query_one(RunTable).chosen
         if run is None:
@@ -123,7 +123,7 @@ class ComparePage(Page):
         elif run.ended_at is not None:
             self.desk.say(f"{run.id} is whole: nothing of it is missing")
         else:
-            await self.app.run_action(f"resume_measuring({run.id!r})")
+            self.desk.orders.resume_run(run.id)
 
     def action_markdown(self) -> None:
         """Copy the report as Markdown."""

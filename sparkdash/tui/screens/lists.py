@@ -30,10 +30,10 @@ class RequestsPage(Page):
         yield RequestTable()
         yield RequestDetail()
 
-    async def action_cancel(self) -> None:
+    def action_cancel(self) -> None:
         """End the request under the cursor."""
         if request_id := self.query_one(RequestTable).cursor:
-            await self.app.run_action(f"cancel_request('{request_id}')")
+            self.desk.orders.cancel_request(request_id)
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Tell of the request under the cursor."""

@@ -14,6 +14,7 @@ from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.messages import RowMoved
 from sparkdash.tui.mirror import View
+from sparkdash.tui.orders import Side
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.profiles import ProfileDetail, ProfileTable
 from sparkdash.units import GIB
@@ -76,37 +77,37 @@ class ProfilesPage(Page):
         """Switch to the profile under the cursor."""
         self.query_one(ProfileTable).action_choose()
 
-    async def action_mark(self, side: str) -> None:
+    def action_mark(self, side: Side) -> None:
         """Mark the profile under the cursor."""
-        await self._with_cursor(f"mark('{{}}', '{side}')")
+        if name := self.query_one(ProfileTable).cursor:
+            self.desk.orders.mark(name, side)
 
-    async def action_mark_next(self) -> None:
+    def action_mark_next(self) -> None:
         """Mark it as A; where A is taken, as B."""
         snapshot = self.desk.view.snapshot
         taken = snapshot is not None and snapshot.toggle_a not in (None, self.query_one(ProfileTable).cursor)
-        await self.action_mark("B" if taken else "A")
+        self.action_mark("B" if taken else "A")
 
-    async def action_pull(self) -> None:
+    def action_pull(self) -> None:
         """Fetch the image of the profile under the cursor."""
-        await self._with_cursor("pull('{}')")
+        if name := self.query_one(ProfileTable).cursor:
+            self.desk.orders.pull(name)
 
-    async def action_why(self) -> None:
+    def action_why(self) -> None:
         """Why the profile under the cursor cannot run."""
-        await self._with_cursor("why('{}')")
+        if name := self.query_one(ProfileTable).cursor:
+            self.desk.orders.why(name)
 
-    async def action_release(self) -> None:
+    def action_release(self) -> None:
         """Let the parked profile under the cursor be tried again."""
-        await self._with_cursor("release('{}')")
+        if name := self.query_one(ProfileTable).cursor:
+            self.desk.orders.release(name)
 
-    async def action_stop(self) -> None:
+    def action_stop(self) -> None:
         """Stop the engine under the cursor; where none runs there, the one that `S` means elsewhere."""
         snapshot, name = self.desk.view.snapshot, self.query_one(ProfileTable).cursor
         runs = snapshot is not None and name in snapshot.engines
-        await self.app.run_action(f"stop({name!r})" if runs else "stop")
-
-    async def _with_cursor(self, action: str) -> None:
-        if name := self.query_one(ProfileTable).cursor:
-            await self.app.run_action(action.format(name))
+        self.desk.orders.stop(name if runs else None)
 
     def _look(self, name: str | None, view: View) -> None:
         detail = self.query_one(ProfileDetail)

@@ -15,18 +15,12 @@ from sparkdash.units import duration
 METER = 30
 
 
-def under_way(view: View) -> Measuring | None:
-    """The run that is measured now, as far as was told."""
-    found = view.snapshot.measuring if view.snapshot else None
-    return found if found is not None and found.lives(view.now) else None
-
-
 class MeasuringPanel(Panel):
     """Two rows in a frame; nothing while nothing is measured."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as needed
         """See Panel."""
-        now = under_way(view)
+        now = view.measuring
         if now is None:
             return []
         title = Ends(say("measuring ", Ink.PLAIN) + say(now.run, Ink.STRONG))

@@ -18,6 +18,7 @@ from sparkdash.tui import theme
 from sparkdash.tui.ink import EMPTY, Line
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
+from sparkdash.tui.orders import Orders
 
 AS_TALL_AS_NEEDED = 0
 """The height that `draw` gets when a panel with `height: auto` is measured."""
@@ -29,6 +30,7 @@ class Desk(Protocol):
     link: DaemonLink
     view: View
     """The latest moment; the same object until the next paint."""
+    orders: Orders
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """A short answer on the notice row."""

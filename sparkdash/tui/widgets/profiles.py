@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.liveness import LivenessState
-from sparkdash.domain.memory.need import Basis
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.shelf import Stock
 from sparkdash.domain.state import Figures, Snapshot
@@ -257,7 +256,7 @@ def fits(plan: Plan) -> list[Line]:
         False: say("fits: no", Ink.BAD),
         None: say("fits: not sure", Ink.DIM),
     }[plan.fits]
-    need = say(f"needs {needed(plan)} of {gib(plan.available_bytes, 0)}", Ink.PLAIN)
+    need = say(f"needs {words.needed_memory(plan)} of {gib(plan.available_bytes, 0)}", Ink.PLAIN)
     leaves = say(_leaves(plan), Ink.PLAIN)
     again = say(
         f"load ~{duration(plan.expected_s)}" if plan.expected_s is not None else "load time not known yet", Ink.DIM
@@ -269,12 +268,6 @@ def fits(plan: Plan) -> list[Line]:
 def _fetch(name: str, missing: list[str], width: int) -> list[Line]:
     """In place of how long a load would take: of what is not here nobody knows."""
     return wrap(f"⚠ {' and '.join(missing)} not on this box: sparkdash pull {name}", width, Ink.WARN, limit=1)
-
-
-def needed(plan: Plan) -> str:
-    """ "27 GiB", and whether that is only estimated: then it is tried although less is available."""
-    guess = " (estimated)" if plan.needs_bytes is not None and plan.need.basis is Basis.ESTIMATED else ""
-    return f"{gib(plan.needs_bytes, 0)}{guess}"
 
 
 def _leaves(plan: Plan) -> str:

@@ -17,7 +17,6 @@ from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import CellKey, Run
 from sparkdash.tui.ink import ELLIPSIS, EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, text, wrap
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets.measuring import under_way
 from sparkdash.tui.widgets.table import Row, Table
 from sparkdash.units import DASH, duration
 
@@ -64,7 +63,7 @@ class RunTable(Table):
 
 def _is(run: Run, view: View) -> bool:
     """Is it what is measured now?"""
-    now = under_way(view)
+    now = view.measuring
     return now is not None and now.run == run.id
 
 
