@@ -104,8 +104,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """On CI a skipped test is a failed one: what was not run was not seen to work."""
-    outcome = yield
+    """On CI a skipped test is a failed one: what was not run was not seen to work.
+
+    A report parses source code. In CPython 3.11.7 (gh-106905) that raises SystemError, which ends the whole run, when
+    the garbage collector calls code that parses as well: a destructor that warns with a traceback, for instance.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        outcome = yield
+    finally:
+        if collects:
+            gc.enable()
     report = outcome.get_result()
     if report.skipped and os.environ.get("SPARKDASH_FORBID_SKIPS"):
         report.outcome = "failed"
