@@ -136,7 +136,7 @@ def twins(speed: float) -> Catalog:
     """The shipped profiles as simulated twins, running `speed` times faster than they say."""
     from sparkdash.sim.rehearsal import twin
 
-    shipped = catalog.load([paths.shipped_profiles()])
+    shipped = catalog.load_catalog([paths.shipped_profiles()])
     return Catalog({name: twin(profile, time_scale=speed) for name, profile in shipped.profiles.items()})
 
 

@@ -5,7 +5,7 @@ broken file never hides the others. Must not know: how an engine is started.
 """
 
 from sparkdash.catalog.catalog import Catalog, ProfileProblem
-from sparkdash.catalog.load import load
-from sparkdash.catalog.summary import summary
+from sparkdash.catalog.load import load_catalog
+from sparkdash.catalog.summary import summarize
 
-__all__ = ["Catalog", "ProfileProblem", "load", "summary"]
+__all__ = ["Catalog", "ProfileProblem", "load_catalog", "summarize"]

@@ -18,7 +18,7 @@ Reasons = Mapping[tuple[str, ...], str]
 """By the path of their key; every key on the way to one is a plain word."""
 
 
-def text(profile: Mapping[str, Any], reasons: Reasons, head: Iterable[str]) -> str:
+def annotated_yaml(profile: Mapping[str, Any], reasons: Reasons, head: Iterable[str]) -> str:
     """The file: `head` as comments, then the profile."""
     return "".join(f"# {line}".rstrip() + "\n" for line in head) + "".join(_keys(profile, reasons, ()))
 

@@ -13,7 +13,7 @@ from typing import Any
 from sparkdash.catalog.catalog import Catalog, ProfileProblem, nearest
 from sparkdash.catalog.checks import document_problems, profile_problems
 from sparkdash.catalog.schema import Section, sections, validate
-from sparkdash.catalog.yaml.document import Document, parse
+from sparkdash.catalog.yaml.document import Document, read_document
 from sparkdash.domain.profile import Profile
 from sparkdash.natural import natural
 
@@ -42,12 +42,12 @@ class FolderRead:
     """Problems of the files that cannot be used."""
 
 
-def load(folders: Sequence[Path]) -> Catalog:
+def load_catalog(folders: Sequence[Path]) -> Catalog:
     """Every profile in the folders; a family in a later folder replaces the same one of an earlier folder.
 
     A file with a problem is left out whole; the others load. A folder that does not exist, or cannot be read, is a problem.
     """
-    return combine([read_folder(folder) for folder in folders])
+    return combine_folders([read_folder(folder) for folder in folders])
 
 
 def read_folder(folder: Path) -> FolderRead:
@@ -57,7 +57,7 @@ def read_folder(folder: Path) -> FolderRead:
     return FolderRead(files, tuple(problems))
 
 
-def combine(folders: Sequence[FolderRead]) -> Catalog:
+def combine_folders(folders: Sequence[FolderRead]) -> Catalog:
     """Combine folders that were read into a catalog; later folders override earlier ones. Pure."""
     problems: list[ProfileProblem] = [problem for folder in folders for problem in folder.problems]
     families: dict[str, _File] = {}
@@ -91,7 +91,7 @@ def _files(folder: Path, problems: list[ProfileProblem]) -> Iterator[_File]:
 
 
 def _read(path: Path) -> _File | list[ProfileProblem]:
-    document = parse(path)
+    document = read_document(path)
     if isinstance(document, ProfileProblem):
         return [document]
     _expand_home(document.data)

@@ -20,7 +20,7 @@ class SummaryAdapter(Protocol):
         ...
 
 
-def summary(
+def summarize(
     profile: Profile, adapter: SummaryAdapter, need: Need | None = None, *, sees: bool | None = None
 ) -> ProfileSummary:
     """The profile as a list shows it. `need`: what a launch is known to take; None: as the file declares it. `sees`: does it

@@ -74,7 +74,7 @@ def _stamp(path: Path) -> Stamp | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def keeping(last: Catalog, read: Catalog) -> Catalog:
+def keep_last_good(last: Catalog, read: Catalog) -> Catalog:
     """What was read, and for each file or folder that has become bad the profiles that it gave before. The problems stay told.
 
     A profile is not kept when its name or an alias has been taken by a good file since.

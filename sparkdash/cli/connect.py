@@ -53,13 +53,13 @@ def connect(
       sparkdash connect claude-code --test
       sparkdash connect zed --url http://spark.lan:8484 --json
     """
-    from sparkdash.connect.registry import RECIPES, recipe
+    from sparkdash.connect.registry import RECIPES, find_recipe
 
     if listed:
         return _list(list(RECIPES.values()), as_json=as_json)
     if client is None:
         raise typer.BadParameter("name one; --list shows them", param_hint="CLIENT")
-    chosen = recipe(client)
+    chosen = find_recipe(client)
     place = _place(model, url)
     if test:
         return _test(chosen, place, as_json=as_json)
@@ -136,27 +136,28 @@ def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, running: s
 
 
 def _print(recipe: Recipe, setup: Setup, place: GatewayTarget, *, as_json: bool) -> None:
-    from sparkdash.connect.page import facts, page
+    from sparkdash.connect.page import setup_facts, setup_page
 
     if as_json:
-        emit(facts(recipe, setup, place))
+        emit(setup_facts(recipe, setup, place))
     else:
-        say(page(recipe, setup, place), nl=False)
+        say(setup_page(recipe, setup, place), nl=False)
 
 
 def _write(recipe: Recipe, setup: Setup, given: Path | None, place: GatewayTarget, *, yes: bool, as_json: bool) -> None:
     from sparkdash.connect import write
-    from sparkdash.connect.page import masked, rest
+    from sparkdash.connect.page import mask_key, remaining_steps
 
     changes = [
-        write.change(each, _path(recipe, each, given, alone=len(setup.files) == 1)) for each in _some(recipe, setup)
+        write.plan_change(each, _path(recipe, each, given, alone=len(setup.files) == 1))
+        for each in _some(recipe, setup)
     ]
     needed = [change for change in changes if change.needed]
     for change in needed:
-        tell(masked(change.diff(), place).rstrip("\n"))
+        tell(mask_key(change.diff(), place).rstrip("\n"))
     if needed and not yes and not _agreed():
         raise typer.Exit(1)
-    written = [{"path": str(change.path), "backup": write.apply(change)} for change in needed]
+    written = [{"path": str(change.path), "backup": write.apply_change(change)} for change in needed]
     if as_json:
         emit({"client": recipe.name, "written": written})
         return
@@ -165,7 +166,7 @@ def _write(recipe: Recipe, setup: Setup, given: Path | None, place: GatewayTarge
         say(f"Wrote {each['path']}{backup}")
     if not needed:
         say("Nothing to write: it is all there.")
-    if more := rest(setup, place):
+    if more := remaining_steps(setup, place):
         say(more, nl=False)
 
 

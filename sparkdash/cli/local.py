@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparkdash import paths, settings
-from sparkdash.catalog import Catalog, load, summary
+from sparkdash.catalog import Catalog, load_catalog, summarize
 from sparkdash.catalog.checkpoint import weights
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES, ContainerSpec
 from sparkdash.domain.memory.need import Need
@@ -43,7 +43,7 @@ class Command(NamedTuple):
 def catalog(places: Sequence[Path] | None = None) -> Catalog:
     """What the daemon would read, or only what is in `places` (folders or single files)."""
     if not places:
-        return load(settings.load().profile_folders())
+        return load_catalog(settings.load().profile_folders())
     found = [_place(place.expanduser()) for place in places]
     profiles = {name: profile for one in found for name, profile in one.profiles.items()}
     sections = {name: section for one in found for name, section in one.places.items()}
@@ -52,8 +52,8 @@ def catalog(places: Sequence[Path] | None = None) -> Catalog:
 
 def _place(place: Path) -> Catalog:
     if not place.is_file():
-        return load([place])
-    beside = load([place.parent])
+        return load_catalog([place])
+    beside = load_catalog([place.parent])
     mine = {name: profile for name, profile in beside.profiles.items() if _file(profile) == str(place)}
     return Catalog(mine, tuple(problem for problem in beside.problems if problem.file == str(place)), beside.places)
 
@@ -64,7 +64,7 @@ def _file(profile: Profile) -> str:
 
 def need(profile: Profile) -> Need:
     """What a launch of it takes of this box, as its flags and the headers of its weights tell; nothing measured is looked up."""
-    facts = weights.of_profile(profile, settings.load().hf_home.expanduser())
+    facts = weights.read_profile_weights(profile, settings.load().hf_home.expanduser())
     return estimate(profile, facts, box_bytes())
 
 
@@ -79,7 +79,7 @@ def box_bytes() -> int | None:
 def summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
     """Every profile as lists show it, and the problems of those left out."""
     found = catalog()
-    shown = tuple(summary(profile, adapter(profile.engine)) for profile in found.profiles.values())
+    shown = tuple(summarize(profile, adapter(profile.engine)) for profile in found.profiles.values())
     return shown, tuple(map(str, found.problems))
 
 

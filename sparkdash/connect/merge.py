@@ -19,16 +19,16 @@ from sparkdash.connect.recipe import ConfigFile, FileFormat
 from sparkdash.errors import AdmissionError
 
 
-def merged(old: str, file: ConfigFile) -> str:
+def merge_file(old: str, file: ConfigFile) -> str:
     """The file's new text; the old one when it holds all that is wanted.
 
     Raises:
         AdmissionError: code `merge_refused`, with the reason.
     """
     if not old.strip():
-        return text.render(joined(file.seed, file.content, file.same), file.format)
+        return text.render_content(merge_values(file.seed, file.content, file.same), file.format)
     before = _read(old, file)
-    wanted = joined(before, file.content, file.same)
+    wanted = merge_values(before, file.content, file.same)
     if wanted == before:
         return old
     for candidate in _CANDIDATES[file.format](old, before, wanted, file):
@@ -37,10 +37,10 @@ def merged(old: str, file: ConfigFile) -> str:
     raise _refused("it has comments, or is laid out in a way, that would be lost", file)
 
 
-def joined(before: Any, more: Any, same: str) -> Any:
+def merge_values(before: Any, more: Any, same: str) -> Any:
     """`before` with `more` in it: tables key by key, items of a list that agree in the key `same` with one another."""
     if isinstance(before, Mapping) and isinstance(more, Mapping):
-        both = {key: joined(before[key], value, same) if key in before else value for key, value in more.items()}
+        both = {key: merge_values(before[key], value, same) if key in before else value for key, value in more.items()}
         return {**before, **both}
     if _is_list(before) and _is_list(more):
         items = list(before)
@@ -49,7 +49,7 @@ def joined(before: Any, more: Any, same: str) -> Any:
             if at is None:
                 items.append(each)
             else:
-                items[at] = joined(items[at], each, same)
+                items[at] = merge_values(items[at], each, same)
         return items
     return more
 
@@ -108,7 +108,7 @@ def _json(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str
 def _toml(old: str, _before: Any, wanted: Any, file: ConfigFile) -> Iterator[str]:
     """The file is all ours: it is written anew, unless its owner put something of his own into it."""
     if wanted == file.content and "#" not in old:
-        yield text.render(file.content, file.format)
+        yield text.render_content(file.content, file.format)
 
 
 def _yaml(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str]:

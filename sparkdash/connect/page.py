@@ -7,37 +7,37 @@ from collections.abc import Iterator
 from typing import Any
 
 from sparkdash.connect.gateway_target import MASK, GatewayTarget
-from sparkdash.connect.merge import merged
+from sparkdash.connect.merge import merge_file
 from sparkdash.connect.recipe import ConfigFile, Language, Recipe, Setup
 
 _REMARK = {Language.PYTHON: "#", Language.JAVASCRIPT: "//"}
 """Comment marker of each language."""
 
 
-def masked(text: str, place: GatewayTarget) -> str:
+def mask_key(text: str, target: GatewayTarget) -> str:
     """The text without the key."""
-    return text.replace(place.key, MASK) if place.key else text
+    return text.replace(target.key, MASK) if target.key else text
 
 
-def page(recipe: Recipe, setup: Setup, place: GatewayTarget) -> str:
+def setup_page(recipe: Recipe, setup: Setup, target: GatewayTarget) -> str:
     """Everything, in the order in which it is done."""
-    lines = [f"{recipe.title}: {place.model} at {place.root}", ""]
+    lines = [f"{recipe.title}: {target.model} at {target.root}", ""]
     for file in setup.files:
         lines += [f"# {file.path or 'its configuration file'}", _whole(file)]
-    after = rest(setup, place)
-    return masked("\n".join(lines) + ("\n" if setup.files and after else "") + after, place)
+    after = remaining_steps(setup, target)
+    return mask_key("\n".join(lines) + ("\n" if setup.files and after else "") + after, target)
 
 
 def _whole(file: ConfigFile) -> str:
-    return merged("", file)
+    return merge_file("", file)
 
 
-def rest(setup: Setup, place: GatewayTarget) -> str:
+def remaining_steps(setup: Setup, target: GatewayTarget) -> str:
     """What is left to do once the files are there."""
-    return masked("".join(f"{line}\n" for line in _rest(setup, place)), place)
+    return mask_key("".join(f"{line}\n" for line in _rest(setup, target)), target)
 
 
-def _rest(setup: Setup, place: GatewayTarget) -> Iterator[str]:
+def _rest(setup: Setup, target: GatewayTarget) -> Iterator[str]:
     yield from (f"export {name}={shlex.quote(value)}" for name, value in setup.env.items())
     if setup.env:
         yield ""
@@ -51,24 +51,24 @@ def _rest(setup: Setup, place: GatewayTarget) -> Iterator[str]:
         yield f"Then: {setup.run}"
         yield ""
     yield from (f"* {note}" for note in setup.notes)
-    if place.known_context is None:
-        yield f"* The profile does not say its context: {place.context} tokens are assumed."
+    if target.known_context is None:
+        yield f"* The profile does not say its context: {target.context} tokens are assumed."
 
 
-def facts(recipe: Recipe, setup: Setup, place: GatewayTarget) -> dict[str, Any]:
+def setup_facts(recipe: Recipe, setup: Setup, target: GatewayTarget) -> dict[str, Any]:
     """The same for programs."""
-    files = [{"path": file.path, "format": file.format, "text": masked(_whole(file), place)} for file in setup.files]
+    files = [{"path": file.path, "format": file.format, "text": mask_key(_whole(file), target)} for file in setup.files]
     return {
         "client": recipe.name,
         "title": recipe.title,
         "protocol": recipe.protocol,
-        "root": place.root,
-        "model": place.model,
-        "context": place.known_context,
+        "root": target.root,
+        "model": target.model,
+        "context": target.known_context,
         "files": files,
-        "env": {name: masked(value, place) for name, value in setup.env.items()},
-        "snippets": [{"language": each.language, "text": masked(each.text, place)} for each in setup.snippets],
-        "steps": [masked(step, place) for step in setup.steps],
+        "env": {name: mask_key(value, target) for name, value in setup.env.items()},
+        "snippets": [{"language": each.language, "text": mask_key(each.text, target)} for each in setup.snippets],
+        "steps": [mask_key(step, target) for step in setup.steps],
         "run": setup.run,
         "notes": list(setup.notes),
         "source": recipe.source,

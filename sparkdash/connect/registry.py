@@ -33,7 +33,7 @@ _FOUND = (*(module.RECIPE for module in _ALL), *libraries.RECIPES)
 RECIPES: dict[str, Recipe] = {found.name: found for found in sorted(_FOUND, key=lambda found: found.name)}
 
 
-def recipe(name: str) -> Recipe:
+def find_recipe(name: str) -> Recipe:
     """The client of that name.
 
     Raises:

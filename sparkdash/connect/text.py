@@ -14,7 +14,7 @@ from sparkdash.connect.recipe import FileFormat
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def render(content: Mapping[str, Any] | Sequence[Any], form: FileFormat) -> str:
+def render_content(content: Mapping[str, Any] | Sequence[Any], form: FileFormat) -> str:
     """The whole file, with a newline at its end."""
     match form:
         case FileFormat.JSON:

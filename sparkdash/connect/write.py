@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkdash.connect.merge import merged
+from sparkdash.connect.merge import merge_file
 from sparkdash.connect.recipe import ConfigFile
 from sparkdash.errors import HostError
 
@@ -38,7 +38,7 @@ class FileChange:
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-def change(file: ConfigFile, path: Path) -> FileChange:
+def plan_change(file: ConfigFile, path: Path) -> FileChange:
     """What writing this file would do.
 
     Raises:
@@ -51,10 +51,10 @@ def change(file: ConfigFile, path: Path) -> FileChange:
         old = None
     except (OSError, UnicodeDecodeError) as error:
         raise HostError(f"{path} cannot be read: {error}.", code="file_unreadable") from None
-    return FileChange(path, old, merged(old or "", file))
+    return FileChange(path, old, merge_file(old or "", file))
 
 
-def apply(change: FileChange) -> Path | None:
+def apply_change(change: FileChange) -> Path | None:
     """Write it; the backup of what was there before. A symbolic link stays one: dotfiles are often links.
 
     Raises:

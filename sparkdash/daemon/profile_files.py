@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from sparkdash.catalog import Catalog, ProfileProblem
-from sparkdash.catalog.load import FolderRead, combine, read_folder
+from sparkdash.catalog.load import FolderRead, combine_folders, read_folder
 from sparkdash.catalog.watch import ProfileFileWatch
 from sparkdash.host.files.inotify import Inotify
 from sparkdash.host.thread import in_thread
@@ -146,7 +146,7 @@ class ProfileFiles:
 
     def catalog(self) -> Catalog:
         """Catalog of all profiles, each folder as it last answered."""
-        return combine([self._read_of(folder) for folder in self._folders])
+        return combine_folders([self._read_of(folder) for folder in self._folders])
 
     @property
     def silent(self) -> frozenset[Path]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from sparkdash import catalog
 from sparkdash.catalog import Catalog
-from sparkdash.catalog.watch import keeping
+from sparkdash.catalog.watch import keep_last_good
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.profile_files import ANSWER_S, READ_S, ProfileFiles
 from sparkdash.domain.event import Level, Notice, ProfilesChanged
@@ -64,7 +64,7 @@ async def _edited(files: ProfileFiles) -> bool:
 async def _read(daemon: Daemon) -> None:
     if daemon.rereading and (settings := await daemon.rereading.read(daemon.supervisor.settings)):
         daemon.supervisor.replace_settings(settings)
-    profiles = keeping(daemon.supervisor.catalog, await current_catalog(daemon.parts, daemon.files))
+    profiles = keep_last_good(daemon.supervisor.catalog, await current_catalog(daemon.parts, daemon.files))
     daemon.supervisor.replace_catalog(profiles)
     publish_profiles(daemon, profiles)
     _tell_silent(daemon)
@@ -116,7 +116,7 @@ def publish_profiles(daemon: Daemon, profiles: Catalog) -> None:
     """Publish the catalog's profiles and problems if they differ from the snapshot's."""
     supervisor, now = daemon.supervisor, daemon.bus.snapshot
     listed = tuple(
-        catalog.summary(p, registry.adapter(p.engine), supervisor.need(p), sees=supervisor.sees(p))
+        catalog.summarize(p, registry.adapter(p.engine), supervisor.need(p), sees=supervisor.sees(p))
         for p in profiles.profiles.values()
     )
     problems = tuple(str(problem) for problem in profiles.problems)

@@ -89,7 +89,7 @@ def _program(pid: int | None) -> str | None:
 
 def profiles(settings: Settings) -> ProfilesSeen:
     """The catalog, read and held against the rules."""
-    found = catalog.load(settings.profile_folders())
+    found = catalog.load_catalog(settings.profile_folders())
     levels = [one.level for one in findings(found)]
     return ProfilesSeen(
         len(found.profiles),

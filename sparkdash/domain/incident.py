@@ -96,7 +96,7 @@ class IncidentList(Frozen):
     repairs: Repairs = Repairs()
 
 
-def repairs(incidents: Iterable[Incident]) -> Repairs:
+def summarize_repairs(incidents: Iterable[Incident]) -> Repairs:
     """Mean time to repair of these incidents."""
     took: defaultdict[str, list[float]] = defaultdict(list)
     for incident in incidents:

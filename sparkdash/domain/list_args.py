@@ -38,6 +38,6 @@ _SGLANG = ListArgs(several=frozenset({"cuda-graph-bs", "uvicorn-access-log-exclu
 """Flags as SGLang's own tests and help write them; its parser was not read whole."""
 
 
-def of(kind: EngineKind) -> ListArgs:
+def list_args_of(kind: EngineKind) -> ListArgs:
     """The flags of that engine."""
     return {EngineKind.VLLM: _VLLM, EngineKind.SGLANG: _SGLANG}.get(kind, NO_LISTS)

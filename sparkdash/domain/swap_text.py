@@ -25,7 +25,7 @@ class TimeLeft(NamedTuple):
     """None while only one such swap was seen."""
 
 
-def left(swap: Swap, now: float) -> TimeLeft | None:
+def time_left(swap: Swap, now: float) -> TimeLeft | None:
     """Counted on from when it was told; None before the first such swap. All zero: it takes longer than it ever did."""
     if swap.eta_s is None or swap.eta_at is None:
         return None
@@ -71,7 +71,7 @@ def estimate_text(swap: Swap, now: float) -> str:
         return ""
     if swap.still_since is not None:
         return still_text(swap, now)
-    rest = left(swap, now)
+    rest = time_left(swap, now)
     if rest is None:
         return "first load here"
     if not rest.s and not rest.high_s:

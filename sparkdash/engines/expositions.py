@@ -39,7 +39,7 @@ _BY_PREFIX = {
 }
 
 
-def recognise(path: str, text: str) -> MetricNames | None:
+def recognise_exposition(path: str, text: str) -> MetricNames | None:
     """Recognise the engine that wrote this exposition; return its names, to be read at `path`, or None."""
     lines = text.split("\n")
     for prefix, names in _BY_PREFIX.items():

@@ -75,7 +75,7 @@ class KnownFlags:
         return max(by_bare[close[0]], key=len).lstrip("-") if close else None
 
 
-def parse(text: str) -> KnownFlags | None:
+def parse_help(text: str) -> KnownFlags | None:
     """Parse the flags of a help text; None when it is not an engine's. Never raises."""
     found: list[tuple[str, ...]] = []
     lines = [line[:LONGEST] for line in text.splitlines()]
@@ -105,7 +105,7 @@ class UnlistedFlag(NamedTuple):
         return f"Write `{self.instead}` instead, or remove it." if self.instead else "Remove it."
 
 
-def strays(profile: Profile, known: KnownFlags) -> tuple[UnlistedFlag, ...]:
+def unlisted_flags(profile: Profile, known: KnownFlags) -> tuple[UnlistedFlag, ...]:
     """Find the profile's own arguments that its program does not list; empty where its owner silenced the finding."""
     if NOT_LISTED in profile.silence:
         return ()

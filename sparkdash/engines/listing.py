@@ -23,7 +23,7 @@ class Listing(NamedTuple):
 NOTHING = Listing()
 
 
-def read(body: bytes) -> Listing:
+def parse_model_list(body: bytes) -> Listing:
     """Read the models in an answer of /v1/models; none when it is no list. Never raises."""
     try:
         answer: Any = json.loads(body)

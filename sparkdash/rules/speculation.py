@@ -24,7 +24,7 @@ HYBRID = ("qwen3.5", "qwen3.6", "qwen3-next")
 _VLLM = (EngineKind.VLLM,)
 
 
-def method(profile: Profile) -> str:
+def speculation_method(profile: Profile) -> str:
     """The speculation method, "" without one."""
     config = lookup(profile.args, "speculative-config")
     found = config.get("method") if isinstance(config, dict) else lookup(profile.args, "spec-method")
@@ -32,20 +32,20 @@ def method(profile: Profile) -> str:
 
 
 def _dflash(profile: Profile) -> Iterator[Hit]:
-    if method(profile) == "dflash":
+    if speculation_method(profile) == "dflash":
         yield Hit(
             _path(profile), f"vLLM {profile.engine_version} has no dflash", "Use 0.20 or newer, or method eagle3."
         )
 
 
 def _headless(profile: Profile) -> Iterator[Hit]:
-    if method(profile).endswith("mtp") and _is(profile, WITHOUT_MTP):
+    if speculation_method(profile).endswith("mtp") and _is(profile, WITHOUT_MTP):
         yield Hit(_path(profile), "the model has no MTP head, and vLLM refuses", "Use eagle3 with a drafter instead.")
 
 
 def _turboquant(profile: Profile) -> Iterator[Hit]:
     dtype = str(lookup(profile.args, "kv-cache-dtype") or "")
-    if dtype.startswith("turboquant") and method(profile).endswith("mtp") and _is(profile, HYBRID):
+    if dtype.startswith("turboquant") and speculation_method(profile).endswith("mtp") and _is(profile, HYBRID):
         path = flag(profile, "kv-cache-dtype") or ()
         yield Hit(path, "TurboQuant with MTP is broken on hybrid models", "Write fp8, or drop the speculation.")
 
@@ -60,7 +60,7 @@ def _many(profile: Profile) -> Iterator[Hit]:
 
 
 def _alias(profile: Profile) -> Iterator[Hit]:
-    name = method(profile)
+    name = speculation_method(profile)
     if name.endswith("_mtp"):
         yield Hit(_path(profile), f"method {name} is an old name of mtp", "Write `method: mtp`.")
 

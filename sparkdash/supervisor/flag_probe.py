@@ -18,7 +18,7 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
-from sparkdash.engines.known_flags import KnownFlags, parse, strays
+from sparkdash.engines.known_flags import KnownFlags, parse_help, unlisted_flags
 from sparkdash.engines.launch import containers
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.flag_store import FlagStore, identity
@@ -177,7 +177,7 @@ class FlagProbe:
         assert self._store is not None  # noqa: S101 - nobody asks without one
         try:
             named = spec.replace(name=f"{spec.name}-{secrets.token_hex(4)}")
-            known = parse(await self._runtime.output(named, deadline_s=limit_s))
+            known = parse_help(await self._runtime.output(named, deadline_s=limit_s))
         except HostError as error:
             LOG.info("a program did not list its flags", program=spec.argv, image=spec.image, why=error.text())
             if limit_s < SLOW_S:
@@ -194,7 +194,7 @@ class FlagProbe:
         if profile.fingerprint in self._told:
             return
         self._told.add(profile.fingerprint)
-        for stray in strays(profile, known):
+        for stray in unlisted_flags(profile, known):
             where = f" in {spec.image}" if spec.image else ""
             text = f"{profile.name}: `--help` of {spec.argv[0]}{where} does not list --{stray.key}. {stray.hint}"
             self._books.notice(Level.WARNING, "flag_not_listed", text, profile.name)

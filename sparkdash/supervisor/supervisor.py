@@ -24,7 +24,7 @@ from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
-from sparkdash.engines.capabilities.vision import sees
+from sparkdash.engines.capabilities.vision import reads_images
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
@@ -243,7 +243,7 @@ class Supervisor:
 
     def sees(self, profile: Profile) -> bool | None:
         """Does a launch of it read pictures? None is not known; `on_needs` is called when more is."""
-        return sees(profile, self.target(profile))
+        return reads_images(profile, self.target(profile))
 
     def served(self, request: Request) -> None:
         """A request is over, as the gateway recorded it. After a long prompt the engine is weighed again, in the background."""

@@ -199,7 +199,7 @@ class MetricsSource:
         for path in expositions.PATHS:
             reply = await self._get(path)
             text = reply.body.decode("utf-8", "replace") if reply.status == 200 else ""
-            if names := expositions.recognise(path, text):
+            if names := expositions.recognise_exposition(path, text):
                 self._pause_s = RECOGNISE_S[0]
                 return names
             if text.lstrip().startswith("["):  # TensorRT-LLM's JSON is gone once read, and may be somebody else's

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from sparkdash.bench.plan import sweep
-from sparkdash.catalog import load
+from sparkdash.catalog import load_catalog
 from sparkdash.catalog.yaml import yaml_writer
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.errors import AdmissionError
-from sparkdash.rules.secret import redacted
+from sparkdash.rules.secret import redact_profile
 
 PROFILE = Profile(
     name="coder/eagle3",
@@ -31,7 +31,7 @@ def swept(text: str, folder: Path) -> dict[str, Profile]:
     """The profiles that the sweep's file makes, by their arm."""
     asked = sweep.parse(text)
     (folder / "sweep.yaml").write_text(yaml_writer.dump(asked.document(PROFILE)))
-    found = load([folder])
+    found = load_catalog([folder])
     assert found.problems == ()
     return {arm.name: found.profiles[arm.profile] for arm in asked.arms(PROFILE)}
 
@@ -64,7 +64,7 @@ def test_what_is_no_sweep(text: str) -> None:
 
 def test_a_profile_whose_secret_is_masked_is_not_swept() -> None:
     """Its engines would be measured with the mask in the secret's place."""
-    shown = redacted(
+    shown = redact_profile(
         PROFILE.replace(env={"SERVICE_API_KEY": "correct-horse"}, silence={"secret-literal": "a test key"})
     )
     with pytest.raises(AdmissionError, match="has a secret in its file") as caught:

@@ -48,7 +48,7 @@ def told(write: Callable[..., Path]) -> Callable[[str], list[str]]:
     """The problems of one file's text, each as `line key: message. hint`."""
 
     def problems(text: str) -> list[str]:
-        found = catalog.load([write(file=text)])
+        found = catalog.load_catalog([write(file=text)])
         return [str(p).split(":", 1)[1] if p.line else str(p).rsplit("/", 1)[-1] for p in found.problems]
 
     return problems
@@ -59,7 +59,7 @@ def loaded(write: Callable[..., Path]) -> Callable[[str], Catalog]:
     """The catalog of one file that must have no problems."""
 
     def read(text: str) -> Catalog:
-        found = catalog.load([write(file=text)])
+        found = catalog.load_catalog([write(file=text)])
         assert found.problems == ()
         return found
 

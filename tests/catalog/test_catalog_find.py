@@ -87,25 +87,25 @@ def test_the_best_decode_rate_is_shown_before_any_whole_request_rate(loaded: Loa
     """The note names workload and document, and says when prefill is in the rate."""
     rows = "published: [{workload: a, e2e_tok_s: 90, source: s.txt}, {workload: b, decode_tok_s: 50, source: t.txt}]\n"
     profile = loaded(good + rows).profiles["tiny"]
-    found = catalog.summary(profile, adapter(profile.engine))
+    found = catalog.summarize(profile, adapter(profile.engine))
     assert (found.published_decode_tok_s, found.published_note) == (50, "b (t.txt)")
     whole = profile.model_copy(update={"published": profile.published[:1]})
-    found = catalog.summary(whole, adapter(whole.engine))
+    found = catalog.summarize(whole, adapter(whole.engine))
     assert (found.published_decode_tok_s, found.published_note) == (90, "a (s.txt), whole request with prefill")
 
 
 def test_the_sum_of_memory_is_known_only_when_each_term_is(loaded: Loaded, good: str) -> None:
     """Unknown is not zero."""
     part = loaded(good + "memory: {weights_gib: 1, kv_gib: 1}\n").profiles["tiny"]
-    assert catalog.summary(part, adapter(part.engine)).needs_bytes is None
+    assert catalog.summarize(part, adapter(part.engine)).needs_bytes is None
     whole = loaded(good + "memory: {weights_gib: 1, kv_gib: 1, overhead_gib: 0.5}\n").profiles["tiny"]
-    assert catalog.summary(whole, adapter(whole.engine)).needs_bytes == int(2.5 * 2**30)
+    assert catalog.summarize(whole, adapter(whole.engine)).needs_bytes == int(2.5 * 2**30)
 
 
 def test_a_summary_marks_the_simulated(loaded: Loaded) -> None:
     """Everything of kind sim is labelled."""
     profile = loaded("profile: fake\nengine: sim\nsim: {acceptance: [0.8, 0.6]}\ncontext: 4096\n").profiles["fake"]
-    found = catalog.summary(profile, adapter(profile.engine))
+    found = catalog.summarize(profile, adapter(profile.engine))
     assert (found.simulated, found.speculation, found.context) == (True, "simulated k=2", 4096)
 
 
@@ -139,7 +139,7 @@ def test_profiles_are_listed_as_people_count(write: Callable[..., Path], good: s
 
     shipped = write("shipped", **{name: named(name) for name in ("model-10", "model-3")})
     own = write("own", **{name: named(name) for name in ("model-2", "model-1", "model-100")})
-    found = catalog.load([shipped, own])
+    found = catalog.load_catalog([shipped, own])
     assert list(found.profiles) == ["model-1", "model-2", "model-3", "model-10", "model-100"]
     with pytest.raises(AdmissionError) as refused:
         found.find("zzzz")

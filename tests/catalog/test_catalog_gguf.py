@@ -72,7 +72,7 @@ def test_a_gguf_file_tells_its_shape_and_its_parts(tmp_path: Path) -> None:
     """Weights by what they are for, by type, and counted; the MTP layer is none of the model's own."""
     file = tmp_path / "m.gguf"
     file.write_bytes(gguf(QWEN36_27B, TENSORS))
-    found = weights.read(file)
+    found = weights.read_weight_facts(file)
     assert (found.format, found.architecture, found.layers, found.context) == ("gguf", "qwen35", 64, 262144)
     assert found.bytes.model_dump() == {
         "embedding": 6816, "experts": 8704, "dense": 256, "draft": 8704, "head": 6816, "senses": 0,
@@ -85,7 +85,7 @@ def test_the_cache_of_qwen36_27b_is_what_llamacpp_logged(tmp_path: Path) -> None
     """16384 MiB for 262144 cells in 16 layers and 598.5 MiB of float32 states for 4 slots."""
     file = tmp_path / "m.gguf"
     file.write_bytes(gguf(QWEN36_27B))
-    found = weights.read(file)
+    found = weights.read_weight_facts(file)
     assert found.kv_bytes(262144, 4) == int((16384 + 598.5) * 2**20)
 
 
@@ -97,13 +97,16 @@ def test_kv_heads_may_differ_by_layer_and_windows_alternate(tmp_path: Path) -> N
     }  # fmt: skip
     file = tmp_path / "m.gguf"
     file.write_bytes(gguf(base | {"a.attention.sliding_window_pattern": [True, False, True, False]}))
-    kept = {(layers.kind, layers.key_elements): layers.layers for layers in weights.read(file).kv}
+    kept = {(layers.kind, layers.key_elements): layers.layers for layers in weights.read_weight_facts(file).kv}
     assert kept == {
         (Attention.SLIDING, 512): 1, (Attention.FULL, 128): 1, (Attention.SLIDING, 128): 1, (Attention.FULL, 512): 1,
     }  # fmt: skip
     renamed = {key.replace("a.", "gpt-oss.", 1) if key.startswith("a.") else key: one for key, one in base.items()}
     file.write_bytes(gguf(renamed | {"general.architecture": "gpt-oss", "gpt-oss.attention.head_count_kv": 2}))
-    assert {layers.kind: layers.layers for layers in weights.read(file).kv} == {Attention.SLIDING: 2, Attention.FULL: 2}
+    assert {layers.kind: layers.layers for layers in weights.read_weight_facts(file).kv} == {
+        Attention.SLIDING: 2,
+        Attention.FULL: 2,
+    }
 
 
 def test_a_split_model_is_read_whole_and_never_in_part(tmp_path: Path) -> None:
@@ -113,13 +116,13 @@ def test_a_split_model_is_read_whole_and_never_in_part(tmp_path: Path) -> None:
     second.write_bytes(gguf({"split.no": 1}, {"token_embd.weight": TENSORS["token_embd.weight"]}))
     (tmp_path / "mmproj-m.gguf").write_bytes(b"a vision tower")
     for place in (tmp_path, first, second):
-        assert weights.read(place).bytes.total == 2 * 6816
+        assert weights.read_weight_facts(place).bytes.total == 2 * 6816
     second.unlink()
     with pytest.raises(ProfileError, match="m-00002-of-00002"):
-        weights.read(first)
+        weights.read_weight_facts(first)
     (tmp_path / "other.gguf").write_bytes(gguf(QWEN36_27B))
     with pytest.raises(ProfileError, match="holds 2 GGUF models: m, other"):
-        weights.read(tmp_path)
+        weights.read_weight_facts(tmp_path)
 
 
 def test_safetensors_go_before_gguf_files_in_one_folder(tmp_path: Path) -> None:
@@ -127,8 +130,8 @@ def test_safetensors_go_before_gguf_files_in_one_folder(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(gguf(QWEN36_27B))
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    assert weights.read(tmp_path).format == "safetensors"
-    assert weights.read(tmp_path / "m.gguf").format == "gguf"
+    assert weights.read_weight_facts(tmp_path).format == "safetensors"
+    assert weights.read_weight_facts(tmp_path / "m.gguf").format == "gguf"
 
 
 @pytest.mark.parametrize("content", [
@@ -141,7 +144,7 @@ def test_a_malformed_file_is_an_error_that_names_it(content: bytes, tmp_path: Pa
     """Cut off, lying about its lengths, or no GGUF at all."""
     (tmp_path / "m.gguf").write_bytes(content)
     with pytest.raises(ProfileError, match=r"m\.gguf"):
-        weights.read(tmp_path / "m.gguf")
+        weights.read_weight_facts(tmp_path / "m.gguf")
 
 
 def test_mangled_headers_never_crash(tmp_path: Path) -> None:
@@ -156,7 +159,7 @@ def test_mangled_headers_never_crash(tmp_path: Path) -> None:
         file.write_bytes(mangled)
         weights._read.cache_clear()
         try:
-            outcomes.add(type(weights.read(file)).__name__)
+            outcomes.add(type(weights.read_weight_facts(file)).__name__)
         except ProfileError as error:
             outcomes.add(error.code)
     assert outcomes == {"WeightFacts", "weights_unreadable"}

@@ -13,7 +13,7 @@ DATA = Path(__file__).parents[1] / "data" / "imports"
 
 
 def got(file: str) -> Imported:
-    return importers.read((DATA / file).read_text())
+    return importers.import_profiles((DATA / file).read_text())
 
 
 def said(imported: Imported) -> str:
@@ -21,7 +21,7 @@ def said(imported: Imported) -> str:
 
 
 def only(text: str) -> dict[str, Any]:
-    (profile,) = importers.read(text).profiles
+    (profile,) = importers.import_profiles(text).profiles
     return profile
 
 
@@ -80,7 +80,7 @@ def test_lists_are_read_as_the_engine_takes_them() -> None:
 def test_a_model_after_a_flag_with_one_value_is_the_model() -> None:
     """As argparse reads it; a list that is not known to be one is told of."""
     assert only("vllm serve --max-model-len 4096 own/model")["models"] == {"target": {"hf": "own/model"}}
-    imported = importers.read("vllm serve own/model --own-flag a b c")
+    imported = importers.import_profiles("vllm serve own/model --own-flag a b c")
     assert "args" not in imported.profiles[0]
     assert "unknown: --own-flag: has 3 values, and is not known to take a list" in said(imported)
 
@@ -115,7 +115,7 @@ def test_the_written_file_is_readable() -> None:
 def test_variables_of_the_script_are_text_and_those_of_the_environment_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """A literal assignment and a default are filled in; $HOME stays, whatever it is here, and `'$X'` is no variable."""
     monkeypatch.setenv("HOME", "/secret-home")
-    imported = importers.read(
+    imported = importers.import_profiles(
         "M=/m/x\nF=(--max-num-seqs 2 # two\n --dtype auto)\n"
         'podman run -v $HOME/h:/h:ro --name a img vllm serve "$M" "${F[@]}" --seed ${S:-7} --x \'$M\' --y "$(date)" # end'
     )
@@ -129,7 +129,7 @@ def test_variables_of_the_script_are_text_and_those_of_the_environment_are_not(m
 
 def test_secrets_are_not_copied() -> None:
     """Neither the profile nor the report has the value; a flag that only counts tokens is no secret."""
-    imported = importers.read(
+    imported = importers.import_profiles(
         "podman run -e HF_TOKEN=hf_abc img vllm serve a/b --api-key sk-abc --max-num-batched-tokens 9"
     )
     assert "hf_abc" not in str(imported)
@@ -140,7 +140,7 @@ def test_secrets_are_not_copied() -> None:
 def test_several_commands_become_several_profiles() -> None:
     """Each run its own; one name twice is numbered, and an alias stays with the first."""
     line = "docker run --gpus all --name a img vllm serve x/y --served-model-name z\n"
-    assert [(one["profile"], one.get("serves")) for one in importers.read(line * 2).profiles] == [
+    assert [(one["profile"], one.get("serves")) for one in importers.import_profiles(line * 2).profiles] == [
         ("a", ["z"]),
         ("a-2", None),
     ]
@@ -195,7 +195,7 @@ def test_a_repro_folder_is_one_family() -> None:
     """launch_server.sh is the base; another script says only what it changes, with null for what it leaves out."""
     folder = DATA / "repro"
     files = {p.name: p.read_text() for p in (*folder.iterdir(), *(folder / "scripts").iterdir()) if p.is_file()}
-    imported = importers.read_folder(files, "repro")
+    imported = importers.import_folder(files, "repro")
     (profile,) = imported.profiles
     assert profile["variants"] == {
         "ar": {"models": {"drafter": None}, "args": {"max-num-seqs": 4, "speculative-config": None}}
@@ -226,7 +226,7 @@ def test_a_repro_folder_is_one_family() -> None:
 def test_what_gives_no_profile_says_why(text: str, why: str) -> None:
     """A ProfileError, never another exception."""
     with pytest.raises(ProfileError, match=why) as caught:
-        importers.read(text)
+        importers.import_profiles(text)
     assert caught.value.code == "import_refused"
 
 
@@ -236,7 +236,7 @@ def test_a_billion_laughs_are_not_laughed() -> None:
         f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
     )
     with pytest.raises(ProfileError, match="alias inside"):
-        importers.read(laughs)
+        importers.import_profiles(laughs)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_billion_laughs_are_not_laughed() -> None:
 def test_text_that_grows_without_end_is_refused(text: str) -> None:
     """Doubling sixty times is noticed before the memory is gone."""
     with pytest.raises(ProfileError, match="longer than"):
-        importers.read(text)
+        importers.import_profiles(text)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_long_runs_of_one_thing_end_soon(start: str, piece: str) -> None:
     """A profile or an error within the time a test may take, at the greatest length that is read."""
     text = start + piece * (importers.MAX_CHARACTERS // len(piece) - 20)
     try:
-        outcome: object = importers.read(text)
+        outcome: object = importers.import_profiles(text)
     except ProfileError as error:
         outcome = error
     assert outcome

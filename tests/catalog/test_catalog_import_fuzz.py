@@ -38,7 +38,7 @@ def test_damaged_inputs_give_a_profile_or_an_error() -> None:
     for number in range(INPUTS):
         text = damaged(chance.choice(scripts if number % YAML_SHARE else documents), chance)
         try:
-            imported = importers.read(text)
+            imported = importers.import_profiles(text)
         except ProfileError:
             refused += 1
             continue

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from sparkdash.catalog.jsonschema import profile_schema
-from sparkdash.catalog.yaml.document import Document, parse
+from sparkdash.catalog.yaml.document import Document, read_document
 from sparkdash.paths import shipped_profiles
 
 CHECKER = jsonschema.Draft202012Validator(profile_schema())
@@ -19,7 +19,7 @@ GOOD: dict[str, Any] = {"profile": "tiny", "engine": "vllm", "image": "i", "mode
 @pytest.mark.parametrize("path", sorted(shipped_profiles().glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_shipped_profile_is_valid(path: Path) -> None:
     """What comes with sparkdash is marked by no editor."""
-    document = parse(path)
+    document = read_document(path)
     assert isinstance(document, Document)
     assert [error.message for error in CHECKER.iter_errors(document.data)] == []
 

@@ -135,7 +135,7 @@ def test_a_broken_file_never_hides_the_others(write: Write, good: str) -> None:
     )
     (folder / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     (folder / "notes.txt").write_text("not a profile")
-    found = catalog.load([folder])
+    found = catalog.load_catalog([folder])
     assert list(found.profiles) == ["tiny"]
     assert [Path(p.file).name for p in found.problems] == [
         "binary.yaml",
@@ -152,7 +152,7 @@ def test_a_broken_file_never_hides_the_others(write: Write, good: str) -> None:
 
 def test_a_family_has_one_file_in_a_folder(write: Write, good: str) -> None:
     """The first keeps the name, the second is told who has it."""
-    found = catalog.load([write(a=good, b=good.replace("[small]", "[other]"))])
+    found = catalog.load_catalog([write(a=good, b=good.replace("[small]", "[other]"))])
     (problem,) = found.problems
     assert (Path(problem.file).name, problem.line, problem.key) == ("b.yaml", 1, "profile")
     assert "'tiny' is already taken by tiny (" in problem.message
@@ -166,7 +166,7 @@ def test_an_alias_belongs_to_one_profile(write: Write, good: str) -> None:
         b=good.replace("profile: tiny", "profile: b"),
         c=good.replace("profile: tiny", "profile: c").replace("small", "tiny"),
     )
-    found = catalog.load([folder])
+    found = catalog.load_catalog([folder])
     assert list(found.profiles) == ["tiny"]
     assert [(Path(p.file).name, p.line, p.key) for p in found.problems] == [
         ("b.yaml", 7, "serves.0"),
@@ -178,7 +178,7 @@ def test_a_later_folder_replaces_a_family(write: Write, good: str) -> None:
     """The owner's file stands in for the shipped one, aliases and variants included."""
     shipped = write("shipped", tiny=good + "variants: {old: {}}\n")
     own = write("own", mine=good.replace("a small one", "my own").replace("[small]", "[mine]"))
-    found = catalog.load([shipped, own])
+    found = catalog.load_catalog([shipped, own])
     assert found.problems == ()
     assert list(found.profiles) == ["tiny"]
     assert (found.profiles["tiny"].about, found.profiles["tiny"].serves) == ("my own", ("mine",))
@@ -186,7 +186,7 @@ def test_a_later_folder_replaces_a_family(write: Write, good: str) -> None:
 
 def test_a_missing_folder_is_a_problem(tmp_path: Path) -> None:
     """It names the folder and where it was written."""
-    (problem,) = catalog.load([tmp_path / "nowhere"]).problems
+    (problem,) = catalog.load_catalog([tmp_path / "nowhere"]).problems
     assert str(problem) == f"{tmp_path}/nowhere: there is no such folder. Correct `profiles` in config.toml."
 
 

@@ -18,7 +18,7 @@ from sparkdash.domain.profile import Profile, Published
 from sparkdash.paths import shipped_profiles
 
 FIGURES = Path(__file__).parents[1] / "data" / "published" / "figures.csv"
-PROFILES = catalog.load([shipped_profiles()]).profiles
+PROFILES = catalog.load_catalog([shipped_profiles()]).profiles
 
 RATES = ("decode_tok_s", "prefill_tok_s", "e2e_tok_s", "aggregate_tok_s", "tok_s")
 METRICS = (*RATES, "kv_tokens", "prefix_hit_rate", "math_score")

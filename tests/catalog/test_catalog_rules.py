@@ -33,7 +33,7 @@ MTP = "{method: mtp, num_speculative_tokens: 2}"
 
 def found(folder: Path) -> list[tuple[int | None, str]]:
     """Line and rule of every finding."""
-    read = catalog.load([folder])
+    read = catalog.load_catalog([folder])
     assert read.problems == ()
     return [(one.problem.line, one.rule) for one in rules.findings(read)]
 
@@ -95,7 +95,7 @@ def test_a_planted_mistake_is_found_at_its_line(write: Write, old: str, new: str
             text = text.replace(FP8, base[1]).replace("OMP_NUM_THREADS", base[0] or "OMP_NUM_THREADS")
     folder = write(file=text)
     assert found(folder) == [(line, rule)]
-    assert all(one.problem.hint for one in rules.findings(catalog.load([folder])))
+    assert all(one.problem.hint for one in rules.findings(catalog.load_catalog([folder])))
 
 
 NEEDED = {

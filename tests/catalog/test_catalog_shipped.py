@@ -12,7 +12,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
 
-CATALOG = catalog.load([shipped_profiles()])
+CATALOG = catalog.load_catalog([shipped_profiles()])
 
 
 def test_every_file_loads_without_problems() -> None:
@@ -53,7 +53,7 @@ def test_vllm_is_never_left_to_its_default_utilization(profile: Profile) -> None
 def test_the_summaries_show_what_was_published(name: str, context: int, rate: float, speculation: str | None) -> None:
     """Context, best published rate and speculation, as the list shows them."""
     profile = CATALOG.profiles[name]
-    found = catalog.summary(profile, adapter(profile.engine))
+    found = catalog.summarize(profile, adapter(profile.engine))
     assert (found.context, found.published_decode_tok_s, found.speculation) == (context, rate, speculation)
 
 
@@ -73,7 +73,7 @@ def test_what_has_no_image_cannot_run() -> None:
 def test_the_whole_catalog_loads_in_little_time() -> None:
     """Under 150 ms of CPU here (about 90 measured); ten times that would be a parser gone wrong, not a busy box."""
     before = time.process_time()
-    catalog.load([shipped_profiles()])
+    catalog.load_catalog([shipped_profiles()])
     assert time.process_time() - before < 1.0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash import catalog
-from sparkdash.catalog.watch import QUIET_S, ProfileFileWatch, keeping
+from sparkdash.catalog.watch import QUIET_S, ProfileFileWatch, keep_last_good
 
 Write = Callable[..., Path]
 
@@ -71,20 +71,20 @@ def test_what_is_being_written_is_not_due(tmp_path: Path) -> None:
 
 def test_a_broken_edit_keeps_the_last_good_version_and_tells_the_problem(write: Write, good: str) -> None:
     """The profile goes on as it was until its file is good again."""
-    last = catalog.load([write(file=good)])
-    broken = catalog.load([write(file=good + "no_such_key: 1\n")])
-    kept = keeping(last, broken)
+    last = catalog.load_catalog([write(file=good)])
+    broken = catalog.load_catalog([write(file=good + "no_such_key: 1\n")])
+    kept = keep_last_good(last, broken)
     assert kept.profiles == last.profiles
     assert "no_such_key" in str(kept.problems[0])
-    assert keeping(kept, broken).profiles == last.profiles
+    assert keep_last_good(kept, broken).profiles == last.profiles
 
 
 def test_a_deleted_file_is_not_kept(write: Write, good: str) -> None:
     """Taking a file away is no mistake."""
     folder = write(file=good)
-    last = catalog.load([folder])
+    last = catalog.load_catalog([folder])
     (folder / "file.yaml").unlink()
-    assert keeping(last, catalog.load([folder])).profiles == {}
+    assert keep_last_good(last, catalog.load_catalog([folder])).profiles == {}
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES])
@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_listed_is_a_problem_and_keeps_its_profiles(
 ) -> None:
     """No descriptor left, rights taken away: its files are there, and so is what runs of them."""
     folders = [write("one", file=good), write("two", other=good.replace("tiny", "newer").replace("small", "large"))]
-    last = catalog.load(folders)
+    last = catalog.load_catalog(folders)
     list_it = Path.iterdir
 
     def listed(folder: Path) -> Iterator[Path]:
@@ -102,23 +102,23 @@ def test_a_folder_that_cannot_be_listed_is_a_problem_and_keeps_its_profiles(
         return list_it(folder)
 
     monkeypatch.setattr(Path, "iterdir", listed)
-    read = catalog.load(folders)
+    read = catalog.load_catalog(folders)
     assert set(read.profiles) == {"newer"}
     assert os.strerror(number) in str(read.problems[0])
-    assert keeping(last, read).profiles == last.profiles
+    assert keep_last_good(last, read).profiles == last.profiles
 
 
 def test_a_broken_file_does_not_bring_a_weaker_folder_s_family_to_light(write: Write, good: str) -> None:
     """The owner's version, not the shipped one, is what ran."""
     shipped, own = write("shipped", tiny=good), write("own", tiny=good.replace("a small one", "mine"))
-    last = catalog.load([shipped, own])
+    last = catalog.load_catalog([shipped, own])
     write("own", tiny="profile: [\n")
-    assert keeping(last, catalog.load([shipped, own])).profiles["tiny"].about == "mine"
+    assert keep_last_good(last, catalog.load_catalog([shipped, own])).profiles["tiny"].about == "mine"
 
 
 def test_a_name_that_another_file_has_taken_is_not_kept(write: Write, good: str) -> None:
     """Two profiles never answer to one alias."""
-    last = catalog.load([write(file=good)])
+    last = catalog.load_catalog([write(file=good)])
     folder = write(file=good + "no_such_key: 1\n", other=good.replace("tiny", "newer"))
-    kept = keeping(last, catalog.load([folder]))
+    kept = keep_last_good(last, catalog.load_catalog([folder]))
     assert set(kept.profiles) == {"newer"}

@@ -79,7 +79,7 @@ def tensor(name: str, dtype: str, *shape: int) -> Tensor:
 
 
 def facts(config: dict[str, Any], *tensors: Tensor) -> WeightFacts:
-    return weights.assemble("published", config, {}, tensors)
+    return weights.assemble_weight_facts("published", config, {}, tensors)
 
 
 def gpt_oss() -> Iterator[Tensor]:
@@ -268,7 +268,7 @@ def test_quantization_is_read_wherever_it_stands(
     given: object, sidecar: dict[str, Any], expected: tuple[str | None, str | None]
 ) -> None:
     """In config.json, or beside it as ModelOpt's older exports have it."""
-    found = weights.assemble("x", TINY | {"quantization_config": given}, sidecar, [])
+    found = weights.assemble_weight_facts("x", TINY | {"quantization_config": given}, sidecar, [])
     assert (found.quantization, found.kv_dtype) == expected
 
 
@@ -307,7 +307,7 @@ def test_parts_are_told_by_their_names() -> None:
 
 def test_a_folder_is_read_from_its_headers_alone(checkpoint: Checkpoint) -> None:
     """A tied embedding is read whole as the head; nothing beyond the header is there to be read."""
-    found = weights.read(checkpoint(TINY_TENSORS, TINY))
+    found = weights.read_weight_facts(checkpoint(TINY_TENSORS, TINY))
     assert found.bytes.model_dump() == {
         "dense": 2 * 64 * 64 * 2 + 64 * 4, "embedding": 128000, "experts": 0, "head": 0, "draft": 0, "senses": 0,
     }  # fmt: skip
@@ -319,10 +319,10 @@ def test_a_folder_is_read_from_its_headers_alone(checkpoint: Checkpoint) -> None
 def test_a_changed_folder_is_read_again(checkpoint: Checkpoint) -> None:
     """The same files give the same value, others a new one."""
     folder = checkpoint(TINY_TENSORS, TINY)
-    first = weights.read(folder)
-    assert weights.read(folder) is first
+    first = weights.read_weight_facts(folder)
+    assert weights.read_weight_facts(folder) is first
     checkpoint(TINY_TENSORS | {"lm_head.weight": ("BF16", [1000, 64])}, TINY)
-    assert weights.read(folder).bytes.head == 128000
+    assert weights.read_weight_facts(folder).bytes.head == 128000
 
 
 def test_shards_are_those_of_the_index(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -334,12 +334,12 @@ def test_shards_are_those_of_the_index(checkpoint: Checkpoint, tmp_path: Path) -
     names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
     (folder / "consolidated.safetensors").write_bytes(b"another copy")
-    assert weights.read(folder).bytes.head == 128000
+    assert weights.read_weight_facts(folder).bytes.head == 128000
     (folder / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(
         ProfileError, match=r"incomplete: 1 of 2 files are not there, model-00002-of-00002\.safetensors"
     ):
-        weights.read(folder)
+        weights.read_weight_facts(folder)
 
 
 def entry(**changes: Any) -> bytes:
@@ -361,7 +361,7 @@ def test_a_malformed_header_is_an_error_that_names_the_file(content: bytes, tmp_
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(ProfileError, match=r"model\.safetensors") as error:
-        weights.read(tmp_path)
+        weights.read_weight_facts(tmp_path)
     assert error.value.code == "weights_unreadable"
 
 
@@ -380,7 +380,7 @@ def test_a_folder_that_is_no_model_says_what_it_lacks(files: dict[str, str], tol
     for name, text in files.items():
         (folder / name).write_text(text)
     with pytest.raises(ProfileError, match=told):
-        weights.read(folder)
+        weights.read_weight_facts(folder)
 
 
 def snapshot(home: Path, repository: str, commit: str = "c0ffee") -> Path:
@@ -403,7 +403,7 @@ def test_a_model_is_found_in_the_cache_or_behind_a_mount(checkpoint: Checkpoint,
             "absent": ModelRef(path="/nowhere/x"), "odd": ModelRef(hf="../../etc"),
         },
     )  # fmt: skip
-    found = weights.of_profile(profile, tmp_path / "hf")
+    found = weights.read_profile_weights(profile, tmp_path / "hf")
     assert [one.origin for one in found.values() if isinstance(one, WeightFacts)] == [
         str(here), str(cached), str(cached),
     ]  # fmt: skip
@@ -431,7 +431,7 @@ def test_odd_configurations_never_crash_and_can_always_be_shown() -> None:
         for key in chance.sample([*inner, *extra], 3):
             chance.choice((inner, config))[key] = chance.choice(ODD)
         sidecar = {"quantization": chance.choice(ODD)}
-        found = weights.assemble("x", config, sidecar, [tensor(f"layers.{'9' * 5000}.w", "BF16", 2, 2)])
+        found = weights.assemble_weight_facts("x", config, sidecar, [tensor(f"layers.{'9' * 5000}.w", "BF16", 2, 2)])
         assert WeightFacts.model_validate_json(found.model_dump_json()) == found
         size = found.kv_bytes(1000, 2)
         assert size is None or size >= 0
@@ -441,4 +441,4 @@ def test_a_deeply_nested_configuration_is_no_crash(tmp_path: Path) -> None:
     """Thousands of text_configs within each other."""
     (tmp_path / "config.json").write_text('{"text_config": ' * 900 + "{}" + "}" * 900)
     (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    assert weights.read(tmp_path).layers is None
+    assert weights.read_weight_facts(tmp_path).layers is None

@@ -15,7 +15,7 @@ from sparkdash.catalog.yaml.yaml12 import NotYaml
 
 
 def value(text: str) -> Any:
-    return yaml12.read(text)[0]
+    return yaml12.read_yaml(text)[0]
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_not_a_number_is_one_kind_of_float() -> None:
 def test_what_is_wrong_is_told_with_its_place(text: str, place: tuple[int, int], reason: str) -> None:
     """Line and column from 1; nesting that would end the process in libyaml's own composer is only refused."""
     with pytest.raises(NotYaml) as caught:
-        yaml12.read(text)
+        yaml12.read_yaml(text)
     assert (caught.value.line, caught.value.column) == place
     assert reason in str(caught.value)
 
 
 def test_marks_tell_where_keys_and_items_stand() -> None:
     """Also of what an alias or a merge brings: its own place, where it can be mended."""
-    _, mark = yaml12.read("base: &b {x: 1}\nlist:\n  - one\n  - two: 2\nmore:\n  <<: *b\n  y: 2\n")
+    _, mark = yaml12.read_yaml("base: &b {x: 1}\nlist:\n  - one\n  - two: 2\nmore:\n  <<: *b\n  y: 2\n")
     places = {
         path: (found.line, found.column)
         for path, found in {

@@ -8,7 +8,7 @@ from typing import Any
 
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine
 
-from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, TakenStep, repairs
+from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, TakenStep, summarize_repairs
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
 from sparkdash.domain.swap import Plan
@@ -59,7 +59,7 @@ def given(daemon: FakeDaemon) -> tuple[Incident, Incident]:
                          started_at=NOW, position=1),
         },
         incidents=incidents,
-        repairs=repairs(incidents),
+        repairs=summarize_repairs(incidents),
     )  # fmt: skip
     return incidents
 
@@ -79,7 +79,7 @@ def test_each_incident_has_how_it_ended_and_what_was_seen(sparkdash: Run, daemon
 def test_json_is_what_the_api_says(sparkdash: Run, daemon: FakeDaemon) -> None:
     incidents = given(daemon)
     kept = IncidentList.model_validate_json(sparkdash("incidents", "--json").out)
-    assert kept == IncidentList(incidents=incidents, repairs=repairs(incidents))
+    assert kept == IncidentList(incidents=incidents, repairs=summarize_repairs(incidents))
 
 
 def test_a_box_whose_engines_never_stood_still_says_so(sparkdash: Run, daemon: FakeDaemon) -> None:

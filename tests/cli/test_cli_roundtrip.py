@@ -36,7 +36,7 @@ def again(sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch, name: st
     second.mkdir()
     done = sparkdash("profiles", "import", "-", "-o", str(second))
     assert done.code == 0, done.err
-    found = catalog.load([second])
+    found = catalog.load_catalog([second])
     assert found.problems == ()
     (profile,) = found.profiles.values()
     return profile
@@ -49,7 +49,7 @@ def launched(profile: Profile) -> dict[str, Any]:
 
 def first(sparkdash: Run, shelf: Path, file: str) -> Profile:
     assert sparkdash("profiles", "import", str(DATA / file), "-o", str(shelf)).code == 0
-    return next(iter(catalog.load([shelf]).profiles.values()))
+    return next(iter(catalog.load_catalog([shelf]).profiles.values()))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_llama_swap_model_comes_back_with_its_request_defaults(
 def test_a_variant_comes_back_alone(sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its launch is the same; its name has no slash, as it is a family of its own now."""
     first(sparkdash, shelf, "repro")
-    one = catalog.load([shelf]).profiles["repro/ar"]
+    one = catalog.load_catalog([shelf]).profiles["repro/ar"]
     two = again(sparkdash, shelf, monkeypatch, "repro/ar", "podman")
     assert two.name == "repro-ar"
     assert launched(two) | {"name": "", "serves": ()} == launched(one) | {

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sparkdash.connect import jsonc, text, write
 from sparkdash.connect.gateway_target import GatewayTarget
-from sparkdash.connect.merge import joined, merged
+from sparkdash.connect.merge import merge_file, merge_values
 from sparkdash.connect.recipe import ConfigFile, FileFormat
 from sparkdash.connect.registry import RECIPES
 from sparkdash.errors import AdmissionError
@@ -32,19 +32,19 @@ def read(told: str, form: FileFormat) -> Any:
 @pytest.mark.parametrize(("_name", "file"), FILES, ids=ids)
 def test_a_new_file_is_whole_and_a_second_write_changes_nothing(_name: str, file: ConfigFile) -> None:
     """Read by the format's own parser, it holds what was wanted."""
-    new = merged("", file)
+    new = merge_file("", file)
     wanted = {**file.seed, **file.content} if file.seed else file.content
     assert read(new, file.format) == wanted
-    assert merged(new, file) == new
+    assert merge_file(new, file) == new
 
 
 @pytest.mark.parametrize(("_name", "file"), [each for each in FILES if each[1].format is FileFormat.YAML])
 def test_a_yaml_file_keeps_its_comments(_name: str, file: ConfigFile) -> None:
     """Items are added to its lists, keys at its end."""
     mine = "# mine\n- model_id: other  # keep\n" if isinstance(file.content, list) else "# mine\nversion: 7  # keep\n"
-    new = merged(mine, file)
+    new = merge_file(mine, file)
     assert new.startswith(mine)
-    assert yaml.safe_load(new) == joined(yaml.safe_load(mine), file.content, file.same)
+    assert yaml.safe_load(new) == merge_values(yaml.safe_load(mine), file.content, file.same)
 
 
 CONTINUE = """\
@@ -68,31 +68,31 @@ context:
 def test_a_model_is_added_at_the_end_of_the_list() -> None:
     """Comments, blank lines and what follows stay where they were."""
     (file,) = RECIPES["continue"].setup(PLACE).files
-    new = merged(CONTINUE, file)
+    new = merge_file(CONTINUE, file)
     found = yaml.safe_load(new)
     assert [model["name"] for model in found["models"]] == ["GPT", "Other", "sparkdash alpha"]
     assert found["name"] == "My own"
     kept = [line for line in new.splitlines() if line in CONTINUE.splitlines()]
     assert "\n".join(kept) + "\n" == CONTINUE
-    assert merged(new, file) == new
+    assert merge_file(new, file) == new
 
 
 def test_another_place_changes_the_model_or_is_refused() -> None:
     """An item that is there already, with another address, is nobody's text to cut."""
     (file,) = RECIPES["continue"].setup(PLACE).files
-    before = merged(CONTINUE, file)
+    before = merge_file(CONTINUE, file)
     (moved,) = RECIPES["continue"].setup(GatewayTarget("http://127.0.0.1:9999", "alpha", 65536)).files
     with pytest.raises(AdmissionError, match="left as it is"):
-        merged(before, moved)
+        merge_file(before, moved)
 
 
 def test_a_scalar_is_changed_on_its_own_line() -> None:
     """But not where a comment stands behind it."""
     file = RECIPES["aider"].setup(PLACE).files[0]
-    new = merged("dark-mode: true\nmodel: gpt-4o\n# end\n", file)
+    new = merge_file("dark-mode: true\nmodel: gpt-4o\n# end\n", file)
     assert new.startswith("dark-mode: true\nmodel: openai/alpha\n# end\n")
     with pytest.raises(AdmissionError):
-        merged("model: gpt-4o # because\n", file)
+        merge_file("model: gpt-4o # because\n", file)
 
 
 ZED = """\
@@ -108,23 +108,23 @@ ZED = """\
 def test_an_editors_settings_keep_their_comments() -> None:
     """A new key is put first; one that is there already is refused, if there are comments."""
     (file,) = RECIPES["zed"].setup(PLACE).files
-    new = merged(ZED, file)
+    new = merge_file(ZED, file)
     for line in ZED.splitlines():
         assert line in new
     found = jsonc.loads(new)
     assert found["language_models"] == {"llama.cpp": {"api_url": PLACE.root}}
     assert found["url"] == "http://x"
-    assert merged(new, file) == new
+    assert merge_file(new, file) == new
     with pytest.raises(AdmissionError, match="comments"):
-        merged('{ // c\n "language_models": {"ollama": {}} }', file)
-    assert " // empty\n}" in merged("{ // empty\n}", file)
+        merge_file('{ // c\n "language_models": {"ollama": {}} }', file)
+    assert " // empty\n}" in merge_file("{ // empty\n}", file)
 
 
 def test_plain_json_is_merged_at_any_depth_with_its_indentation() -> None:
     """A tab stays a tab; other providers stay."""
     (file,) = RECIPES["opencode"].setup(PLACE).files
     old = '{\n\t"theme": "x",\n\t"provider": {"mine": {"npm": "y"}}\n}\n'
-    new = merged(old, file)
+    new = merge_file(old, file)
     found = json.loads(new)
     assert list(found) == ["theme", "provider", "model", "small_model"]
     assert found["provider"]["mine"] == {"npm": "y"}
@@ -145,7 +145,7 @@ def test_what_is_not_understood_is_left_alone(name: str, old: str) -> None:
     """With the reason, and what to do instead."""
     file = RECIPES[name].setup(PLACE).files[0]
     with pytest.raises(AdmissionError, match="left as it is") as caught:
-        merged(old, file)
+        merge_file(old, file)
     assert "by hand" in (caught.value.hint or "")
 
 
@@ -161,12 +161,12 @@ VALUES = st.recursive(
 def test_any_json_keeps_what_is_not_asked_for(before: dict[str, Any], more: dict[str, Any]) -> None:
     """Every key that is not ours has its value; a second merge changes nothing."""
     file = ConfigFile("f", FileFormat.JSON, more)
-    new = merged(json.dumps(before), file)
+    new = merge_file(json.dumps(before), file)
     found = json.loads(new)
     assert {key: value for key, value in found.items() if key not in more} == {
         key: value for key, value in before.items() if key not in more
     }
-    assert merged(new, file) == new
+    assert merge_file(new, file) == new
 
 
 PRINTED = st.characters(codec="utf-8", exclude_categories=("C", "Z"), include_characters=" ")
@@ -199,20 +199,20 @@ def test_writing_keeps_a_backup_the_mode_and_a_link(tmp_path: Path) -> None:
     link = tmp_path / "opencode.json"
     link.symlink_to(real)
     (file,) = RECIPES["opencode"].setup(PLACE).files
-    change = write.change(file, link)
+    change = write.plan_change(file, link)
     assert '+  "model": "sparkdash/alpha",' in change.diff()
-    backup = write.apply(change)
+    backup = write.apply_change(change)
     assert backup is not None
     assert backup.read_text() == '{"theme": "x"}'
     assert link.is_symlink()
     assert json.loads(real.read_text())["theme"] == "x"
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
-    assert not write.change(file, link).needed
+    assert not write.plan_change(file, link).needed
 
 
 def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
     """It may hold a key."""
     (file,) = RECIPES["codex"].setup(PLACE).files
     path = tmp_path / "new" / "x.toml"
-    assert write.apply(write.change(file, path)) is None
+    assert write.apply_change(write.plan_change(file, path)) is None
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

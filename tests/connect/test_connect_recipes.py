@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sparkdash.connect.gateway_target import LONG_MS, MASK, VARIABLE, GatewayTarget
-from sparkdash.connect.page import facts, page
+from sparkdash.connect.page import setup_facts, setup_page
 from sparkdash.connect.recipe import Language
-from sparkdash.connect.registry import RECIPES, recipe
+from sparkdash.connect.registry import RECIPES, find_recipe
 from sparkdash.errors import AdmissionError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -25,7 +25,7 @@ KEYED = GatewayTarget("https://spark.lan:8484", "gpt-oss-120b", None, "sk-sparkd
 def test_what_is_printed(name: str, place: GatewayTarget) -> None:
     """Run with SPARKDASH_WRITE_GOLDEN=1 to agree on a new one."""
     file = GOLDEN / f"{name}.{'keyed' if place.key else 'open'}.txt"
-    told = page(RECIPES[name], RECIPES[name].setup(place), place)
+    told = setup_page(RECIPES[name], RECIPES[name].setup(place), place)
     if os.environ.get("SPARKDASH_WRITE_GOLDEN"):
         file.write_text(told)
     assert told == file.read_text()
@@ -35,7 +35,7 @@ def test_what_is_printed(name: str, place: GatewayTarget) -> None:
 def test_no_key_is_ever_printed(name: str) -> None:
     """Neither for people nor for programs; a word stands where it belongs, or the client reads a variable."""
     setup = RECIPES[name].setup(KEYED)
-    told = page(RECIPES[name], setup, KEYED) + str(facts(RECIPES[name], setup, KEYED))
+    told = setup_page(RECIPES[name], setup, KEYED) + str(setup_facts(RECIPES[name], setup, KEYED))
     assert "SECRET" not in told
     assert (MASK in told) == (name not in ("llm", "vscode"))  # these two keep keys in a safe of their own
     assert "32768 tokens are assumed" in told
@@ -44,7 +44,7 @@ def test_no_key_is_ever_printed(name: str) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_client_is_told_where_and_which(name: str) -> None:
     """The address and the model are in it, and a base URL never has /v1 twice."""
-    told = page(RECIPES[name], RECIPES[name].setup(PLACE), PLACE)
+    told = setup_page(RECIPES[name], RECIPES[name].setup(PLACE), PLACE)
     assert PLACE.root in told
     assert PLACE.model in told
     assert "/v1/v1" not in told
@@ -78,18 +78,18 @@ def test_a_librarys_program_is_whole(name: str, place: GatewayTarget) -> None:
 def test_clients_that_must_be_told_of_eyes_are_told(name: str, word: str) -> None:
     """They leave pictures out of what they send otherwise; of a model that is not known to read them nothing is claimed."""
     seeing, blind = replace(PLACE, sees=True), PLACE
-    assert word in page(RECIPES[name], RECIPES[name].setup(seeing), seeing)
-    assert word not in page(RECIPES[name], RECIPES[name].setup(blind), blind)
+    assert word in setup_page(RECIPES[name], RECIPES[name].setup(seeing), seeing)
+    assert word not in setup_page(RECIPES[name], RECIPES[name].setup(blind), blind)
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex", "continue", "opencode", "pi", "qwen-code"])
 def test_clients_whose_patience_can_be_set_wait_half_an_hour(name: str) -> None:
     """In milliseconds, each in its own key."""
-    assert str(LONG_MS) in page(RECIPES[name], RECIPES[name].setup(PLACE), PLACE)
+    assert str(LONG_MS) in setup_page(RECIPES[name], RECIPES[name].setup(PLACE), PLACE)
 
 
 def test_an_unknown_client_gets_the_nearest_names() -> None:
     """Not only a refusal."""
     with pytest.raises(AdmissionError) as caught:
-        recipe("claude")
+        find_recipe("claude")
     assert caught.value.hint == "Did you mean claude-code or codex or cline? `sparkdash connect --list` shows all 20."

@@ -39,7 +39,7 @@ def main() -> None:
         settings=given,
         runtime=Podman(),
         reader=SmallBox(),
-        load_catalog=lambda: catalog.load(given.profile_folders()),
+        load_catalog=lambda: catalog.load_catalog(given.profile_folders()),
         profile_folders=given.profile_folders,
         load_settings=load,
     )

@@ -36,7 +36,7 @@ def main() -> None:
         settings=given,
         runtime=Process(runtime_dir() / "processes"),
         reader=BoxReader(),
-        load_catalog=lambda: catalog.load(given.profile_folders()),
+        load_catalog=lambda: catalog.load_catalog(given.profile_folders()),
         profile_folders=given.profile_folders,
         load_settings=load,
     )

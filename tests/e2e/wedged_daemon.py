@@ -35,7 +35,7 @@ def main() -> None:
         settings=given,
         runtime=Podman(),
         reader=BoxReader(proc, Nvml(WedgedNvml("pynvml"))),
-        load_catalog=lambda: catalog.load(given.profile_folders()),
+        load_catalog=lambda: catalog.load_catalog(given.profile_folders()),
         guard=MemoryGuard(given, proc),
     )
     uvloop.run(daemon.serve(parts))

@@ -41,8 +41,15 @@ def test_lists_become_what_the_engine_takes(profile: Make, launch: LaunchContext
     }
     told = _words(profile(args=args), launch)
     assert told.endswith('--cudagraph_capture_sizes 1 2 --middleware a.A --middleware b.B --allowed-origins ["*"]')
-    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, list_args.of(EngineKind.SGLANG)) == ["--cuda-graph-bs", "1", "2"]
-    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, list_args.of(EngineKind.LLAMACPP)) == ["--cuda-graph-bs", "[1,2]"]
+    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, list_args.list_args_of(EngineKind.SGLANG)) == [
+        "--cuda-graph-bs",
+        "1",
+        "2",
+    ]
+    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, list_args.list_args_of(EngineKind.LLAMACPP)) == [
+        "--cuda-graph-bs",
+        "[1,2]",
+    ]
 
 
 @pytest.mark.parametrize(

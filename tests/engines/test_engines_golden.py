@@ -15,7 +15,7 @@ from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
 
 GOLDEN = Path(__file__).parent / "golden"
-NAMES = sorted(p.name for p in catalog.load([shipped_profiles()]).profiles.values() if p.image)
+NAMES = sorted(p.name for p in catalog.load_catalog([shipped_profiles()]).profiles.values() if p.image)
 """What cannot run because no source gives an image has no container; what cannot for another reason has one."""
 
 
@@ -44,7 +44,7 @@ def test_every_shipped_profile_gives_its_known_container(
 ) -> None:
     """Image, mounts, environment, labels and every word of the command line are as written down."""
     monkeypatch.setenv("HOME", "/home/owner")
-    profile = catalog.load([shipped_profiles()]).profiles[name]
+    profile = catalog.load_catalog([shipped_profiles()]).profiles[name]
     text = _text(adapter(profile.engine).container(profile, launch))
     file = GOLDEN / f"{name.replace('/', '.')}.txt"
     if os.environ.get("SPARKDASH_GOLDEN") == "write":

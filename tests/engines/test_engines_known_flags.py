@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.known_flags import KnownFlags, parse, strays
+from sparkdash.engines.known_flags import KnownFlags, parse_help, unlisted_flags
 
 Make = Callable[..., Profile]
 
@@ -55,7 +55,7 @@ def _click() -> str:
 
 
 def _known(text: str) -> KnownFlags:
-    known = parse(text)
+    known = parse_help(text)
     assert known is not None
     return known
 
@@ -101,14 +101,14 @@ def test_click_s_help_defines_flags_with_underscores() -> None:
 )
 def test_what_is_no_help_text_says_nothing(text: str) -> None:
     """An error, another program's usage, or a page of something else."""
-    assert parse(text) is None
+    assert parse_help(text) is None
 
 
 @given(st.text(alphabet="-hel p,{}<[]\n\tab_.=|/x", max_size=400))
 def test_no_text_is_too_strange_to_be_read(text: str) -> None:
     """Whatever a program prints."""
-    parse(text)
-    parse(LLAMA + text)
+    parse_help(text)
+    parse_help(LLAMA + text)
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,4 @@ def test_a_profile_s_flags_are_held_against_those_that_its_program_lists(
 ) -> None:
     """Hyphen or underscore; argparse also takes the beginning of a name; what is switched off is not said at all."""
     known = _known(LLAMA if engine == "llamacpp" else _argparse())
-    assert [tuple(one) for one in strays(profile(engine=engine, args=args), known)] == found
+    assert [tuple(one) for one in unlisted_flags(profile(engine=engine, args=args), known)] == found

@@ -35,7 +35,7 @@ from sparkdash.domain.event import (
     SwapChanged,
     ToggleChanged,
 )
-from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, repairs
+from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, summarize_repairs
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.memory.guard import Guard, GuardKill
@@ -355,7 +355,7 @@ async def test_incidents_of_other_models_are_hidden_from_a_key_for_some(callers:
         )
         for name in (OWN, "beta/fast")
     )
-    house.supervisor.kept = IncidentList(incidents=kept, repairs=repairs(kept))
+    house.supervisor.kept = IncidentList(incidents=kept, repairs=summarize_repairs(kept))
     for who, names in (("some", {OWN}), ("both", {OWN, "beta/fast"})):
         told = (await house.client.get("/api/incidents", headers={"x-api-key": who})).json()
         assert {one["profile"] for one in told["incidents"]} == names

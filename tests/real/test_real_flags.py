@@ -17,7 +17,7 @@ from sparkdash.domain import list_args
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.known_flags import parse
+from sparkdash.engines.known_flags import parse_help
 from sparkdash.engines.proposal import BoxMemory, OwnerChoices, propose
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
@@ -93,7 +93,7 @@ def parser(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 def _lines() -> dict[str, list[str]]:
     vllm = adapter(EngineKind.VLLM)
-    profiles = catalog.load([shipped_profiles()]).profiles.values()
+    profiles = catalog.load_catalog([shipped_profiles()]).profiles.values()
     started = [profile for profile in profiles if profile.engine is EngineKind.VLLM and profile.image]
     return {profile.name: list(vllm.container(profile, LAUNCH).argv)[2:] for profile in started}
 
@@ -110,7 +110,7 @@ def test_vllm_takes_every_shipped_command_line(parser: Parser) -> None:
 def test_its_help_lists_every_flag_of_the_parser(parser: Parser, engine: Path) -> None:
     """As sparkdash reads it: none is missing, and what it finds beyond them are a description's examples."""
     told = subprocess.run([engine / "venv/bin/vllm", "serve", "--help=all"], capture_output=True, text=True, check=True)
-    known = parse(told.stdout)
+    known = parse_help(told.stdout)
     assert known is not None
     flags = {flag.replace("_", "-") for flag in parser.flags()}
     assert flags <= known.spellings
@@ -119,14 +119,18 @@ def test_its_help_lists_every_flag_of_the_parser(parser: Parser, engine: Path) -
 
 def test_the_table_of_list_flags_is_the_parser_s_own(parser: Parser) -> None:
     """Every flag of vLLM that takes several words or is repeated, and no other."""
-    assert {kind: frozenset(names) for kind, names in parser.lists().items()} == list_args.of(EngineKind.VLLM)._asdict()
+    assert {kind: frozenset(names) for kind, names in parser.lists().items()} == list_args.list_args_of(
+        EngineKind.VLLM
+    )._asdict()
 
 
 def test_vllm_takes_an_imported_line_with_lists(parser: Parser) -> None:
     """As it was written, and as it comes out of the profile that it became."""
     text = (Path(__file__).parents[1] / "data/imports/lists.sh").read_text()
-    (made,) = importers.read(text).profiles
-    (profile,) = write.tried({"x": write.yaml_text(made, importers.read(text), "lists.sh")}).profiles.values()
+    (made,) = importers.import_profiles(text).profiles
+    (profile,) = write.tried(
+        {"x": write.yaml_text(made, importers.import_profiles(text), "lists.sh")}
+    ).profiles.values()
     argv = list(adapter(EngineKind.VLLM).container(profile, LAUNCH).argv)[2:]
     assert parser.says([argv]) == [""]
 
@@ -148,7 +152,7 @@ def test_vllm_takes_every_proposed_command_line(parser: Parser) -> None:
     texts = {}
     for name, facts in HEADERS.items():
         made = propose(name, EngineKind.VLLM, {"hf": "org/x"}, facts, box, wish)
-        texts[name] = annotated.text(made.profile, made.reasons, ())
+        texts[name] = annotated.annotated_yaml(made.profile, made.reasons, ())
     profiles = write.tried(texts).profiles
     assert sorted(profiles) == ["dense", "mtp", "mtp/mtp", "oss"]
     lines = [list(adapter(EngineKind.VLLM).container(one, LAUNCH).argv)[2:] for one in profiles.values()]

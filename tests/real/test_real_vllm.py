@@ -119,7 +119,7 @@ def test_the_cache_holds_the_tokens_that_the_headers_foretold(spark: Any, engine
         text = answer.read().decode()
     info = dict(re.findall(r'(num_gpu_blocks|block_size)="(\d+)"', text))
     assert int(info["num_gpu_blocks"]) * int(info["block_size"]) == (
-        2**30 // (weights.read(engine / "tiny-qwen3").kv_bytes_per_token() or 0)
+        2**30 // (weights.read_weight_facts(engine / "tiny-qwen3").kv_bytes_per_token() or 0)
     )
 
 

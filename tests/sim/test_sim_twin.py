@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import load
+from sparkdash.catalog import load_catalog
 from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile, Published, SimSpec
 from sparkdash.engines import registry
 from sparkdash.sim.rehearsal import acceptance, speeds, twin
 
-SHIPPED = load((Path(__file__).parents[2] / "profiles",)).profiles
+SHIPPED = load_catalog((Path(__file__).parents[2] / "profiles",)).profiles
 
 
 def row(workload: str, **figures: Any) -> Published:

@@ -6,7 +6,7 @@ import pytest
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
-from sparkdash.domain.swap_text import TimeLeft, estimate_text, left, progress_text, wait_text, waiting_text
+from sparkdash.domain.swap_text import TimeLeft, estimate_text, progress_text, time_left, wait_text, waiting_text
 
 SWAP = Swap(
     id="s", target="new", evict=("old",), cause=SwapCause.USER, phase=SwapPhase.LOAD, started_at=100, phase_at=110,
@@ -21,12 +21,12 @@ def with_(swap: Swap, **facts: object) -> Swap:
 
 def test_what_is_left_is_counted_on_from_when_it_was_told() -> None:
     """Not below zero, not backwards, and not while the drain lasts."""
-    assert left(SWAP, 150) is None
-    assert left(LEARNED, 150) == TimeLeft(90, 70, 120)
-    assert left(LEARNED, 130) == TimeLeft(100, 80, 130)
-    assert left(LEARNED, 230) == TimeLeft(10, 0, 40)
-    assert left(with_(LEARNED, phase=SwapPhase.DRAIN), 200) == TimeLeft(100, 80, 130)
-    assert left(with_(LEARNED, eta_low_s=None, eta_high_s=None), 150) == TimeLeft(90, None, None)
+    assert time_left(SWAP, 150) is None
+    assert time_left(LEARNED, 150) == TimeLeft(90, 70, 120)
+    assert time_left(LEARNED, 130) == TimeLeft(100, 80, 130)
+    assert time_left(LEARNED, 230) == TimeLeft(10, 0, 40)
+    assert time_left(with_(LEARNED, phase=SwapPhase.DRAIN), 200) == TimeLeft(100, 80, 130)
+    assert time_left(with_(LEARNED, eta_low_s=None, eta_high_s=None), 150) == TimeLeft(90, None, None)
 
 
 @pytest.mark.parametrize(

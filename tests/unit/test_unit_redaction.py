@@ -14,7 +14,7 @@ from sparkdash.redaction import (
     masked_command,
     masked_values,
 )
-from sparkdash.rules.secret import redacted, secret_at
+from sparkdash.rules.secret import redact_profile, secret_at
 
 TOKEN = "hf_notarealtokenbutlongenough"
 LITERAL = Profile(
@@ -69,7 +69,7 @@ def test_keys_in_a_list_are_masked_too() -> None:
 
 def test_a_profile_is_shown_without_its_secrets_silenced_or_not() -> None:
     """At any depth; what is no secret, and what kind each value is, stays."""
-    shown = redacted(LITERAL)
+    shown = redact_profile(LITERAL)
     assert TOKEN not in shown.model_dump_json()
     assert "hunter2" not in shown.model_dump_json()
     assert shown.env == {"HF_TOKEN": MASK, "VLLM_API_KEY": MASK, "OMP_NUM_THREADS": "4"}

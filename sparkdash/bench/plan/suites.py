@@ -18,7 +18,7 @@ from sparkdash import paths
 from sparkdash.bench.plan import captured_requests
 from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell
 from sparkdash.catalog.catalog import ProfileProblem, nearest
-from sparkdash.catalog.yaml.document import Document, parse
+from sparkdash.catalog.yaml.document import Document, read_document
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, ProfileError
 
@@ -181,7 +181,7 @@ def load(name: str) -> Suite:
 
 def read(file: Path) -> Suite:
     """The suite in that file; raises ProfileError as `load`."""
-    document = parse(file)
+    document = read_document(file)
     if isinstance(document, ProfileProblem):
         raise _invalid([document])
     try:

@@ -32,14 +32,14 @@ _TYPES = {
 """Names of ggml_type; one that is not here is shown by its number. Sizes come from the tensors' offsets."""
 
 
-class Header(NamedTuple):
+class GgufHeader(NamedTuple):
     """What one file tells."""
 
     metadata: Mapping[str, Any]
     tensors: tuple[Tensor, ...]
 
 
-def header(file: Path) -> Header:
+def read_gguf_header(file: Path) -> GgufHeader:
     """The metadata and tensors of one file.
 
     Raises:
@@ -69,7 +69,7 @@ class _Reader:
     def __init__(self, view: mmap.mmap, file: Path) -> None:
         self.view, self.file, self.at = view, file, 0
 
-    def header(self) -> Header:
+    def header(self) -> GgufHeader:
         if self.view[:4] != b"GGUF":
             raise unreadable(f"{self.file} is no GGUF file")
         self.at = 4
@@ -83,7 +83,7 @@ class _Reader:
         for _ in range(entries):
             key = self.string()
             metadata[key] = self.value(self.unpack("I")[0], MAX_DEPTH)
-        return Header(metadata, self.tensors(tensors, metadata))
+        return GgufHeader(metadata, self.tensors(tensors, metadata))
 
     def tensors(self, number: int, metadata: Mapping[str, Any]) -> tuple[Tensor, ...]:
         """Sizes are the distances between offsets, padding included."""

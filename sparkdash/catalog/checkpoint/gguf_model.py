@@ -19,7 +19,7 @@ _PERIODS = {"gpt-oss": 2, "gemma3": 6, "gemma2": 2}
 """Every n-th layer is full where the metadata gives a window alone: set_swa_pattern in llama.cpp's llama-model.cpp."""
 
 
-def facts(metadata: Mapping[str, Any], tensors: Sequence[Tensor], origin: str) -> WeightFacts:
+def gguf_weight_facts(metadata: Mapping[str, Any], tensors: Sequence[Tensor], origin: str) -> WeightFacts:
     """What the header tells. Layers of a kind that is not known leave `kv` empty."""
     name = word(metadata.get("general.architecture")) or ""
     get = {key.removeprefix(f"{name}."): value for key, value in metadata.items()}

@@ -49,7 +49,7 @@ def tensors(folder: Path) -> Iterator[Tensor]:
         ProfileError: no safetensors there, a file of the index is missing, or a header is malformed.
     """
     for file in files(folder):
-        yield from header(file)
+        yield from read_safetensors_header(file)
 
 
 def files(folder: Path) -> list[Path]:
@@ -70,7 +70,7 @@ def files(folder: Path) -> list[Path]:
     return _few(str(folder), found)
 
 
-def header(file: Path) -> Iterator[Tensor]:
+def read_safetensors_header(file: Path) -> Iterator[Tensor]:
     """The tensors of one file, from its first bytes."""
     try:
         with file.open("rb") as opened:

@@ -49,7 +49,7 @@ def part(name: str, layers: int | None) -> str:
     return "embedding" if _EMBEDDING.search(name) else "dense"
 
 
-def sees(tensors: Iterable[Tensor]) -> bool:
+def has_vision_tower(tensors: Iterable[Tensor]) -> bool:
     """Is one of them part of a vision tower?"""
     return any(_EYES.search(tensor.name) for tensor in tensors)
 

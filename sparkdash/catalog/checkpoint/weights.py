@@ -28,7 +28,7 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 Stamp = tuple[tuple[str, int, int], ...]
 
 
-def of_profile(profile: Profile, hf_home: Path) -> dict[str, WeightFacts | Unread]:
+def read_profile_weights(profile: Profile, hf_home: Path) -> dict[str, WeightFacts | Unread]:
     """The facts of each of a profile's models by its role; Unread with the reason where there are none.
 
     `hf_home` is the owner's Hugging Face folder. A path that exists only in the container is looked up through the
@@ -37,13 +37,13 @@ def of_profile(profile: Profile, hf_home: Path) -> dict[str, WeightFacts | Unrea
     found: dict[str, WeightFacts | Unread] = {}
     for role, ref in profile.models.items():
         try:
-            found[role] = read(locate(ref, hf_home, profile.mounts))
+            found[role] = read_weight_facts(locate_checkpoint(ref, hf_home, profile.mounts))
         except ProfileError as error:
             found[role] = Unread(reason=error.text())
     return found
 
 
-def locate(ref: ModelRef, hf_home: Path, mounts: Iterable[Mount] = ()) -> Path:
+def locate_checkpoint(ref: ModelRef, hf_home: Path, mounts: Iterable[Mount] = ()) -> Path:
     """The folder or file of a model on this box.
 
     Raises:
@@ -62,13 +62,13 @@ def locate(ref: ModelRef, hf_home: Path, mounts: Iterable[Mount] = ()) -> Path:
     return found
 
 
-def cached(hf_home: Path) -> list[str]:
+def cached_repositories(hf_home: Path) -> list[str]:
     """The models that the Hugging Face cache knows, whole or not, as owner/name."""
     found = sorted((hf_home / "hub").glob("models--*/snapshots"))
     return [folder.parent.name.removeprefix("models--").replace("--", "/", 1) for folder in found]
 
 
-def read(place: Path) -> WeightFacts:
+def read_weight_facts(place: Path) -> WeightFacts:
     """The facts of the model in that folder or GGUF file; the same answer again while its files stay the same.
 
     Raises:
@@ -97,7 +97,7 @@ def gguf_files(place: Path) -> list[Path]:
     return _parts(found[0]) if found else []
 
 
-def assemble(
+def assemble_weight_facts(
     origin: str, config: Mapping[str, Any], sidecar: Mapping[str, Any], found: Sequence[Tensor]
 ) -> WeightFacts:
     """config.json, ModelOpt's sidecar (empty when there is none) and tensors as facts."""
@@ -123,18 +123,18 @@ def assemble(
         dtype=_word(text, "dtype", "torch_dtype") or _word(config, "dtype", "torch_dtype"),
         quantization=packed.name,
         kv_dtype=packed.kv_dtype,
-        sees=tensors.sees(found),
+        sees=tensors.has_vision_tower(found),
     )
 
 
 @lru_cache(maxsize=64)
 def _read(place: Path, files: tuple[Path, ...], stamp: Stamp) -> WeightFacts:  # noqa: ARG001 - the stamp ends the memory
     if files:
-        headers = [gguf.header(file) for file in files]
+        headers = [gguf.read_gguf_header(file) for file in files]
         found = [tensor for header in headers for tensor in header.tensors]
-        return gguf_model.facts(headers[0].metadata, found, str(place))
+        return gguf_model.gguf_weight_facts(headers[0].metadata, found, str(place))
     sidecar = place / SIDECAR
-    return assemble(
+    return assemble_weight_facts(
         str(place),
         safetensors.mapping(place / CONFIG),
         safetensors.mapping(sidecar) if sidecar.exists() else {},

@@ -14,7 +14,7 @@ from sparkdash.domain.profile import Profile
 _PORT = "${PORT}"
 
 
-def model(profile: Profile, spec: ContainerSpec, argv: Sequence[str], *, alive: str) -> str:
+def llama_swap_model(profile: Profile, spec: ContainerSpec, argv: Sequence[str], *, alive: str) -> str:
     """A whole `models:` section with one model. `argv` is the runtime's; it runs in the foreground there, as llama-swap wants it."""
     body: dict[str, Any] = {
         "description": profile.about,

@@ -14,7 +14,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.errors import ProfileError
 
 
-def unit(profile: Profile, spec: ContainerSpec) -> str:
+def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
     """The .container file. It is started by hand and never restarted: an engine in a crash loop can freeze the box.
 
     Raises:

@@ -15,7 +15,7 @@ _HOST = "0.0.0.0"  # noqa: S104 - sparkrun's own default; its containers are rea
 _PORT = 8000
 
 
-def recipe(profile: Profile, spec: ContainerSpec) -> str:
+def sparkrun_recipe(profile: Profile, spec: ContainerSpec) -> str:
     """The recipe; its command is the profile's, with {model}, {host} and {port} left to sparkrun."""
     given: dict[str, Any] = {
         "recipe_version": "2",

@@ -10,17 +10,17 @@ import re
 from collections.abc import Mapping
 
 from sparkdash.catalog.importers import llama_swap, podman_line, repro_folder, sparkrun
-from sparkdash.catalog.importers.report import Imported, Remark, refused
+from sparkdash.catalog.importers.report import Imported, Remark, import_refused
 
 MAX_CHARACTERS = 500_000
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _LLAMA_SWAP = re.compile(r"^models:", re.MULTILINE)
 _RECIPE = re.compile(r"^(sparkrun_version|recipe_version|runtime|container|defaults)\s*:", re.MULTILINE)
 
-__all__ = ["Imported", "Remark", "read", "read_folder"]
+__all__ = ["Imported", "Remark", "import_folder", "import_profiles"]
 
 
-def read(text: str, name: str | None = None) -> Imported:
+def import_profiles(text: str, name: str | None = None) -> Imported:
     """One text: a script or command line, a recipe, or a llama-swap configuration; `name` is for a single profile.
 
     Raises:
@@ -29,13 +29,13 @@ def read(text: str, name: str | None = None) -> Imported:
     _check(text, "The input")
     text = text.removeprefix("\ufeff")
     if _LLAMA_SWAP.search(text):
-        return llama_swap.read(text, name)
+        return llama_swap.import_llama_swap(text, name)
     if _RECIPE.search(text):
-        return sparkrun.read(text, name)
-    return podman_line.read(text, name)
+        return sparkrun.import_sparkrun(text, name)
+    return podman_line.import_podman_line(text, name)
 
 
-def read_folder(files: Mapping[str, str], name: str) -> Imported:
+def import_folder(files: Mapping[str, str], name: str) -> Imported:
     """A repro folder's files by their names.
 
     Raises:
@@ -43,13 +43,15 @@ def read_folder(files: Mapping[str, str], name: str) -> Imported:
     """
     for file, text in files.items():
         _check(text or " ", file)
-    return repro_folder.read(files, name)
+    return repro_folder.import_repro_folder(files, name)
 
 
 def _check(text: str, what: str) -> None:
     if len(text) > MAX_CHARACTERS:
-        raise refused(f"{what} is longer than {MAX_CHARACTERS} characters.")
+        raise import_refused(f"{what} is longer than {MAX_CHARACTERS} characters.")
     if _CONTROL.search(text):
-        raise refused(f"{what} holds control characters: it is no text.")
+        raise import_refused(f"{what} holds control characters: it is no text.")
     if not text:
-        raise refused(f"{what} is empty.", "Give a command line, a script, a recipe or a llama-swap configuration.")
+        raise import_refused(
+            f"{what} is empty.", "Give a command line, a script, a recipe or a llama-swap configuration."
+        )

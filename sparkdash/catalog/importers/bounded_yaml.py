@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
-from sparkdash.catalog.importers.report import refused
+from sparkdash.catalog.importers.report import import_refused
 from sparkdash.catalog.yaml import yaml12
 
 MAX_EVENTS = 20_000
@@ -29,11 +29,11 @@ def mapping(text: str) -> dict[str, Any]:
     """
     try:
         _measure(text)
-        data, _ = yaml12.read(text)
+        data, _ = yaml12.read_yaml(text)
     except (yaml12.NotYaml, yaml.YAMLError, UnicodeError) as error:
-        raise refused(f"It is not valid YAML: {_why(error)}") from None
+        raise import_refused(f"It is not valid YAML: {_why(error)}") from None
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-        raise refused("The YAML holds no mapping of words.")
+        raise import_refused("The YAML holds no mapping of words.")
     return data
 
 
@@ -51,10 +51,12 @@ def _measure(text: str) -> None:
         if isinstance(event, AliasEvent):
             aliases += 1
             if any(anchored):
-                raise refused("The YAML has an alias inside of an anchored value; such files can grow without end.")
+                raise import_refused(
+                    "The YAML has an alias inside of an anchored value; such files can grow without end."
+                )
         elif isinstance(event, ScalarEvent):
             if len(event.value) > (MAX_SCALAR if event.style else MAX_PLAIN):
-                raise refused("The YAML has a value longer than any recipe's.")
+                raise import_refused("The YAML has a value longer than any recipe's.")
         elif isinstance(event, CollectionStartEvent):
             depth += 1
             anchored.append(event.anchor is not None)
@@ -62,4 +64,4 @@ def _measure(text: str) -> None:
             depth -= 1
             anchored.pop()
         if count > MAX_EVENTS or depth > MAX_DEPTH or aliases > MAX_ALIASES:
-            raise refused("The YAML is larger, deeper or has more aliases than any recipe.")
+            raise import_refused("The YAML is larger, deeper or has more aliases than any recipe.")

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from sparkdash.catalog.importers.report import ImportNotes, refused
+from sparkdash.catalog.importers.report import ImportNotes, import_refused
 from sparkdash.catalog.importers.values import model_ref, typed
-from sparkdash.domain.list_args import ListArgs, of
+from sparkdash.domain.list_args import ListArgs, list_args_of
 from sparkdash.domain.profile import EngineKind
 from sparkdash.redaction import is_secret_variable
 
@@ -72,7 +72,7 @@ class EnginePart:
     names: list[str] = field(default_factory=list)
 
 
-def recognise(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
+def recognise_engine(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
     """The engine that `words` start, with the words after its program; None when there is none."""
     first = PurePosixPath(words[0]).name if words else ""
     if first == "vllm" and words[1:2] == ["serve"]:
@@ -108,7 +108,7 @@ def _entrypoint(words: list[str], image: str) -> tuple[EnginePart, list[str]] | 
     return None
 
 
-def read(engine: EnginePart, words: list[str], notes: ImportNotes) -> EnginePart:
+def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes) -> EnginePart:
     """Fills `engine` from the words after its program.
 
     Raises:
@@ -182,7 +182,7 @@ def _model_last(engine: EnginePart, positional: list[str], flags: list[tuple[str
 
 
 def _lists(engine: EnginePart) -> ListArgs:
-    return of(EngineKind(engine.kind))
+    return list_args_of(EngineKind(engine.kind))
 
 
 def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: ImportNotes) -> None:
@@ -244,7 +244,7 @@ def _models(engine: EnginePart, positional: list[str], notes: ImportNotes) -> No
     given = [engine.args.pop(key) for key in _MODEL[engine.kind] if key in engine.args]
     texts = [str(value) for value in (*positional[:1], *given) if value not in (True, "")]
     if not texts:
-        raise refused(
+        raise import_refused(
             f"The {engine.kind} command names no model.", "Add the model to the command, or write the profile by hand."
         )
     engine.models["target"] = _ref(texts[0], notes)

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from sparkdash.catalog.importers import bounded_yaml, podman_line
-from sparkdash.catalog.importers.report import Imported, ImportNotes, refused
+from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell import commands
 from sparkdash.catalog.importers.values import aliases, filled, profile_name, shallow
 from sparkdash.errors import ProfileError
@@ -26,7 +26,7 @@ _WHY = {
 }  # fmt: skip
 
 
-def read(text: str, name: str | None = None) -> Imported:
+def import_llama_swap(text: str, name: str | None = None) -> Imported:
     """Every model of the configuration whose command starts a known engine.
 
     Raises:
@@ -35,7 +35,7 @@ def read(text: str, name: str | None = None) -> Imported:
     data, notes = bounded_yaml.mapping(text), ImportNotes()
     models = data.get("models")
     if not isinstance(models, dict) or not models:
-        raise refused("The configuration has no `models`.")
+        raise import_refused("The configuration has no `models`.")
     for key in (key for key in data if key not in ("models", "macros")):
         _left_out(key, notes)
     made = []
@@ -45,7 +45,7 @@ def read(text: str, name: str | None = None) -> Imported:
             one["profile"] = name
         made += [one] if one else []
     if not made:
-        raise refused("No model in the configuration starts an engine that sparkdash knows.")
+        raise import_refused("No model in the configuration starts an engine that sparkdash knows.")
     return notes.imported("llama-swap configuration", *podman_line.distinct(made))
 
 
@@ -71,7 +71,7 @@ def _macros(given: Any, known: dict[str, str], notes: ImportNotes) -> dict[str, 
 def _fill(text: str, macros: dict[str, str], notes: ImportNotes) -> str:
     made = filled(_MACRO, text, macros)
     if len(made) > _MAX_CMD:
-        raise refused("The macros of the configuration make a command longer than any real one.")
+        raise import_refused("The macros of the configuration make a command longer than any real one.")
     for hit in _MACRO.finditer(made):
         if hit[1].startswith("env."):
             notes.note(hit[0], "is of the environment, which is never read; it stays as text")

@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkdash.catalog.importers import engine_line
 from sparkdash.catalog.importers.engine_line import EnginePart
-from sparkdash.catalog.importers.report import Imported, ImportNotes, refused
+from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell import commands
 from sparkdash.catalog.importers.values import aliases, profile_name
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
@@ -45,7 +45,7 @@ _SHORT = {"d": "detach", "i": "interactive", "t": "tty", "v": "volume", "e": "en
           "u": "user", "h": "hostname", "m": "memory", "P": "publish-all", "q": "quiet"}  # fmt: skip
 
 
-def read(text: str, name: str | None = None) -> Imported:
+def import_podman_line(text: str, name: str | None = None) -> Imported:
     """Each container command of a script, and each engine command outside of a container, as a profile.
 
     Raises:
@@ -54,7 +54,7 @@ def read(text: str, name: str | None = None) -> Imported:
     notes = ImportNotes()
     profiles = [one for words in commands(text, notes) if (one := command(words, notes, name))]
     if not profiles:
-        raise refused(
+        raise import_refused(
             "No command in it starts an engine that sparkdash knows.",
             "Looked for podman run, docker run, vllm serve, sglang.launch_server, llama-server and trtllm-serve.",
         )
@@ -84,9 +84,9 @@ def command(words: list[str], notes: ImportNotes, name: str | None = None) -> di
         words = [words[0], *words[2:]]
     if program in RUNTIMES:
         return _container(words[2:], notes, name) if words[1:2] == ["run"] else None
-    if found := engine_line.recognise(words, ""):
+    if found := engine_line.recognise_engine(words, ""):
         notes.note(words[0], "runs without a container here; add `image`")
-        return profile(engine_line.read(*found, notes), {}, name or "", notes)
+        return profile(engine_line.read_engine_line(*found, notes), {}, name or "", notes)
     return None
 
 
@@ -123,7 +123,7 @@ def _container(words: list[str], notes: ImportNotes, name: str | None) -> dict[s
     container = _fields(options, notes) | {"image": words[index]}
     hint = container.pop("name", "")
     inside = [*container.pop("entrypoint", []), *words[index + 1 :]]
-    found = engine_line.recognise(_unwrap(inside, notes), words[index])
+    found = engine_line.recognise_engine(_unwrap(inside, notes), words[index])
     if found is None:
         notes.note(
             words[index],
@@ -131,7 +131,7 @@ def _container(words: list[str], notes: ImportNotes, name: str | None) -> dict[s
         )
         return None
     aliased = container.pop("names", [])
-    engine = engine_line.read(*found, notes)
+    engine = engine_line.read_engine_line(*found, notes)
     engine.names += aliased
     return profile(engine, container, name or hint.removeprefix("sparkdash-"), notes)
 
@@ -140,7 +140,7 @@ def _unwrap(words: list[str], notes: ImportNotes) -> list[str]:
     """What `bash -c "…"` runs, when that is one engine."""
     if len(words) < 3 or PurePosixPath(words[0]).name not in ("bash", "sh") or not re.fullmatch(r"-[a-z]*c", words[1]):
         return words
-    inner = [one for one in commands(words[2], notes) if engine_line.recognise(one, "")]
+    inner = [one for one in commands(words[2], notes) if engine_line.recognise_engine(one, "")]
     if len(inner) != 1:
         return words
     notes.rewritten(f"{words[0]} {words[1]}", "the engine is started without a shell around it")

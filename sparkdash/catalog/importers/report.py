@@ -66,6 +66,6 @@ class ImportNotes:
         self.found[Remark(kind, what if len(what) <= 80 else what[:79] + "…", why)] = None
 
 
-def refused(message: str, hint: str | None = None) -> ProfileError:
+def import_refused(message: str, hint: str | None = None) -> ProfileError:
     """The error for input that gives no profile."""
     return ProfileError(message, code="import_refused", hint=hint)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkdash.catalog.importers import podman_line
-from sparkdash.catalog.importers.report import Imported, ImportNotes, refused
+from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell import commands
 from sparkdash.catalog.importers.values import profile_name
 
@@ -19,14 +19,14 @@ _VARIANT = re.compile(r"launch_server[_-](.+)\.sh")
 _BY_KEY = ("args", "env", "models")
 
 
-def read(files: Mapping[str, str], name: str) -> Imported:
+def import_repro_folder(files: Mapping[str, str], name: str) -> Imported:
     """The family.
 
     Raises:
         ProfileError: there is no launch_server.sh, or a script starts no engine or more than one.
     """
     if BASE not in files:
-        raise refused(
+        raise import_refused(
             f"The folder has no {BASE}.", "Give one script, or a folder with launch_server.sh in it or in scripts/."
         )
     notes = ImportNotes()
@@ -62,7 +62,7 @@ def difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, A
 def _only(files: Mapping[str, str], file: str, notes: ImportNotes, name: str) -> dict[str, Any]:
     found = [one for words in commands(files[file], notes) if (one := podman_line.command(words, notes, name))]
     if len(found) != 1:
-        raise refused(f"{file} starts {len(found) or 'no'} known engine(s), and one is expected.")
+        raise import_refused(f"{file} starts {len(found) or 'no'} known engine(s), and one is expected.")
     return found[0]
 
 

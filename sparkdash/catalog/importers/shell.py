@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sparkdash.catalog.importers.report import ImportNotes, refused
+from sparkdash.catalog.importers.report import ImportNotes, import_refused
 from sparkdash.catalog.importers.values import MAX_COMMAND, too_long
 
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(\[@\])?(?::?-([^{}$`]*))?\})")
@@ -91,7 +91,7 @@ class _Reader:
 
     def _redirection(self, words: list[str]) -> None:
         if self._text.startswith("<<", self._at):
-            raise refused(
+            raise import_refused(
                 "The script has a here-document (<<), whose text cannot be told from commands.",
                 "Give the command alone, for instance through `sparkdash profiles import -`.",
             )
@@ -105,7 +105,7 @@ class _Reader:
         """The next word; a whole `${NAME[@]}` gives as many as the array has, `NAME=(…)` none."""
         self._count += 1
         if self._count > _MAX_WORDS:
-            raise refused(f"The script has more than {_MAX_WORDS} words.")
+            raise import_refused(f"The script has more than {_MAX_WORDS} words.")
         parts: list[str] = []
         spliced: list[str] | None = None
         while self._at < len(self._text) and (char := self._text[self._at]) not in " \t\r<>" + _SEPARATORS:
@@ -217,6 +217,6 @@ class _Reader:
 
     def _open_quote(self, quote: str) -> Exception:
         line = self._text.count("\n", 0, self._at) + 1
-        return refused(
+        return import_refused(
             f"The quote {quote} opened in line {line} is never closed.", "Correct the quotes of the command."
         )

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_line
-from sparkdash.catalog.importers.report import Imported, ImportNotes, refused
+from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell import commands
 from sparkdash.catalog.importers.values import filled, profile_name
 
@@ -38,7 +38,7 @@ _OF_VLLM = {"tensor_parallel": "tensor-parallel-size", "pipeline_parallel": "pip
 _MAX_PASSES = 5
 
 
-def read(text: str, name: str | None = None) -> Imported:
+def import_sparkrun(text: str, name: str | None = None) -> Imported:
     """The recipe as one profile.
 
     Raises:
@@ -50,12 +50,14 @@ def read(text: str, name: str | None = None) -> Imported:
             notes.dropped(key, _WHY[key])
         else:
             notes.unknown(key)
-    words = next((one for one in commands(_command(recipe, notes), notes) if engine_line.recognise(one, "")), None)
+    words = next(
+        (one for one in commands(_command(recipe, notes), notes) if engine_line.recognise_engine(one, "")), None
+    )
     if words is None:
-        raise refused("The recipe's command starts no engine that sparkdash knows.")
-    found = engine_line.recognise(words, "")
+        raise import_refused("The recipe's command starts no engine that sparkdash knows.")
+    found = engine_line.recognise_engine(words, "")
     assert found is not None  # noqa: S101 - chosen by this very question
-    engine = engine_line.read(*found, notes)
+    engine = engine_line.read_engine_line(*found, notes)
     if recipe.get("model_revision") and "hf" in engine.models["target"]:
         engine.models["target"]["revision"] = str(recipe["model_revision"])
     made = podman_line.profile(
@@ -90,7 +92,7 @@ def _generated(recipe: dict[str, Any], defaults: dict[str, Any], values: dict[st
     """The command that the runtime would make of the defaults."""
     runtime = str(recipe.get("runtime") or "vllm")
     if runtime not in _PROGRAMS:
-        raise refused(f"The recipe's runtime {runtime!r} is not known here.", f"Known: {', '.join(_PROGRAMS)}.")
+        raise import_refused(f"The recipe's runtime {runtime!r} is not known here.", f"Known: {', '.join(_PROGRAMS)}.")
     names = _FLAGS.get(runtime, _OF_VLLM)
     words = [_PROGRAMS[runtime].replace("{model}", _quote(values["model"]))]
     for key, value in defaults.items():

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sparkdash.catalog.importers.report import refused
+from sparkdash.catalog.importers.report import import_refused
 from sparkdash.domain.profile import AUTO
 from sparkdash.errors import ProfileError
 
@@ -55,7 +55,7 @@ def filled(pattern: re.Pattern[str], text: str, values: Mapping[str, str]) -> st
 
 def too_long() -> ProfileError:
     """The error for text that grows beyond any real command while its variables are filled in."""
-    return refused(f"With its variables filled in, it is longer than {MAX_COMMAND} characters.")
+    return import_refused(f"With its variables filled in, it is longer than {MAX_COMMAND} characters.")
 
 
 def shallow(value: Any, depth: int = 0) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkdash.catalog.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.importers.report import Imported, Remark
-from sparkdash.catalog.load import load
+from sparkdash.catalog.load import load_catalog
 from sparkdash.catalog.yaml import yaml_writer
 
 
@@ -30,7 +30,7 @@ def tried(texts: dict[str, str]) -> Catalog:
     with TemporaryDirectory(prefix="sparkdash-import-") as folder:
         for name, text in texts.items():
             (Path(folder) / f"{name}.yaml").write_text(text, encoding="utf-8")
-        found = load([Path(folder)])
+        found = load_catalog([Path(folder)])
         short = tuple(_short(problem, folder) for problem in found.problems)
     return Catalog(found.profiles, short, found.places)
 

@@ -56,11 +56,11 @@ class Document:
         return mark
 
 
-def parse(path: Path) -> Document | ProfileProblem:
+def read_document(path: Path) -> Document | ProfileProblem:
     """The file, or the one reason why it cannot be read."""
     file = str(path)
     try:
-        data, mark = yaml12.read(path.read_text(encoding="utf-8"))
+        data, mark = yaml12.read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         return ProfileProblem(file, None, "", f"it cannot be read: {error.strerror}", code="unreadable")
     except UnicodeDecodeError:

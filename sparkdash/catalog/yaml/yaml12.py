@@ -74,7 +74,7 @@ class Mark:
 _Marks = dict[Any, Mark]
 
 
-def read(text: str) -> tuple[Any, Mark]:
+def read_yaml(text: str) -> tuple[Any, Mark]:
     """The one document in `text` as plain values, with its marks; None for an empty one.
 
     Raises:

@@ -244,7 +244,9 @@ def _weights(profiles: Sequence[Profile]) -> dict[str, dict[str, WeightFacts]]:
     home = settings.load().hf_home.expanduser()
     return {
         one.name: {
-            role: facts for role, facts in weights.of_profile(one, home).items() if isinstance(facts, WeightFacts)
+            role: facts
+            for role, facts in weights.read_profile_weights(one, home).items()
+            if isinstance(facts, WeightFacts)
         }
         for one in profiles
     }

@@ -13,7 +13,7 @@ from typing import Any
 from sparkdash import settings
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.cli.local import flags, spec
-from sparkdash.engines.known_flags import NOT_LISTED, strays
+from sparkdash.engines.known_flags import NOT_LISTED, unlisted_flags
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.rules import RULES, RuleFinding, Severity, findings
@@ -101,7 +101,7 @@ def _not_listed(found: Catalog) -> Iterator[RuleFinding]:
     told: dict[ProfileProblem, list[str]] = {}
     for name, profile in found.profiles.items():
         listed = None if profile.cannot_run else flags(profile, known)
-        for stray in strays(profile, listed) if listed else ():
+        for stray in unlisted_flags(profile, listed) if listed else ():
             where = profile.image if profile.image and known.runtime != "process" else "this engine's program"
             message = f"`--help` of {where} does not list this flag"
             problem = found.places[name].problem(("args", stray.key), message, stray.hint)

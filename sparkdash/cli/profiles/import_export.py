@@ -104,22 +104,24 @@ def _exported(form: Format, profile: Profile, spec: ContainerSpec) -> str:
         case Format.PODMAN:
             return shell(run(PODMAN, spec))
         case Format.QUADLET:
-            return quadlet.unit(profile, spec)
+            return quadlet.quadlet_unit(profile, spec)
         case Format.SPARKRUN:
-            return sparkrun.recipe(profile, spec)
+            return sparkrun.sparkrun_recipe(profile, spec)
         case Format.LLAMA_SWAP:
-            return llama_swap.model(profile, spec, run(PODMAN, spec), alive=adapter(profile.engine).probes.alive)
+            return llama_swap.llama_swap_model(
+                profile, spec, run(PODMAN, spec), alive=adapter(profile.engine).probes.alive
+            )
 
 
 def _read(source: str, name: str | None) -> Imported:
     from sparkdash.catalog import importers
 
     if source == STDIN:
-        return importers.read(_text(sys.stdin.buffer.read(MAX_BYTES), "stdin"), name)
+        return importers.import_profiles(_text(sys.stdin.buffer.read(MAX_BYTES), "stdin"), name)
     path = Path(source).expanduser()
     if path.is_dir():
-        return importers.read_folder(_folder(path), name or path.resolve().name)
-    return importers.read(_file(path), name)
+        return importers.import_folder(_folder(path), name or path.resolve().name)
+    return importers.import_profiles(_file(path), name)
 
 
 def _folder(path: Path) -> dict[str, str]:

@@ -95,15 +95,15 @@ def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str
     if path.exists() or model.startswith(("/", ".", "~")) or model.count("/") > 1:
         if not path.exists():
             raise ProfileError(f"{model} is not on this box.", code="weights_missing")
-        return {"path": str(path.absolute())}, weights.read(path.absolute())
+        return {"path": str(path.absolute())}, weights.read_weight_facts(path.absolute())
     try:
-        return {"hf": model}, weights.read(weights.locate(ModelRef(hf=model), home))
+        return {"hf": model}, weights.read_weight_facts(weights.locate_checkpoint(ModelRef(hf=model), home))
     except ProfileError as missing:
         if "/" not in model:
             why = "it is no owner/name of the hub"
             raise ProfileError(f"{model} is not on this box, and {why}.", code="weights_missing") from None
         if offline:
-            close = nearest(model, weights.cached(home))
+            close = nearest(model, weights.cached_repositories(home))
             asked = "Without --offline the hub is asked for its headers."
             missing.hint = f"Did you mean {' or '.join(close)}?" if close else asked
             raise

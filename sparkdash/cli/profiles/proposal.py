@@ -55,9 +55,9 @@ def proposed(
             code="image_missing",
             hint="Give yours with --image; build it on the Spark if there is none.",
         )
-    profile, _ = _tried(proposal.profile["profile"], annotated.text(proposal.profile, proposal.reasons, ()))
+    profile, _ = _tried(proposal.profile["profile"], annotated.annotated_yaml(proposal.profile, proposal.reasons, ()))
     need = estimate(profile, {"target": facts}, box.total)
-    text = annotated.text(proposal.profile, proposal.reasons, _head(facts, need))
+    text = annotated.annotated_yaml(proposal.profile, proposal.reasons, _head(facts, need))
     profile, warnings = _tried(profile.name, text)
     return Proposed(profile.name, text, profile, facts, need, (*warnings, *_short(need, box)))
 

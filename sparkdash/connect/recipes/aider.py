@@ -6,8 +6,8 @@ from sparkdash.connect.gateway_target import LONG_S, GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
-    model = f"openai/{place.model}"
+def _setup(target: GatewayTarget) -> Setup:
+    model = f"openai/{target.model}"
     return Setup(
         files=(
             ConfigFile(
@@ -16,8 +16,8 @@ def _setup(place: GatewayTarget) -> Setup:
                 {
                     "model": model,
                     "weak-model": model,
-                    "openai-api-base": place.v1,
-                    "openai-api-key": place.secret,
+                    "openai-api-base": target.v1,
+                    "openai-api-key": target.secret,
                     "timeout": LONG_S,
                 },
             ),
@@ -26,12 +26,12 @@ def _setup(place: GatewayTarget) -> Setup:
                 FileFormat.JSON,
                 {
                     model: {
-                        "max_input_tokens": place.context,
-                        "max_output_tokens": place.output,
-                        "max_tokens": place.output,
+                        "max_input_tokens": target.context,
+                        "max_output_tokens": target.output,
+                        "max_tokens": target.output,
                         "litellm_provider": "openai",
                         "mode": "chat",
-                        **({"supports_vision": True} if place.sees else {}),
+                        **({"supports_vision": True} if target.sees else {}),
                     }
                 },
             ),

@@ -8,18 +8,18 @@ from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Rec
 PATH = "~/.claude/sparkdash.json"
 
 
-def _setup(place: GatewayTarget) -> Setup:
+def _setup(target: GatewayTarget) -> Setup:
     models = ("OPUS", "SONNET", "FABLE")
     env = {
-        "ANTHROPIC_BASE_URL": place.root,
-        "ANTHROPIC_AUTH_TOKEN": place.secret,
-        "ANTHROPIC_MODEL": place.model,
-        **{f"ANTHROPIC_DEFAULT_{name}_MODEL": place.model for name in models},
+        "ANTHROPIC_BASE_URL": target.root,
+        "ANTHROPIC_AUTH_TOKEN": target.secret,
+        "ANTHROPIC_MODEL": target.model,
+        **{f"ANTHROPIC_DEFAULT_{name}_MODEL": target.model for name in models},
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": "auto",
         "CLAUDE_CODE_SUBAGENT_MODEL": "inherit",
         "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
-        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(place.context),
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(place.output),
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(target.context),
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(target.output),
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -33,7 +33,7 @@ def _setup(place: GatewayTarget) -> Setup:
         notes=(
             "The three time-outs belong together: any one alone changes nothing. With them it waits 1800 s, else 361 s for a first byte and 600 s for a word.",
             "/model shows every profile. Subagents use the one that is picked, small calls `auto`, whatever runs: neither swaps.",
-            f"The limits stay those of {place.model}: a model with a smaller context wants its own (`sparkdash connect claude-code --model`).",
+            f"The limits stay those of {target.model}: a model with a smaller context wants its own (`sparkdash connect claude-code --model`).",
             "Every model's name is set: it asks for its cloud's otherwise. An unknown one is taken to have a context of 1M tokens, hence CLAUDE_CODE_MAX_CONTEXT_TOKENS.",
         ),
     )

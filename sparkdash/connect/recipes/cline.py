@@ -6,19 +6,19 @@ from sparkdash.connect.gateway_target import GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
+def _setup(target: GatewayTarget) -> Setup:
     return Setup(
         steps=(
             "Open Cline's settings (the gear).",
             "API Provider: OpenAI Compatible",
-            f"Base URL: {place.v1}",
-            f"API Key: {place.secret}",
-            f"Model ID: {place.model}",
-            f"Model Configuration: Context Window Size {place.context}, Max Output Tokens {place.output}"
-            + (", Supports Images" if place.sees else ""),
+            f"Base URL: {target.v1}",
+            f"API Key: {target.secret}",
+            f"Model ID: {target.model}",
+            f"Model Configuration: Context Window Size {target.context}, Max Output Tokens {target.output}"
+            + (", Supports Images" if target.sees else ""),
         ),
         notes=(
-            f"Its command line: `cline auth -p openai-compatible -b {place.v1} -m {place.model} -k KEY`, then `cline`.",
+            f"Its command line: `cline auth -p openai-compatible -b {target.v1} -m {target.model} -k KEY`, then `cline`.",
             "It waits 300 s between bytes, which no setting lifts; sparkdash sends some every 5 s while a model loads.",
         ),
     )

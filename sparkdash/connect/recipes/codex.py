@@ -6,25 +6,25 @@ from sparkdash.connect.gateway_target import LONG_MS, VARIABLE, GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
+def _setup(target: GatewayTarget) -> Setup:
     provider = {
         "name": "sparkdash",
-        "base_url": place.v1,
+        "base_url": target.v1,
         "wire_api": "responses",
         "stream_idle_timeout_ms": LONG_MS,
-        **({"env_key": VARIABLE} if place.key else {}),
+        **({"env_key": VARIABLE} if target.key else {}),
     }
     content = {
-        "model": place.model,
+        "model": target.model,
         "model_provider": "sparkdash",
-        "model_context_window": place.context,
+        "model_context_window": target.context,
         "web_search": "disabled",
         "agents": {"enabled": False},
         "model_providers": {"sparkdash": provider},
     }
     return Setup(
         files=(ConfigFile("~/.codex/sparkdash.config.toml", FileFormat.TOML, content),),
-        env={VARIABLE: place.secret} if place.key else {},
+        env={VARIABLE: target.secret} if target.key else {},
         run="codex --profile sparkdash",
         notes=(
             "stream_idle_timeout_ms: 300 s otherwise. model_context_window: it takes an unknown model to have 272000 tokens.",

@@ -6,16 +6,16 @@ from sparkdash.connect.gateway_target import LONG_MS, GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
+def _setup(target: GatewayTarget) -> Setup:
     model = {
-        "name": f"sparkdash {place.model}",
+        "name": f"sparkdash {target.model}",
         "provider": "openai",
-        "model": place.model,
-        "apiBase": place.v1,
-        "apiKey": place.secret,
+        "model": target.model,
+        "apiBase": target.v1,
+        "apiKey": target.secret,
         "roles": ["chat", "edit", "apply"],
-        "capabilities": ["tool_use", *(["image_input"] if place.sees else [])],
-        "defaultCompletionOptions": {"contextLength": place.context, "maxTokens": place.output},
+        "capabilities": ["tool_use", *(["image_input"] if target.sees else [])],
+        "defaultCompletionOptions": {"contextLength": target.context, "maxTokens": target.output},
         "requestOptions": {"timeout": LONG_MS},
     }
     head = {"name": "Local", "version": "1.0.0", "schema": "v1"}

@@ -6,14 +6,14 @@ from sparkdash.connect.gateway_target import GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
+def _setup(target: GatewayTarget) -> Setup:
     return Setup(
         env={
-            "COPILOT_PROVIDER_BASE_URL": place.v1,
-            "COPILOT_PROVIDER_API_KEY": place.secret,
-            "COPILOT_MODEL": place.model,
-            "COPILOT_PROVIDER_MAX_PROMPT_TOKENS": str(place.context - place.output),
-            "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS": str(place.output),
+            "COPILOT_PROVIDER_BASE_URL": target.v1,
+            "COPILOT_PROVIDER_API_KEY": target.secret,
+            "COPILOT_MODEL": target.model,
+            "COPILOT_PROVIDER_MAX_PROMPT_TOKENS": str(target.context - target.output),
+            "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS": str(target.output),
             "COPILOT_OFFLINE": "true",
         },
         run="copilot",

@@ -6,15 +6,15 @@ from sparkdash.connect.gateway_target import GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
+def _setup(target: GatewayTarget) -> Setup:
     return Setup(
         steps=(
             "Settings | Tools | AI Assistant | Providers & API keys",
             "Third-party AI providers, Provider: OpenAI-compatible",
-            f"URL: {place.v1}",
-            f"API Key: {place.secret}",
+            f"URL: {target.v1}",
+            f"API Key: {target.secret}",
             "Tool calling: on. Test Connection, then Apply.",
-            f"In the AI chat choose the model {place.model}.",
+            f"In the AI chat choose the model {target.model}.",
         ),
         notes=("Its time-outs are not documented; the first request after a swap is the one to watch.",),
     )

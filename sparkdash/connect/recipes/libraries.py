@@ -15,15 +15,15 @@ _JS_NOTE = (
 )
 
 
-def _code(language: Language, text: str, place: GatewayTarget) -> Snippet:
+def _code(language: Language, text: str, target: GatewayTarget) -> Snippet:
     """Fill a program in with the place's values, each as a literal of its language; the key by its variable's name."""
     keys = {Language.PYTHON: f'os.environ["{VARIABLE}"]', Language.JAVASCRIPT: f"process.env.{VARIABLE}"}
     values: Mapping[str, str] = {
-        "V1": json.dumps(place.v1),
-        "MODEL": json.dumps(place.model),
-        "VLLM_MODEL": json.dumps(f"hosted_vllm/{place.model}"),
-        "KEY": keys[language] if place.key else json.dumps(place.secret),
-        "CONTEXT": str(place.context),
+        "V1": json.dumps(target.v1),
+        "MODEL": json.dumps(target.model),
+        "VLLM_MODEL": json.dumps(f"hosted_vllm/{target.model}"),
+        "KEY": keys[language] if target.key else json.dumps(target.secret),
+        "CONTEXT": str(target.context),
         "LONG_S": str(LONG_S),
         "LONG_MS": str(LONG_MS),
         "HEADERS": _JS_HEADERS,
@@ -33,8 +33,8 @@ def _code(language: Language, text: str, place: GatewayTarget) -> Snippet:
     return Snippet(language, ("import os\n\n" if "os.environ" in text else "") + text)
 
 
-def _env(place: GatewayTarget) -> dict[str, str]:
-    return {VARIABLE: place.secret} if place.key else {}
+def _env(target: GatewayTarget) -> dict[str, str]:
+    return {VARIABLE: target.secret} if target.key else {}
 
 
 _OPENAI_PYTHON = """\
@@ -58,12 +58,12 @@ console.log(answer.choices[0].message.content);
 """
 
 
-def _openai(place: GatewayTarget) -> Setup:
+def _openai(target: GatewayTarget) -> Setup:
     return Setup(
-        env=_env(place),
+        env=_env(target),
         snippets=(
-            _code(Language.PYTHON, _OPENAI_PYTHON, place),
-            _code(Language.JAVASCRIPT, _OPENAI_NODE, place),
+            _code(Language.PYTHON, _OPENAI_PYTHON, target),
+            _code(Language.JAVASCRIPT, _OPENAI_NODE, target),
         ),
         notes=("Python waits 600 s without `timeout`, and posts the request twice more.", _JS_NOTE),
     )
@@ -77,10 +77,10 @@ print(model.invoke("Hello").text)
 """
 
 
-def _langchain(place: GatewayTarget) -> Setup:
+def _langchain(target: GatewayTarget) -> Setup:
     return Setup(
-        env=_env(place),
-        snippets=(_code(Language.PYTHON, _LANGCHAIN, place),),
+        env=_env(target),
+        snippets=(_code(Language.PYTHON, _LANGCHAIN, target),),
         notes=(
             "It has no time-out of its own.",
             "OpenAIEmbeddings wants check_embedding_ctx_length=False: it fetches OpenAI's tokenizer otherwise.",
@@ -104,10 +104,10 @@ print(model.complete("Hello"))
 """
 
 
-def _llama_index(place: GatewayTarget) -> Setup:
+def _llama_index(target: GatewayTarget) -> Setup:
     return Setup(
-        env=_env(place),
-        snippets=(_code(Language.PYTHON, _LLAMA_INDEX, place),),
+        env=_env(target),
+        snippets=(_code(Language.PYTHON, _LLAMA_INDEX, target),),
         notes=("Without `timeout` it waits 60 s, four times over.", "It takes an unknown model to have 3900 tokens."),
     )
 
@@ -128,8 +128,8 @@ console.log(text);
 """
 
 
-def _ai_sdk(place: GatewayTarget) -> Setup:
-    return Setup(env=_env(place), snippets=(_code(Language.JAVASCRIPT, _AI_SDK, place),), notes=(_JS_NOTE,))
+def _ai_sdk(target: GatewayTarget) -> Setup:
+    return Setup(env=_env(target), snippets=(_code(Language.JAVASCRIPT, _AI_SDK, target),), notes=(_JS_NOTE,))
 
 
 _LITELLM = """\
@@ -146,10 +146,10 @@ print(answer.choices[0].message.content)
 """
 
 
-def _litellm(place: GatewayTarget) -> Setup:
+def _litellm(target: GatewayTarget) -> Setup:
     return Setup(
-        env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", **_env(place)},
-        snippets=(_code(Language.PYTHON, _LITELLM, place),),
+        env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", **_env(target)},
+        snippets=(_code(Language.PYTHON, _LITELLM, target),),
         notes=(
             "`hosted_vllm/` passes requests on as they are; `openai/` changes some.",
             "LITELLM_LOCAL_MODEL_COST_MAP: it fetches a list of prices when it is imported otherwise.",

@@ -9,19 +9,19 @@ HEAD = {"version": "1.3.0"}
 """Of the format, not of LibreChat, which ends at its start where the file has none."""
 
 
-def _setup(place: GatewayTarget) -> Setup:
+def _setup(target: GatewayTarget) -> Setup:
     endpoint = {
         "name": "sparkdash",
-        "apiKey": f"${{{VARIABLE}}}" if place.key else place.secret,
-        "baseURL": place.v1,
-        "models": {"default": [place.model], "fetch": True},
+        "apiKey": f"${{{VARIABLE}}}" if target.key else target.secret,
+        "baseURL": target.v1,
+        "models": {"default": [target.model], "fetch": True},
         "titleConvo": True,
         "titleModel": "auto",
         "modelDisplayLabel": "sparkdash",
     }
     return Setup(
         files=(ConfigFile(None, FileFormat.YAML, {"endpoints": {"custom": [endpoint]}}, seed=HEAD),),
-        env={VARIABLE: place.secret} if place.key else {},
+        env={VARIABLE: target.secret} if target.key else {},
         notes=(
             "titleModel `auto` is whatever runs: a title never swaps.",
             "In a container, 127.0.0.1 is the container: run it with the host's network, or give sparkdash a key and an open port (docs/access.md), and `--url http://host.docker.internal:PORT`.",

@@ -6,15 +6,15 @@ from sparkdash.connect.gateway_target import GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
+def _setup(target: GatewayTarget) -> Setup:
     model = {
-        "model_id": f"sparkdash-{place.model.replace('/', '-')}",
-        "model_name": place.model,
-        "api_base": place.v1,
+        "model_id": f"sparkdash-{target.model.replace('/', '-')}",
+        "model_name": target.model,
+        "api_base": target.v1,
         "supports_tools": True,
         "supports_schema": True,
-        **({"vision": True} if place.sees else {}),
-        **({"api_key_name": "sparkdash"} if place.key else {}),
+        **({"vision": True} if target.sees else {}),
+        **({"api_key_name": "sparkdash"} if target.key else {}),
     }
     return Setup(
         files=(
@@ -22,7 +22,7 @@ def _setup(place: GatewayTarget) -> Setup:
                 "~/.config/io.datasette.llm/extra-openai-models.yaml", FileFormat.YAML, [model], same="model_id"
             ),
         ),
-        steps=("llm keys set sparkdash    # asks for the key",) if place.key else (),
+        steps=("llm keys set sparkdash    # asks for the key",) if target.key else (),
         run=f"llm -m {model['model_id']} 'hello'",
         notes=("It waits 600 s between bytes; sparkdash sends some every 5 s while a model loads.",),
     )

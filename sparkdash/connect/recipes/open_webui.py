@@ -6,11 +6,11 @@ from sparkdash.connect.gateway_target import GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
+def _setup(target: GatewayTarget) -> Setup:
     return Setup(
         env={
-            "OPENAI_API_BASE_URLS": place.v1,
-            "OPENAI_API_KEYS": place.secret,
+            "OPENAI_API_BASE_URLS": target.v1,
+            "OPENAI_API_KEYS": target.secret,
             "TASK_MODEL_EXTERNAL": "auto",
         },
         notes=(

@@ -6,22 +6,22 @@ from sparkdash.connect.gateway_target import LONG_MS, VARIABLE, GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
-    limit = {"context": place.context, "output": place.output}
-    eyes = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}} if place.sees else {}
+def _setup(target: GatewayTarget) -> Setup:
+    limit = {"context": target.context, "output": target.output}
+    eyes = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}} if target.sees else {}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "sparkdash",
         "options": {
-            "baseURL": place.v1,
-            "apiKey": f"{{env:{VARIABLE}}}" if place.key else place.secret,
+            "baseURL": target.v1,
+            "apiKey": f"{{env:{VARIABLE}}}" if target.key else target.secret,
             "timeout": LONG_MS,
             "headerTimeout": LONG_MS,
             "chunkTimeout": LONG_MS,
         },
-        "models": {place.model: {"name": place.model, **eyes, "limit": limit}},
+        "models": {target.model: {"name": target.model, **eyes, "limit": limit}},
     }
-    name = f"sparkdash/{place.model}"
+    name = f"sparkdash/{target.model}"
     schema = {"$schema": "https://opencode.ai/config.json"}
     content = {
         "provider": {"sparkdash": provider},
@@ -30,7 +30,7 @@ def _setup(place: GatewayTarget) -> Setup:
     }
     return Setup(
         files=(ConfigFile("~/.config/opencode/opencode.json", FileFormat.JSON, content, seed=schema),),
-        env={VARIABLE: place.secret} if place.key else {},
+        env={VARIABLE: target.secret} if target.key else {},
         run=f"opencode -m {name}",
         notes=(
             "small_model is the same one: it asks for a title and an answer at once, and a second model would mean a swap.",

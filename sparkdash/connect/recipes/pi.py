@@ -6,14 +6,14 @@ from sparkdash.connect.gateway_target import LONG_MS, GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
-    eyes = {"input": ["text", "image"]} if place.sees else {}
+def _setup(target: GatewayTarget) -> Setup:
+    eyes = {"input": ["text", "image"]} if target.sees else {}
     provider = {
-        "baseUrl": place.v1,
+        "baseUrl": target.v1,
         "api": "openai-completions",
-        "apiKey": place.secret,
+        "apiKey": target.secret,
         "compat": {"supportsDeveloperRole": False},
-        "models": [{"id": place.model, **eyes, "contextWindow": place.context, "maxTokens": place.output}],
+        "models": [{"id": target.model, **eyes, "contextWindow": target.context, "maxTokens": target.output}],
     }
     patience = {"httpIdleTimeoutMs": LONG_MS, "retry": {"provider": {"timeoutMs": LONG_MS}}}
     return Setup(
@@ -21,7 +21,7 @@ def _setup(place: GatewayTarget) -> Setup:
             ConfigFile("~/.pi/agent/models.json", FileFormat.JSON, {"providers": {"sparkdash": provider}}, same="id"),
             ConfigFile("~/.pi/agent/settings.json", FileFormat.JSON, patience),
         ),
-        run=f"pi --provider sparkdash --model {place.model}",
+        run=f"pi --provider sparkdash --model {target.model}",
         notes=("httpIdleTimeoutMs: 300 s otherwise.",),
     )
 

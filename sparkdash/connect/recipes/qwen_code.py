@@ -6,18 +6,18 @@ from sparkdash.connect.gateway_target import LONG_MS, VARIABLE, GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
+def _setup(target: GatewayTarget) -> Setup:
     model = {
-        "id": place.model,
-        "name": f"sparkdash {place.model}",
+        "id": target.model,
+        "name": f"sparkdash {target.model}",
         "envKey": VARIABLE,
-        "baseUrl": place.v1,
-        "generationConfig": {"timeout": LONG_MS, "maxRetries": 1, "contextWindowSize": place.context},
+        "baseUrl": target.v1,
+        "generationConfig": {"timeout": LONG_MS, "maxRetries": 1, "contextWindowSize": target.context},
     }
     content = {
-        "env": {VARIABLE: place.secret},
+        "env": {VARIABLE: target.secret},
         "modelProviders": {"openai": [model]},
-        "model": {"name": place.model},
+        "model": {"name": target.model},
     }
     return Setup(
         files=(ConfigFile("~/.qwen/settings.json", FileFormat.JSON, content, same="id"),),

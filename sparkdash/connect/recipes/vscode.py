@@ -6,20 +6,20 @@ from sparkdash.connect.gateway_target import GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
+def _setup(target: GatewayTarget) -> Setup:
     model = {
-        "id": place.model,
-        "name": place.model,
-        "url": f"{place.v1}/chat/completions",
+        "id": target.model,
+        "name": target.model,
+        "url": f"{target.v1}/chat/completions",
         "toolCalling": True,
-        "vision": place.sees,
-        "maxInputTokens": place.context - place.output,
-        "maxOutputTokens": place.output,
+        "vision": target.sees,
+        "maxInputTokens": target.context - target.output,
+        "maxOutputTokens": target.output,
     }
     group = {
         "name": "sparkdash",
         "vendor": "customendpoint",
-        **({"apiKey": "${input:sparkdashKey}"} if place.key else {}),
+        **({"apiKey": "${input:sparkdashKey}"} if target.key else {}),
         "apiType": "chat-completions",
         "models": [model],
     }
@@ -30,15 +30,15 @@ def _setup(place: GatewayTarget) -> Setup:
                 (
                     "Chat: Manage Language Models, the gear of sparkdash: enter the key; VS Code keeps it in its own safe.",
                 )
-                if place.key
+                if target.key
                 else ()
             ),
             "For titles and commit messages: set chat.byokUtilityModelDefault to the main agent's model, so that they never swap.",
         ),
         notes=(
             "It reads no model list: a second model is a second entry under `models`.",
-            *(() if place.sees else ("vision false: no weights on this box say that the model reads pictures.",)),
-            "Its own Ollama provider works as well, with the address " + place.root + ".",
+            *(() if target.sees else ("vision false: no weights on this box say that the model reads pictures.",)),
+            "Its own Ollama provider works as well, with the address " + target.root + ".",
         ),
     )
 

@@ -6,12 +6,12 @@ from sparkdash.connect.gateway_target import GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 
-def _setup(place: GatewayTarget) -> Setup:
-    content = {"language_models": {"llama.cpp": {"api_url": place.root}}}
+def _setup(target: GatewayTarget) -> Setup:
+    content = {"language_models": {"llama.cpp": {"api_url": target.root}}}
     return Setup(
         files=(ConfigFile("~/.config/zed/settings.json", FileFormat.JSON, content),),
-        env={"LLAMACPP_API_KEY": place.secret} if place.key else {},
-        steps=(f"Choose {place.model} in the agent panel's model list: every profile is in it, with its context.",),
+        env={"LLAMACPP_API_KEY": target.secret} if target.key else {},
+        steps=(f"Choose {target.model} in the agent panel's model list: every profile is in it, with its context.",),
     )
 
 

@@ -61,7 +61,7 @@ def _spec(path: str, text: str) -> Spec | None:
     from sparkdash.catalog.yaml import yaml12
 
     try:
-        read, _ = yaml12.read(text)
+        read, _ = yaml12.read_yaml(text)
     except yaml12.NotYaml as error:
         raise ValueError(str(error)) from None
     if not isinstance(read, dict) or "cdiVersion" not in read:

@@ -15,7 +15,7 @@ _TOWER = ("mmproj", "mmproj-url")
 """llama.cpp keeps the vision tower in a file of its own, and these name it; one that it fetches itself comes with the model."""
 
 
-def sees(profile: Profile, target: WeightFacts | None) -> bool | None:
+def reads_images(profile: Profile, target: WeightFacts | None) -> bool | None:
     """Does it read pictures? None is not known. `target`: what is known of the target model's weights."""
     args = profile.args
     if profile.engine is EngineKind.LLAMACPP:

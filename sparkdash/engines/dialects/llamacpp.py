@@ -119,11 +119,11 @@ class LlamaCpp:
 
     def read_log(self, line: str) -> LoadProgress | None:
         """See EngineAdapter."""
-        return loading.read(line, PHRASES)
+        return loading.match_progress(line, PHRASES)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
         """See EngineAdapter; "q8_0/f16" where keys and values differ."""
-        hit = loading.first(lines, KV)
+        hit = loading.first_match(lines, KV)
         return hit and (hit[1] if hit[1] == hit[2] else f"{hit[1]}/{hit[2]}")
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:

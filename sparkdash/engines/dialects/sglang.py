@@ -109,7 +109,9 @@ class Sglang:
             *("--served-model-name", profile.name),
             *(("--revision", model.revision) if model.revision else ()),
             *argv.flags(
-                argv.overlaid(_defaults(profile, launch), profile.args), profile.models, list_args.of(self.kind)
+                argv.overlaid(_defaults(profile, launch), profile.args),
+                profile.models,
+                list_args.list_args_of(self.kind),
             ),
         ]
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
@@ -137,11 +139,11 @@ class Sglang:
 
     def read_log(self, line: str) -> LoadProgress | None:
         """See EngineAdapter."""
-        return loading.read(line, PHRASES)
+        return loading.match_progress(line, PHRASES)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
         """See EngineAdapter."""
-        hit = loading.first(lines, KV)
+        hit = loading.first_match(lines, KV)
         return hit and (hit[1] or hit[2])
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:

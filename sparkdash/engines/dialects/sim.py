@@ -54,7 +54,7 @@ class Sim:
 
     def read_log(self, line: str) -> LoadProgress | None:
         """See EngineAdapter."""
-        return loading.read(line, vllm_surface.PHRASES)
+        return loading.match_progress(line, vllm_surface.PHRASES)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
         """See EngineAdapter; it has no cache."""

@@ -106,7 +106,7 @@ class TrtLlm:
 
     def read_log(self, line: str) -> LoadProgress | None:
         """See EngineAdapter."""
-        return loading.read(line, PHRASES)
+        return loading.match_progress(line, PHRASES)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
         """See EngineAdapter; no line of it names the type."""

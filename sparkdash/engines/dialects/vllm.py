@@ -62,7 +62,7 @@ class Vllm:
             *("--host", argv.HOST, "--port", str(launch.port)),
             *("--served-model-name", *self.served_names(profile)),
             *(("--revision", model.revision) if model.revision else ()),
-            *argv.flags(argv.overlaid(defaults, profile.args), profile.models, list_args.of(self.kind)),
+            *argv.flags(argv.overlaid(defaults, profile.args), profile.models, list_args.list_args_of(self.kind)),
         ]
         return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
 
@@ -85,13 +85,13 @@ class Vllm:
 
     def read_log(self, line: str) -> LoadProgress | None:
         """See EngineAdapter."""
-        return loading.read(line, vllm_surface.PHRASES)
+        return loading.match_progress(line, vllm_surface.PHRASES)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
         """See EngineAdapter."""
-        if hit := loading.first(lines, QUANTIZED_KV):
+        if hit := loading.first_match(lines, QUANTIZED_KV):
             return hit[1]
-        hit = loading.first(lines, CONFIG)
+        hit = loading.first_match(lines, CONFIG)
         return hit and (hit["model"] if hit["kv"] == "auto" else hit["kv"])
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:

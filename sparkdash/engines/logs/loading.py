@@ -36,7 +36,7 @@ def phrase(stage: str, pattern: str, fraction: float | None = None) -> Phrase:
     return Phrase(stage, re.compile(pattern), fraction)
 
 
-def read(line: str, phrases: Sequence[Phrase]) -> LoadProgress | None:
+def match_progress(line: str, phrases: Sequence[Phrase]) -> LoadProgress | None:
     """What the first matching phrase says; None when none matches."""
     for known in phrases:
         if hit := known.pattern.search(line):
@@ -44,7 +44,7 @@ def read(line: str, phrases: Sequence[Phrase]) -> LoadProgress | None:
     return None
 
 
-def first(lines: Sequence[str], pattern: re.Pattern[str]) -> re.Match[str] | None:
+def first_match(lines: Sequence[str], pattern: re.Pattern[str]) -> re.Match[str] | None:
     """The first line in which the pattern is found; None when it is in none."""
     return next((hit for line in lines if (hit := pattern.search(line))), None)
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from sparkdash.domain.finding import Diagnosis
-from sparkdash.domain.incident import IncidentList, repairs
+from sparkdash.domain.incident import IncidentList, summarize_repairs
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.shelf import Shelf
@@ -24,7 +24,7 @@ from sparkdash.gateway.control.bodies import ProfileList
 from sparkdash.gateway.control.seen import Holds, Seen
 from sparkdash.gateway.deps import Deps
 from sparkdash.limits import COUNT
-from sparkdash.rules.secret import redacted
+from sparkdash.rules.secret import redact_profile
 
 _EVENT_ID = re.compile(r"[0-9]{1,18}")
 """Python itself refuses to read a number of more than 4300 digits."""
@@ -56,7 +56,7 @@ def add(api: APIRouter) -> None:
     @api.get("/profiles/{name:path}", summary="One whole profile, by name or alias")
     async def profile(name: str, deps: Seen) -> Profile:
         await deps.refresh()
-        return redacted(deps.catalog().find(name))
+        return redact_profile(deps.catalog().find(name))
 
     @api.get("/plan/{name:path}", summary="What using a profile would do")
     async def plan(name: str, deps: Seen) -> Plan:
@@ -74,7 +74,7 @@ def add(api: APIRouter) -> None:
         if profile is not None:
             name = deps.catalog().find(profile).name
             found = tuple(one for one in found if one.profile == name)
-            kept = IncidentList(incidents=found, repairs=repairs(found))
+            kept = IncidentList(incidents=found, repairs=summarize_repairs(found))
         return kept.replace(incidents=found[:limit])
 
     @api.get("/shelf", summary="What of each profile is on this box")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sparkdash.catalog.checkpoint.weights import locate
+from sparkdash.catalog.checkpoint.weights import locate_checkpoint
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
 from sparkdash.gateway.count import chat
@@ -30,7 +30,7 @@ def count_tokens(order: CountRequest, body: dict[str, Any]) -> int:
 
 def _folder(order: CountRequest) -> Path:
     try:
-        found = locate(order.model, Path(order.hf_home), order.mounts)
+        found = locate_checkpoint(order.model, Path(order.hf_home), order.mounts)
     except ProfileError as error:
         raise Uncountable(error.text()) from None
     if not found.is_dir():
@@ -43,7 +43,9 @@ def _given(order: CountRequest, model: PromptModel) -> Template:
     if "{%" in source or "{{" in source:
         return model.written(source)
     try:
-        return model.written(locate(ModelRef(path=source), Path(order.hf_home), order.mounts).read_text("utf-8"))
+        return model.written(
+            locate_checkpoint(ModelRef(path=source), Path(order.hf_home), order.mounts).read_text("utf-8")
+        )
     except (ProfileError, OSError):
         raise Uncountable(f"its chat template {source} is not on this box") from None
 

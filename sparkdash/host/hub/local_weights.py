@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkdash.catalog.checkpoint.weights import locate
+from sparkdash.catalog.checkpoint.weights import locate_checkpoint
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
 from sparkdash.units import MIB
@@ -56,7 +56,7 @@ def files(ref: ModelRef, hf_home: Path) -> frozenset[Path]:
     try:
         if ref.hf:
             repo, quant = of_hub(ref.ref)
-            snapshot = locate(ModelRef(hf=repo, revision=ref.revision), hf_home)
+            snapshot = locate_checkpoint(ModelRef(hf=repo, revision=ref.revision), hf_home)
             here = [file for file in _files(snapshot) if quant is None or is_quant(file.name, quant)]
         elif (place := Path(ref.ref)).is_dir():
             here = _files(place)
@@ -140,7 +140,7 @@ def _in_cache(ref: ModelRef, hf_home: Path) -> Presence:
     repo, quant = of_hub(ref.ref)
     blobs = repository(hf_home, repo) / "blobs"
     try:
-        snapshot = locate(ModelRef(hf=repo, revision=ref.revision), hf_home)
+        snapshot = locate_checkpoint(ModelRef(hf=repo, revision=ref.revision), hf_home)
     except ProfileError:
         return Presence(ref.ref, here=False, size=_bytes(blobs), lacks="not in the cache")
     lacks = _lacks(snapshot, quant)

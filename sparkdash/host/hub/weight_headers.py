@@ -58,7 +58,7 @@ def _read(repository: str, revision: str, endpoint: str | None) -> WeightFacts:
     files = whole if index is None else safetensors.shards(index, f"{safetensors.INDEX} of {repository}")
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headers") as pool:
         found = [tensor for tensors in pool.map(hub.tensors, files) for tensor in tensors]
-    return weights.assemble(repository, config, sidecar or {}, found)
+    return weights.assemble_weight_facts(repository, config, sidecar or {}, found)
 
 
 class _Repository:

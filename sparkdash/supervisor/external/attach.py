@@ -49,7 +49,7 @@ async def attach(tools: Tools, profile: Profile) -> Attached:
         )
     if reply.status != 200 and reply.status not in UNLISTED:
         raise _unreachable(profile, url, f"{path} answered {reply.status}", refused=reply.status in REFUSED)
-    listed = listing.read(reply.body)
+    listed = listing.parse_model_list(reply.body)
     name = listing.model_of(profile, listed)
     if name is None:
         raise EngineError(

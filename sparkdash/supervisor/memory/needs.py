@@ -58,7 +58,7 @@ class Needs:
         box, found, targets = self._box_bytes(), {}, {}
         for profile in profiles:
             try:
-                facts = weights.of_profile(profile, self._hf_home)
+                facts = weights.read_profile_weights(profile, self._hf_home)
                 found[profile.fingerprint] = estimate(profile, facts, box)
                 if isinstance(target := facts.get("target"), WeightFacts):
                     targets[profile.fingerprint] = target

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Mapping
 
 from sparkdash.domain.event import Level
-from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, TakenStep, repairs
+from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, TakenStep, summarize_repairs
 from sparkdash.domain.liveness import RepairStep
 from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT
@@ -40,7 +40,9 @@ class Incidents:
     @property
     def list(self) -> IncidentList:
         """All that are kept, newest first."""
-        return IncidentList(incidents=tuple(reversed(self._all.values())), repairs=repairs(self._all.values()))
+        return IncidentList(
+            incidents=tuple(reversed(self._all.values())), repairs=summarize_repairs(self._all.values())
+        )
 
     def recall(self) -> None:
         """Take over the incidents of earlier daemons. How an open one went on is not known."""

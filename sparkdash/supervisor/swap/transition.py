@@ -25,7 +25,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.dialects import openai
-from sparkdash.engines.known_flags import KnownFlags, strays
+from sparkdash.engines.known_flags import KnownFlags, unlisted_flags
 from sparkdash.errors import EngineError, HostError
 from sparkdash.supervisor.external.adopt import Found
 from sparkdash.supervisor.external.attach import attach
@@ -211,7 +211,7 @@ class Transition:
 
     def _which_flags(self, target: Profile) -> str:
         """Name the flags of a refused command line that its program does not list, and what to write instead."""
-        named = strays(target, self._flags) if self._flags else ()
+        named = unlisted_flags(target, self._flags) if self._flags else ()
         return " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
 
     async def _go_on(self, target: Profile, found: Found) -> None:

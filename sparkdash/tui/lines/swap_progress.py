@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkdash.domain.swap import Swap, SwapPhase
-from sparkdash.domain.swap_text import estimate_text, left, stage_text, still_text, wait_text
+from sparkdash.domain.swap_text import estimate_text, stage_text, still_text, time_left, wait_text
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, say
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.spark import meter
@@ -66,7 +66,7 @@ def _bar(swap: Swap, width: int) -> Line:
 
 def _times(swap: Swap, view: View) -> Line:
     elapsed = say("elapsed ", Ink.DIM) + say(words.age(view.now - swap.started_at), Ink.STRONG)
-    rest = left(swap, view.now)
+    rest = time_left(swap, view.now)
     if swap.target is None:
         return elapsed
     if swap.still_since is not None:

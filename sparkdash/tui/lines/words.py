@@ -14,7 +14,7 @@ from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.repair_text import waiting_on
 from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome
-from sparkdash.domain.swap_text import left
+from sparkdash.domain.swap_text import time_left
 from sparkdash.tui.ink import Ink, Line, dimmed, say
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.units import DASH, gib, tokens
@@ -125,7 +125,7 @@ def waits_for(request: Request, swap: Swap) -> bool:
 def _wait(request: Request, view: View) -> str:
     swap = next((each for each in view.swaps if waits_for(request, each)), None)
     if swap:
-        rest = left(swap, view.now)
+        rest = time_left(swap, view.now)
         return f" ~{age(rest.s)}" if rest and rest.s else ": swap"
     return f" #{request.position}" if request.position else ""
 
