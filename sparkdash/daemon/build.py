@@ -44,7 +44,7 @@ from sparkdash.settings import place as settings_file
 from sparkdash.store import Store
 from sparkdash.store.usage import day_of
 from sparkdash.supervisor import Supervisor
-from sparkdash.telemetry import Collector
+from sparkdash.telemetry import Collector, CollectorInputs
 from sparkdash.upstream import Upstream
 from sparkdash.wire import ConnectionLimit
 
@@ -153,14 +153,16 @@ def _daemon(
         counter=counter,
     )
     collector = Collector(
-        upstream=upstream,
-        engines=lambda: supervisor.engines,
-        reader=parts.reader,
-        pids=supervisor.pids,
-        strangers=supervisor.strangers,
-        publish=bus.publish,
-        settings=lambda: supervisor.settings,
-        listeners=lambda: bus.listeners,
+        CollectorInputs(
+            upstream=upstream,
+            engines=lambda: supervisor.engines,
+            reader=parts.reader,
+            pids=supervisor.pids,
+            strangers=supervisor.strangers,
+            publish=bus.publish,
+            settings=lambda: supervisor.settings,
+            listeners=lambda: bus.listeners,
+        )
     )
     rereading = Rereading(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None
     limit = ConnectionLimit(listen.most_connections(), partial(connection_notices.publish_notice, bus.publish))

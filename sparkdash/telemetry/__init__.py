@@ -1,8 +1,8 @@
-"""Telemetry: what the engines and the box say about themselves, once a second.
+"""Telemetry: figures of the engines and the box, once a second.
 
-Owns: reading text expositions and /slots, the formulas, the loop that measures. Must not know who looks at it.
+Owns: reading text expositions and /slots, the formulas, the loop that measures. Must not know the readers of samples.
 """
 
-from sparkdash.telemetry.collector import Collector
+from sparkdash.telemetry.collector import Collector, CollectorInputs
 
-__all__ = ["Collector"]
+__all__ = ["Collector", "CollectorInputs"]

@@ -1,7 +1,7 @@
-"""The collector: one tick of telemetry after another.
+"""Collector: the loop that makes one telemetry sample after another.
 
-Owns: the rhythm, whom to ask, and putting engines, memory and GPU into one Sample. Must not know formulas, or who
-looks at the samples. Rule: nothing waits for the slowest; a tick takes what has come and shows the age of the rest.
+Owns: the rhythm, the choice of engines to ask, and joining engines, memory and GPU into one Sample. Must not know
+formulas, or the readers of samples. Rule: no tick waits for the slowest source; missing answers show their age.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
@@ -25,69 +26,64 @@ from sparkdash.errors import SparkdashError
 from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
 from sparkdash.telemetry import lowpower
-from sparkdash.telemetry.lowpower import LowPower
+from sparkdash.telemetry.lowpower import LowPowerDetector
 from sparkdash.telemetry.power_band import PowerBand
 from sparkdash.telemetry.processes import Processes
-from sparkdash.telemetry.source import MetricsSource, Scraper, identity
+from sparkdash.telemetry.source import MetricsFetcher, MetricsSource, identity
 from sparkdash.telemetry.strangers import Strangers
 from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash.telemetry")
 WAIT_S = 0.8
-"""How long a tick waits for answers; what comes later counts in the next one."""
+"""Longest wait of a tick for answers; later ones count in the next tick."""
 UNWATCHED_S = 5.0
-"""Between ticks when nobody listens."""
+"""Interval of ticks without listeners."""
 ASLEEP_S = 15.0
-"""Between ticks when nobody listens and no engine runs."""
+"""Interval of ticks without listeners and engines."""
 T = TypeVar("T")
 
 ASKED = frozenset({EngineState.READY, EngineState.DRAINING})
 """States in which clients cause an engine's figures; before, its warm-up does."""
 COMING = frozenset({EngineState.LOADING, EngineState.WARMING})
-"""States in which an engine's first look may have been made."""
+"""States in which an engine may have been looked at for the first time."""
 WORKING = COMING | {EngineState.CREATING}
 """States in which an engine may use the GPU without requests."""
 WITHOUT_PROCESSES = frozenset({EngineState.ABSENT, EngineState.FAILED})
 
 
+@dataclass(frozen=True, kw_only=True)
+class CollectorInputs:
+    """Sources and sinks of the collector, and its clocks."""
+
+    upstream: MetricsFetcher
+    engines: Callable[[], Mapping[str, Engine]]
+    """All engines by profile."""
+    reader: HostReader
+    pids: Callable[[str], Awaitable[set[int]]]
+    """Host processes of one profile's container."""
+    strangers: Callable[[], Awaitable[Mapping[Stranger, set[int]]]]
+    """Containers that are not ours, with their host processes."""
+    publish: Callable[[Fact], Any]
+    settings: Callable[[], Settings]
+    listeners: Callable[[], int] = lambda: 1
+    """Number of subscribers to the samples."""
+    names: Callable[[EngineKind], MetricNames] = lambda kind: adapter(kind).metrics
+    clock: Callable[[], float] = time.time
+    """Unix seconds."""
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    wait_s: float = WAIT_S
+
+
 class Collector:
-    """Measures until cancelled. All of it lives on one event loop.
+    """Measures until cancelled, on one event loop."""
 
-    `engines` gives all engines by profile, `pids` the host processes of one profile's container, `strangers` other
-    containers with theirs, `listeners` how many look at the samples. `clock` gives Unix seconds; `monotonic` and `sleep` are the rhythm's own.
-    """
-
-    def __init__(
-        self,
-        *,
-        upstream: Scraper,
-        engines: Callable[[], Mapping[str, Engine]],
-        reader: HostReader,
-        pids: Callable[[str], Awaitable[set[int]]],
-        strangers: Callable[[], Awaitable[Mapping[Stranger, set[int]]]],
-        publish: Callable[[Fact], Any],
-        settings: Callable[[], Settings],
-        clock: Callable[[], float] = time.time,
-        listeners: Callable[[], int] = lambda: 1,
-        names: Callable[[EngineKind], MetricNames] = lambda kind: adapter(kind).metrics,
-        monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        wait_s: float = WAIT_S,
-    ) -> None:
-        self._upstream = upstream
-        self._engines = engines
-        self._reader = reader
-        self._publish = publish
-        self._settings = settings
-        self._clock = clock
-        self._listeners = listeners
-        self._names = names
-        self._monotonic = monotonic
-        self._sleep = sleep
-        self._wait_s = wait_s
-        self._processes = Processes(pids, monotonic)
-        self._strangers = Strangers(strangers, monotonic)
-        self._power = LowPower()
+    def __init__(self, inputs: CollectorInputs) -> None:
+        self._inputs = inputs
+        self._monotonic = inputs.monotonic
+        self._processes = Processes(inputs.pids, inputs.monotonic)
+        self._strangers = Strangers(inputs.strangers, inputs.monotonic)
+        self._power = LowPowerDetector()
         self._sources: dict[str, MetricsSource] = {}
         self._gpu: asyncio.Task[GpuReading] | None = None
         self._gpu_figures: GpuFigures | None = None
@@ -96,28 +92,28 @@ class Collector:
 
     @property
     def pids(self) -> dict[str, set[int]]:
-        """Host process ids of each engine, as the runtime told them seconds ago; without engines of which it has not told."""
+        """Host process ids of each engine, seconds old; engines that the runtime has not reported are left out."""
         return {name: pids for name, pids in self._processes.known.items() if pids}
 
     async def run(self) -> None:
-        """Tick until cancelled. A tick that crashes is logged, told of once, and followed by the next."""
+        """Tick until cancelled. A crashed tick is logged, reported once, and followed by the next."""
         try:
             while True:
                 began = self._monotonic()
                 try:
                     await self._tick()
-                except Exception as error:  # noqa: BLE001 - whatever it was, it is told and the next tick comes
+                except Exception as error:  # noqa: BLE001 - reported, and the next tick follows
                     self._crashed(error)
                 await self._rest(began)
         finally:
             await self._close()
 
     async def begin(self, name: str) -> None:
-        """Begin this engine's figures now, after its warm-up and before its first request.
+        """Start the engine's figures over, after its warm-up and before its first request.
 
-        Never fails; takes a second at most.
+        Never raises; takes a second at most.
         """
-        engine = self._engines().get(name)
+        engine = self._inputs.engines().get(name)
         if engine is None:
             return
         known = self._sources.get(name)
@@ -128,70 +124,70 @@ class Collector:
             await source.begin()
 
     def figures(self, name: str) -> EngineFigures | None:
-        """Raw figures that the profile's engine told last; None where there is none, or it tells nothing."""
-        engine, source = self._engines().get(name), self._sources.get(name)
+        """Raw figures of the engine's last answer; None without an engine, and for one without figures."""
+        engine, source = self._inputs.engines().get(name), self._sources.get(name)
         return source.figures() if source and engine and identity(engine) == source.identity else None
 
     @property
     def gpu(self) -> GpuFigures | None:
-        """Power and utilisation by the last look at the GPU that was answered."""
+        """Power and utilisation by the last answered reading of the GPU."""
         return self._gpu_figures
 
     async def _rest(self, began: float) -> None:
-        """Until the next tick is due; looks up in between, so that a new listener need not wait for a slow one."""
+        """Sleep until the next tick is due, in short steps, so that a new listener shortens a slow interval."""
         while (left := began + self._cadence() - self._monotonic()) > 0:
-            await self._sleep(min(left, self._settings().sample_s, UNWATCHED_S))
+            await self._inputs.sleep(min(left, self._inputs.settings().sample_s, UNWATCHED_S))
 
     def _cadence(self) -> float:
-        every = self._settings().sample_s
+        every = self._inputs.settings().sample_s
         if every > UNWATCHED_S and self._taken(self._is_used, False):
-            every = UNWATCHED_S  # whether the engine still works is judged by its figures
-        if self._listeners() > 0:
+            every = UNWATCHED_S  # liveness is judged by these figures
+        if self._inputs.listeners() > 0:
             return every
-        running = any(engine.state not in WITHOUT_PROCESSES for engine in self._engines().values())
+        running = any(engine.state not in WITHOUT_PROCESSES for engine in self._inputs.engines().values())
         return max(every, UNWATCHED_S if running else ASLEEP_S)
 
     def _is_used(self) -> bool:
-        return any(engine.in_flight or engine.liveness for engine in self._engines().values())
+        return any(engine.in_flight or engine.liveness for engine in self._inputs.engines().values())
 
     async def _tick(self) -> None:
-        engines = self._engines()
+        engines = self._inputs.engines()
         await self._keep({name: engine for name, engine in engines.items() if engine.state in ASKED | COMING})
         ready = {name: engine for name, engine in engines.items() if engine.state in ASKED}
         followed = {name: source for name, engine in ready.items() if (source := self._follow(name, engine))}
         asked = [task for source in followed.values() if (task := source.ask())]
         if self._gpu is None:
-            self._gpu = asyncio.create_task(self._reader.gpu(), name="telemetry gpu")
+            self._gpu = asyncio.create_task(self._inputs.reader.gpu(), name="telemetry gpu")
         alive = [name for name, engine in engines.items() if engine.state not in WITHOUT_PROCESSES]
         self._taken(lambda: self._processes.refresh(alive), None)
-        self._taken(lambda: self._strangers.refresh(alive, watched=self._listeners() > 0), None)
-        await asyncio.wait([self._gpu, *asked], timeout=self._wait_s)
+        self._taken(lambda: self._strangers.refresh(alive, watched=self._inputs.listeners() > 0), None)
+        await asyncio.wait([self._gpu, *asked], timeout=self._inputs.wait_s)
         reading = self._taken(self._looked, GpuReading(gpu=None))
         self._watch_power(reading)
         samples = {name: told for name, source in followed.items() if (told := source.sample())}
         self._keep_gpu(reading.gpu, engines.values(), samples.values())
         sample = Sample(
-            at=self._clock(),
+            at=self._inputs.clock(),
             engines=samples,
             memory=self._taken(lambda: self._memory(reading), None),
             gpu=reading.gpu,
             low_power=self._power.stuck,
         )
-        self._publish(SampleTaken(sample=sample))
+        self._inputs.publish(SampleTaken(sample=sample))
 
     def _watch_power(self, reading: GpuReading) -> None:
-        """Tell when the GPU falls into its stuck low-power state, and when it has left it."""
+        """Publish a notice when the GPU enters or leaves its stuck low-power state."""
         if not self._power.see(self._monotonic(), reading.gpu) or reading.gpu is None:
             return
         if self._power.stuck:
-            text = f"The GPU is stuck in its low-power state ({lowpower.figures(reading.gpu)}). {lowpower.CURE}"
-            self._publish(Notice(level=Level.ERROR, code="low_power", text=text))
+            text = f"The GPU is stuck in its low-power state ({lowpower.describe_gpu(reading.gpu)}). {lowpower.CURE}"
+            self._inputs.publish(Notice(level=Level.ERROR, code="low_power", text=text))
         else:
-            text = f"The GPU has left its low-power state ({lowpower.figures(reading.gpu)})."
-            self._publish(Notice(level=Level.INFO, code="low_power_over", text=text))
+            text = f"The GPU has left its low-power state ({lowpower.describe_gpu(reading.gpu)})."
+            self._inputs.publish(Notice(level=Level.INFO, code="low_power_over", text=text))
 
     def _keep_gpu(self, gpu: Gpu | None, engines: Iterable[Engine], samples: Iterable[EngineSample]) -> None:
-        """Keep what the GPU tells for whoever judges liveness, and learn its power."""
+        """Keep the GPU's figures for the judgement of liveness, and learn its power band."""
         if gpu is None:
             return
         now, told = self._monotonic(), [sample for sample in samples if sample.error is None]
@@ -205,22 +201,24 @@ class Collector:
         self._gpu_figures = GpuFigures(now, gpu.name, gpu.power_w, self._band.low_w(gpu.name, now), gpu.utilization)
 
     async def _keep(self, engines: dict[str, Engine]) -> None:
-        """Drop the Source of every incarnation that is not among these."""
+        """Drop the sources of all other incarnations."""
         for name, source in list(self._sources.items()):
             if name not in engines or identity(engines[name]) != source.identity:
                 del self._sources[name]
                 await source.close()
 
     def _follow(self, name: str, engine: Engine) -> MetricsSource | None:
-        """Get the engine's Source, made now if there is none; None for an engine without figures."""
-        names = self._names(engine.kind)
+        """Return the engine's source, new or known; None for an engine without figures."""
+        names = self._inputs.names(engine.kind)
         tells = names.path or names.slots or not names.recognised
         if name not in self._sources and engine.url and tells:
-            self._sources[name] = MetricsSource(engine, names, self._upstream, self._clock, self._monotonic)
+            self._sources[name] = MetricsSource(
+                engine, names, self._inputs.upstream, self._inputs.clock, self._monotonic
+            )
         return self._sources.get(name)
 
     def _looked(self) -> GpuReading:
-        """What the GPU said; nothing when it has not answered yet, and then it is not asked twice."""
+        """Take the finished reading of the GPU; an unfinished one is left running for the next tick."""
         if self._gpu is None or not self._gpu.done():
             return GpuReading(gpu=None)
         done, self._gpu = self._gpu, None
@@ -228,21 +226,21 @@ class Collector:
 
     def _memory(self, reading: GpuReading) -> Memory:
         known = self._processes.known.items()
-        held = {name: self._reader.engine_bytes(pids, reading) if pids else None for name, pids in known}
-        reserve = int(self._settings().reserve_gib * GIB)
-        return self._reader.memory().replace(engines=held, strangers=self._weighed(reading), reserve=reserve)
+        held = {name: self._inputs.reader.engine_bytes(pids, reading) if pids else None for name, pids in known}
+        reserve = int(self._inputs.settings().reserve_gib * GIB)
+        return self._inputs.reader.memory().replace(engines=held, strangers=self._weighed(reading), reserve=reserve)
 
     def _weighed(self, reading: GpuReading) -> tuple[Stranger, ...]:
         return tuple(
-            each.replace(bytes=self._reader.engine_bytes(pids, reading) if pids else None)
+            each.replace(bytes=self._inputs.reader.engine_bytes(pids, reading) if pids else None)
             for each, pids in self._strangers.known.items()
         )
 
     def _taken(self, part: Callable[[], T], otherwise: T) -> T:
-        """One part of a sample; when it crashes, the others are still worth having."""
+        """Run one part of a sample; return `otherwise` if it crashes, so that the other parts survive."""
         try:
             return part()
-        except Exception as error:  # noqa: BLE001 - as in run, for one part
+        except Exception as error:  # noqa: BLE001 - as in run(), for one part
             self._crashed(error)
             return otherwise
 
@@ -252,7 +250,7 @@ class Collector:
         if what not in self._told:
             self._told.add(what)
             text = f"A measurement failed and is tried again: {what}"
-            self._publish(Notice(level=Level.WARNING, code="telemetry_failed", text=text))
+            self._inputs.publish(Notice(level=Level.WARNING, code="telemetry_failed", text=text))
 
     async def _close(self) -> None:
         sources, self._sources = self._sources.values(), {}

@@ -1,11 +1,13 @@
-"""The formulas: from an engine's readings to the figures that people look at.
+"""Formulas: from an engine's readings to the figures on the screens.
 
-Owns: windows, what a reset, a gap or a late answer does to them, and every formula. Must not know scrapes, names or
-clocks; PURE.
-Rule 1: nothing is shown that was not measured. Rates need two readings of the same life of an engine; what is
-        absent is None; an idle engine's rate is a measured 0.
-Rule 2: a gap between two readings takes nothing away. The counters on both sides are true, so what lies between is
-        known in sum: a window is the stretch of readings whose length is nearest to the one that is meant.
+Owns: windows, the effect of a reset, a gap or a late answer on them, and every formula. Must not know scrapes, names or
+clocks.
+Rule 1: only measured figures are shown. Rates need two readings of the same life of an engine; absent figures are None;
+        an idle engine's rate is a measured 0.
+Rule 2: a gap between two readings loses nothing. The counters on both sides are true, so their difference is the sum of
+        the gap: a window is the stretch of readings whose length is nearest to the wanted one.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from sparkdash.telemetry.reading import Counters, Reading
 from sparkdash.telemetry.slots import Slots, SlotTally
 
 RATE_S = 2.0
-"""Window of the token rates: short enough to be live, long enough that one tick's jitter does not show."""
+"""Window of the token rates: short enough to be live, long enough to hide the jitter of one tick."""
 WINDOW_S = 60.0
-"""Window of shares and quantiles: over less than this, one request is noise."""
+"""Window of shares and quantiles: over a shorter one, one request is noise."""
 LEAST_S = 0.2
-"""Shortest stretch for a rate: the work of one request in an instant is no rate."""
+"""Shortest window of a rate: the work of one request in an instant is no rate."""
 BLUR = 0.1
-"""Largest share of a rate's stretch by which the delays of its two answers may differ: the engine read its counters at
-an unknown moment within each delay.
+"""Largest difference between the delays of a rate's two answers, as a share of its window: the engine read its counters
+at an unknown moment within each delay.
 """
 
 NOTHING = Counters(*(0.0 for _ in Counters._fields))
@@ -42,10 +44,10 @@ class Derived(NamedTuple):
 
 
 class EngineHistory:
-    """The last minute of one engine, one life of it.
+    """Readings of the last minute of one life of an engine.
 
-    Figures count from the first reading on: what the counters held then was no client's (a warm-up) or is not known
-    to be. After a restart that was seen all that they hold counts.
+    Figures count from the first reading on: earlier counts belong to a warm-up or to unknown clients. After an observed
+    restart the counters count from 0.
     """
 
     def __init__(self) -> None:
@@ -53,20 +55,18 @@ class EngineHistory:
         """Counters of the engine when its figures began."""
         self._readings: deque[Reading] = deque()
         self._counted = Counters()
-        """The last known value of each counter: an answer may lack some."""
+        """Last known value of each counter, as an answer may lack some."""
         self._started: float | None = None
         self._timed_from = -math.inf
-        """Monotonic seconds of the oldest reading that rates may reach back to: the time between earlier ones and later
-        ones is unknown.
-        """
+        """Monotonic seconds of the oldest reading for rates; the time between earlier and later readings is unknown."""
         self._tally: SlotTally | None = None
 
     def add(self, reading: Reading, slots: Slots | None = None, *, leapt: bool = False) -> None:
-        """Add a reading, later than the last; start over when the engine did.
+        """Add a reading, later than the last; start over after a restart of the engine.
 
-        `slots` is llama.cpp's own answer of the same moment; when it comes or goes, the counters change their meaning
-        and history starts over as well. `leapt`: the time since the last reading is not known, so no rate reaches over
-        it.
+        `slots` is llama.cpp's own answer of the same moment. Counters change their meaning with the first and after the
+        last of them, so the history starts over then too. `leapt`: the time since the last reading is unknown, so no rate
+        spans it.
         """
         if self._has_restarted(reading):
             self._forget()
@@ -100,11 +100,11 @@ class EngineHistory:
 
     @property
     def last(self) -> Reading | None:
-        """The last reading, with the live figures of slots where there are any."""
+        """Last reading, with the live figures of slots where the engine has them."""
         return self._readings[-1] if self._readings else None
 
     def derive(self) -> Derived:
-        """The figures as of the last reading; everything None without one."""
+        """Compute the figures as of the last reading; all None without a reading."""
         if not self._readings:
             return Derived(dict.fromkeys(Metric), None)
         last, oldest = self._readings[-1], self._window_base()
@@ -135,9 +135,9 @@ class EngineHistory:
         return min(earlier, key=lambda reading: abs(last.at - reading.at - WINDOW_S), default=last)
 
     def _rate_base(self) -> Reading | None:
-        """Find the reading whose age is nearest to the rate window, if the moments of both are known well enough.
+        """Find the reading whose age is nearest to the rate window and whose moment is known well enough.
 
-        Otherwise the oldest one: over the longest stretch the delay of an answer matters least.
+        Otherwise the oldest one: over the longest window the delay of an answer matters least.
         """
         last = self._readings[-1]
         timed = [each for each in self._readings if each.at >= self._timed_from and last.at - each.at >= LEAST_S]
@@ -157,11 +157,11 @@ class EngineHistory:
         return _per_second(last.counters.since(base.counters).generated, last.at - base.at)
 
     def _prefill(self) -> float | None:
-        """Computed prompt tokens per second of the time in which they were computed.
+        """Prompt tokens per second of the time in which they were computed.
 
-        Engines that count a whole prompt at its first token (vLLM) would show a burst that no hardware reaches, so
-        the time is at least that since the counter moved before, or the mean time to first token of these requests,
-        whichever is less. While such a prompt is being computed nothing moves and nothing is known.
+        Engines that count a whole prompt at its first token (vLLM) would show a burst that no hardware reaches. So the
+        time is at least the lesser of two: the time since the counter last moved, and the mean time to first token of
+        these requests. While such a prompt is computed no counter moves, and the rate is None.
         """
         last, base = self._readings[-1], self._rate_base()
         if base is None:
@@ -176,7 +176,7 @@ class EngineHistory:
         return _per_second(computed, max(last.at - base.at, reached_back))
 
     def _still_before(self, base: Reading) -> float:
-        """Seconds before `base` in which no prompt token was counted."""
+        """Seconds before `base` without a counted prompt token."""
         since = base.at
         for reading in reversed(self._readings):
             counted_since = _computed(base.counters.since(reading.counters))
@@ -186,7 +186,7 @@ class EngineHistory:
         return base.at - since
 
     def _acceptance(self, window: Counters) -> tuple[float | None, float | None]:
-        """Acceptance and mean acceptance length: from counters, else the engine's gauges while it last worked."""
+        """Acceptance and mean acceptance length, from counters or else from the gauges of the last work."""
         last = self._readings[-1]
         recent = (r for r in reversed(self._readings) if r.at >= last.at - WINDOW_S)
         working = (r.gauges for r in recent if r.gauges.running)
@@ -202,10 +202,10 @@ class EngineHistory:
 
 
 def quantile(before: Mapping[float, float], after: Mapping[float, float], q: float) -> float | None:
-    """The q-quantile of what a histogram gained between two readings: linear within a bucket.
+    """Quantile of a histogram's gain between two readings, linear within a bucket.
 
-    `before` and `after` map upper bounds, ascending, to cumulative counts. Beyond the last finite bound it is that bound. None
-    when nothing was gained, a bucket fell, or there is no infinite bucket.
+    `before` and `after` map upper bounds, ascending, to cumulative counts. A quantile beyond the last finite bound is that
+    bound. None without a gain, after a bucket fell, and without an infinite bucket.
     """
     gained = {bound: count - before.get(bound, 0.0) for bound, count in after.items()}
     total = gained.get(math.inf, 0.0)
@@ -220,7 +220,7 @@ def quantile(before: Mapping[float, float], after: Mapping[float, float], q: flo
 
 
 def _computed(change: Counters) -> float | None:
-    """Prompt tokens computed; without a counter of its own, all of them less the cache hits, which are counted earlier: at admission."""
+    """Computed prompt tokens; without such a counter, all prompt tokens less the cache hits (counted at admission)."""
     if change.prefilled is not None:
         return change.prefilled
     if change.prompted is None or change.hits is None:
@@ -243,6 +243,6 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
-    """A ratio that cannot leave 0..1; it could for a moment where the two counters move at different moments."""
+    """Ratio clipped to 0..1, as its two counters may move at different moments."""
     ratio = _ratio(part, whole)
     return None if ratio is None else min(1.0, max(0.0, ratio))

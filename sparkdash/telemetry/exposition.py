@@ -1,8 +1,10 @@
-"""A parser for the engines' text expositions, in every dialect they speak.
+"""Parser for the engines' text expositions, in every dialect.
 
 Owns: the syntax. prometheus_client's two parsers each refuse or garble one dialect (vLLM's Rust frontend sends
-OpenMetrics, the rest sends the classic text), so this one keys by sample name and ignores TYPE lines.
-Must not know which names matter; PURE.
+OpenMetrics, the rest sends the classic text), so this parser keys by sample name and ignores TYPE lines.
+Must not know which names matter.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _NAME_END = re.compile(r"[{\s]")
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n"}
 _LARGEST = 2.0**63
-"""No counter or gauge of an engine gets there; what claims to is garbage, and sums of it would not stay finite."""
+"""Bound of plausible values: larger ones are garbage, whose sums would not stay finite."""
 
 
 class Measured(NamedTuple):
@@ -33,18 +35,18 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """The samples of one scrape by name. An absent name gives None, never 0; so does one without a finite value."""
+    """Samples of one scrape by name. A name that is absent or has no finite value gives None, never 0."""
 
     samples: Mapping[str, tuple[Measured, ...]]
 
     def first(self, names: Collection[str]) -> str | None:
-        """The first of the candidate names that is there."""
+        """First of the candidate names with samples."""
         return next((name for name in names if name in self.samples), None)
 
     def total(self, name: str | None, label: str | None = None, values: Collection[str] = ()) -> float | None:
-        """Sum over all label sets, or over those whose `label` has one of `values`; a child that is not there yet counts 0.
+        """Sum over all label sets, or over those whose `label` has one of `values`.
 
-        A series that does not carry `label` at all is summed whole.
+        A child that does not exist yet counts 0. A series that does not carry `label` at all is summed whole.
         """
         found = self._finite(name)
         if label is not None and any(label in sample.labels for sample in found):
@@ -52,7 +54,7 @@ class Scrape:
         return sum(sample.value for sample in found) if found else None
 
     def mean(self, name: str | None) -> float | None:
-        """Mean over all label sets."""
+        """Mean over all label sets of `name`."""
         found = self._finite(name)
         return sum(sample.value for sample in found) / len(found) if found else None
 
@@ -65,7 +67,7 @@ class Scrape:
         return sums
 
     def info(self, name: str | None) -> tuple[dict[str, str], ...]:
-        """The label sets of an info series."""
+        """Label sets of an info series."""
         return tuple(sample.labels for sample in self.samples.get(name or "", ()))
 
     def _finite(self, name: str | None) -> list[Measured]:
@@ -75,11 +77,11 @@ class Scrape:
 EMPTY = Scrape({})
 
 
-def parse(text: str, wanted: Collection[str] | None = None) -> Scrape:
-    """Every sample of `text`, or only those named in `wanted` (a set or dict: it is asked once per line).
+def parse_exposition(text: str, wanted: Collection[str] | None = None) -> Scrape:
+    """Parse every sample of `text`, or only those named in `wanted` (a set or dict: it is searched once per line).
 
-    Never raises: a line that is not a sample is skipped, a JSON body (TensorRT-LLM's `[…]`, an error's `{…}`) has
-    none, nothing counts after `# EOF`, and `*_created` series, which look like counters and are not, are dropped.
+    Never raises. Lines that are no sample are skipped, and so is everything after `# EOF`. A JSON body (TensorRT-LLM's
+    `[…]`, an error's `{…}`) has no samples. `*_created` series, which only look like counters, are dropped.
     """
     if text.lstrip()[:1] in ("{", "["):
         return EMPTY

@@ -1,6 +1,8 @@
-"""The raw figures by which an engine's liveness is judged, out of one reading. PURE.
+"""Raw figures for the judgement of an engine's liveness, out of one reading.
 
 Owns: which figures count as movement. Must not know scrapes, clocks, or when an engine is stuck.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from sparkdash.telemetry.reading import Reading
 
 
 def figures_of(reading: Reading, names: MetricNames, before: EngineFigures) -> EngineFigures:
-    """The figures of this reading; a counter that it lacks is as it was `before`."""
+    """Raw figures of this reading; a counter that it lacks keeps its value of `before`."""
     counters, gauges = reading.counters, reading.gauges
     moving = (*reading.moving, *reading.moving_without_slots)
     told = (counters.generated, counters.prompted, counters.preemptions, *moving)

@@ -1,11 +1,14 @@
-"""PURE: the power below which a GPU computes nothing, learnt from its own idle and decoding times.
+"""Power below which a GPU computes nothing, learnt from its idle and decoding times.
 
-Used by the judge of liveness: an engine that holds work on a GPU below that power may be stuck. A hung kernel shows 96 %
-utilization; the power is what tells it from work.
+Owns: the samples, and the limit learnt from them. Must not know how power is read, nor what an engine is.
+Liveness uses the limit: an engine that holds work on a GPU below it may be stuck. A hung kernel shows 96 % utilization, so
+only the power tells it from work.
 
 A GB10 idles at 3-12 W, waits in a hung kernel at 13-27 W, and decodes at 45 W and more (reports by owners of vLLM issues
-#40926 and #49203, model-serving-minefield; not measured by us). Other GPUs differ by a factor of ten, so that their limit
-is learnt: halfway between the idle mean and the 10th percentile of the last hour's decoding.
+#40926 and #49203, model-serving-minefield; not measured by us). Other GPUs differ by a factor of ten. Their limit is
+learnt: halfway between the idle mean and the 10th percentile of the last hour's decoding.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ GB10_LOW_W = 30.0
 KEPT_S = 3600.0
 """Age up to which a sample of decoding counts."""
 LEAST_DECODING = 60
-"""Samples of decoding, 5 s apart, before the limit is told."""
+"""Samples of decoding, 5 s apart, before a limit is known."""
 LEAST_IDLE = 12
 LEAST_FACTOR = 1.5
-"""Decoding must take so many times the idle power; else power tells nothing on this GPU."""
+"""Least ratio of decoding power to idle power; below it, power says nothing about work on this GPU."""
 EVERY_S = 5.0
 """Least time between two samples of a kind."""
 
@@ -33,7 +36,7 @@ class PowerBand:
         self._idle: deque[tuple[float, float]] = deque(maxlen=int(KEPT_S / EVERY_S))
 
     def see(self, at: float, power_w: float | None, *, decodes: bool, holds_work: bool) -> None:
-        """Take one sample. `decodes`: some engine generated tokens since the last one; `holds_work`: some engine has requests."""
+        """Add one sample. `decodes`: an engine generated tokens since the last one; `holds_work`: an engine has requests."""
         if power_w is None or (holds_work and not decodes):
             return
         samples = self._decoding if decodes else self._idle
@@ -41,7 +44,7 @@ class PowerBand:
             samples.append((at, power_w))
 
     def low_w(self, name: str | None, now: float) -> float | None:
-        """Power below which the GPU of that name computes nothing; None while not known."""
+        """Power below which the GPU of that name computes nothing; None while unknown."""
         if name is not None and "GB10" in name:
             return GB10_LOW_W
         decoding = sorted(power for at, power in self._decoding if now - at <= KEPT_S)

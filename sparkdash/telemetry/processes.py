@@ -1,6 +1,6 @@
-"""Which processes belong to which engine.
+"""Host process ids of each engine, refreshed in the background.
 
-Owns: asking the runtime in the background, every few seconds, and remembering. Must not know containers or memory.
+Owns: asking the runtime every few seconds, and the last answers. Must not know containers or memory.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Collection
 from sparkdash.errors import SparkdashError
 
 FRESH_S = 5.0
-"""How long an answer counts: each one costs a call of the runtime, and engines rarely fork after their start."""
+"""Validity of an answer: each costs a call of the runtime, and engines rarely fork after their start."""
 
 
 class Processes:
-    """`known` holds the host process ids of each engine as last told; None where the runtime has not told."""
+    """Last known process ids of each engine in `known`; None until the runtime has answered."""
 
     def __init__(self, ask: Callable[[str], Awaitable[set[int]]], monotonic: Callable[[], float]) -> None:
         self.known: dict[str, set[int] | None] = {}
@@ -25,9 +25,9 @@ class Processes:
         self._asked_at = 0.0
 
     def refresh(self, profiles: Collection[str]) -> None:
-        """Keep these and no others; ask anew when the answers are old or one is missing. Returns at once.
+        """Track these profiles only, and begin a new query if answers are old or missing. Never waits.
 
-        Raises whatever the last asking raised, if it was no SparkdashError.
+        Raises whatever the last query raised, except a SparkdashError.
         """
         fresh = self.known.keys() >= set(profiles) and self._monotonic() - self._asked_at < FRESH_S
         self.known = {name: self.known.get(name) for name in profiles}
@@ -39,7 +39,7 @@ class Processes:
             self._task = asyncio.create_task(self._ask_all(list(profiles)), name="telemetry pids")
 
     async def close(self) -> None:
-        """End the asking that is under way."""
+        """Cancel the running query."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -49,6 +49,6 @@ class Processes:
             try:
                 found = await self._ask(name)
             except SparkdashError:
-                found = None  # a busy runtime: its own callers tell of it
+                found = None  # a busy runtime, which the supervisor's own calls report
             if name in self.known:
                 self.known[name] = found

@@ -1,6 +1,8 @@
-"""Reading: one look at an engine, reduced to the few figures that the formulas need.
+"""Reading: one scrape of an engine, reduced to the figures that the formulas need.
 
-Owns: how an adapter's MetricNames pick figures out of a scrape. Must not know time or rates; PURE.
+Owns: how an adapter's MetricNames pick figures out of a scrape. Must not know time or rates.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from sparkdash.telemetry.slots import Slots, SlotTally
 
 
 class Counters(NamedTuple):
-    """What only grows while an engine lives; None where the engine does not tell."""
+    """Figures that only grow while an engine lives; None where the engine does not report one."""
 
     generated: float | None = None
     prefilled: float | None = None
@@ -30,7 +32,7 @@ class Counters(NamedTuple):
     preemptions: float | None = None
 
     def since(self, before: Self) -> Self:
-        """How much each grew; None where either is unknown."""
+        """Growth of each counter since `before`; None where either value is unknown."""
         return type(self)(
             *(None if a is None or b is None else b - a for a, b in zip(before, self, strict=True)),
         )
@@ -41,12 +43,12 @@ class Counters(NamedTuple):
 
     @property
     def fell(self) -> bool:
-        """Of a difference: did a counter go back, as they do when an engine starts anew?"""
+        """Whether, in a difference, a counter went back, as after a restart of the engine."""
         return any(change is not None and change < 0 for change in self)
 
 
 class Gauges(NamedTuple):
-    """What is true now; shares are 0..1."""
+    """Current values; shares are 0..1."""
 
     running: float | None = None
     waiting: float | None = None
@@ -61,26 +63,26 @@ class Gauges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Counters and gauges of one look at an engine."""
+    """Counters and gauges of one scrape of an engine."""
 
     at: float
-    """Monotonic seconds of the question: an answer may lie in a socket for as long as this process is held up."""
+    """Monotonic seconds of the request: an answer may lie in a socket while this process is held up."""
     counters: Counters
     gauges: Gauges
     accepted_at: dict[int, float]
     """Accepted tokens by draft position, from 0."""
     ttft: dict[float, float]
-    """Requests with a time to first token of at most so many seconds; the last bound is infinite."""
+    """Requests by upper bound of their time to first token (s), cumulative; the last bound is infinite."""
     started: float | None = None
     moving: tuple[float | None, ...] = ()
-    """Figures of which any change is movement, besides the counters; in the order of the adapter's names."""
+    """Further figures whose change is movement, in the order of the adapter's names."""
     moving_without_slots: tuple[float | None, ...] = ()
-    """As `moving`; empty where the slots tell it better."""
+    """As `moving`, for engines without readable slots; empty otherwise."""
     took: float = 0.0
-    """Seconds until the answer was there."""
+    """Seconds until the answer arrived."""
 
     def with_slots(self, slots: Slots, tally: SlotTally) -> Reading:
-        """The same with llama.cpp's live figures in place of those that move at a request's end. Moves `tally` on."""
+        """Replace figures that move only at a request's end by llama.cpp's live ones. Updates `tally`."""
         tally.add(slots, self.counters.generated, self.counters.prefilled)
         is_blind = any(slot.prefilled is None for slot in slots.busy.values())
         return replace(
@@ -91,8 +93,8 @@ class Reading:
         )
 
 
-def wanted(names: MetricNames) -> frozenset[str]:
-    """Every sample name that `read` looks for: what the parser needs to keep."""
+def sample_names(names: MetricNames) -> frozenset[str]:
+    """Every sample name that `reading_of` uses, for the parser to keep."""
     lists = (
         names.generated, names.prefilled, names.prompted, names.decode_gauge, names.prefix_hits, names.prefix_queries,
         names.prefix_misses, names.kv_used, names.kv_capacity, names.kv_info, names.running, names.waiting,
@@ -104,8 +106,8 @@ def wanted(names: MetricNames) -> frozenset[str]:
     return frozenset(name for candidates in lists for name in candidates)
 
 
-def read(at: float, scrape: Scrape, names: MetricNames) -> Reading:
-    """The figures of one scrape."""
+def reading_of(at: float, scrape: Scrape, names: MetricNames) -> Reading:
+    """Reduce one scrape to a reading, by the adapter's names."""
     ttft = scrape.first([f"{base}_bucket" for base in names.ttft])
     by_position = scrape.by(scrape.first(names.accepted_at), names.position_label)
     return Reading(
@@ -142,9 +144,7 @@ def _counters(scrape: Scrape, names: MetricNames, ttft: str) -> Counters:
 
 
 def _drafts(scrape: Scrape, names: MetricNames) -> float | None:
-    """Number of drafts of one or more tokens: each has a token at the first position, and some have none at later
-    ones.
-    """
+    """Count drafts of one or more tokens: only the first position has a token in each of them."""
     told = scrape.total(scrape.first(names.drafts))
     by_position = scrape.by(scrape.first(names.drafted_at), names.position_label)
     return max(by_position.values(), default=None) if told is None else told
@@ -170,7 +170,7 @@ def _gauges(scrape: Scrape, names: MetricNames) -> Gauges:
 
 
 def _told_capacity(scrape: Scrape, names: MetricNames) -> float | None:
-    """The capacity out of an info series: one label set per data-parallel rank, each with a cache of its own."""
+    """Sum the capacity of an info series: one label set per data-parallel rank, each with a cache of its own."""
     sizes = [_size(labels) for labels in scrape.info(scrape.first(names.kv_info))]
     known = [size for size in sizes if size is not None]
     return float(sum(known)) if known and len(known) == len(sizes) else None
@@ -182,7 +182,7 @@ def _size(labels: dict[str, str]) -> int | None:
         for word in (labels.get(key, "") for key in ("kv_cache_size_tokens", "num_gpu_blocks", "block_size"))
     )
     if size is None and blocks is not None and block is not None:
-        return blocks * block  # vLLM before 0.24; too much for models with several kinds of cache
+        return blocks * block  # vLLM before 0.24; too large for models with several kinds of cache
     return size
 
 

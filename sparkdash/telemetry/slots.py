@@ -1,7 +1,9 @@
-"""llama.cpp's /slots: what its counters tell only when a request has ended.
+"""llama.cpp's /slots: live token counts, which its counters show only at the end of a request.
 
 Owns: the shapes of that answer over the years, and the sums of tokens over tasks that come and go. Only numbers are
-kept: older builds put prompts into it. Must not know HTTP or time; PURE.
+kept: older builds put prompts into the answer. Must not know HTTP or time.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -11,38 +13,42 @@ from typing import Any, NamedTuple
 
 
 class Slot(NamedTuple):
-    """One busy slot."""
+    """Busy slot of a llama-server."""
 
     task: int
     held: int | None
-    """Tokens in its context: the prompt batched so far and what was generated."""
+    """Tokens in the slot's context: the prompt batched so far and the generated tokens."""
     prefilled: int | None
     """Prompt tokens computed; None before autumn 2025."""
     decoded: int
 
 
 class Slots(NamedTuple):
-    """One answer. `capacity` is the sum of all slots' contexts: too much where slots share one cache (`--kv-unified`, or `--parallel` left to llama-server), which /slots does not tell."""
+    """One answer of /slots.
+
+    `capacity` is the sum of all slots' contexts. That is too much where slots share one cache (`--kv-unified`, or
+    `--parallel` left to llama-server), which /slots does not tell.
+    """
 
     busy: dict[int, Slot]
     """By task."""
     capacity: int | None
 
     def idle(self) -> Slots:
-        """The same slots while nothing runs."""
+        """Return the same slots without work."""
         return Slots({}, self.capacity)
 
     @property
     def kv_used(self) -> float | None:
-        """Context in use / context, 0..1."""
+        """Used share of all contexts, 0..1."""
         held = [slot.held for slot in self.busy.values()]
         if not self.capacity or None in held:
             return None
         return sum(tokens or 0 for tokens in held) / self.capacity
 
 
-def parse(body: bytes | str) -> Slots | None:
-    """What the answer of GET /slots says; None when it is something else. Never raises."""
+def parse_slots(body: bytes | str) -> Slots | None:
+    """Parse the answer of GET /slots; None for anything else. Never raises."""
     try:
         rows = json.loads(body)
     except (ValueError, RecursionError):
@@ -75,11 +81,11 @@ def _count(value: object) -> int | None:
 
 
 class _Ledger:
-    """Sets what a counter gained at the end of tasks against what was seen of those tasks while they ran.
+    """Compares a counter's gain at the end of tasks with the tokens seen in slots while those tasks ran.
 
-    What the counter gained beyond that was never seen: the last tokens of a task that ended between two looks, or
-    all of one that lived between them. A task may end after the counter was read and before the slots were: what was
-    seen of it is carried to the next look, and no further, since an aborted task never reaches the counter.
+    A larger gain was never seen: the last tokens of a task that ended between two looks, or all tokens of a task that
+    lived between them. A task may end after the counter was read and before the slots were. Its tokens are carried to
+    the next look, and no further, as an aborted task never reaches the counter.
     """
 
     def __init__(self) -> None:
@@ -95,7 +101,7 @@ class _Ledger:
 
 
 class SlotTally:
-    """Counters that move while requests run, made of one look after another. A restart of the engine needs a new one."""
+    """Live token counters, built from one answer of /slots after another. Needs a new one after an engine's restart."""
 
     def __init__(self) -> None:
         self.decoded = 0.0
@@ -107,7 +113,7 @@ class SlotTally:
         self._prefills = _Ledger()
 
     def add(self, slots: Slots, decoded: float | None, prefilled: float | None) -> None:
-        """One look: the slots, and the engine's own counters as they stood just before it."""
+        """Add one answer, with the engine's own counters as read just before it."""
         old = self._before.busy if self._before else slots.busy
         self._before = slots
         gone = [slot for task, slot in old.items() if task not in slots.busy]

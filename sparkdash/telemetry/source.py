@@ -1,7 +1,7 @@
-"""MetricsSource: one engine as the collector asks it, again and again.
+"""MetricsSource: repeated scrapes of one engine.
 
-Owns: one request in flight at most, what a failed look leaves behind, and when to ask again. Must not know other
-engines, the box or the loop.
+Owns: one request in flight at most, the result of a failed scrape, and when to ask again. Must not know other engines,
+the box or the collector's loop.
 """
 
 from __future__ import annotations
@@ -23,54 +23,56 @@ from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition, slots
 from sparkdash.telemetry.derive import EngineHistory
 from sparkdash.telemetry.figures import figures_of
-from sparkdash.telemetry.reading import read, wanted
+from sparkdash.telemetry.reading import reading_of, sample_names
 from sparkdash.upstream import SmallResponse
 
 LOG = structlog.get_logger("sparkdash.telemetry")
 ANSWER_S = 3.0
-"""Limit of one request. Older llama-servers answer only between two batches, and a vLLM that tokenises a long prompt is slow too."""
+"""Deadline of one request. Older llama-servers answer only between two batches, and a vLLM that tokenises a long prompt
+is slow too.
+"""
 BEGIN_S = 1.0
-"""Seconds for which waiting requests are held for the first look at an engine's figures."""
+"""Longest delay of waiting requests for the first scrape of a new engine."""
 FAILURES = 3
-"""After so many failed looks in a row an engine is asked less often."""
+"""Failed scrapes in a row after which an engine is asked less often."""
 BACK_OFF_S = 5.0
 LEAP_S = 1.0
-"""Seconds by which the box's clock and the monotonic one must diverge between two looks to make the time between them
-unknown: a suspended box, a paused virtual machine, a clock that was set.
+"""Divergence of the box's clock and the monotonic one between two scrapes that makes the time between them unknown: a
+suspended box, a paused virtual machine, a clock that was set.
 """
 RECOGNISE_S = 60.0, 3600.0
-"""Pauses between looks for metrics at an attached server that has shown none: the first, and the longest. Each is twice
-the one before, as some servers log every request for a missing route.
+"""First and longest pause between searches for metrics at an attached server without any. Each pause is twice the one
+before, as some servers log every request for a missing route.
 """
 NOT_FOUND = 404
 NOT_IMPLEMENTED = 501
 """Status of a llama-server for a route that was switched off (`--no-slots`)."""
 
 
-class Scraper(Protocol):
-    """What telemetry needs of `upstream.Upstream`."""
+class MetricsFetcher(Protocol):
+    """Protocol of `upstream.Upstream`, as far as telemetry needs it."""
 
     async def get(self, url: str, *, timeout_s: float) -> SmallResponse:
-        """One GET, whatever its status. Raises UpstreamError."""
+        """Send one GET; return the answer whatever its status. Raises UpstreamError."""
         ...
 
 
 class Unreadable(Exception):  # noqa: N818 - not a failure of ours: what the engine answered cannot be used
-    """An answer came and gave nothing; the text says why."""
+    """Raised for an answer without usable figures; the text says why."""
 
 
 class Vanished(Unreadable):
-    """Metrics that were read earlier are gone."""
+    """Raised when metrics that were read earlier are gone."""
 
 
 class MetricsSource:
-    """One incarnation of an engine. `clock` gives Unix seconds, `monotonic` what rates are measured with."""
+    """Figures of one incarnation of an engine. `clock` gives Unix seconds, `monotonic` the seconds of rates."""
 
     def __init__(
         self,
         engine: Engine,
         names: MetricNames,
-        upstream: Scraper,
+        upstream: MetricsFetcher,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
     ) -> None:
@@ -86,7 +88,7 @@ class MetricsSource:
         self._monotonic = monotonic
         self._history = EngineHistory()
         self._idle_slots: slots.Slots | None = None
-        """The engine's slots without work; None until they were seen."""
+        """The engine's slots without work; None until they were read."""
         self._task: asyncio.Task[None] | None = None
         self._asked_at = monotonic()
         self._failures = 0
@@ -97,9 +99,7 @@ class MetricsSource:
         self._figures = EngineFigures()
 
     def ask(self) -> asyncio.Task[None] | None:
-        """Begin a look, unless one is under way or the engine is to be left alone; return the task to wait for, if
-        any.
-        """
+        """Begin a scrape unless one is running or the engine is backed off; return the running task, if any."""
         now = self._monotonic()
         if self._task is not None and not self._task.done():
             return self._task
@@ -110,16 +110,14 @@ class MetricsSource:
         return self._task
 
     async def begin(self) -> None:
-        """Look now, and begin all figures with this look; an answer later than BEGIN_S is not waited for."""
+        """Scrape now and start all figures over; waits BEGIN_S at most."""
         self._history, self._last, self._figures = EngineHistory(), None, EngineFigures()
         self._recognise_at = -math.inf
         if task := self.ask():
             await asyncio.wait({task}, timeout=BEGIN_S)
 
     def sample(self) -> EngineSample | None:
-        """Values of the last answer with their time, and why there is nothing newer; None for a server without
-        figures.
-        """
+        """Values and time of the last answer, with the error since; None for a server without figures."""
         error = self._error
         if self._names is None and error is None:
             return None
@@ -129,7 +127,7 @@ class MetricsSource:
         return known.replace(error=error)
 
     def figures(self) -> EngineFigures | None:
-        """Raw figures of the last answer, and since when there has been none; None for a server without figures."""
+        """Raw figures of the last answer, and the start of the silence since; None for a server without figures."""
         if self._names is None:
             return None
         told = self._figures
@@ -138,7 +136,7 @@ class MetricsSource:
         return told
 
     async def close(self) -> None:
-        """End the look that is under way."""
+        """Cancel the running scrape."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -172,9 +170,9 @@ class MetricsSource:
             return
         at, unix = self._monotonic(), self._clock()
         scrape = await self._scrape(names)
-        reading = read(at, scrape, names)
-        # Slots after the counters, never before them: Tally relies on it. Builds before summer 2026 log each question
-        # for slots, so an idle engine is not asked.
+        reading = reading_of(at, scrape, names)
+        # Slots after the counters, never before them: SlotTally relies on that order. Builds before summer 2026 log
+        # each request for slots, so an idle engine is not asked.
         live = self._idle_slots if self._idle_slots and reading.gauges.running == 0 else await self._slots(names)
         self._idle_slots = live and live.idle()
         reading = replace(reading, took=self._monotonic() - at)
@@ -189,9 +187,7 @@ class MetricsSource:
         return before is not None and abs(skew - before) > LEAP_S
 
     async def _recognise(self) -> MetricNames | None:
-        """Find out which engine's figures the server has, if any; repeated at intervals, as it may be restarted with
-        metrics.
-        """
+        """Detect which engine's figures the server has, if any; repeated, as it may be restarted with metrics."""
         if self._monotonic() < self._recognise_at:
             return None
         self._recognise_at = self._monotonic() + self._pause_s
@@ -202,7 +198,7 @@ class MetricsSource:
             if names := expositions.recognise_exposition(path, text):
                 self._pause_s = RECOGNISE_S[0]
                 return names
-            if text.lstrip().startswith("["):  # TensorRT-LLM's JSON is gone once read, and may be somebody else's
+            if text.lstrip().startswith("["):  # reading TensorRT-LLM's JSON consumes it, and another client may need it
                 self._recognise_at = math.inf
         return None
 
@@ -213,7 +209,7 @@ class MetricsSource:
         if reply.status != 200:
             kind = Vanished if reply.status == NOT_FOUND else Unreadable
             raise kind(f"GET {names.path} answered {reply.status}")
-        scrape = exposition.parse(reply.body.decode("utf-8", "replace"), wanted(names))
+        scrape = exposition.parse_exposition(reply.body.decode("utf-8", "replace"), sample_names(names))
         if not scrape.samples:
             raise Vanished(f"GET {names.path} holds none of the figures that sparkdash knows")
         return scrape
@@ -221,14 +217,14 @@ class MetricsSource:
     async def _slots(self, names: MetricNames) -> slots.Slots | None:
         """Read llama.cpp's slots; None for an engine without slots.
 
-        Fails when they cannot be read now, as the counters depend on them.
+        Raises Unreadable when they cannot be read now, as the counters depend on them.
         """
         if names.slots is None:
             return None
         reply = await self._get(names.slots)
         if reply.status == NOT_IMPLEMENTED or 400 <= reply.status < 500:
             return None
-        found = slots.parse(reply.body) if reply.status == 200 else None
+        found = slots.parse_slots(reply.body) if reply.status == 200 else None
         if found is None:
             raise Unreadable(f"GET {names.slots} answered {reply.status} and no list of slots")
         return found
@@ -238,5 +234,5 @@ class MetricsSource:
 
 
 def identity(engine: Engine) -> tuple[object, ...]:
-    """What makes it the same engine still: several may have one port, one after another."""
+    """Key of one incarnation: several engines may have the same port, one after another."""
     return engine.kind, engine.url, engine.container, engine.fingerprint

@@ -1,6 +1,6 @@
-"""Other containers that take of what our engines need.
+"""Containers that are not ours, refreshed in the background.
 
-Owns: when the runtime is asked for them, and remembering. Must not know who counts as one, or what memory is.
+Owns: when the runtime is asked, and the last answer. Must not know which containers count, or what memory is.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from sparkdash.domain.container import Stranger
 from sparkdash.errors import SparkdashError
 
 FRESH_S = 30.0
-"""How long an answer counts while somebody watches: each costs two calls of the runtime, and they come and go seldom."""
+"""Validity of an answer while samples have a listener: each costs two calls of the runtime, and changes are rare."""
 
 
 class Strangers:
-    """`known` holds them with their host process ids, as last told."""
+    """Last known other containers in `known`, with their host process ids."""
 
     def __init__(
         self, ask: Callable[[], Awaitable[Mapping[Stranger, set[int]]]], monotonic: Callable[[], float]
@@ -29,13 +29,13 @@ class Strangers:
         self._beside: frozenset[str] = frozenset()
 
     def refresh(self, engines: Collection[str], *, watched: bool) -> None:
-        """Ask anew when our engines changed, and while somebody watches when the answer is old. Returns at once.
+        """Begin a new query if our engines changed, or if the answer is old and samples are watched. Never waits.
 
-        Raises whatever the last asking raised, if it was no SparkdashError.
+        Raises whatever the last query raised, except a SparkdashError.
         """
         if self._task is not None and self._task.done():
             done, self._task = self._task, None
-            if not isinstance(done.exception(), SparkdashError):  # a busy runtime: its own callers tell of it
+            if not isinstance(done.exception(), SparkdashError):  # a busy runtime, which the supervisor's calls report
                 self.known = done.result()
         now, beside = self._monotonic(), frozenset(engines)
         old = self._asked_at is None or (watched and now - self._asked_at >= FRESH_S)
@@ -44,7 +44,7 @@ class Strangers:
             self._task = asyncio.ensure_future(self._ask())
 
     async def close(self) -> None:
-        """End the asking that is under way."""
+        """Cancel the running query."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.registry import adapter
-from sparkdash.telemetry.exposition import parse
-from sparkdash.telemetry.reading import wanted
+from sparkdash.telemetry.exposition import parse_exposition
+from sparkdash.telemetry.reading import sample_names
 
 SAMPLE = Path(__file__).parents[1] / "data" / "metrics" / "real-vllm-0.32.0-draft-after.txt"
 SIZE = 70_000
@@ -37,9 +37,9 @@ def best_ms(work: Callable[[], object]) -> float:
 
 def main() -> None:
     """Measure and print."""
-    text, names = page(), wanted(adapter(EngineKind.VLLM).metrics)
-    ours = best_ms(lambda: parse(text, names))
-    whole = best_ms(lambda: parse(text))
+    text, names = page(), sample_names(adapter(EngineKind.VLLM).metrics)
+    ours = best_ms(lambda: parse_exposition(text, names))
+    whole = best_ms(lambda: parse_exposition(text))
     theirs = best_ms(lambda: list(text_string_to_metric_families(text)))
     sys.stdout.write(
         f"{len(text) / 1000:.0f} kB: sparkdash {ours:.2f} ms (every name: {whole:.2f} ms),"

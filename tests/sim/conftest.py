@@ -18,7 +18,7 @@ import pytest
 from leaping import LeapingClock
 
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec
-from sparkdash.telemetry.exposition import Scrape, parse
+from sparkdash.telemetry.exposition import Scrape, parse_exposition
 
 
 @dataclass
@@ -67,7 +67,7 @@ def profile_of(name: str = "rehearsal", *, context: int = 8192, **sim: Any) -> P
 async def scrape(url: str) -> Scrape:
     """What /metrics says, through telemetry's own parser."""
     async with httpx.AsyncClient(verify=False, timeout=60) as http:
-        return parse((await http.get(f"{url}/metrics")).text)
+        return parse_exposition((await http.get(f"{url}/metrics")).text)
 
 
 async def poll(check: Callable[[], bool]) -> None:

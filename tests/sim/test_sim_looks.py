@@ -22,7 +22,7 @@ from sparkdash.supervisor.claim import Held
 from sparkdash.supervisor.clock import SystemClock
 from sparkdash.supervisor.liveness.look import Looks
 from sparkdash.supervisor.liveness.signals import Health, Look
-from sparkdash.telemetry import Collector
+from sparkdash.telemetry import Collector, CollectorInputs
 from sparkdash.upstream import Upstream
 
 STILL = 5
@@ -118,13 +118,15 @@ async def looking(url: str, pid: int) -> AsyncIterator[Callable[[], Awaitable[Lo
 
     async with Upstream() as upstream:
         telemetry = Collector(
-            upstream=upstream,
-            engines=lambda: {"a": engine},
-            reader=Box(),  # type: ignore[arg-type]
-            pids=pids,
-            strangers=nothing,
-            publish=lambda _: None,
-            settings=lambda: Settings(sample_s=0.1),
+            CollectorInputs(
+                upstream=upstream,
+                engines=lambda: {"a": engine},
+                reader=Box(),  # type: ignore[arg-type]
+                pids=pids,
+                strangers=nothing,
+                publish=lambda _: None,
+                settings=lambda: Settings(sample_s=0.1),
+            )
         )
         books = SimpleNamespace(engines={"a": engine})
         tools: Any = SimpleNamespace(

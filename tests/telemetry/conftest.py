@@ -19,8 +19,8 @@ from sparkdash.engines.adapter import MetricNames
 from sparkdash.engines.registry import adapter
 from sparkdash.host.reader import GpuReading
 from sparkdash.telemetry.derive import Derived, EngineHistory
-from sparkdash.telemetry.exposition import parse
-from sparkdash.telemetry.reading import Reading, read, wanted
+from sparkdash.telemetry.exposition import parse_exposition
+from sparkdash.telemetry.reading import Reading, reading_of, sample_names
 
 DATA = Path(__file__).parents[1] / "data" / "metrics"
 
@@ -42,7 +42,7 @@ def reading() -> Callable[..., Reading]:
 
     def make(kind: EngineKind, text: str, at: float = 0.0, names: MetricNames | None = None) -> Reading:
         names = names or adapter(kind).metrics
-        return read(at, parse(text, wanted(names)), names)
+        return reading_of(at, parse_exposition(text, sample_names(names)), names)
 
     return make
 

@@ -17,7 +17,7 @@ from sparkdash.domain.metric import Gpu, Metric, Sample
 from sparkdash.domain.profile import EngineKind
 from sparkdash.errors import HostError
 from sparkdash.settings import Settings
-from sparkdash.telemetry import Collector, source
+from sparkdash.telemetry import Collector, CollectorInputs, source
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
@@ -77,18 +77,20 @@ async def collecting(watch: Watch, time: Any, box: Any, *, wait_s: float = 60, *
     """A tick waits for answers as long as a busy test machine may need, where it is not about those that do not come."""
     async with Upstream() as upstream:
         collector = Collector(
-            upstream=upstream,
-            engines=watch.look,
-            reader=box,
-            pids=watch.pids_of,
-            strangers=watch.strangers_there,
-            publish=watch.facts.put_nowait,
-            settings=lambda: Settings(**settings),
-            clock=time.unix,
-            listeners=lambda: watch.listeners,
-            monotonic=time.monotonic,
-            sleep=time.sleep,
-            wait_s=wait_s,
+            CollectorInputs(
+                upstream=upstream,
+                engines=watch.look,
+                reader=box,
+                pids=watch.pids_of,
+                strangers=watch.strangers_there,
+                publish=watch.facts.put_nowait,
+                settings=lambda: Settings(**settings),
+                clock=time.unix,
+                listeners=lambda: watch.listeners,
+                monotonic=time.monotonic,
+                sleep=time.sleep,
+                wait_s=wait_s,
+            )
         )
         watch.collector = collector
         task = asyncio.create_task(collector.run())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.telemetry.exposition import Measured, parse
+from sparkdash.telemetry.exposition import Measured, parse_exposition
 
 NAMES = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,20}", fullmatch=True).filter(
     lambda name: not name.endswith("_created")
@@ -33,7 +33,7 @@ def line(name: str, labels: dict[str, str], value: float) -> str:
 @given(SAMPLES)
 def test_exposition_round_trip(samples: list[tuple[str, dict[str, str], float]]) -> None:
     """Every sample written in the classic format is read back with its labels and value, in order."""
-    scrape = parse("\n".join(line(*sample) for sample in samples))
+    scrape = parse_exposition("\n".join(line(*sample) for sample in samples))
     seen = [(name, labels, repr(value)) for name, found in scrape.samples.items() for labels, value in found]
     assert sorted(seen, key=str) == sorted(((n, ls, repr(v)) for n, ls, v in samples), key=str)
 
@@ -41,7 +41,7 @@ def test_exposition_round_trip(samples: list[tuple[str, dict[str, str], float]])
 @given(st.one_of(st.text(), st.text(alphabet='a{}="\\,# \n1.eE+-NanIf_\t')))
 def test_exposition_never_raises(text: str) -> None:
     """Whatever an engine answers, parsing it ends with a Scrape whose sums are numbers or None."""
-    scrape = parse(text)
+    scrape = parse_exposition(text)
     totals = [scrape.total(name) for name in scrape.samples]
     assert all(total is None or math.isfinite(total) for total in totals)
 
@@ -73,12 +73,12 @@ def test_exposition_never_raises(text: str) -> None:
 )
 def test_exposition_line(text: str, value: float | None) -> None:
     """A sample line gives its value; a bad line, another name, or a value that is not finite gives None."""
-    assert parse(text).total("x") == value
+    assert parse_exposition(text).total("x") == value
 
 
 def test_exposition_keeps_infinity_and_nan_apart() -> None:
     """NaN and infinities are read as such; only sums and means leave them out."""
-    scrape = parse("x +Inf\nx -Inf\nx NaN\nx 4")
+    scrape = parse_exposition("x +Inf\nx -Inf\nx NaN\nx 4")
     assert [repr(sample.value) for sample in scrape.samples["x"]] == ["inf", "-inf", "nan", "4.0"]
     assert scrape.total("x") == 4.0
     assert scrape.mean("x") == 4.0
@@ -86,28 +86,30 @@ def test_exposition_keeps_infinity_and_nan_apart() -> None:
 
 def test_exposition_unescapes_labels() -> None:
     """A label value may hold a quote, a backslash, a newline, a comma and a brace."""
-    scrape = parse(r'x{path="C:\\dir",say="\"}, {\"",two="a\nb"} 1')
+    scrape = parse_exposition(r'x{path="C:\\dir",say="\"}, {\"",two="a\nb"} 1')
     assert scrape.samples["x"] == (Measured({"path": "C:\\dir", "say": '"}, {"', "two": "a\nb"}, 1.0),)
 
 
 def test_exposition_ends_at_eof() -> None:
     """What follows `# EOF` is no part of the answer."""
-    assert parse("x 1\n# EOF\nx 2").total("x") == 1.0
+    assert parse_exposition("x 1\n# EOF\nx 2").total("x") == 1.0
 
 
 def test_exposition_keeps_only_wanted_names() -> None:
     """Names that nobody wants are not kept."""
-    assert set(parse("x 1\ny 2\nz 3", {"x", "z"}).samples) == {"x", "z"}
+    assert set(parse_exposition("x 1\ny 2\nz 3", {"x", "z"}).samples) == {"x", "z"}
 
 
 def test_exposition_drops_created_even_when_wanted() -> None:
     """A `_created` series shares a counter's prefix and is a time, so it never counts."""
-    assert parse("x_created 1.7e9", {"x_created"}).samples == {}
+    assert parse_exposition("x_created 1.7e9", {"x_created"}).samples == {}
 
 
 def test_exposition_sums_over_labels() -> None:
     """Sums, means and sums by one label run over every other label, known or not."""
-    scrape = parse('x{engine="0",position="0"} 1\nx{engine="1",position="0"} 3\nx{engine="0",position="1"} 5')
+    scrape = parse_exposition(
+        'x{engine="0",position="0"} 1\nx{engine="1",position="0"} 3\nx{engine="0",position="1"} 5'
+    )
     assert scrape.total("x") == 9.0
     assert scrape.mean("x") == 3.0
     assert scrape.by("x", "position") == {"0": 4.0, "1": 5.0}
@@ -115,7 +117,7 @@ def test_exposition_sums_over_labels() -> None:
 
 def test_exposition_picks_label_values() -> None:
     """A label filter sums the children asked for, 0 for one that is not there yet, and all of a series without that label."""
-    scrape = parse('x{mode="a"} 1\nx{mode="b"} 2\ny{other="a"} 7')
+    scrape = parse_exposition('x{mode="a"} 1\nx{mode="b"} 2\ny{other="a"} 7')
     assert scrape.total("x", "mode", ("a",)) == 1.0
     assert scrape.total("x", "mode", ("a", "b")) == 3.0
     assert scrape.total("x", "mode", ("c",)) == 0.0
@@ -125,5 +127,7 @@ def test_exposition_picks_label_values() -> None:
 
 def test_exposition_of_a_broken_answer() -> None:
     """Of a broken exposition the whole lines are kept and the broken ones are not."""
-    scrape = parse('<html>502 Bad Gateway</html>\nx_total{engine="0" 12\ny{le="0.1"} 3\ny{le="0.25"} -1\nz_tot')
+    scrape = parse_exposition(
+        '<html>502 Bad Gateway</html>\nx_total{engine="0" 12\ny{le="0.1"} 3\ny{le="0.25"} -1\nz_tot'
+    )
     assert scrape.samples == {"y": (Measured({"le": "0.1"}, 3.0), Measured({"le": "0.25"}, -1.0))}

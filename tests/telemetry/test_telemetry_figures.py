@@ -17,7 +17,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.expositions import ATLAS
 from sparkdash.engines.registry import adapter
 from sparkdash.settings import Settings
-from sparkdash.telemetry import Collector, slots, source
+from sparkdash.telemetry import Collector, CollectorInputs, slots, source
 from sparkdash.telemetry.derive import EngineHistory
 from sparkdash.telemetry.figures import figures_of
 from sparkdash.telemetry.reading import Reading
@@ -115,7 +115,7 @@ def test_llama_servers_prefill_moves_by_its_slots(
     history, told = EngineHistory(), []
     for look in recorded("real-llama.cpp-0c1e57098-prefill-timeline.json")["timeline"]:
         text = "\n".join(f"{name} {value}" for name, value in look["metrics"].items())
-        history.add(reading(EngineKind.LLAMACPP, text, look["t"]), slots.parse(json.dumps(_told(look["slots"]))))
+        history.add(reading(EngineKind.LLAMACPP, text, look["t"]), slots.parse_slots(json.dumps(_told(look["slots"]))))
         assert history.last is not None
         told.append(figured(EngineKind.LLAMACPP, history.last, told[-1] if told else NOTHING))
     moved = [
@@ -140,7 +140,7 @@ def test_a_llama_server_that_replays_a_rejected_draft_makes_no_progress(reading:
     history, without, told, blind = EngineHistory(), EngineHistory(), [], []
     for decodes in (1, 100):
         text, body = _looping(decodes, decoded=4)
-        history.add(reading(EngineKind.LLAMACPP, text, float(decodes)), slots.parse(body))
+        history.add(reading(EngineKind.LLAMACPP, text, float(decodes)), slots.parse_slots(body))
         without.add(reading(EngineKind.LLAMACPP, text, float(decodes)))
         assert history.last
         assert without.last
@@ -166,16 +166,18 @@ async def collector(time: Any, box: Any, options: dict[str, Any]) -> Any:
             return {}
 
         made = Collector(
-            upstream=upstream,
-            engines=lambda: engines,
-            reader=box,
-            pids=nothing,
-            strangers=nothing,
-            publish=lambda _: None,
-            settings=lambda: Settings(**options),
-            clock=time.unix,
-            monotonic=time.monotonic,
-            sleep=time.sleep,
+            CollectorInputs(
+                upstream=upstream,
+                engines=lambda: engines,
+                reader=box,
+                pids=nothing,
+                strangers=nothing,
+                publish=lambda _: None,
+                settings=lambda: Settings(**options),
+                clock=time.unix,
+                monotonic=time.monotonic,
+                sleep=time.sleep,
+            )
         )
         yield made, engines
         await made._close()

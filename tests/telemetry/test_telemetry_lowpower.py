@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.metric import Gpu
-from sparkdash.telemetry.lowpower import LASTS_S, LowPower, figures, shows, stuck
+from sparkdash.telemetry.lowpower import LASTS_S, LowPowerDetector, describe_gpu, is_stuck, shows_low_power
 
 STUCK = Gpu(utilization=0.96, sm_clock_mhz=799, power_w=19.5)
 HEALTHY = Gpu(utilization=0.96, sm_clock_mhz=2281, power_w=92.5)
@@ -15,9 +15,9 @@ HEALTHY = Gpu(utilization=0.96, sm_clock_mhz=2281, power_w=92.5)
 
 def test_what_owners_saw() -> None:
     """96 %, 799 MHz and 19.5 W is the state; 2281 MHz and 92.5 W, after the cure, is not."""
-    assert shows(STUCK)
-    assert not shows(HEALTHY)
-    assert figures(STUCK) == "96 % busy, 799 MHz, 19.5 W, held back by nothing"
+    assert shows_low_power(STUCK)
+    assert not shows_low_power(HEALTHY)
+    assert describe_gpu(STUCK) == "96 % busy, 799 MHz, 19.5 W, held back by nothing"
 
 
 @pytest.mark.parametrize(
@@ -36,19 +36,19 @@ def test_what_owners_saw() -> None:
 )
 def test_one_figure_otherwise_and_it_is_not(change: dict[str, Any]) -> None:
     """Idle, fast, drawing power, held back for a reason that is told, or not known."""
-    assert not shows(STUCK.model_copy(update=change))
+    assert not shows_low_power(STUCK.model_copy(update=change))
 
 
 def test_one_look_is_not_enough() -> None:
     """It may fall between two kernels."""
-    assert not stuck([STUCK])
-    assert stuck([STUCK, STUCK])
-    assert not stuck([STUCK, HEALTHY])
+    assert not is_stuck([STUCK])
+    assert is_stuck([STUCK, STUCK])
+    assert not is_stuck([STUCK, HEALTHY])
 
 
 def test_it_must_last() -> None:
     """Thirty seconds in all looks; one that shows otherwise begins anew, none at all is no news."""
-    watch = LowPower()
+    watch = LowPowerDetector()
     changed = [watch.see(at, STUCK) for at in (0.0, 1.0, LASTS_S - 1)]
     assert (changed, watch.stuck) == ([False] * 3, False)
     assert not watch.see(LASTS_S - 0.5, None)

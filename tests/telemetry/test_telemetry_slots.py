@@ -14,7 +14,7 @@ from sparkdash.domain.metric import Metric
 from sparkdash.domain.profile import EngineKind
 from sparkdash.telemetry.derive import EngineHistory
 from sparkdash.telemetry.reading import Counters, Gauges, Reading
-from sparkdash.telemetry.slots import Slot, Slots, SlotTally, parse
+from sparkdash.telemetry.slots import Slot, Slots, SlotTally, parse_slots
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -41,14 +41,14 @@ def row(task: int, *, held: int = 0, prefilled: int = 0, decoded: int = 0, busy:
 
 
 def slots(*rows: dict[str, Any]) -> Slots:
-    found = parse(json.dumps(rows))
+    found = parse_slots(json.dumps(rows))
     assert found is not None
     return found
 
 
 def test_slots_of_a_real_load(recorded: Callable[[str], Any]) -> None:
     """Four busy slots of a real llama-server: their tokens, their context, and nothing of the prompts."""
-    found = parse(json.dumps(recorded("real-llama.cpp-0c1e57098-live-midload-slots.json")))
+    found = parse_slots(json.dumps(recorded("real-llama.cpp-0c1e57098-live-midload-slots.json")))
     assert found is not None
     assert [slot.decoded for slot in found.busy.values()] == [596, 1213, 1277, 435]
     assert found.capacity == 4 * 4096
@@ -58,7 +58,7 @@ def test_slots_of_a_real_load(recorded: Callable[[str], Any]) -> None:
 
 def test_slots_of_an_idle_server(recorded: Callable[[str], Any]) -> None:
     """Idle slots keep what their last task left: none of it counts, and the cache in use is a measured 0."""
-    found = parse(json.dumps(recorded("real-llama.cpp-0c1e57098-draft-slots.json")))
+    found = parse_slots(json.dumps(recorded("real-llama.cpp-0c1e57098-draft-slots.json")))
     assert found == Slots({}, 4 * 4096)
     assert found is not None
     assert found.kv_used == 0.0
@@ -67,13 +67,13 @@ def test_slots_of_an_idle_server(recorded: Callable[[str], Any]) -> None:
 @pytest.mark.parametrize("body", ["", "{}", "[1]", "null", b"\xff", '{"error": {"code": 501}}', "[" * 100_000])
 def test_slots_of_something_else(body: str | bytes) -> None:
     """What is no list of slots gives None."""
-    assert parse(body) is None
+    assert parse_slots(body) is None
 
 
 @given(JSON)
 def test_slots_never_raise(value: Any) -> None:
     """Any JSON is either slots or None, and slots can always be counted."""
-    found = parse(json.dumps(value))
+    found = parse_slots(json.dumps(value))
     tally = SlotTally()
     for look in (found, found):
         if look is not None:

@@ -23,7 +23,7 @@ from sparkdash.engines import measuring
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition
-from sparkdash.telemetry.reading import Reading, read, wanted
+from sparkdash.telemetry.reading import Reading, reading_of, sample_names
 
 PROBE_WORDS = 400
 """Of a request that shows how the engine counts; some 500 tokens."""
@@ -77,8 +77,8 @@ class Subject:
             page = await self.wire.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
         except UpstreamError:
             return None
-        scrape = exposition.parse(page.decode("utf-8", "replace"), wanted(names))
-        return read(time.monotonic(), scrape, names) if scrape.samples else None
+        scrape = exposition.parse_exposition(page.decode("utf-8", "replace"), sample_names(names))
+        return reading_of(time.monotonic(), scrape, names) if scrape.samples else None
 
     async def version(self) -> str | None:
         """The engine's own word for its version."""
@@ -100,7 +100,9 @@ class Subject:
             page = await self.wire.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
         except UpstreamError:
             return None
-        labels = exposition.parse(page.decode("utf-8", "replace"), frozenset(names.kv_info)).info(names.kv_info[0])
+        labels = exposition.parse_exposition(page.decode("utf-8", "replace"), frozenset(names.kv_info)).info(
+            names.kv_info[0]
+        )
         told = labels[0].get("cache_dtype") if labels else None
         return None if told == "auto" else told
 

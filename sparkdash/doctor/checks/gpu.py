@@ -89,8 +89,8 @@ def power(facts: Facts) -> Iterator[CheckResult]:
         yield unknown("NVML tells nothing; see the check driver.")
         return
     last = facts.looks[-1]
-    figures = f"{lowpower.figures(last)} (NVML)"
-    if lowpower.stuck(facts.looks):
+    figures = f"{lowpower.describe_gpu(last)} (NVML)"
+    if lowpower.is_stuck(facts.looks):
         yield fail(f"{figures}: stuck in the low-power state.", lowpower.CURE)
     elif (last.utilization or 0.0) < lowpower.BUSY:
         yield ok(f"{figures}; the stuck state shows only while an engine works.")
