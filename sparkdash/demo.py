@@ -71,7 +71,7 @@ def _watch(port: int, traffic: bool, speed: float) -> int:
         )
         try:
             url = _url_of(child, errors)
-            from sparkdash.tui.app import run as run_tui
+            from sparkdash.tui.app import run_dashboard as run_tui
 
             run_tui(url)
         finally:

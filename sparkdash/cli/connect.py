@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import agreed, emit, interactive, say, table, tell
+from sparkdash.cli.output.screen import confirm, format_table, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:
@@ -71,9 +71,11 @@ def connect(
 
 def _list(recipes: list[Recipe], *, as_json: bool) -> None:
     if as_json:
-        emit([{"name": r.name, "title": r.title, "protocol": r.protocol, "source": r.source} for r in recipes])
+        print_json([{"name": r.name, "title": r.title, "protocol": r.protocol, "source": r.source} for r in recipes])
     else:
-        say("\n".join(table(("client", "", "protocol"), [(r.name, r.title, r.protocol) for r in recipes], "<<<")))
+        print_text(
+            "\n".join(format_table(("client", "", "protocol"), [(r.name, r.title, r.protocol) for r in recipes], "<<<"))
+        )
 
 
 def _place(model: str | None, url: str | None) -> GatewayTarget:
@@ -91,8 +93,8 @@ def _place(model: str | None, url: str | None) -> GatewayTarget:
             raise
         from sparkdash.cli import local
 
-        profiles, running, root = local.summaries()[0], None, find().url
-        tell("No daemon answers: this is what its settings and profiles say.")
+        profiles, running, root = local.profile_summaries()[0], None, find().url
+        print_note("No daemon answers: this is what its settings and profiles say.")
     if given := url or os.environ.get("SPARKDASH_URL"):
         root = _shareable(at_url(given).url)
     chosen = _profile(profiles, model, running.profile if running else None)
@@ -139,9 +141,9 @@ def _print(recipe: Recipe, setup: Setup, place: GatewayTarget, *, as_json: bool)
     from sparkdash.connect.page import setup_facts, setup_page
 
     if as_json:
-        emit(setup_facts(recipe, setup, place))
+        print_json(setup_facts(recipe, setup, place))
     else:
-        say(setup_page(recipe, setup, place), nl=False)
+        print_text(setup_page(recipe, setup, place), nl=False)
 
 
 def _write(recipe: Recipe, setup: Setup, given: Path | None, place: GatewayTarget, *, yes: bool, as_json: bool) -> None:
@@ -154,20 +156,20 @@ def _write(recipe: Recipe, setup: Setup, given: Path | None, place: GatewayTarge
     ]
     needed = [change for change in changes if change.needed]
     for change in needed:
-        tell(mask_key(change.diff(), place).rstrip("\n"))
+        print_note(mask_key(change.diff(), place).rstrip("\n"))
     if needed and not yes and not _agreed():
         raise typer.Exit(1)
     written = [{"path": str(change.path), "backup": write.apply_change(change)} for change in needed]
     if as_json:
-        emit({"client": recipe.name, "written": written})
+        print_json({"client": recipe.name, "written": written})
         return
     for each in written:
         backup = f" (before: {each['backup']})" if each["backup"] else ""
-        say(f"Wrote {each['path']}{backup}")
+        print_text(f"Wrote {each['path']}{backup}")
     if not needed:
-        say("Nothing to write: it is all there.")
+        print_text("Nothing to write: it is all there.")
     if more := remaining_steps(setup, place):
-        say(more, nl=False)
+        print_text(more, nl=False)
 
 
 def _some(recipe: Recipe, setup: Setup) -> tuple[ConfigFile, ...]:
@@ -202,22 +204,24 @@ def _path(recipe: Recipe, file: ConfigFile, given: Path | None, *, alone: bool) 
 
 
 def _agreed() -> bool:
-    if not interactive():
-        tell("Nothing was written: --yes writes it without asking.")
+    if not is_interactive():
+        print_note("Nothing was written: --yes writes it without asking.")
         return False
-    return agreed("Write this?", default=True)
+    return confirm("Write this?", default=True)
 
 
 def _test(recipe: Recipe, place: GatewayTarget, *, as_json: bool) -> None:
     from sparkdash.client.trial import attempt
 
-    tell(f"Asking {place.model} at {place.root} as {recipe.title} does; a model that does not run is loaded first.")
+    print_note(
+        f"Asking {place.model} at {place.root} as {recipe.title} does; a model that does not run is loaded first."
+    )
     trial = attempt(place.root, place.key, recipe.protocol.value, place.model)
     if as_json:
-        emit({"client": recipe.name, "root": place.root, **trial._asdict()})
+        print_json({"client": recipe.name, "root": place.root, **trial._asdict()})
     else:
         said = " ".join(trial.text.split())[:60]
-        say(
+        print_text(
             f"POST {trial.path} answers: first word after {trial.first_s:.1f} s, the last after {trial.total_s:.1f} s.\n"
             f"{trial.model} said: {said}"
         )

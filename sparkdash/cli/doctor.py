@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import emit, paint, say, say_painted, width
+from sparkdash.cli.output.screen import print_json, print_styled, print_text, style_text, terminal_width
 from sparkdash.cli.parameters import AsJson
 from sparkdash.printable import printable
 
@@ -59,17 +59,17 @@ def doctor(
     chosen = checks_named(names or ())
     if list_them:
         told = [{"name": each.name, "about": each.about} for each in chosen]
-        return emit(told) if as_json else say("\n".join(listed(told)))
+        return print_json(told) if as_json else print_text("\n".join(check_lines(told)))
     found = asyncio.run(examine(_probe(), names or ()))
     counts = {status: count for status in COLOURS if (count := Counter(one.status.value for one in found)[status])}
     if as_json:
-        emit({"findings": found, "counts": counts})
+        print_json({"findings": found, "counts": counts})
     else:
-        say_painted("\n".join(lines(found, min(width(), WIDEST))))
+        print_styled("\n".join(finding_lines(found, min(terminal_width(), WIDEST))))
     raise typer.Exit(FAILED if "fail" in counts else WARNED if "warn" in counts else 0)
 
 
-def listed(told: Sequence[dict[str, str]]) -> Iterator[str]:
+def check_lines(told: Sequence[dict[str, str]]) -> Iterator[str]:
     """The checks within 80 columns. Pure."""
     first = max(len(each["name"]) for each in told) + 2
     for each in told:
@@ -78,21 +78,21 @@ def listed(told: Sequence[dict[str, str]]) -> Iterator[str]:
         yield from (" " * first + row for row in rest)
 
 
-def lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
+def finding_lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
     """Format the findings as printable text, with their count last, where it stays on the screen."""
     first = max(len(one.name) for one in found) + 2
     room = columns - MARK - first
     for one in found:
-        mark = paint(f"{one.status.value:<{MARK}}", COLOURS[one.status.value], bold=one.status.value == "fail")
+        mark = style_text(f"{one.status.value:<{MARK}}", COLOURS[one.status.value], bold=one.status.value == "fail")
         head, *rest = wrap(printable(one.evidence), room, break_long_words=False, break_on_hyphens=False)
         yield f"{mark}{one.name:<{first}}{head}"
         yield from (" " * (MARK + first) + row for row in rest)
         if one.fix:  # never broken: it is there to be copied
-            yield " " * MARK + paint(f"fix: {one.fix}", bold=True)
+            yield " " * MARK + style_text(f"fix: {one.fix}", bold=True)
     counts = Counter(one.status.value for one in found)
     yield ""
     yield ", ".join(
-        paint(f"{counts[status]} {status}", COLOURS[status]) for status in reversed(COLOURS) if counts[status]
+        style_text(f"{counts[status]} {status}", COLOURS[status]) for status in reversed(COLOURS) if counts[status]
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from sparkdash import __version__
-from sparkdash.cli.output.screen import emit, say, tell
+from sparkdash.cli.output.screen import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 
 
@@ -19,10 +19,10 @@ def home() -> None:
     from sparkdash.client import launch
 
     if launch.ensure() is not None:
-        tell(f"Started the daemon in the background; its log: {launch.log_file()}")
-    from sparkdash.tui.app import run
+        print_note(f"Started the daemon in the background; its log: {launch.log_file()}")
+    from sparkdash.tui.app import run_dashboard
 
-    run()
+    run_dashboard()
 
 
 def version(as_json: AsJson = False) -> None:
@@ -35,6 +35,6 @@ def version(as_json: AsJson = False) -> None:
     """
     python = ".".join(map(str, sys.version_info[:3]))
     if as_json:
-        emit({"sparkdash": __version__, "python": python})
+        print_json({"sparkdash": __version__, "python": python})
     else:
-        say(f"sparkdash {__version__} (Python {python})")
+        print_text(f"sparkdash {__version__} (Python {python})")

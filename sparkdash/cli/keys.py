@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import emit, fitted, say, tell
+from sparkdash.cli.output.screen import print_fitting_table, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.units import DASH, tokens
 
@@ -103,11 +103,13 @@ def add(
     keyring.add(keyring.place(), key)
     _note("keys add", name)
     if as_json:
-        emit({"name": name, "key": secret, "scopes": key.scopes, "models": key.models, "expires_at": key.expires_at})
+        print_json(
+            {"name": name, "key": secret, "scopes": key.scopes, "models": key.models, "expires_at": key.expires_at}
+        )
         return
-    say(secret)
+    print_text(secret)
     until = "" if key.expires_at is None else f", until {_moment(key.expires_at)}"
-    tell(f"{name}: for {' and '.join(key.scopes)}{until}. This is the only time that the key is shown.")
+    print_note(f"{name}: for {' and '.join(key.scopes)}{until}. This is the only time that the key is shown.")
 
 
 def _expiry(text: str | None, now: float) -> float | None:
@@ -151,11 +153,11 @@ def list_(as_json: AsJson = False) -> None:
     found = keyring.read(keyring.place())
     used = _usage([key.name for key in found])
     if as_json:
-        emit({"keys": [_facts(key, used.get(key.name)) for key in found]})
+        print_json({"keys": [_facts(key, used.get(key.name)) for key in found]})
     elif not found:
-        say("There are no keys: everybody on this box may use the gateway, and nobody else.")
+        print_text("There are no keys: everybody on this box may use the gateway, and nobody else.")
     else:
-        fitted(HEAD, [_row(key, used.get(key.name)) for key in found], "<<<>>>>>>", LEAST)
+        print_fitting_table(HEAD, [_row(key, used.get(key.name)) for key in found], "<<<>>>>>>", LEAST)
 
 
 def _usage(names: list[str]) -> dict[str, KeyUsage]:
@@ -168,7 +170,7 @@ def _usage(names: list[str]) -> dict[str, KeyUsage]:
     try:
         return usage.read(paths.state_dir() / "sparkdash.db", names, usage.day_of(time.time()))
     except sqlite3.Error as error:
-        tell(f"What was used is not known: the database cannot be read ({error}).")
+        print_note(f"What was used is not known: the database cannot be read ({error}).")
         return {}
 
 
@@ -208,12 +210,12 @@ def revoke(name: Existing, as_json: AsJson = False) -> None:
     left = keyring.revoke(keyring.place(), name)
     _note("keys revoke", name)
     if as_json:
-        emit({"revoked": name, "left": [key.name for key in left]})
+        print_json({"revoked": name, "left": [key.name for key in left]})
         return
-    say(f"Revoked: {name}.")
+    print_text(f"Revoked: {name}.")
     if not left:
         far = settings.load().beyond_loopback
-        tell(
+        print_note(
             "No key is left: now nobody may use the gateway, and the daemon will not start again."
             if far
             else "No key is left: now everybody on this box may use the gateway."
@@ -231,4 +233,4 @@ def _note(did: str, name: str) -> None:
     try:
         audit.append(audit.place(), {**entry, "status": None})
     except OSError as error:
-        tell(f"The audit log cannot be written: {error.strerror}.")
+        print_note(f"The audit log cannot be written: {error.strerror}.")

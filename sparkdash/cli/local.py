@@ -29,7 +29,7 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 
 
-class Command(NamedTuple):
+class EngineCommand(NamedTuple):
     """How an engine would be started: the runtime's argv, and the same as text to paste."""
 
     profile: str
@@ -40,7 +40,7 @@ class Command(NamedTuple):
     """Why it would fail, of a profile that cannot run."""
 
 
-def catalog(places: Sequence[Path] | None = None) -> Catalog:
+def configured_catalog(places: Sequence[Path] | None = None) -> Catalog:
     """What the daemon would read, or only what is in `places` (folders or single files)."""
     if not places:
         return load_catalog(settings.load().profile_folders())
@@ -62,7 +62,7 @@ def _file(profile: Profile) -> str:
     return profile.source.rpartition(":")[0]
 
 
-def need(profile: Profile) -> Need:
+def estimate_need(profile: Profile) -> Need:
     """What a launch of it takes of this box, as its flags and the headers of its weights tell; nothing measured is looked up."""
     facts = weights.read_profile_weights(profile, settings.load().hf_home.expanduser())
     return estimate(profile, facts, box_bytes())
@@ -76,14 +76,14 @@ def box_bytes() -> int | None:
         return None
 
 
-def summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
+def profile_summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
     """Every profile as lists show it, and the problems of those left out."""
-    found = catalog()
+    found = configured_catalog()
     shown = tuple(summarize(profile, adapter(profile.engine)) for profile in found.profiles.values())
     return shown, tuple(map(str, found.problems))
 
 
-def command(name: str, *, anyway: bool = False) -> Command:
+def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
     """The command that would start that profile's engine, as the daemon would run it on its first free port.
 
     Raises:
@@ -92,15 +92,15 @@ def command(name: str, *, anyway: bool = False) -> Command:
     """
     known = settings.load()
     profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command all the same.")
-    argv = runtime(known).command(spec(profile, known))
-    return Command(profile.name, known.runtime, argv, shell(argv), profile.cannot_run)
+    argv = make_runtime(known).command(container_spec(profile, known))
+    return EngineCommand(profile.name, known.runtime, argv, shell(argv), profile.cannot_run)
 
 
-def exported(name: str) -> tuple[Profile, ContainerSpec]:
+def export_spec(name: str) -> tuple[Profile, ContainerSpec]:
     """A profile and its container, marked as nobody's, so that no daemon takes it for its own; raises as `command`."""
     known, profile = Settings.model_validate({**dict(settings.load()), "runtime": "podman"}), _startable(name)
     labels = {LABEL_PROFILE: profile.name} | ({LABEL_SERVES: ",".join(profile.serves)} if profile.serves else {})
-    return profile, spec(profile, known, kept_flags=False).replace(labels=labels)
+    return profile, container_spec(profile, known, kept_flags=False).replace(labels=labels)
 
 
 def _startable(name: str, besides: str = "") -> Profile:
@@ -115,7 +115,7 @@ def _startable(name: str, besides: str = "") -> Profile:
 
 
 def _managed(name: str) -> Profile:
-    profile = catalog().find(name)
+    profile = configured_catalog().find(name)
     if not adapter(profile.engine).managed:
         raise AdmissionError(
             f"{profile.name} is an engine that listens at {profile.url}: sparkdash does not start it.",
@@ -124,19 +124,19 @@ def _managed(name: str) -> Profile:
     return profile
 
 
-def runtime(known: Settings) -> Runtime:
+def make_runtime(known: Settings) -> Runtime:
     """What the settings start engines with."""
     if known.runtime == "process":
         return Process(paths.state_dir() / "processes")
     return Podman(known.runtime)
 
 
-def flags(profile: Profile, known: Settings) -> KnownFlags | None:
+def stored_flags(profile: Profile, known: Settings) -> KnownFlags | None:
     """Flags that the profile's program listed in its `--help` when a daemon asked; None when no daemon has asked."""
     return FlagStore(paths.flags_dir()).of(profile, containerised=known.runtime != "process")
 
 
-def spec(profile: Profile, known: Settings, *, kept_flags: bool = True) -> ContainerSpec:
+def container_spec(profile: Profile, known: Settings, *, kept_flags: bool = True) -> ContainerSpec:
     """Build the profile's container as the daemon would on its first free port.
 
     Without `kept_flags` the program counts as unknown.
@@ -150,6 +150,6 @@ def spec(profile: Profile, known: Settings, *, kept_flags: bool = True) -> Conta
         hf_home=str(known.hf_home.expanduser()),
         cache_dir=str(known.cache_dir.expanduser()),
         labels={LABEL_OWNER: paths.owner()},
-        flags=flags(profile, known) if kept_flags else None,
+        flags=stored_flags(profile, known) if kept_flags else None,
     )
     return adapter(profile.engine).container(profile, launch)

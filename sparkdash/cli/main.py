@@ -18,7 +18,7 @@ from sparkdash.cli.bench import ab
 from sparkdash.cli.bench import commands as bench
 from sparkdash.cli.daemon import demo, serve, service
 from sparkdash.cli.engines import incidents, logs, release, requests, run, status, stop, use, why
-from sparkdash.cli.output.screen import say
+from sparkdash.cli.output.screen import print_text
 from sparkdash.cli.profiles import commands as profiles
 from sparkdash.cli.profiles import import_export, new, pull
 from sparkdash.errors import HostError, SparkdashError
@@ -61,7 +61,7 @@ app.add_typer(keys.app, name="keys")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        say(f"sparkdash {__version__}")
+        print_text(f"sparkdash {__version__}")
         raise typer.Exit
 
 
@@ -120,5 +120,5 @@ def _no_more_output() -> None:
 def _end(error: SparkdashError) -> NoReturn:
     from sparkdash.cli.output import error_panel
 
-    error_panel.show(error, as_json="--json" in sys.argv[1:])
+    error_panel.print_error(error, as_json="--json" in sys.argv[1:])
     sys.exit(error.exit_code)

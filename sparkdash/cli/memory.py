@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sparkdash.cli.output.screen import emit, fitting, say, tell, width
+from sparkdash.cli.output.screen import fit_table, print_json, print_note, print_text, terminal_width
 from sparkdash.cli.parameters import AsJson
 from sparkdash.printable import one_line
 from sparkdash.units import GIB, MIB, size
@@ -41,17 +41,19 @@ def memory(as_json: AsJson = False) -> None:
       sparkdash memory --json | jq '.holdings[] | [.bytes, .kind, .name]'
       sparkdash memory --json | jq '.holdings[] | select(.kind == "leftover")'
     """
-    found = account()
+    found = read_account()
     if as_json:
-        emit(found)
+        print_json(found)
     else:
-        shown, left_out = lines(found, width())
-        say("\n".join(shown))
+        shown, left_out = account_lines(found, terminal_width())
+        print_text("\n".join(shown))
         if left_out:
-            tell(f"Left out to fit {width()} columns: {', '.join(left_out)}. A wider terminal and --json have them.")
+            print_note(
+                f"Left out to fit {terminal_width()} columns: {', '.join(left_out)}. A wider terminal and --json have them."
+            )
 
 
-def account() -> MemoryAccount:
+def read_account() -> MemoryAccount:
     """The daemon's account; this box's own when no daemon answers.
 
     Raises:
@@ -74,14 +76,14 @@ def account() -> MemoryAccount:
         return asyncio.run(look(_sources()))
 
 
-def lines(found: MemoryAccount, columns: int) -> tuple[list[str], list[str]]:
+def account_lines(found: MemoryAccount, columns: int) -> tuple[list[str], list[str]]:
     """(the page, the columns that it does without). Pure."""
     listed, folded = _folded(found)
     rows = [*map(_row, listed), *folded]
     used = [i for i in range(len(HEAD)) if any(row[i] for row in rows)]
     head, align = [HEAD[i] for i in used], "".join(ALIGN[i] for i in used)
     dropped = [title for title in DROPPED if title in head]
-    held, left_out = fitting(head, [[row[i] for i in used] for row in rows], align, dropped, columns)
+    held, left_out = fit_table(head, [[row[i] for i in used] for row in rows], align, dropped, columns)
     return [_head(found), "", *held, *_tail(found)], left_out
 
 
@@ -124,7 +126,7 @@ def _tail(found: MemoryAccount) -> Iterator[str]:
         yield from told
 
 
-def largest(found: MemoryAccount) -> Iterator[str]:
+def largest_holders(found: MemoryAccount) -> Iterator[str]:
     """The largest holders that are not ours, each with the command that frees it. Pure."""
     for one in found.foreign(NAMED)[:NAMED_COUNT]:
         what = f" ({one_line(one.what)})" if one.what and one.what != one.name else ""
@@ -133,8 +135,8 @@ def largest(found: MemoryAccount) -> Iterator[str]:
 
 def _sources() -> Sources:
     from sparkdash import paths, settings
-    from sparkdash.cli.local import runtime
+    from sparkdash.cli.local import make_runtime
     from sparkdash.host.box import BoxReader
     from sparkdash.host.memory_account import Sources
 
-    return Sources(runtime=runtime(settings.load()), reader=BoxReader(), owner=paths.owner())
+    return Sources(runtime=make_runtime(settings.load()), reader=BoxReader(), owner=paths.owner())

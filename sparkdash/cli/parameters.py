@@ -29,9 +29,9 @@ def _names() -> list[str]:
         with Client() as client:
             return [profile.name for profile in client.profiles().profiles]
     except DaemonError:
-        from sparkdash.cli.local import catalog
+        from sparkdash.cli.local import configured_catalog
 
-        return list(catalog().profiles)
+        return list(configured_catalog().profiles)
 
 
 ProfileName = Annotated[

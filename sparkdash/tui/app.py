@@ -21,8 +21,8 @@ from textual.screen import Screen
 
 from sparkdash.errors import SparkdashError
 from sparkdash.tui import theme
-from sparkdash.tui.commands import commands
-from sparkdash.tui.ink import Told
+from sparkdash.tui.commands import palette_commands
+from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.messages import LinesArrived, PageAsked, RowChosen
 from sparkdash.tui.mirror import Mirror, View
@@ -93,7 +93,7 @@ class SparkdashApp(App[None]):
         self._paint_every_s = paint_every_s
         self._painted_at = 0.0
         self._paint_wanted = False
-        for look in theme.themes():
+        for look in theme.textual_themes():
             self.register_theme(look)
         self.theme = _first_theme()
 
@@ -145,7 +145,7 @@ class SparkdashApp(App[None]):
         self.mirror.say(text, bad=bad)
         self.want_paint()
 
-    async def ask(self, title: str, told: Told, *, yes: str | None = None, again: str | None = None) -> bool:
+    async def ask(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> bool:
         """A dialog over the page; True when the person said yes. To be called from a worker."""
         answer = await self.push_screen_wait(Dialog(title, told, yes=yes, again=again))
         return bool(answer)
@@ -156,7 +156,7 @@ class SparkdashApp(App[None]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:  # noqa: ARG002 - Textual's signature
         """The palette: every action by its name."""
-        return commands(self)
+        return palette_commands(self)
 
     def clear_selection(self) -> None:
         """Nothing can be selected. Textual's own asks for the screen, which a page that is composed eagerly, as from Python 3.12
@@ -213,7 +213,7 @@ class SparkdashApp(App[None]):
 
     def action_help(self) -> None:
         """Every key."""
-        self.push_screen(Dialog("help", keys_help.lines))
+        self.push_screen(Dialog("help", keys_help.help_lines))
 
     def action_look(self, name: str) -> None:
         """Another theme."""
@@ -243,7 +243,7 @@ def _first_theme() -> str:
     return theme.LIGHT if os.environ.get("SPARKDASH_THEME") == "light" else theme.DARK
 
 
-def run(url: str | None = None) -> None:
+def run_dashboard(url: str | None = None) -> None:
     """Open the dashboard of the daemon at `url`, or of this user's daemon, until the person leaves it."""
 
     async def live() -> None:

@@ -52,7 +52,7 @@ class PaletteHost(Protocol):
         """Leave the dashboard."""
 
 
-def commands(app: PaletteHost) -> Iterator[SystemCommand]:
+def palette_commands(app: PaletteHost) -> Iterator[SystemCommand]:
     """All of them, for the world as it is."""
     for number, (name, title) in enumerate(PAGES.items(), 1):
         yield SystemCommand(f"Page: {title}", f"{WHAT[name]} ({number})", partial(app.action_page, name))

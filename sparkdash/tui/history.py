@@ -18,7 +18,7 @@ KEPT = 300
 SHOWN = (Metric.DECODE, Metric.PREFILL, Metric.PREFIX_HIT, Metric.KV_USED)
 
 
-class Ring:
+class BucketRing:
     """Means over STEP_S of one figure. None where nothing was measured."""
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class Ring:
         return [known.get(index) for index in range(end - count + 1, end + 1)]
 
 
-class History:
+class FigureHistory:
     """A ring for each engine and figure."""
 
     def __init__(self) -> None:
-        self._rings: dict[tuple[str, Metric], Ring] = {}
+        self._rings: dict[tuple[str, Metric], BucketRing] = {}
         self._at: dict[str, float] = {}
 
     def take(self, sample: Sample) -> None:
@@ -56,7 +56,7 @@ class History:
             for metric in SHOWN:
                 value = engine.get(metric)
                 if value is not None:
-                    self._rings.setdefault((profile, metric), Ring()).add(engine.at, value)
+                    self._rings.setdefault((profile, metric), BucketRing()).add(engine.at, value)
 
     def last(self, profile: str, metric: Metric, count: int, now: float) -> Sequence[float | None]:
         """The last `count` buckets of one figure; all None when it was never seen."""

@@ -45,7 +45,7 @@ class Span(NamedTuple):
 
 
 Line = tuple[Span, ...]
-Told = Callable[[int], Sequence[Line]]
+LinesForWidth = Callable[[int], Sequence[Line]]
 """Lines for so many cells: what is to be read whole is laid out for the terminal as it is."""
 EMPTY: Line = ()
 BLANK = Span(" ", Ink.PLAIN)
@@ -58,7 +58,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 _WORDS = re.compile(r"\s*\S+\s?")
 
 
-def clean(text: str) -> str:
+def strip_controls(text: str) -> str:
     """`text` as one line that cannot steer a terminal: escape sequences dropped, tabs opened, the rest of the controls dropped."""
     if text.isprintable():
         return text
@@ -66,9 +66,9 @@ def clean(text: str) -> str:
     return "".join(c for c in opened if c.isprintable())
 
 
-def say(text: str, ink: Ink = Ink.PLAIN) -> Line:
+def inked(text: str, ink: Ink = Ink.PLAIN) -> Line:
     """A line of one span; empty text gives the empty line."""
-    return (Span(clean(text), ink),) if text else EMPTY
+    return (Span(strip_controls(text), ink),) if text else EMPTY
 
 
 def join(parts: Iterable[Line], between: Line) -> Line:
@@ -86,7 +86,7 @@ def length(line: Line) -> int:
     return sum(cell_len(span.text) for span in line)
 
 
-def text(line: Line) -> str:
+def plain_text(line: Line) -> str:
     """The line without its inks."""
     return "".join(span.text for span in line)
 
@@ -109,21 +109,21 @@ def clip(line: Line, width: int) -> Line:
 def pad(line: Line, width: int) -> Line:
     """Exactly `width` cells, from the left."""
     line = clip(line, width)
-    return line + say(" " * (width - length(line)))
+    return line + inked(" " * (width - length(line)))
 
 
-def right(line: Line, width: int) -> Line:
+def align_right(line: Line, width: int) -> Line:
     """Exactly `width` cells, towards the right."""
     line = clip(line, width)
-    return say(" " * (width - length(line))) + line
+    return inked(" " * (width - length(line))) + line
 
 
-def ends(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
+def justify(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
     """`left` at the left and `far` at the right of exactly `width` cells; `far` gives way first."""
     left = clip(left, width)
     far = clip(far, width - length(left) - 1) if length(left) + length(far) >= width else far
     gap = width - length(left) - length(far)
-    return left + say(fill.text * gap, fill.ink) + far
+    return left + inked(fill.text * gap, fill.ink) + far
 
 
 def dimmed(line: Line) -> Line:
@@ -132,13 +132,13 @@ def dimmed(line: Line) -> Line:
     return tuple(span._replace(ink=Ink.FAINT if span.ink in quiet else Ink.DIM) for span in line)
 
 
-def merged(cells: Iterable[Span]) -> Line:
+def merge_spans(cells: Iterable[Span]) -> Line:
     """The same with neighbours of one look in one span: a terminal is told of each span."""
     runs = groupby(cells, key=lambda span: span[1:])
     return tuple(Span("".join(span.text for span in run), *look) for look, run in runs)
 
 
-def lit(line: Line) -> Line:
+def highlighted(line: Line) -> Line:
     """The same under the cursor."""
     return tuple(span._replace(lit=True) for span in line)
 
@@ -147,17 +147,17 @@ def wrap(prose: str, width: int, ink: Ink = Ink.PLAIN, limit: int | None = None)
     """`prose` broken at spaces, and inside a word that has no room on a line of its own (a path, a URL); with `limit`, at most so
     many lines, the last one clipped."""
     rows: list[str] = []
-    for word in (part for whole in clean(prose).split() for part in chop_cells(whole, max(width, 2))):
+    for word in (part for whole in strip_controls(prose).split() for part in chop_cells(whole, max(width, 2))):
         if rows and cell_len(rows[-1]) + 1 + cell_len(word) <= width:
             rows[-1] += f" {word}"
         else:
             rows.append(word)
     if limit is not None and len(rows) > limit:
         rows = [*rows[: limit - 1], " ".join(rows[limit - 1 :])]
-    return [clip(say(row, ink), width) for row in rows]
+    return [clip(inked(row, ink), width) for row in rows]
 
 
-def flow(line: Line, width: int) -> list[Line]:
+def wrap_line(line: Line, width: int) -> list[Line]:
     """An inked line broken as `wrap` breaks prose; one that has room stays as it is."""
     if length(line) <= width:
         return [line]
@@ -168,28 +168,28 @@ def flow(line: Line, width: int) -> list[Line]:
             if rows[-1] and length(tuple(rows[-1])) + cell_len(word.rstrip()) > room:
                 rows.append([])
             rows[-1].append(span._replace(text=word))
-    return [merged(row) for row in rows]
+    return [merge_spans(row) for row in rows]
 
 
-class Ends(NamedTuple):
+class EdgeText(NamedTuple):
     """What a frame's upper or lower edge carries."""
 
     left: Line = EMPTY
     far: Line = EMPTY
 
 
-BARE = Ends()
+NO_EDGE_TEXT = EdgeText()
 
 
-def frame(body: Sequence[Line], width: int, head: Ends = BARE, foot: Ends = BARE) -> list[Line]:
+def frame(body: Sequence[Line], width: int, head: EdgeText = NO_EDGE_TEXT, foot: EdgeText = NO_EDGE_TEXT) -> list[Line]:
     """`body` in a rounded frame of `width` cells, with words set into its edges. Body lines get `width - 4` cells."""
-    edge = say("│", Ink.FAINT)
-    rows = [edge + say(" ") + pad(line, width - 4) + say(" ") + edge for line in body]
+    edge = inked("│", Ink.FAINT)
+    rows = [edge + inked(" ") + pad(line, width - 4) + inked(" ") + edge for line in body]
     return [_edge("╭", "╮", head, width), *rows, _edge("╰", "╯", foot, width)]
 
 
-def _edge(first: str, last: str, words: Ends, width: int) -> Line:
-    left = say(" ") + clip(words.left, width - 6) + say(" ") if words.left else EMPTY
+def _edge(first: str, last: str, words: EdgeText, width: int) -> Line:
+    left = inked(" ") + clip(words.left, width - 6) + inked(" ") if words.left else EMPTY
     room = width - 4 - length(left)
-    far = say(" ") + words.far + say(" ") if words.far and length(words.far) + 3 <= room else EMPTY
-    return say(first, Ink.FAINT) + ends(left or (_RULE,), (*far, _RULE), width - 2, _RULE) + say(last, Ink.FAINT)
+    far = inked(" ") + words.far + inked(" ") if words.far and length(words.far) + 3 <= room else EMPTY
+    return inked(first, Ink.FAINT) + justify(left or (_RULE,), (*far, _RULE), width - 2, _RULE) + inked(last, Ink.FAINT)

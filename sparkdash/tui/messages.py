@@ -44,7 +44,7 @@ class PageAsked(Message):
         self.page = page
 
 
-class Found(Message):
+class SearchChanged(Message):
     """The text of the find field changed, or it was left; `text` is what is looked for now."""
 
     def __init__(self, text: str, *, left: bool = False) -> None:

@@ -19,7 +19,7 @@ from sparkdash.domain.metric import EngineSample, Sample
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.history import History
+from sparkdash.tui.history import FigureHistory
 from sparkdash.tui.link import Disconnected, Item
 
 STALE_S = 3.0
@@ -42,7 +42,7 @@ class LinkState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Feedback:
     """A short answer to what a person did."""
 
     text: str
@@ -61,8 +61,8 @@ class View:
     link_since: float = 0.0
     address: str = ""
     refusal: SparkdashError | None = None
-    history: History = field(default_factory=History)
-    said: Said | None = None
+    history: FigureHistory = field(default_factory=FigureHistory)
+    feedback: Feedback | None = None
 
     @property
     def engine(self) -> Engine | None:
@@ -138,9 +138,9 @@ class Mirror:
         self._link = LinkState.CONNECTING
         self._link_since = clock()
         self._refusal: SparkdashError | None = None
-        self._history = History()
+        self._history = FigureHistory()
         self._leads: deque[float] = deque(maxlen=30)
-        self._said: Said | None = None
+        self._feedback: Feedback | None = None
 
     def take(self, item: Item) -> bool:
         """Move on. False when an event is missing: the feed must be opened anew, which gives a snapshot."""
@@ -157,12 +157,12 @@ class Mirror:
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Answer the person for a few seconds."""
-        self._said = Said(text, self._clock(), bad)
+        self._feedback = Feedback(text, self._clock(), bad)
 
     def view(self) -> View:
         """This moment."""
         here = self._clock()
-        said = self._said if self._said and here - self._said.at < SAID_S else None
+        feedback = self._feedback if self._feedback and here - self._feedback.at < SAID_S else None
         return View(
             now=here + self._skew(),
             here=here,
@@ -172,7 +172,7 @@ class Mirror:
             address=self._address,
             refusal=self._refusal,
             history=self._history,
-            said=said,
+            feedback=feedback,
         )
 
     def _be(self, state: LinkState) -> None:

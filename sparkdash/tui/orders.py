@@ -16,7 +16,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import Told
+from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.lines import doctor_findings, memory_holders, questions
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
@@ -30,7 +30,7 @@ class OrderHost(Protocol):
     link: DaemonLink
     view: View
 
-    async def ask(self, title: str, told: Told, *, yes: str | None = None, again: str | None = None) -> bool:
+    async def ask(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> bool:
         """Show a dialog; True when the person said yes."""
         ...
 
@@ -128,7 +128,7 @@ class Orders:
         try:
             await order
         except SparkdashError as error:
-            await self._host.ask("that did not work", partial(questions.told, error))
+            await self._host.ask("that did not work", partial(questions.error_lines, error))
         else:
             if done:
                 self._host.say(done)
@@ -146,10 +146,10 @@ class Orders:
         if profile.engine is EngineKind.REMOTE:
             self._host.say(f"{name} is a service elsewhere: it needs nothing here.")
         elif profile.cannot_run:
-            await self._host.ask(f"{name} cannot run as published", partial(questions.why_not, profile))
+            await self._host.ask(f"{name} cannot run as published", partial(questions.cannot_run_lines, profile))
         else:
             plan = await self._host.link.plan(name=name)
-            await self._host.ask(f"what {name} needs", partial(questions.why, plan))
+            await self._host.ask(f"what {name} needs", partial(questions.need_lines, plan))
 
     async def _switch(self, name: str) -> None:
         snapshot = self._snapshot()
@@ -185,11 +185,13 @@ class Orders:
     async def _agreed(self, plan: Plan, snapshot: Snapshot, title: str, again: str | None) -> bool:
         """Nothing that is stopped needs no question; what does not fit is told and not offered."""
         if plan.fits is False:
-            await self._host.ask(title, partial(questions.question, plan, snapshot))
+            await self._host.ask(title, partial(questions.switch_question, plan, snapshot))
             return False
         if not plan.evict:
             return True
-        return await self._host.ask(title, partial(questions.question, plan, snapshot), yes="switch", again=again)
+        return await self._host.ask(
+            title, partial(questions.switch_question, plan, snapshot), yes="switch", again=again
+        )
 
     async def _mark(self, name: str, side: Side) -> None:
         snapshot = self._snapshot()
@@ -212,13 +214,13 @@ class Orders:
         if engine.is_foreign:
             await self._stop_using(engine)
             return
-        told = partial(questions.stop, engine.profile, snapshot)
+        told = partial(questions.stop_question, engine.profile, snapshot)
         if await self._host.ask(f"stop {engine.profile}?", told, yes="stop", again="S"):
             await self._host.link.stop(profile=engine.profile)
             self._host.say(f"{engine.profile} is stopping.")
 
     async def _stop_using(self, engine: Engine) -> None:
-        told = partial(questions.stop_using, engine.profile, engine.url)
+        told = partial(questions.stop_using_question, engine.profile, engine.url)
         if await self._host.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="S"):
             await self._host.link.stop(profile=engine.profile)
             self._host.say(f"{engine.profile} is no longer used; its server goes on running.")
@@ -229,7 +231,9 @@ class Orders:
             self._host.say("No swap is under way.")
             return
         which = "this swap" if len(swaps) == 1 else f"{len(swaps)} swaps"
-        if await self._host.ask(f"give up {which}?", partial(questions.give_up, swaps), yes="give up", again="x"):
+        if await self._host.ask(
+            f"give up {which}?", partial(questions.cancel_question, swaps), yes="give up", again="x"
+        ):
             await self._host.link.cancel()
             self._host.say("The swap is given up." if len(swaps) == 1 else f"{len(swaps)} swaps are given up.")
 
@@ -241,7 +245,9 @@ class Orders:
         if request is None:
             self._host.say("That request is over.")
             return
-        if await self._host.ask("end this request?", partial(questions.end, request), yes="end it", again="c"):
+        if await self._host.ask(
+            "end this request?", partial(questions.end_request_question, request), yes="end it", again="c"
+        ):
             await self._host.link.cancel_request(request_id=request_id)
             self._host.say("The request is ended; its client is told.")
 
@@ -256,11 +262,11 @@ class Orders:
     async def _doctor(self) -> None:
         self._host.say("The doctor looks at the box…")
         diagnosis = await self._host.link.doctor()
-        await self._host.ask("doctor", partial(doctor_findings.lines, diagnosis))
+        await self._host.ask("doctor", partial(doctor_findings.finding_lines, diagnosis))
 
     async def _memory(self) -> None:
         found = await self._host.link.memory()
-        await self._host.ask("memory by owner", partial(memory_holders.lines, found))
+        await self._host.ask("memory by owner", partial(memory_holders.holder_lines, found))
 
     async def _pull(self, name: str) -> None:
         snapshot = self._host.view.snapshot

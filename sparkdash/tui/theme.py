@@ -65,7 +65,7 @@ def _plain() -> dict[tuple[Ink, bool], Style]:
 _LOOKS: dict[str, Looks] = {**{name: _coloured(colours) for name, colours in _COLOURS.items()}, PLAIN: _plain()}
 
 
-def looks(theme: str) -> Looks:
+def styles_for(theme: str) -> Looks:
     """How each ink looks in the theme of that name; a theme that is not ours gets none of our colours."""
     return _LOOKS.get(theme, _LOOKS[PLAIN])
 
@@ -88,6 +88,6 @@ def _theme(name: str) -> Theme:
     )
 
 
-def themes() -> list[Theme]:
+def textual_themes() -> list[Theme]:
     """The themes to register; the one without colour is Textual's own."""
     return [_theme(DARK), _theme(LIGHT)]

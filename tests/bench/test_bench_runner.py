@@ -275,5 +275,5 @@ def test_a_run_at_a_url_goes_on_with_the_model_that_it_was_given(monkeypatch: py
 
     monkeypatch.setattr(arm_launcher.Foreign, "launch", launch)
     with pytest.raises(UpstreamError):
-        measure.go_on("last", share=False, ask=False, as_json=False)
+        measure.resume_run("last", share=False, ask=False, as_json=False)
     assert asked == ["second"]

@@ -78,7 +78,7 @@ async def test_what_served_before_is_brought_back_for_the_benchmark(daemon: Fake
     async with AsyncClient(daemon.url) as client:
         before = await client.state()
         daemon.set(engines={})
-        await daemon_access.brought_back(client, before)
+        await daemon_access.restore_engine(client, before)
     assert ("POST", "/api/use", {"profile": "plain", "cause": "bench"}) in daemon.calls
 
 

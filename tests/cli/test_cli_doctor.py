@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fake_daemon import FakeDaemon
 
-from sparkdash.cli.doctor import lines
+from sparkdash.cli.doctor import finding_lines
 from sparkdash.doctor import CHECKS
 from sparkdash.domain.finding import Finding, Status
 
@@ -72,7 +72,7 @@ def test_evidence_is_folded_and_a_cure_stays_one_line(columns: int) -> None:
     """A cure is there to be copied."""
     fix = "echo " + "word " * 40
     found = [Finding(name="engine-ports", status=Status.FAIL, evidence="a word " * 60, fix=fix.strip())]
-    shown = list(lines(found, columns))
+    shown = list(finding_lines(found, columns))
     assert [line for line in shown if len(line) > columns] == [f"         fix: {fix.strip()}"]
     assert shown[-1] == "1 fail"
 

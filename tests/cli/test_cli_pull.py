@@ -17,7 +17,7 @@ import pytest
 from fake_daemon import FakeDaemon, summary
 from fake_hub import FakeHub, Repo
 
-from sparkdash.cli.output.screen import fitting
+from sparkdash.cli.output.screen import fit_table
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 
@@ -295,7 +295,7 @@ def test_one_very_long_name_costs_the_others_no_column() -> None:
     """It stands on a line of its own, whole, so that it can be copied."""
     name = "a-name-that-says-every-flag-of-it-nvfp4-kv-fp8-mtp-2-eager-v3-final"
     rows = [(name, "vllm", "33 GiB", "off"), ("m", "sglang", "-", "ready")]
-    lines, left_out = fitting(("profile", "engine", "needs", "state"), rows, "<<><", ("engine",), 80)
+    lines, left_out = fit_table(("profile", "engine", "needs", "state"), rows, "<<><", ("engine",), 80)
     assert left_out == []
     assert lines == [
         "profile  engine   needs  state",

@@ -6,7 +6,7 @@ from typing import Any
 
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 
-from sparkdash.cli.engines.status_page import lines
+from sparkdash.cli.engines.status_page import status_lines
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Notice
@@ -76,7 +76,7 @@ def test_json_is_the_snapshot(sparkdash: Run, daemon: FakeDaemon) -> None:
 def text(fake: FakeDaemon, **changes: Any) -> str:
     """The report on a changed world."""
     fake.set(**changes)
-    return "\n".join(lines(fake.bus.snapshot))
+    return "\n".join(status_lines(fake.bus.snapshot))
 
 
 def test_an_idle_box_says_what_to_type(daemon: FakeDaemon) -> None:

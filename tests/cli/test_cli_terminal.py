@@ -159,7 +159,7 @@ def test_an_engine_of_a_sweep_goes_with_its_profile(daemon: FakeDaemon) -> None:
 
     async def tidied() -> None:
         async with AsyncClient() as client:
-            await sweep_profiles.tidied(client, arms)
+            await sweep_profiles.remove_sweep_profiles(client, arms)
 
     asyncio.run(tidied())
     assert [body for _, path, body in daemon.calls if path == "/api/stop"] == [{"profile": arms[1].profile}]

@@ -10,7 +10,7 @@ from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 from programs import Program
 
 from sparkdash.api.control import ControlApi
-from sparkdash.cli.engines.swap_progress import Progress, steps
+from sparkdash.cli.engines.swap_progress import SwapProgressLine, swap_steps
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged
 from sparkdash.domain.profile import EngineKind
@@ -205,14 +205,14 @@ def test_the_line_of_phases_marks_the_present_one() -> None:
     """Seven words, one in brackets with its stage, the share of the whole way, and the time."""
     now = swap("a", SwapPhase.LOAD, progress=LoadProgress(stage="weights", fraction=0.63))
     now = now.model_copy(update={"fraction": 0.38, "eta_s": 110.0, "eta_at": BIRTH + 93})
-    assert steps(now, BIRTH + 103) == (
+    assert swap_steps(now, BIRTH + 103) == (
         "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 43s, about 1m40s left"
     )
     still = now.model_copy(update={"still_since": BIRTH + 60})
-    assert steps(still, BIRTH + 190) == (
+    assert swap_steps(still, BIRTH + 190) == (
         "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 2m10s, no progress for 2m10s"
     )
-    assert steps(swap("a"), BIRTH + 61) == "[drain] stop reclaim preflight create load warm  1s, first load here"
+    assert swap_steps(swap("a"), BIRTH + 61) == "[drain] stop reclaim preflight create load warm  1s, first load here"
 
 
 def test_what_a_stop_waits_for_takes_the_place_of_the_other_steps(
@@ -220,8 +220,8 @@ def test_what_a_stop_waits_for_takes_the_place_of_the_other_steps(
 ) -> None:
     """In a log once for each phase, as it was then: not once for each request."""
     now = swap(None, waits_for="2 requests of a", until=BIRTH + 100)
-    assert steps(now, BIRTH + 80) == "drain  waits for 2 requests of a, cut in 20s  20s"
-    shown, world = Progress("a"), daemon.bus.snapshot.replace(at=BIRTH + 80)
+    assert swap_steps(now, BIRTH + 80) == "drain  waits for 2 requests of a, cut in 20s  20s"
+    shown, world = SwapProgressLine("a"), daemon.bus.snapshot.replace(at=BIRTH + 80)
     for seen in (now, now.replace(waits_for="1 request of a"), now.replace(phase=SwapPhase.STOP, waits_for=None)):
         shown.show(world.replace(swap=seen))
     assert capsys.readouterr().err == "drain: waits for 2 requests of a, cut in 20s\nstop\n"

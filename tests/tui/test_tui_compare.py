@@ -16,12 +16,12 @@ from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.event import MeasuringChanged, SampleTaken
 from sparkdash.domain.measuring import SILENT_S, Measuring
 from sparkdash.errors import AdmissionError
-from sparkdash.tui.ink import text
+from sparkdash.tui.ink import plain_text
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.compare import AGAIN_S, ComparePage
-from sparkdash.tui.widgets.compare import rows
+from sparkdash.tui.widgets.compare import compare_rows
 from sparkdash.tui.widgets.runs import CellTable
-from sparkdash.tui.widgets.table import Row
+from sparkdash.tui.widgets.table import TableRow
 
 GRID = {
     CellKey(suite="seeds", context=context, output=output): 60.0 for context in (0, 2048) for output in (32, 150, 400)
@@ -59,7 +59,7 @@ def measured(run: str = "20261121-200000-seeds", **given: Any) -> Report:
 
 def verdict(on: Any, name: str) -> Any:
     """The last piece of that cell's row, with its ink."""
-    rows: list[Row] = on.app.screen.query_one(CellTable)._rows
+    rows: list[TableRow] = on.app.screen.query_one(CellTable)._rows
     return next(row.line[-1] for row in rows if row.copy.startswith(name))
 
 
@@ -81,11 +81,11 @@ def test_where_nothing_is_marked_the_page_tells_what_measures(box: Any, *, simul
     """A demo is found by its address alone."""
     world = box.snapshot(toggle_a=None, toggle_b=None)
     world = world.model_copy(update={"daemon": world.daemon.model_copy(update={"simulated": simulated})})
-    told = " ".join(text(line) for line in rows(View(snapshot=world, now=0.0, here=0.0), 76))
+    told = " ".join(plain_text(line) for line in compare_rows(View(snapshot=world, now=0.0, here=0.0), 76))
     assert "Mark two profiles" in told
     assert command in told
     half = View(snapshot=world.model_copy(update={"toggle_a": "x"}), now=0.0, here=0.0)
-    assert text(rows(half, 90)[0]).startswith("A is x. Mark B as well (page 2, key b) to keep")
+    assert plain_text(compare_rows(half, 90)[0]).startswith("A is x. Mark B as well (page 2, key b) to keep")
 
 
 @pytest.mark.parametrize(("key", "where"), [("1", "page 4"), ("4", "the list above has its runs")])
@@ -138,7 +138,7 @@ def test_with_room_every_figure_has_its_bounds(box: Any) -> None:
     table = CellTable()
     table.report, table.arm = measured(), "slow"
     world = box.snapshot(measuring=under_way().measuring)
-    drawn = [text(line) for line in table.draw(View(now=NOW, here=NOW, snapshot=world), 120, 20)]
+    drawn = [plain_text(line) for line in table.draw(View(now=NOW, here=NOW, snapshot=world), 120, 20)]
     (row,) = (line for line in drawn if "ctx=0 short" in line)
     assert row.count("[") == 3, "both figures', and the verdict's"
     assert "slow lacks 4 of 12 cells, about 2m40s: they are being measured" in "".join(drawn)

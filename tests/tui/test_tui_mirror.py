@@ -9,7 +9,7 @@ import pytest
 from sparkdash.domain.event import Event, Level, Notice
 from sparkdash.domain.metric import Metric
 from sparkdash.errors import DaemonError
-from sparkdash.tui.history import KEPT, STEP_S, Ring
+from sparkdash.tui.history import KEPT, STEP_S, BucketRing
 from sparkdash.tui.link import Disconnected
 from sparkdash.tui.mirror import SAID_S, LinkState, Mirror
 
@@ -86,14 +86,14 @@ def test_a_daemon_with_another_clock_is_not_stale(mirror: Mirror, box: Any) -> N
 def test_an_answer_goes_after_a_few_seconds(mirror: Mirror, now: list[float]) -> None:
     """The notice row is free again."""
     mirror.say("copied")
-    assert mirror.view().said is not None
+    assert mirror.view().feedback is not None
     now[0] += SAID_S
-    assert mirror.view().said is None
+    assert mirror.view().feedback is None
 
 
 def test_bars_stand_still_once_the_next_one_began() -> None:
     """A bucket is the mean of its seconds; buckets without a measurement are None."""
-    ring = Ring()
+    ring = BucketRing()
     for at, value in ((100.0, 10.0), (101.0, 20.0), (106.0, 30.0)):
         ring.add(at, value)
     assert ring.last(4, 106.5) == [15.0, None, None, 30.0]
@@ -102,7 +102,7 @@ def test_bars_stand_still_once_the_next_one_began() -> None:
 
 def test_a_ring_forgets_the_oldest() -> None:
     """It holds what the widest card can show."""
-    ring = Ring()
+    ring = BucketRing()
     for i in range(KEPT + 10):
         ring.add(i * STEP_S, 1.0)
     assert sum(value is not None for value in ring.last(KEPT + 10, (KEPT + 9) * STEP_S)) == KEPT

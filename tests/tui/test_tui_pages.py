@@ -16,11 +16,11 @@ from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.domain.swap import Plan, SwapOutcome
 from sparkdash.errors import DaemonError
-from sparkdash.tui.ink import Ink, text
+from sparkdash.tui.ink import Ink, plain_text
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.widgets.header import Footer
-from sparkdash.tui.widgets.profiles import ProfileDetail, fits
+from sparkdash.tui.widgets.profiles import ProfileDetail, plan_lines
 from sparkdash.tui.widgets.swaps import NoticeList
 from sparkdash.units import GIB
 
@@ -264,8 +264,8 @@ def test_a_long_about_takes_the_lines_that_are_free(box: Any) -> None:
     panel = ProfileDetail()
     panel.chosen = box.gpt
     view = View(now=0.0, here=0.0, snapshot=world.model_copy(update={"profiles": profiles}))
-    assert ["end" in text(line) for line in panel.draw(view, 80, 6)] == [False, False, True, False, False, False]
-    assert "model: " in text(panel.draw(view, 80, 6)[3])
+    assert ["end" in plain_text(line) for line in panel.draw(view, 80, 6)] == [False, False, True, False, False, False]
+    assert "model: " in plain_text(panel.draw(view, 80, 6)[3])
 
 
 def test_the_footer_tells_keys_from_words() -> None:
@@ -278,7 +278,7 @@ def test_a_plan_says_what_it_rests_on() -> None:
     """An estimate is tried although less is available, and nobody has to leave where nothing runs."""
     need = Need(basis=Basis.ESTIMATED, terms=(Term(name="weights", bytes=26 * GIB, source="headers"),))
     plan = Plan(profile="a", need=need, needs_bytes=26 * GIB, available_bytes=11 * GIB)
-    assert [text(line) for line in fits(plan)] == [
+    assert [plain_text(line) for line in plan_lines(plan)] == [
         "fits: not sure · needs 26 GiB (estimated) of 11 GiB",
         "nothing has to leave · load time not known yet",
     ]
@@ -291,7 +291,7 @@ def test_the_newest_notice_is_whole(box: Any) -> None:
     )
     notices = (long, long.model_copy(update={"text": "older"}))
     view = View(now=0.0, here=0.0, snapshot=box.snapshot(notices=notices))
-    rows = [text(line) for line in NoticeList().draw(view, 80, 5)]
+    rows = [plain_text(line) for line in NoticeList().draw(view, 80, 5)]
     assert " ".join("".join(row.strip("│ ") + " " for row in rows[1:3]).split()) == f"- ⚠ {long.text.strip()}"
     assert "older" in rows[3]
 

@@ -11,7 +11,7 @@ from sparkdash.cli.bench.commands import Direct, Fresh, Reps, Seed, Share, Suite
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 
-class Spent(StrEnum):
+class BenchMode(StrEnum):
     """The bench's modes; named here too, as --help must not load it."""
 
     SCREEN = "screen"
@@ -27,7 +27,9 @@ def ab(
         ),
     ],
     suite: SuiteName = "smoke",
-    mode: Annotated[Spent, typer.Option("--mode", "-m", help="How much is spent, and so claimed.")] = Spent.STANDARD,
+    mode: Annotated[
+        BenchMode, typer.Option("--mode", "-m", help="How much is spent, and so claimed.")
+    ] = BenchMode.STANDARD,
     sweep: Annotated[
         str | None,
         typer.Option("--sweep", metavar="NAME=VALUES", help="One profile, with this flag at several values."),
@@ -55,13 +57,13 @@ def ab(
       sparkdash ab NAME --sweep num_speculative_tokens=0..4 -s classes
     """
     from sparkdash.bench.run import Mode
-    from sparkdash.cli.bench.measure import Wish, measure
+    from sparkdash.cli.bench.measure import MeasureOptions, measure
 
     if sweep and len(profiles) > 1:
         raise typer.BadParameter("a sweep takes one profile", param_hint="PROFILES")
     if len(profiles) < 2 and not sweep:
         raise typer.BadParameter("give at least two; `sparkdash bench PROFILE` measures one", param_hint="PROFILES")
-    wish = Wish(
+    wish = MeasureOptions(
         arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, share=share, reps=reps, seed=seed, fresh=fresh, sweep=sweep,
         ask=not yes, as_json=as_json,
     )  # fmt: skip

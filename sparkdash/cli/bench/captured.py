@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparkdash.cli.output.screen import tell
+from sparkdash.cli.output.screen import print_note
 
 MOST, OUTPUT = 20, 256
 
@@ -69,7 +69,7 @@ def captured(
         (folder / f"{name}.yaml").write_text(yaml_writer.dump(suite), encoding="utf-8")
     except OSError as error:
         raise HostError(f"{folder} cannot be written: {error.strerror}.", code="suite_unwritable") from error
-    tell(
+    print_note(
         f"wrote {folder / name}.yaml: {len(chats)} chats ({others} other requests were passed over). `--suite {name}` measures them."
     )
 

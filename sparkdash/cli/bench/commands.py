@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from sparkdash.cli.bench import captured, reports, run_list
-from sparkdash.cli.output.screen import RIGHT, emit, hanging, say
+from sparkdash.cli.output.screen import RIGHT, print_json, print_text, wrap_last_column
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def run(
       sparkdash bench --url http://127.0.0.1:8000 --suite localmaxxing
     """
     from sparkdash.bench.run import Mode
-    from sparkdash.cli.bench.measure import Wish, measure
+    from sparkdash.cli.bench.measure import MeasureOptions, measure
 
     if (profile is None) == (url is None):
         raise typer.BadParameter("give a PROFILE or --url", param_hint="PROFILE")
@@ -121,7 +121,7 @@ def run(
         raise typer.BadParameter("it goes with --url; a profile has one model", param_hint="--model")
     if url is not None and "://" not in url:
         raise typer.BadParameter("it looks like http://127.0.0.1:8000", param_hint="--url")
-    wish = Wish(
+    wish = MeasureOptions(
         arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, model=model, direct=direct, share=share, reps=reps,
         seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
     )  # fmt: skip
@@ -139,9 +139,9 @@ def resume(name: RunName = "last", share: Share = False, yes: Yes = False, as_js
       sparkdash bench resume
       sparkdash bench resume 20260801-2200
     """
-    from sparkdash.cli.bench.measure import go_on
+    from sparkdash.cli.bench.measure import resume_run
 
-    go_on(name, share=share, ask=not yes, as_json=as_json)
+    resume_run(name, share=share, ask=not yes, as_json=as_json)
 
 
 @app.command("list")
@@ -157,10 +157,10 @@ def list_runs(as_json: AsJson = False) -> None:
     """
     from sparkdash.bench import run_folder
 
-    found = [run_folder.read(place) for place in run_list.readable(run_folder.runs())]
+    found = [run_folder.read(place) for place in run_list.readable_runs(run_folder.runs())]
     if as_json:
-        return emit([_as_json(one) for one in found])
-    return run_list.listed(found)
+        return print_json([_as_json(one) for one in found])
+    return run_list.print_runs(found)
 
 
 @app.command()
@@ -178,9 +178,9 @@ def suites(as_json: AsJson = False) -> None:
 
     found = [known.load(name) for name in sorted(known.names())]
     if as_json:
-        return emit([one.model_dump(mode="json") | {"hash": one.hash} for one in found])
+        return print_json([one.model_dump(mode="json") | {"hash": one.hash} for one in found])
     rows = [(one.suite, one.version, str(len(one.planned(Mode.STANDARD))), one.about) for one in found]
-    return say("\n".join(hanging(("SUITE", "VERSION", "CELLS", "ABOUT"), rows, f"<<{RIGHT}")))
+    return print_text("\n".join(wrap_last_column(("SUITE", "VERSION", "CELLS", "ABOUT"), rows, f"<<{RIGHT}")))
 
 
 @app.command()
@@ -202,10 +202,10 @@ def calibrate(
       sparkdash bench calibrate gpt-oss-120b
     """
     from sparkdash.bench.run import Mode
-    from sparkdash.cli.bench.measure import Wish, measure
+    from sparkdash.cli.bench.measure import MeasureOptions, measure
 
     measure(
-        Wish(
+        MeasureOptions(
             arms=(profile, profile), suite=suite, mode=Mode.STANDARD, share=share, ask=not yes, as_json=as_json,
             calibrates=True,
         )

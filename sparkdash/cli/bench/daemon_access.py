@@ -19,7 +19,7 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError, UpstreamError
 
 
-async def brought_back(client: AsyncClient, before: Snapshot) -> None:
+async def restore_engine(client: AsyncClient, before: Snapshot) -> None:
     """What served before the run serves again after it, also when the run was stopped."""
     if before.active is None:
         return
@@ -30,7 +30,7 @@ async def brought_back(client: AsyncClient, before: Snapshot) -> None:
 
 
 @asynccontextmanager
-async def daemon(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
+async def daemon_client(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
     """Its client; None where engines are measured that are none of its own."""
     if not managed:
         yield None
@@ -40,7 +40,7 @@ async def daemon(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
 
 
 @asynccontextmanager
-async def told(holder: str, pulse: box_lease.Pulse) -> AsyncIterator[None]:
+async def announce_measurement(holder: str, pulse: box_lease.Pulse) -> AsyncIterator[None]:
     """Where servers are measured that are none of the daemon's: it is told how far that is, for its screens, when there
     is one that wants to know."""
     async with AsyncExitStack() as stack:
@@ -50,7 +50,7 @@ async def told(holder: str, pulse: box_lease.Pulse) -> AsyncIterator[None]:
         yield
 
 
-async def wire(client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]) -> Wire:
+async def open_wire(client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]) -> Wire:
     """To the gateway, over TCP as its clients come: there the kernel tells when bytes came. Where it lets nobody in
     without a key, as our commands reach it; a key goes nowhere else."""
     if client is None or world is None or run.target != "gateway":
@@ -66,7 +66,7 @@ async def wire(client: AsyncClient | None, world: Snapshot | None, run: Run, hea
     return Wire(address.url, headers, address.uds)
 
 
-def host(world: Snapshot | None) -> Host:
+def host_facts(world: Snapshot | None) -> Host:
     """The box, as far as the daemon knows it."""
     if world is None:
         return Host()
@@ -80,7 +80,7 @@ def host(world: Snapshot | None) -> Host:
     )
 
 
-async def speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, run_plan.Speeds]:
+async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, run_plan.Speeds]:
     """What is known of how fast each arm is, and how long its start takes."""
     if client is None or world is None:
         return {}

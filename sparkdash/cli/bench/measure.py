@@ -26,14 +26,14 @@ from sparkdash.bench.plan import run_plan, suites, sweep_file
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode, Run
 from sparkdash.cli.bench import daemon_access, progress, reports, sweep_profiles
-from sparkdash.cli.output.screen import agreed, emit, interactive, say, tell
+from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MeasureOptions:
     """What was asked for on the command line."""
 
     arms: tuple[str, ...]
@@ -51,12 +51,12 @@ class Wish:
     sweep: str | None = None
 
 
-def measure(wish: Wish) -> None:
+def measure(wish: MeasureOptions) -> None:
     """Plan, ask, measure, print. Raises SparkdashError."""
     _run_to_end(_measure(wish))
 
 
-def go_on(name: str, *, share: bool, ask: bool, as_json: bool) -> None:
+def resume_run(name: str, *, share: bool, ask: bool, as_json: bool) -> None:
     """Fill the gaps of a run. Raises SparkdashError."""
     _run_to_end(_go_on(run_folder.find(name), share=share, ask=ask, as_json=as_json))
 
@@ -69,22 +69,22 @@ def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
         raise KeyboardInterrupt from None
 
 
-async def _measure(wish: Wish) -> None:
+async def _measure(wish: MeasureOptions) -> None:
     suite = suites.load(wish.suite)
     foreign = ["://" in name for name in wish.arms]
     if any(foreign) and not all(foreign):
         raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
     sweep_file.forget()
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(daemon_access.daemon(managed=not foreign[0]))
+        client = await stack.enter_async_context(daemon_access.daemon_client(managed=not foreign[0]))
         swept: tuple[Arm, ...] = ()
         if client and wish.sweep:
-            swept = await stack.enter_async_context(sweep_profiles.swept(client, wish.arms[0], wish.sweep))
+            swept = await stack.enter_async_context(sweep_profiles.sweep_arms(client, wish.arms[0], wish.sweep))
         await _begun(client, suite, swept, wish, foreign[0])
 
 
 async def _begun(
-    client: AsyncClient | None, suite: suites.Suite, swept: tuple[Arm, ...], wish: Wish, foreign: bool
+    client: AsyncClient | None, suite: suites.Suite, swept: tuple[Arm, ...], wish: MeasureOptions, foreign: bool
 ) -> None:
     world = await client.state() if client else None
     names = [(await client.profile(name=name)).name if client else name for name in wish.arms]
@@ -92,13 +92,13 @@ async def _begun(
     simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
     run = run_plan.new_run(
         suite, arms, wish.mode,
-        seed=wish.seed, reps=wish.reps, suite_file=suites.file_of(wish.suite), host=daemon_access.host(world), model=wish.model,
+        seed=wish.seed, reps=wish.reps, suite_file=suites.file_of(wish.suite), host=daemon_access.host_facts(world), model=wish.model,
         target="url" if foreign else "direct" if wish.direct else "gateway",
         simulated=simulated, noise=run_folder.calibrated(simulated=simulated),
     )  # fmt: skip
     place = None if wish.fresh else _stopped(run)
     if place is not None:
-        tell(f"Going on with {place.name}, which was stopped. --fresh begins anew.")
+        print_note(f"Going on with {place.name}, which was stopped. --fresh begins anew.")
     await _work(run_folder.read(place) if place else Results(run=run), client, world, suite, wish)
 
 
@@ -112,47 +112,49 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
             status=409,
             hint="Begin a new run.",
         )
-    wish = Wish(tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json)
+    wish = MeasureOptions(
+        tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json
+    )
     sweep_file.forget()
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(daemon_access.daemon(managed=run.target != "url"))
+        client = await stack.enter_async_context(daemon_access.daemon_client(managed=run.target != "url"))
         world = await client.state() if client else None
-        if client and world and run.ended_at is None and (again := sweep_profiles.lost(run.arms, world)):
-            await stack.enter_async_context(sweep_profiles.swept(client, *again))
+        if client and world and run.ended_at is None and (again := sweep_profiles.missing_sweep(run.arms, world)):
+            await stack.enter_async_context(sweep_profiles.sweep_arms(client, *again))
             world = await client.state()
         await _work(run_folder.read(place), client, world, suite, wish)
 
 
 async def _work(
-    results: Results, client: AsyncClient | None, world: Snapshot | None, suite: suites.Suite, wish: Wish
+    results: Results, client: AsyncClient | None, world: Snapshot | None, suite: suites.Suite, wish: MeasureOptions
 ) -> None:
     """Say what is missing, ask, and measure it."""
     place = paths.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
-    speeds = await daemon_access.speeds(run, client, world)
+    speeds = await daemon_access.arm_speeds(run, client, world)
     expected = run_plan.expected_s(gaps, speeds)
     if gaps:
-        progress.announce(results, suite, speeds, expected, world)
-        if wish.ask and interactive() and not agreed("Begin?"):
+        progress.print_plan(results, suite, speeds, expected, world)
+        if wish.ask and is_interactive() and not confirm("Begin?"):
             raise typer.Abort
         results = await _run(place, run, client, world, suite, wish, expected)
     if not results.gaps():
-        await sweep_profiles.tidied(client, run.arms)
+        await sweep_profiles.remove_sweep_profiles(client, run.arms)
     noise = judgement.calibration(results) if wish.calibrates and not results.gaps() else {}
     if noise:
         run_folder.keep_calibration(run, noise)
     if wish.as_json:
-        emit(_as_json(results, place))
+        print_json(_as_json(results, place))
         return
-    reports.told(place.name)
+    reports.print_finished_run(place.name)
     if wish.calibrates:
-        say(progress.noise_of(noise))
+        print_text(progress.noise_text(noise))
     if missing := results.gaps():
         verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
-        what = f"{progress.cells(len(missing))} {verb} missing; the same command measures {them}."
-        progress.say(f"{what} See `sparkdash bench list`.")
-    tell(f"Kept in {place}")
-    tell(f"`sparkdash bench show {place.name}` tells as well how each engine was started.")
+        what = f"{progress.cell_count(len(missing))} {verb} missing; the same command measures {them}."
+        progress.print_wrapped(f"{what} See `sparkdash bench list`.")
+    print_note(f"Kept in {place}")
+    print_note(f"`sparkdash bench show {place.name}` tells as well how each engine was started.")
 
 
 async def _run(
@@ -161,17 +163,17 @@ async def _run(
     client: AsyncClient | None,
     world: Snapshot | None,
     suite: suites.Suite,
-    wish: Wish,
+    wish: MeasureOptions,
     expected_s: float | None,
 ) -> Results:
-    bar = progress.Bar(run)
+    bar = progress.ProgressBar(run)
     headers = arm_launcher.headers()
     async with AsyncExitStack() as stack:
-        wire = await stack.enter_async_context(await daemon_access.wire(client, world, run, headers))
+        wire = await stack.enter_async_context(await daemon_access.open_wire(client, world, run, headers))
         here: arm_launcher.Stand = arm_launcher.Foreign(wire, run.model)
         if client is not None:
             here = arm_launcher.Managed(client, wire, direct=run.target == "direct")
-        watch = progress.Watch(run, bar)
+        watch = progress.RunProgress(run, bar)
         runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats)
         pulse = box_lease.Pulse(
             expected_s=lambda: runner.left_s if runner.left_s is not None else expected_s,
@@ -182,19 +184,19 @@ async def _run(
         holder = f"sparkdash bench ({run.suite})"
         if client is not None:
             await stack.enter_async_context(
-                box_lease.holding(client, holder, headers, pulse, shares=wish.share, waits=progress.waits)
+                box_lease.holding(client, holder, headers, pulse, shares=wish.share, waits=progress.print_waiting)
             )
         else:
-            await stack.enter_async_context(daemon_access.told(holder, pulse))
+            await stack.enter_async_context(daemon_access.announce_measurement(holder, pulse))
         if client is not None and world is not None:
-            stack.push_async_callback(daemon_access.brought_back, client, world)
+            stack.push_async_callback(daemon_access.restore_engine, client, world)
         stack.enter_context(run_folder.kept(run))
         try:
             return await runner.run()
         except asyncio.CancelledError:
             bar.clear()
             begun = run_folder.read(place).launches
-            tell(
+            print_note(
                 "Stopped. What is measured is kept; the same command goes on."
                 if begun
                 else "Stopped. Nothing was measured."

@@ -17,7 +17,7 @@ from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import CellKey, Kind, Run
-from sparkdash.cli.output.screen import LiveLine, tell, width
+from sparkdash.cli.output.screen import LiveLine, print_note, terminal_width
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.state import Snapshot
 from sparkdash.units import duration
@@ -25,13 +25,13 @@ from sparkdash.units import duration
 BAR = 20
 
 
-def lettered(names: Iterable[str]) -> dict[str, str]:
+def arm_letters(names: Iterable[str]) -> dict[str, str]:
     """A short mark for each: A to Z, then AA, AB and so on, as a spreadsheet names its columns."""
     marks = ("".join(each) for size in itertools.count(1) for each in itertools.product(ascii_uppercase, repeat=size))
     return dict(zip(names, marks, strict=False))
 
 
-def announce(
+def print_plan(
     results: Results,
     suite: Suite,
     speeds: Mapping[str, run_plan.Speeds],
@@ -40,48 +40,50 @@ def announce(
 ) -> None:
     """The plan: arms, order, what is to be measured, what is stopped for it, and how long it takes."""
     run, gaps = results.run, results.gaps()
-    say(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {cells(len(run.cells))}. {suite.about}")
-    letters = lettered(arm.name for arm in run.arms)
+    print_wrapped(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {cell_count(len(run.cells))}. {suite.about}")
+    letters = arm_letters(arm.name for arm in run.arms)
     for arm in run.arms:
         note = "the baseline" if arm.name == run.baseline and len(run.arms) > 1 else ""
         note = f"cannot run: {arm.impossible}" if arm.impossible else note
-        say(f"  {letters[arm.name]}  {arm.name}" + (f"  ({note})" if note else ""))
+        print_wrapped(f"  {letters[arm.name]}  {arm.name}" + (f"  ({note})" if note else ""))
     launches = run_plan.launches_left(results)
     order = " ".join(letters[run.order[index].arm] for index in launches)
     passes = ("pass over a server that is", "passes over servers that are")
     starts = ("launch of a new engine", "launches, each of a new engine")
     how = f"{passes[len(launches) != 1]} not started anew" if run.target == "url" else starts[len(launches) != 1]
-    say(f"  {order}: {len(launches)} {how}; {cells(len(gaps))} to measure")
+    print_wrapped(f"  {order}: {len(launches)} {how}; {cell_count(len(gaps))} to measure")
     if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
-        say(f"It stops {', '.join(stopped)}; what serves now is brought back at the end.")
+        print_wrapped(f"It stops {', '.join(stopped)}; what serves now is brought back at the end.")
     sources = {one.source for one in speeds.values() if one.source}
     known = f"about {duration(expected_s)}, by decode rates {' and '.join(sorted(sources))}" if expected_s else None
-    say(f"It takes {known}." if known else "How long it takes is not known before the first launch.")
+    print_wrapped(f"It takes {known}." if known else "How long it takes is not known before the first launch.")
 
 
-def say(text: str) -> None:
+def print_wrapped(text: str) -> None:
     """A word to the person, broken at spaces, where a terminal would break it anywhere; further lines keep the indent."""
     plain = text.lstrip()
     indent = " " * (len(text) - len(plain))
-    for line in wrap(plain, width() - 1, initial_indent=indent, subsequent_indent=indent, break_long_words=False):
-        tell(line)
+    for line in wrap(
+        plain, terminal_width() - 1, initial_indent=indent, subsequent_indent=indent, break_long_words=False
+    ):
+        print_note(line)
 
 
-def waits(why: str) -> None:
+def print_waiting(why: str) -> None:
     """Another has the box, and may just have died."""
-    say(f"{why} It is waited for, {LAPSE_S:.0f} s at most.")
+    print_wrapped(f"{why} It is waited for, {LAPSE_S:.0f} s at most.")
 
 
-def cells(count: int) -> str:
+def cell_count(count: int) -> str:
     """ "1 cell", "5 cells"."""
     return f"{count} cell{'' if count == 1 else 's'}"
 
 
-class Bar:
+class ProgressBar:
     """Where a run is, as one line."""
 
     def __init__(self, run: Run) -> None:
-        self._letters = lettered(arm.name for arm in run.arms)
+        self._letters = arm_letters(arm.name for arm in run.arms)
         self._line = LiveLine()
         self._rate = ""
 
@@ -105,10 +107,10 @@ class Bar:
         self._line.clear()
 
 
-class Watch:
+class RunProgress:
     """What a run's steps come to for those who look from elsewhere; the bar has them too."""
 
-    def __init__(self, run: Run, bar: Bar) -> None:
+    def __init__(self, run: Run, bar: ProgressBar) -> None:
         self.measuring: Measuring | None = None
         self.news: Callable[[], None] = lambda: None
         """Called when another launch or cell began."""
@@ -138,7 +140,7 @@ def cell_name(key: CellKey) -> str:
     return ", ".join(parts)
 
 
-def noise_of(found: Mapping[str, Noise]) -> str:
+def noise_text(found: Mapping[str, Noise]) -> str:
     """What the box does by itself, and what later runs are therefore not told of."""
     if not found:
         return "The noise cannot be told before all cells are measured in three launches; nothing is kept of it."

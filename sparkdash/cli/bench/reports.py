@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.bench import run_list
-from sparkdash.cli.output.screen import console, emit, say, tell, width
+from sparkdash.cli.output.screen import make_console, print_json, print_note, print_text, terminal_width
 from sparkdash.cli.parameters import AsJson
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ MathRun = Annotated[
 ]
 
 
-class Format(StrEnum):
+class ReportFormat(StrEnum):
     """What `export` writes."""
 
     MD = "md"
@@ -79,18 +79,18 @@ def show(
     if run is None:
         from sparkdash.bench import run_folder
 
-        known = {place: run_folder.read_run(place) for place in run_list.readable(run_folder.runs())}
+        known = {place: run_folder.read_run(place) for place in run_list.readable_runs(run_folder.runs())}
         found = {place: run for place, run in known.items() if run.simulated or not simulated}
-        emit([*found.values()]) if as_json else run_list.listed(map(run_folder.read, found))
+        print_json([*found.values()]) if as_json else run_list.print_runs(map(run_folder.read, found))
         return
     report = _report(run, math)
     if as_json:
-        emit(report)
+        print_json(report)
         return
     _draw(report, _layout(report, layout, metric))
 
 
-def told(run: str) -> None:
+def print_finished_run(run: str) -> None:
     """What a run says as its measurement ends: with the verdicts last, and not the long commands of its engines."""
     report = _report(run)
     _draw(report, _layout(report, None, None), starts=False)
@@ -120,18 +120,18 @@ def diff(
 
     found = difference(_report(old), _report(new), _metric(metric))
     if as_json:
-        emit(found)
+        print_json(found)
     else:
         from sparkdash.bench.report.formats.terminal import show as draw
 
-        draw(page(found), console(sys.stdout, width()))
+        draw(page(found), make_console(sys.stdout, terminal_width()))
     if found.refused:
         raise typer.Exit(1)
 
 
 def export(
     run: RunName,
-    form: Annotated[Format, typer.Option("--format", "-f", help="What to write.")] = Format.MD,
+    form: Annotated[ReportFormat, typer.Option("--format", "-f", help="What to write.")] = ReportFormat.MD,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; none: stdout.")] = None,
     layout: LayoutName = None,
     metric: MetricName = None,
@@ -151,7 +151,7 @@ def export(
     """
     text = _rendered(run, form, layout, metric, math, arm)
     if output is None:
-        say(text, nl=False)
+        print_text(text, nl=False)
         return
     from sparkdash.errors import HostError
 
@@ -159,28 +159,30 @@ def export(
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise HostError(f"{output} cannot be written: {error.strerror}.", code="report_unwritable") from error
-    tell(f"wrote {output}")
+    print_note(f"wrote {output}")
 
 
-def _rendered(run: str, form: Format, layout: str | None, metric: str | None, math: str | None, arm: str | None) -> str:
+def _rendered(
+    run: str, form: ReportFormat, layout: str | None, metric: str | None, math: str | None, arm: str | None
+) -> str:
     from sparkdash.bench import run_folder
     from sparkdash.bench.report.formats import llama_benchy, localmaxxing, markdown
     from sparkdash.bench.report.page import drawn, page
 
-    if form is Format.CSV:
+    if form is ReportFormat.CSV:
         return llama_benchy.render(run_folder.read(run_folder.find(run)))
     report = _report(run, math)
-    if form is Format.JSON:
+    if form is ReportFormat.JSON:
         return report.model_dump_json(indent=2) + "\n"
-    if form is Format.LOCALMAXXING:
+    if form is ReportFormat.LOCALMAXXING:
         from pydantic_core import to_json
 
         payload = localmaxxing.payload(report, arm)
         if missing := localmaxxing.lacking(payload):
-            tell(f"To be filled in before it is sent: {', '.join(missing)}.")
+            print_note(f"To be filled in before it is sent: {', '.join(missing)}.")
         return to_json(payload, indent=2).decode() + "\n"
     shelf, chosen = _shelf(report), _layout(report, layout, metric)
-    if form is Format.HTML:
+    if form is ReportFormat.HTML:
         from sparkdash.bench.report.formats import html
 
         return html.render(page(report, chosen, shelf), drawn(report, chosen, shelf), html.plotly())
@@ -191,7 +193,7 @@ def _draw(report: Report, layout: Layout, *, starts: bool = True) -> None:
     from sparkdash.bench.report.formats.terminal import show as draw
     from sparkdash.bench.report.page import page
 
-    draw(page(report, layout, _shelf(report), bounds=True, starts=starts), console(sys.stdout, width()))
+    draw(page(report, layout, _shelf(report), bounds=True, starts=starts), make_console(sys.stdout, terminal_width()))
 
 
 def _report(run: str, math: str | None = None) -> Report:
@@ -224,9 +226,9 @@ def _metric(name: str) -> Metric:
 
 def _shelf(report: Report) -> Shelf:
     from sparkdash.bench.report.page import Shelf
-    from sparkdash.cli.local import catalog
+    from sparkdash.cli.local import configured_catalog
 
-    profiles = catalog().profiles.values()
+    profiles = configured_catalog().profiles.values()
     measured = {arm.profile for arm in report.arms}
     return Shelf(
         cannot_run={one.name: one.cannot_run for one in profiles if one.cannot_run},

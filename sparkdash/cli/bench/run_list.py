@@ -10,25 +10,25 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkdash.cli.output.screen import RIGHT, say, table, tell, width
+from sparkdash.cli.output.screen import RIGHT, format_table, print_note, print_text, terminal_width
 from sparkdash.errors import AdmissionError
 
 if TYPE_CHECKING:
     from sparkdash.bench.results import Results
 
 
-def listed(found: Iterable[Results]) -> None:
+def print_runs(found: Iterable[Results]) -> None:
     """Runs as a table; on a terminal the names of their arms are cut where it ends."""
     rows = [_row(one) for one in found]
     if not rows:
-        say("Nothing was measured yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
+        print_text("Nothing was measured yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
         return
-    lines = table(("RUN", "MODE", "CELLS", "ARMS"), rows, f"<<{RIGHT}<")
-    room = width() if sys.stdout.isatty() else max(map(len, lines))
-    say("\n".join(line if len(line) <= room else f"{line[: room - 1]}…" for line in lines))
+    lines = format_table(("RUN", "MODE", "CELLS", "ARMS"), rows, f"<<{RIGHT}<")
+    room = terminal_width() if sys.stdout.isatty() else max(map(len, lines))
+    print_text("\n".join(line if len(line) <= room else f"{line[: room - 1]}…" for line in lines))
 
 
-def readable(places: Iterable[Path]) -> Iterator[Path]:
+def readable_runs(places: Iterable[Path]) -> Iterator[Path]:
     """Those that this sparkdash understands; of the others it is told why not, as they keep nobody from the rest."""
     from sparkdash.bench import run_folder
 
@@ -36,7 +36,7 @@ def readable(places: Iterable[Path]) -> Iterator[Path]:
         try:
             run_folder.read_run(place)
         except AdmissionError as error:
-            tell(error.text())
+            print_note(error.text())
         else:
             yield place
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from sparkdash.bench.plan import sweep, sweep_file
 from sparkdash.bench.run import Arm
-from sparkdash.cli.output.screen import tell
+from sparkdash.cli.output.screen import print_note
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError
 
 
 @asynccontextmanager
-async def swept(client: AsyncClient, profile_name: str, asked_for: str) -> AsyncIterator[tuple[Arm, ...]]:
+async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> AsyncIterator[tuple[Arm, ...]]:
     """The arms of a sweep. Their profiles lie in a file among the owner's, which the daemon has read; it goes when nothing
     came of it, however the context is left.
 
@@ -35,7 +35,7 @@ async def swept(client: AsyncClient, profile_name: str, asked_for: str) -> Async
     if not asked.is_set(profile):
         near = nearest(asked.name, asked.known(profile))
         guess = f" Did you mean {near[0]}?" if near else ""
-        tell(f"{profile.name} does not set {asked.name}: the sweep adds it.{guess}")
+        print_note(f"{profile.name} does not set {asked.name}: the sweep adds it.{guess}")
     family, arms = asked.family(profile), asked.arms(profile)
     with sweep_file.kept(family, yaml_writer.dump(asked.document(profile))) as file:
         try:
@@ -43,10 +43,10 @@ async def swept(client: AsyncClient, profile_name: str, asked_for: str) -> Async
             yield arms
         finally:
             if not sweep_file.wanted(family):
-                await tidied(client, arms)
+                await remove_sweep_profiles(client, arms)
 
 
-def lost(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | None:
+def missing_sweep(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | None:
     """The profile and the NAME=VALUES of a sweep whose profiles the daemon no longer has: another sweep of the same flag
     has a file of the same name."""
     asked = sweep.asked_for(arms)
@@ -54,7 +54,7 @@ def lost(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | None:
     return asked if asked and gone else None
 
 
-async def tidied(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
+async def remove_sweep_profiles(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
     """A sweep's profiles go when nothing of it is missing, or when it never began; an engine of theirs goes with them."""
     families = {arm.profile.split("/", 1)[0] for arm in arms if arm.parameters}
     gone = [family for family in families if sweep_file.drop(family)]

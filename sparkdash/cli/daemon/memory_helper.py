@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import agreed, interactive, say, tell
+from sparkdash.cli.output.screen import confirm, is_interactive, print_note, print_text
 from sparkdash.errors import HostError
 
 Helper = Annotated[bool, typer.Option("--helper", help="The memory helper (needs root) instead of the daemon.")]
@@ -20,38 +20,38 @@ Root = Annotated[Path | None, typer.Option("--root", help="The helper's files go
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def install(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
+def install_helper(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
     """Show the two files; write them when this is root and a person says so, else show the command for it."""
     from sparkdash.host.memory_helper import installer, unit_files
 
     name, uid = _who(user)
     files = unit_files.files(name, uid)
     for file in files:
-        say(f"# {file.path} (mode {file.mode:04o})\n{file.text}")
+        print_text(f"# {file.path} (mode {file.mode:04o})\n{file.text}")
     if dry_run:
         return
     if not _may_write(root):
         _hand_over("install", "--user", name)
     _ask(f"Write these {len(files)} files below {root}?" if root else f"Write these {len(files)} files?", yes=yes)
     written = installer.install(files, root or Path("/"), force=force)
-    tell(f"Wrote {' and '.join(written)}.")
+    print_note(f"Wrote {' and '.join(written)}.")
     if root is None:
-        tell(f"{name} may try it (the kernel drops what it has cached): {join(_start(uid))}")
+        print_note(f"{name} may try it (the kernel drops what it has cached): {join(_start(uid))}")
 
 
-def uninstall(*, root: Path | None, force: bool, dry_run: bool) -> None:
+def uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
     """Remove the files; without root show the command for it."""
     from sparkdash.host.memory_helper import installer, unit_files
 
     if dry_run:
-        return say(f"rm {unit_files.RULE}\nrm {unit_files.UNIT}\nsystemctl daemon-reload")
+        return print_text(f"rm {unit_files.RULE}\nrm {unit_files.UNIT}\nsystemctl daemon-reload")
     if not _may_write(root):
         _hand_over("uninstall")
     removed = installer.uninstall(root or Path("/"), force=force)
-    return tell(f"Removed {' and '.join(removed)}." if removed else "The memory helper is not installed.")
+    return print_note(f"Removed {' and '.join(removed)}." if removed else "The memory helper is not installed.")
 
 
-def refuse_without(helper: bool, **given: object) -> None:
+def refuse_misplaced_options(helper: bool, **given: object) -> None:
     """Raises HostError for options that mean nothing here: those of the helper without it, those of the daemon with it."""
     for option, value in given.items():
         if value:
@@ -89,7 +89,7 @@ def _start(uid: int) -> tuple[str, ...]:
 def _ask(question: str, *, yes: bool) -> None:
     if yes:
         return
-    if not interactive():
+    if not is_interactive():
         raise HostError("Nobody can be asked here; nothing was changed.", code="not_confirmed", hint="Say --yes.")
-    if not agreed(question):
+    if not confirm(question):
         raise HostError("Nothing was changed.", code="not_confirmed")

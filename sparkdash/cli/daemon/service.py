@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.daemon import memory_helper
-from sparkdash.cli.output.screen import emit, say, tell
+from sparkdash.cli.output.screen import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.errors import DaemonError, HostError
 from sparkdash.units import DASH
@@ -67,25 +67,25 @@ def install(
       sparkdash service install --helper --dry-run
     """
     if helper:
-        memory_helper.refuse_without(helper, port=port, no_start=no_start)
-        return memory_helper.install(user, root=root, yes=yes, force=force, dry_run=dry_run)
-    memory_helper.refuse_without(helper, user=user, root=root, yes=yes)
+        memory_helper.refuse_misplaced_options(helper, port=port, no_start=no_start)
+        return memory_helper.install_helper(user, root=root, yes=yes, force=force, dry_run=dry_run)
+    memory_helper.refuse_misplaced_options(helper, user=user, root=root, yes=yes)
     from sparkdash.host import systemd_unit as unit
 
     path, text = _path(), _text(port)
     steps = _steps("daemon-reload", f"enable {unit.NAME}", f"restart {unit.NAME}")
     if dry_run:
-        return say(f"# {path}\n{text}\n" + "\n".join(f"# {step}" for step in steps))
+        return print_text(f"# {path}\n{text}\n" + "\n".join(f"# {step}" for step in steps))
     _refuse_strangers(path, force=force)
     if not no_start:
         _refuse_second_daemon()
     _write(path, text)
-    tell(f"Wrote {path}.")
+    print_note(f"Wrote {path}.")
     if no_start:
-        tell("Start it with:\n  " + "\n  ".join(steps))
+        print_note("Start it with:\n  " + "\n  ".join(steps))
     else:
         _run(steps)
-        tell("The daemon runs; `sparkdash status` shows it, `journalctl --user -u sparkdash -f` is its log.")
+        print_note("The daemon runs; `sparkdash status` shows it, `journalctl --user -u sparkdash -f` is its log.")
     return _linger_hint()
 
 
@@ -107,15 +107,15 @@ def uninstall(
       sparkdash service uninstall --helper
     """
     if helper:
-        return memory_helper.uninstall(root=root, force=force, dry_run=dry_run)
-    memory_helper.refuse_without(helper, root=root)
+        return memory_helper.uninstall_helper(root=root, force=force, dry_run=dry_run)
+    memory_helper.refuse_misplaced_options(helper, root=root)
     from sparkdash.host import systemd_unit as unit
 
     path, before, after = _path(), _steps(f"disable --now {unit.NAME}"), _steps("daemon-reload")
     if dry_run:
-        return say("\n".join((*before, f"rm {path}", *after)))
+        return print_text("\n".join((*before, f"rm {path}", *after)))
     if not path.exists():
-        return tell(f"There is no {path}.")
+        return print_note(f"There is no {path}.")
     _refuse_strangers(path, force=force)
     try:
         _run(before)
@@ -123,10 +123,10 @@ def uninstall(
         if error.code != "no_user_manager":
             raise
         path.unlink()
-        return tell(f"Removed {path}. {error.message}")
+        return print_note(f"Removed {path}. {error.message}")
     path.unlink()
     _run(after)
-    return tell(f"Removed {path}. Engines that ran still run; the next daemon takes them over.")
+    return print_note(f"Removed {path}. Engines that ran still run; the next daemon takes them over.")
 
 
 @app.command("status")
@@ -161,20 +161,20 @@ def status(as_json: AsJson = False) -> None:
         "problem": problem,
     }
     if as_json:
-        return emit(facts)
+        return print_json(facts)
     whose = "" if not written else "" if unit.ours(written) else "  (not written by sparkdash)"
-    say(f"unit      {path if written else DASH}{whose}")
+    print_text(f"unit      {path if written else DASH}{whose}")
     if program:
         lost = (
             ""
             if Path(program).exists()
             else "  is not there any more: `sparkdash service install` writes the unit anew"
         )
-        say(f"program   {program}{lost}")
-    say(f"state     {_state(known)}")
-    say(f"lingers   {_yes(systemd.lingers())}")
+        print_text(f"program   {program}{lost}")
+    print_text(f"state     {_state(known)}")
+    print_text(f"lingers   {_yes(systemd.lingers())}")
     if problem:
-        tell(problem)
+        print_note(problem)
     return None
 
 
@@ -214,7 +214,7 @@ def _run(steps: Sequence[str]) -> None:
     from sparkdash.host.systemd import systemctl
 
     for step in steps:
-        tell(step)
+        print_note(step)
         systemctl(*step.split()[2:])
 
 
@@ -263,4 +263,4 @@ def _linger_hint() -> None:
     from sparkdash.host.systemd import lingers
 
     if lingers() is False:
-        tell("It ends with your last logout; `loginctl enable-linger` lets it start at boot and stay.")
+        print_note("It ends with your last logout; `loginctl enable-linger` lets it start at boot and stay.")

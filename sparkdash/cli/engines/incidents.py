@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkdash.cli.output.screen import emit, hanging, say
+from sparkdash.cli.output.screen import print_json, print_text, wrap_last_column
 from sparkdash.cli.parameters import AsJson, MaybeProfileName
 
 if TYPE_CHECKING:
@@ -34,18 +34,18 @@ def incidents(profile: MaybeProfileName = None, as_json: AsJson = False) -> None
     with Client() as client:
         kept = client.incidents(profile=profile)
     if as_json:
-        emit(kept)
+        print_json(kept)
         return
     if not kept.incidents:
-        say(NONE)
+        print_text(NONE)
         return
     now = time.time()
     head = ("when", "profile", "how it ended", "what was seen")
-    say("\n".join(hanging(head, [_row(one, now) for one in kept.incidents], "<<<")))
+    print_text("\n".join(wrap_last_column(head, [_row(one, now) for one in kept.incidents], "<<<")))
     if kept.repairs.every is not None:
-        say(f"{repair_text(kept.repairs.every)}.")
+        print_text(f"{repair_text(kept.repairs.every)}.")
     for name, each in kept.repairs.by_profile.items() if len(kept.repairs.by_profile) > 1 else ():
-        say(f"  {name}: {repair_text(each)}")
+        print_text(f"  {name}: {repair_text(each)}")
 
 
 def _row(one: Incident, now: float) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def evidence_of(world: Snapshot, profile: str) -> str | None:
     return next((one.evidence for one in recent if one.evidence), None)
 
 
-def rows(world: Snapshot, profile: str) -> Iterator[tuple[str, str]]:
+def failure_rows(world: Snapshot, profile: str) -> Iterator[tuple[str, str]]:
     """Label and text: what failed, what to do, and where the evidence is."""
     failure, engine = failure_of(world, profile), world.engines.get(profile)
     if failure is not None:

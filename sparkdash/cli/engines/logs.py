@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.engines.last_failure import evidence_of
-from sparkdash.cli.output.screen import say, tell
+from sparkdash.cli.output.screen import print_note, print_text
 from sparkdash.cli.parameters import MaybeProfileName
 from sparkdash.errors import AdmissionError
 
@@ -37,13 +37,13 @@ def logs(
         name = profile or _present(client.state())
         said = False
         for line in client.logs(name=name, follow=follow, tail=lines):
-            say(line)
+            print_text(line)
             said = True
         folder = None if follow else evidence_of(client.state(), name)
     if folder:
-        tell(f"Evidence of its last hang: {folder}")
+        print_note(f"Evidence of its last hang: {folder}")
     if not said and lines != 0:
-        tell(f"{name} has said nothing since the daemon started.")
+        print_note(f"{name} has said nothing since the daemon started.")
 
 
 def _present(world: Snapshot) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import emit, say
+from sparkdash.cli.output.screen import print_json, print_text
 from sparkdash.cli.parameters import AsJson, MaybeProfileName
 
 NOTHING = "Nothing is parked."
@@ -41,9 +41,9 @@ def release(
         if wanted:
             client.release(profile=name)
     if as_json:
-        emit({"parked": world.parked, "released": released})
+        print_json({"parked": world.parked, "released": released})
     elif not wanted:
         lines = [f"{key}: {each.failure.message}" for key, each in world.parked.items()]
-        say("\n".join(lines or [NOTHING]))
+        print_text("\n".join(lines or [NOTHING]))
     else:
-        say(f"Released: {', '.join(released)}." if released else f"{name} was not parked." if name else NOTHING)
+        print_text(f"Released: {', '.join(released)}." if released else f"{name} was not parked." if name else NOTHING)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import emit, say, table
+from sparkdash.cli.output.screen import format_table, print_json, print_text
 from sparkdash.cli.parameters import AsJson
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def requests(
         world = client.state()
     rows = [*world.requests.values(), *(world.recent if everything else ())]
     if as_json:
-        emit(rows)
+        print_json(rows)
     elif rows:
         head = ("id", "client", "profile", "state", "age", "out", "tok/s")
-        say("\n".join(table(head, [_row(row, world) for row in rows], "<<<<>>>")))
+        print_text("\n".join(format_table(head, [_row(row, world) for row in rows], "<<<<>>>")))
     else:
-        say("No request waits or runs.")
+        print_text("No request waits or runs.")
 
 
 def _row(row: Request, world: Snapshot) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import emit, say, tell
+from sparkdash.cli.output.screen import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName, Yes
 
 
@@ -40,25 +40,25 @@ def run(
     from sparkdash.client import launch
 
     if launch.ensure() is not None:
-        tell(f"Started the daemon in the background; its log: {launch.log_file()}")
+        print_note(f"Started the daemon in the background; its log: {launch.log_file()}")
     return asyncio.run(_bring_up(profile, ask=not yes, as_json=as_json))
 
 
 async def _bring_up(profile: str, *, ask: bool, as_json: bool) -> None:
-    from sparkdash.cli.engines.use import change
+    from sparkdash.cli.engines.use import switch_to
     from sparkdash.client.client import AsyncClient
 
     async with AsyncClient() as client:
-        await change(client, profile, wait=True, ask=ask, as_json=as_json)
+        await switch_to(client, profile, wait=True, ask=ask, as_json=as_json)
 
 
 def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
-    from sparkdash.cli.local import command
+    from sparkdash.cli.local import engine_command
 
-    planned = command(name, anyway=anyway)
+    planned = engine_command(name, anyway=anyway)
     if planned.cannot_run:
-        tell(f"{planned.profile} cannot run: {planned.cannot_run}.")
+        print_note(f"{planned.profile} cannot run: {planned.cannot_run}.")
     if as_json:
-        emit(planned._asdict())
+        print_json(planned._asdict())
     else:
-        say(planned.shell)
+        print_text(planned.shell)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import colours, console, emit, emit_line, say
+from sparkdash.cli.output.screen import make_console, print_json, print_json_line, print_text, wants_colour
 from sparkdash.cli.parameters import AsJson
 
 if TYPE_CHECKING:
@@ -44,15 +44,15 @@ def status(
     with Client() as client:
         world = client.state()
     if as_json:
-        emit(world)
+        print_json(world)
     else:
-        say(_text(world))
+        print_text(_text(world))
 
 
 def _text(world: Snapshot) -> str:
-    from sparkdash.cli.engines.status_page import lines
+    from sparkdash.cli.engines.status_page import status_lines
 
-    return "\n".join(lines(world))
+    return "\n".join(status_lines(world))
 
 
 async def _watch(as_json: bool) -> None:
@@ -69,12 +69,12 @@ async def _watch(as_json: bool) -> None:
 def _canvas(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
     """How each state of the world is shown: as a line of JSON, a block of text, or drawn over on a terminal."""
     if as_json:
-        yield emit_line
-    elif not colours(sys.stdout):
-        yield lambda world: say(f"{_text(world)}\n")
+        yield print_json_line
+    elif not wants_colour(sys.stdout):
+        yield lambda world: print_text(f"{_text(world)}\n")
     else:
         from rich.live import Live
         from rich.text import Text
 
-        with Live(console=console(sys.stdout), refresh_per_second=REDRAWS_PER_S) as live:
+        with Live(console=make_console(sys.stdout), refresh_per_second=REDRAWS_PER_S) as live:
             yield lambda world: live.update(Text(_text(world)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import fill
 
-from sparkdash.cli.output.screen import table
+from sparkdash.cli.output.screen import format_table
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Notice
@@ -31,7 +31,7 @@ STALE_S = 5.0
 """A figure older than this is shown with its age."""
 
 
-def lines(world: Snapshot) -> Iterator[str]:
+def status_lines(world: Snapshot) -> Iterator[str]:
     """The whole report. Ages are counted to the snapshot's own time."""
     yield from _daemon(world)
     yield from _engines(world)
@@ -65,16 +65,16 @@ def _measuring(now: Measuring) -> Iterator[str]:
 def swap_line(swap: Swap, now: float) -> str:
     """ "to gpt-oss-120b: load weights 63 %  38 % in 43s, about 1m40s left", what a swap does and how long it takes."""
     goal = f"to {swap.target}" if swap.target else "stop"
-    words = (f"{goal}: {phase(swap)}", wait_text(swap, now), times(swap, now))
+    words = (f"{goal}: {phase_text(swap)}", wait_text(swap, now), time_text(swap, now))
     return "  ".join(filter(None, words))
 
 
-def phase(swap: Swap) -> str:
+def phase_text(swap: Swap) -> str:
     """The phase under way, with the load's stage and its own share where the log tells."""
     return swap.phase.value if swap.progress is None else f"{swap.phase.value} {stage_text(swap)}"
 
 
-def times(swap: Swap, now: float) -> str:
+def time_text(swap: Swap, now: float) -> str:
     """ "38 % in 43s, about 1m40s left (1m20s to 2m10s)": the share of the whole way, what has passed, what is left."""
     share = f"{percent(swap.fraction)} in " if swap.fraction is not None else ""
     return share + ", ".join(filter(None, (age(now - swap.started_at), estimate_text(swap, now))))
@@ -228,7 +228,7 @@ def _requests(world: Snapshot) -> Iterator[str]:
     if world.requests:
         head = ("client", "profile", "state", "prompt", "out", "ttft", "tok/s")
         rows = [_request(request, world) for request in world.requests.values()]
-        yield from (f"  {line}" for line in table(head, rows, "<<<>>>>"))
+        yield from (f"  {line}" for line in format_table(head, rows, "<<<>>>>"))
 
 
 def _request(request: Request, world: Snapshot) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sparkdash.cli.output.screen import emit, say, tell
+from sparkdash.cli.output.screen import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait
 from sparkdash.errors import AdmissionError
 from sparkdash.natural import natural
@@ -71,7 +71,7 @@ def cancel(
 
     with Client() as client:
         client.cancel_request(request_id=request)
-    emit({"cancelled": {"request": request}}) if as_json else say(f"Cancelled request {request}.")
+    print_json({"cancelled": {"request": request}}) if as_json else print_text(f"Cancelled request {request}.")
 
 
 async def _cancel_swap(*, as_json: bool) -> None:
@@ -84,13 +84,13 @@ async def _cancel_swap(*, as_json: bool) -> None:
             with _progress(swaps[0].target or "the end", "the swap is given up all the same") as show:
                 await until_cancelled(client, show)
     if as_json:
-        emit({"cancelled": next(iter(swaps), None), "cancelled_beside": swaps[1:]})
+        print_json({"cancelled": next(iter(swaps), None), "cancelled_beside": swaps[1:]})
     else:
         for swap in swaps:
             what = f"swap to {swap.target}" if swap.target else f"stop of {', '.join(swap.evict)}"
-            say(f"Cancelled the {what}.")
+            print_text(f"Cancelled the {what}.")
         if not swaps:
-            say("No swap is under way.")
+            print_text("No swap is under way.")
 
 
 async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool) -> None:
@@ -111,13 +111,13 @@ async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json:
         with Client() as asked:
             launch.wait_ended(asked)
     if as_json:
-        emit({"daemon": "stopped" if wait else "stopping", "engines_kept": kept})
+        print_json({"daemon": "stopped" if wait else "stopping", "engines_kept": kept})
     else:
-        say("The daemon has ended." if wait else "The daemon is ending.")
+        print_text("The daemon has ended." if wait else "The daemon is ending.")
         if kept:
-            say(f"Still running: {', '.join(kept)}.")
+            print_text(f"Still running: {', '.join(kept)}.")
         if given_up:
-            say(f"The load of {' and '.join(given_up)} was given up.")
+            print_text(f"The load of {' and '.join(given_up)} was given up.")
 
 
 def _serving(world: Snapshot) -> list[str]:
@@ -141,16 +141,16 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
     foreign = {name: engine.url for name, engine in world.engines.items() if name in names and engine.is_foreign}
     stopped = sorted(names - absent - foreign.keys(), key=natural)
     if as_json:
-        emit({"stopped": stopped, "left_running": sorted(foreign, key=natural), "waited": wait})
+        print_json({"stopped": stopped, "left_running": sorted(foreign, key=natural), "waited": wait})
         return
     if not names:
-        say("No engine runs.")
+        print_text("No engine runs.")
     if absent:
-        say(f"{', '.join(sorted(absent, key=natural))} does not run.")
+        print_text(f"{', '.join(sorted(absent, key=natural))} does not run.")
     if stopped:
-        say(f"{', '.join(stopped)} {'has stopped' if wait else 'is stopping'}.")
+        print_text(f"{', '.join(stopped)} {'has stopped' if wait else 'is stopping'}.")
     for name in sorted(foreign, key=natural):
-        say(
+        print_text(
             f"{name} is no longer used. sparkdash does not stop the server at {foreign[name]}: stop it by its own means."
         )
 
@@ -183,14 +183,14 @@ def _progress(goal: str, goes_on: str) -> Iterator[Callable[[Snapshot], None]]:
     """Draw the progress of an order; tell a user who stops waiting what becomes of the order."""
     import asyncio
 
-    from sparkdash.cli.engines.swap_progress import Progress
+    from sparkdash.cli.engines.swap_progress import SwapProgressLine
 
-    progress = Progress(goal)
+    progress = SwapProgressLine(goal)
     try:
         yield progress.show
     except asyncio.CancelledError:
         progress.clear()
-        tell(f"Not waiting any longer; {goes_on}.")
+        print_note(f"Not waiting any longer; {goes_on}.")
         raise
     finally:
         progress.clear()

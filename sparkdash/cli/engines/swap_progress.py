@@ -5,14 +5,14 @@ Owns: that line, for a terminal and for a log file. Must not know when the swap 
 
 from __future__ import annotations
 
-from sparkdash.cli.engines.status_page import phase, swap_line, times
+from sparkdash.cli.engines.status_page import phase_text, swap_line, time_text
 from sparkdash.cli.output.screen import LiveLine
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.domain.swap_text import wait_text
 
 
-class Progress:
+class SwapProgressLine:
     """Draws the progress of the swap to the profile `goal`; until it begins, of another swap under way."""
 
     def __init__(self, goal: str) -> None:
@@ -30,7 +30,7 @@ class Progress:
             wait = f"{self._goal} waits for the swap {swap_line(swap, world.at)}"
             self._line.draw(wait, f"{self._goal} waits for the swap to {swap.target}")
         else:
-            self._line.draw(steps(swap, world.at), self._plain(swap, world.at))
+            self._line.draw(swap_steps(swap, world.at), self._plain(swap, world.at))
 
     def _plain(self, swap: Swap, now: float) -> str:
         """Changes with the phase and the load's stage only, so that a log gets a dozen lines and not a thousand."""
@@ -44,12 +44,12 @@ class Progress:
         self._line.clear()
 
 
-def steps(swap: Swap, now: float) -> str:
+def swap_steps(swap: Swap, now: float) -> str:
     """ "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 43s, about 1m40s left". Pure.
 
     What is waited for takes the place of the other steps: "drain  waits for 2 requests of a, cut in 1m40s  20s".
     """
     if waits := wait_text(swap, now):
-        return f"{phase(swap)}  {waits}  {times(swap, now)}"
-    words = [f"[{phase(swap)}]" if step is swap.phase else step.value for step in SwapPhase]
-    return f"{' '.join(words)}  {times(swap, now)}"
+        return f"{phase_text(swap)}  {waits}  {time_text(swap, now)}"
+    words = [f"[{phase_text(swap)}]" if step is swap.phase else step.value for step in SwapPhase]
+    return f"{' '.join(words)}  {time_text(swap, now)}"

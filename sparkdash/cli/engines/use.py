@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import agreed, emit, interactive, say, tell
+from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait, Yes, complete_profile
 from sparkdash.errors import AdmissionError
 from sparkdash.units import DASH, duration, gib
@@ -63,24 +63,24 @@ async def _use(
     async with AsyncClient() as client:
         pair = await client.toggle(a=a, b=b) if a or b else None
         if pair:
-            tell(f"A is {pair.a or DASH}, B is {pair.b or DASH}.")
+            print_note(f"A is {pair.a or DASH}, B is {pair.b or DASH}.")
             if pair.a == pair.b:
-                tell("Both are the same: there is nothing to flip between.")
+                print_note("Both are the same: there is nothing to flip between.")
         name = _other(await client.state()) if toggle else profile
         if name:
-            await change(client, name, wait=wait, ask=ask, as_json=as_json)
+            await switch_to(client, name, wait=wait, ask=ask, as_json=as_json)
         elif as_json:
-            emit(pair)
+            print_json(pair)
 
 
-async def change(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
+async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
     """Bring a profile up: say what leaves, ask, swap, wait, report."""
     world = await client.state()
     plan = await client.plan(name=name)
     if plan.expected_s == 0 and not plan.evict:
         return _runs_already(plan, world, as_json=as_json)
     _announce(plan, world)
-    if ask and plan.evict and interactive() and not agreed("Go on?"):
+    if ask and plan.evict and is_interactive() and not confirm("Go on?"):
         raise typer.Abort
     if wait:
         return _done(plan, await _up(client, plan.profile), as_json=as_json)
@@ -92,15 +92,15 @@ async def _up(client: AsyncClient, name: str) -> Snapshot:
     """Swap and wait, drawing how it goes."""
     import asyncio
 
-    from sparkdash.cli.engines.swap_progress import Progress
+    from sparkdash.cli.engines.swap_progress import SwapProgressLine
     from sparkdash.client.follow import until_ready
 
-    progress = Progress(name)
+    progress = SwapProgressLine(name)
     try:
         return await until_ready(client, name, progress.show)
     except asyncio.CancelledError:
         progress.clear()
-        tell("Not waiting any longer; the swap goes on. `sparkdash cancel` ends it.")
+        print_note("Not waiting any longer; the swap goes on. `sparkdash cancel` ends it.")
         raise
     finally:
         progress.clear()
@@ -121,28 +121,28 @@ def _other(world: Snapshot) -> str:
 
 def _announce(plan: Plan, world: Snapshot) -> None:
     if plan.held:
-        tell(plan.held)
+        print_note(plan.held)
     for name in plan.evict:
         engine = world.engines.get(name)
         busy = f", which works on {engine.in_flight} request(s)" if engine and engine.in_flight else ""
-        tell(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{busy}.")
+        print_note(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{busy}.")
         if reason := plan.reasons.get(name):
-            tell(f"  {name}: {reason}.")
+            print_note(f"  {name}: {reason}.")
     if plan.beside and plan.expected_s != 0:
-        tell(f"It runs beside {', '.join(plan.beside)}.")
+        print_note(f"It runs beside {', '.join(plan.beside)}.")
     if plan.needs_bytes is not None:
-        tell(f"It needs {gib(plan.needs_bytes)}; {gib(plan.available_bytes)} will be available.")
+        print_note(f"It needs {gib(plan.needs_bytes)}; {gib(plan.available_bytes)} will be available.")
     if plan.fits is False:
-        tell("It does not fit.")
+        print_note("It does not fit.")
     if plan.expected_s:
-        tell(f"It takes about {duration(plan.expected_s)}.")
+        print_note(f"It takes about {duration(plan.expected_s)}.")
 
 
 def _begun(plan: Plan, *, as_json: bool) -> None:
     if as_json:
-        return emit({"profile": plan.profile, "ready": False, "plan": plan})
+        return print_json({"profile": plan.profile, "ready": False, "plan": plan})
     left = f", replacing {', '.join(plan.evict)}" if plan.evict else ""
-    say(f"{plan.profile} is coming up{left}. `sparkdash status --watch` shows how it goes.")
+    print_text(f"{plan.profile} is coming up{left}. `sparkdash status --watch` shows how it goes.")
     return None
 
 
@@ -151,15 +151,17 @@ def _runs_already(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
         return _done(plan, world, as_json=True)
     engine = world.engines[plan.profile]
     mark = " (SIMULATED)" if engine.simulated else ""
-    say(f"{plan.profile} runs already, ready for {duration(world.at - (engine.ready_at or world.at))}{mark}.")
+    print_text(f"{plan.profile} runs already, ready for {duration(world.at - (engine.ready_at or world.at))}{mark}.")
     return None
 
 
 def _done(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
     engine = world.engines[plan.profile]
     if as_json:
-        return emit({"profile": plan.profile, "ready": True, "plan": plan, "engine": engine, "url": world.daemon.url})
+        return print_json(
+            {"profile": plan.profile, "ready": True, "plan": plan, "engine": engine, "url": world.daemon.url}
+        )
     took = f" after {duration(engine.load_s)}" if engine.load_s is not None else ""
     mark = " (SIMULATED)" if engine.simulated else ""
-    say(f"{plan.profile} is ready at {world.daemon.url}{took}{mark}.")
+    print_text(f"{plan.profile} is ready at {world.daemon.url}{took}{mark}.")
     return None

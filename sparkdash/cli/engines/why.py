@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sparkdash.cli.engines import last_failure
-from sparkdash.cli.output.screen import emit, say
+from sparkdash.cli.output.screen import print_json, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.units import duration, gib
 
@@ -39,31 +39,31 @@ def why(profile: ProfileName, as_json: AsJson = False) -> None:
         world = client.state()
         others = [] if as_json or plan.fits or not plan.needs_bytes else _others(client)
     if as_json:
-        emit(plan)
+        print_json(plan)
     else:
         columns = shutil.get_terminal_size().columns
-        say("\n".join([*lines(plan, columns, others), *stuck(plan.profile, world, columns)]))
+        print_text("\n".join([*why_lines(plan, columns, others), *stuck_lines(plan.profile, world, columns)]))
 
 
 def _others(client: Client) -> list[str]:
     """The largest holders that are not ours, in words; none of a daemon that does not tell them, as the demo's."""
-    from sparkdash.cli.memory import largest
+    from sparkdash.cli.memory import largest_holders
     from sparkdash.errors import SparkdashError
 
     try:
-        return list(largest(client.memory()))
+        return list(largest_holders(client.memory()))
     except SparkdashError:
         return []
 
 
-def lines(plan: Plan, columns: int, others: Sequence[str] = ()) -> Iterator[str]:
+def why_lines(plan: Plan, columns: int, others: Sequence[str] = ()) -> Iterator[str]:
     """A hold of the memory guard, the sum, the box, who leaves, the verdict, who else holds memory."""
-    from sparkdash.cli.profiles.page import needed, wrapped
+    from sparkdash.cli.profiles.page import need_lines, wrap_beside_label
 
     yield plan.profile
     if plan.held:
-        yield from wrapped(_row("held back", ""), plan.held, columns)
-    yield from needed(plan.need, columns)
+        yield from wrap_beside_label(_row("held back", ""), plan.held, columns)
+    yield from need_lines(plan.need, columns)
     yield _row("available now", gib(plan.now_bytes))
     yield _row("reserve", f"{gib(plan.reserve_bytes)}, kept free (`reserve_gib` in config.toml)")
     for name in plan.evict:
@@ -76,20 +76,20 @@ def lines(plan: Plan, columns: int, others: Sequence[str] = ()) -> Iterator[str]
         yield _row("takes about", duration(plan.expected_s))
     yield plan.verdict
     for number, one in enumerate(others):
-        yield from wrapped(_row("" if number else "others hold", ""), one, columns)
+        yield from wrap_beside_label(_row("" if number else "others hold", ""), one, columns)
 
 
-def stuck(profile: str, world: Snapshot, columns: int) -> Iterator[str]:
+def stuck_lines(profile: str, world: Snapshot, columns: int) -> Iterator[str]:
     """What failed last and where its evidence is; why the engine stands still, and what is done about it."""
-    from sparkdash.cli.profiles.page import wrapped
+    from sparkdash.cli.profiles.page import wrap_beside_label
     from sparkdash.domain.repair_text import is_told, repair_text, state_text, step_text
 
-    for label, text in last_failure.rows(world, profile):
-        yield from wrapped(_row(label, ""), text, columns)
+    for label, text in last_failure.failure_rows(world, profile):
+        yield from wrap_beside_label(_row(label, ""), text, columns)
     engine = world.engines.get(profile)
     if engine is not None and engine.liveness is not None and is_told(engine.liveness):
         words = f"{state_text(engine.liveness, world.at)}: {engine.liveness.why}"
-        yield from wrapped(_row("its engine", ""), words, columns)
+        yield from wrap_beside_label(_row("its engine", ""), words, columns)
         if step := step_text(engine.liveness, world.at):
             yield _row("", step)
     if time := world.repairs.by_profile.get(profile):

@@ -9,18 +9,18 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from sparkdash.cli.output.screen import colours, console, emit, tell, width
+from sparkdash.cli.output.screen import make_console, print_json, print_note, terminal_width, wants_colour
 from sparkdash.errors import SparkdashError
 
 
-def show(error: SparkdashError, *, as_json: bool = False) -> None:
+def print_error(error: SparkdashError, *, as_json: bool = False) -> None:
     """Print the error to stderr, and with `as_json` its envelope to stdout as well."""
     if as_json:
-        emit({"error": {"message": error.message, "code": error.code, "hint": error.hint, **error.details()}})
-    if colours(sys.stderr):
+        print_json({"error": {"message": error.message, "code": error.code, "hint": error.hint, **error.details()}})
+    if wants_colour(sys.stderr):
         _rich(error)
     else:
-        tell("\n".join(_plain(error)))
+        print_note("\n".join(_plain(error)))
 
 
 def _extra(error: SparkdashError) -> list[tuple[str, tuple[str, ...]]]:
@@ -55,4 +55,4 @@ def _rich(error: SparkdashError) -> None:
     if error.hint:
         parts.append(Text(f"\n{error.hint}"))
     panel = Panel(Group(*parts), title=error.code, title_align="left", border_style="red", padding=(0, 1))
-    console(sys.stderr, min(width(), 100)).print(panel)
+    make_console(sys.stderr, min(terminal_width(), 100)).print(panel)

@@ -27,47 +27,47 @@ LEAST_WORDS = 30
 """Cells of a column of sentences, however narrow the terminal is."""
 
 
-def colours(stream: TextIO) -> bool:
+def wants_colour(stream: TextIO) -> bool:
     """A terminal, and the owner did not say NO_COLOR (https://no-color.org) or TERM=dumb."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def paint(text: str, colour: str | None = None, *, bold: bool = False, dim: bool = False) -> str:
+def style_text(text: str, colour: str | None = None, *, bold: bool = False, dim: bool = False) -> str:
     """Style `text`, made printable, for `say_painted`; plain where colours are not wanted on stdout."""
     shown = one_line(text)
-    return typer.style(shown, fg=colour, bold=bold or None, dim=dim or None) if colours(sys.stdout) else shown
+    return typer.style(shown, fg=colour, bold=bold or None, dim=dim or None) if wants_colour(sys.stdout) else shown
 
 
-def say(text: str, *, nl: bool = True) -> None:
+def print_text(text: str, *, nl: bool = True) -> None:
     """Print an answer on stdout."""
     typer.echo(printable(text), nl=nl)
 
 
-def say_painted(text: str) -> None:
+def print_styled(text: str) -> None:
     """Print text that `paint` and `one_line` have already made printable."""
     typer.echo(text)
 
 
-def emit(value: object) -> None:
+def print_json(value: object) -> None:
     """One JSON document on stdout, indented; takes domain values, mappings and sequences of them."""
     from pydantic_core import to_json
 
-    say(to_json(value, indent=2).decode())
+    print_text(to_json(value, indent=2).decode())
 
 
-def emit_line(value: object) -> None:
+def print_json_line(value: object) -> None:
     """The same on one line, for streams of documents."""
     from pydantic_core import to_json
 
-    say(to_json(value).decode())
+    print_text(to_json(value).decode())
 
 
-def tell(text: str) -> None:
+def print_note(text: str) -> None:
     """A word to the person, on stderr, where it does not get into a pipe."""
     typer.echo(printable(text), err=True)
 
 
-def console(stream: TextIO, columns: int | None = None) -> Console:
+def make_console(stream: TextIO, columns: int | None = None) -> Console:
     """Make a rich console on `stream`, `columns` wide or as wide as the stream. Its output is always made printable."""
     from rich.console import Console, ConsoleOptions
     from rich.segment import Segment
@@ -77,10 +77,10 @@ def console(stream: TextIO, columns: int | None = None) -> Console:
             for text, style, control in super().render(renderable, options):
                 yield Segment(text if control else printable(text), style, control)
 
-    return Printable(file=stream, width=columns, no_color=not colours(stream), highlight=False)
+    return Printable(file=stream, width=columns, no_color=not wants_colour(stream), highlight=False)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> list[str]:
+def format_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> list[str]:
     """Format rows as aligned lines, the head first; `align` has one of < and > per column.
 
     A cell stays on its line. Pure.
@@ -93,7 +93,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> li
     ]
 
 
-def fitting(
+def fit_table(
     head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str], columns: int
 ) -> tuple[list[str], list[str]]:
     """(the table's lines, the titles that it does without): those of `least`, in order, until it fits. A first cell that would
@@ -103,7 +103,7 @@ def fitting(
     left_out: list[str] = []
     while True:
         kept = [i for i, title in enumerate(head) if title not in left_out]
-        lines = table(
+        lines = format_table(
             [head[i] for i in kept], [[row[i] for i in kept] for row in rows], "".join(align[i] for i in kept)
         )
         spare = [title for title in least if title not in left_out]
@@ -113,19 +113,21 @@ def fitting(
         left_out.append(spare[0])
 
 
-def fitted(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str]) -> None:
+def print_fitting_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str]) -> None:
     """Print the table as far as it fits the terminal, and tell what it does without."""
-    lines, left_out = fitting(head, rows, align, least, width())
-    say("\n".join(lines))
+    lines, left_out = fit_table(head, rows, align, least, terminal_width())
+    print_text("\n".join(lines))
     if left_out:
-        tell(f"Left out to fit {width()} columns: {', '.join(left_out)}. A wider terminal and --json have them.")
+        print_note(
+            f"Left out to fit {terminal_width()} columns: {', '.join(left_out)}. A wider terminal and --json have them."
+        )
 
 
-def hanging(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> list[str]:
+def wrap_last_column(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> list[str]:
     """As `table`, the last column broken at spaces where the terminal ends. `align` has one for each column but that."""
-    lines = table(head[:-1], [row[:-1] for row in rows], align)
+    lines = format_table(head[:-1], [row[:-1] for row in rows], align)
     indent = max(map(len, lines)) + 2
-    room = max(width() - 1 - indent, LEAST_WORDS)
+    room = max(terminal_width() - 1 - indent, LEAST_WORDS)
     told = zip(lines, (head[-1], *(row[-1] for row in rows)), strict=True)
     return [
         f"{line if number == 0 else '':<{indent}}{part}"
@@ -134,17 +136,17 @@ def hanging(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> 
     ]
 
 
-def width() -> int:
+def terminal_width() -> int:
     """Columns of the terminal; 80 where there is none."""
     return shutil.get_terminal_size((80, 24)).columns
 
 
-def interactive() -> bool:
+def is_interactive() -> bool:
     """Is there a person to ask?"""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def agreed(question: str, *, default: bool = False) -> bool:
+def confirm(question: str, *, default: bool = False) -> bool:
     """The person's answer. Ctrl-C is a no: a loop's own handler would keep it for later, and the question would stand."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -165,7 +167,7 @@ class LiveLine:
 
     def draw(self, text: str, plain: str) -> None:
         """Show `text` (terminal) or `plain`, which should change rarely."""
-        line = one_line(text)[: width() - 1] if self._over else one_line(plain)
+        line = one_line(text)[: terminal_width() - 1] if self._over else one_line(plain)
         if line == self._last:
             return
         self._last = line

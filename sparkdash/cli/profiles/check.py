@@ -12,14 +12,14 @@ from typing import Any
 
 from sparkdash import settings
 from sparkdash.catalog import Catalog, ProfileProblem
-from sparkdash.cli.local import flags, spec
+from sparkdash.cli.local import container_spec, stored_flags
 from sparkdash.engines.known_flags import NOT_LISTED, unlisted_flags
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.rules import RULES, RuleFinding, Severity, findings
 
 
-def checked(found: Catalog) -> list[RuleFinding]:
+def check_catalog(found: Catalog) -> list[RuleFinding]:
     """Everything: what kept files from loading, then errors, then warnings."""
     told = findings(found)
     errors = [one for one in told if one.level is Severity.ERROR]
@@ -34,12 +34,12 @@ def checked(found: Catalog) -> list[RuleFinding]:
     ]
 
 
-def line(finding: RuleFinding) -> str:
+def finding_line(finding: RuleFinding) -> str:
     """For people: `file:line: key: message. hint`, and the rule that says so."""
     return str(finding if finding.rule in RULES else finding.problem)
 
 
-def facts(finding: RuleFinding) -> dict[str, Any]:
+def finding_facts(finding: RuleFinding) -> dict[str, Any]:
     """For programs. `code` is the rule's name or the loader's word; line and column count from 1."""
     problem = finding.problem
     return {
@@ -65,7 +65,7 @@ def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[RuleFindin
         if profile.cannot_run or not adapter(profile.engine).managed:
             continue
         try:
-            spec(profile, known)
+            container_spec(profile, known)
         except ProfileError as error:
             if error.code == "unknown_flag" and profile.name in blamed:
                 continue
@@ -100,7 +100,7 @@ def _not_listed(found: Catalog) -> Iterator[RuleFinding]:
     known = settings.load()
     told: dict[ProfileProblem, list[str]] = {}
     for name, profile in found.profiles.items():
-        listed = None if profile.cannot_run else flags(profile, known)
+        listed = None if profile.cannot_run else stored_flags(profile, known)
         for stray in unlisted_flags(profile, listed) if listed else ():
             where = profile.image if profile.image and known.runtime != "process" else "this engine's program"
             message = f"`--help` of {where} does not list this flag"

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import emit, fitted, say, table, tell, width
+from sparkdash.cli.output.screen import (
+    format_table,
+    print_fitting_table,
+    print_json,
+    print_note,
+    print_text,
+    terminal_width,
+)
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import DaemonError, ProfileError
 from sparkdash.units import DASH, gib, number
@@ -55,13 +62,13 @@ def list_profiles(as_json: AsJson = False) -> None:
     summaries, problems, world = _known()
     here = _here(summaries, world)
     if as_json:
-        return emit({"profiles": summaries, "problems": problems, "here": here})
+        return print_json({"profiles": summaries, "problems": problems, "here": here})
     columns = [_row(summary, world, here.get(summary.name)) for summary in summaries]
-    fitted(HEAD, columns, ALIGN, LEAST)
+    print_fitting_table(HEAD, columns, ALIGN, LEAST)
     if any(summary.published_decode_tok_s is not None for summary in summaries):
-        tell("tok/s: the best published rate, not measured here; `sparkdash profiles show` names its source.")
+        print_note("tok/s: the best published rate, not measured here; `sparkdash profiles show` names its source.")
     if problems:
-        tell(f"{len(problems)} problem(s) in profile files; see `sparkdash profiles check`.")
+        print_note(f"{len(problems)} problem(s) in profile files; see `sparkdash profiles check`.")
     return None
 
 
@@ -77,15 +84,15 @@ def show(profile: ProfileName, as_json: AsJson = False) -> None:
       sparkdash profiles show gpt-oss-120b
       sparkdash profiles show qwen3-coder-30b-nvfp4/eagle3 --json
     """
-    from sparkdash.cli.local import need
-    from sparkdash.cli.profiles.page import lines
+    from sparkdash.cli.local import estimate_need
+    from sparkdash.cli.profiles.page import profile_lines
 
     found = _one(profile)
-    takes = need(found)
+    takes = estimate_need(found)
     if as_json:
-        emit(found.model_dump(mode="json") | {"need": takes})
+        print_json(found.model_dump(mode="json") | {"need": takes})
     else:
-        say("\n".join(lines(found, takes, width())))
+        print_text("\n".join(profile_lines(found, takes, terminal_width())))
 
 
 @app.command("check")
@@ -107,20 +114,20 @@ def check(
       sparkdash profiles check --json | jq '(.error // .).findings'
       sparkdash profiles rules enforce-eager
     """
-    from sparkdash.cli.local import catalog
-    from sparkdash.cli.profiles.check import checked, facts, line
+    from sparkdash.cli.local import configured_catalog
+    from sparkdash.cli.profiles.check import check_catalog, finding_facts, finding_line
     from sparkdash.rules import RULES, Severity
 
     if missing := [one for one in path or () if not one.expanduser().exists()]:
         raise ProfileError(f"{missing[0]}: there is no such folder or file.", code="unreadable")
-    found = catalog(path)
-    told = checked(found)
-    findings = tuple(map(facts, told))
-    problems = tuple(line(one) for one in told if one.level is Severity.ERROR)
-    warnings = tuple(line(one) for one in told if one.level is Severity.WARNING)
+    found = configured_catalog(path)
+    told = check_catalog(found)
+    findings = tuple(map(finding_facts, told))
+    problems = tuple(finding_line(one) for one in told if one.level is Severity.ERROR)
+    warnings = tuple(finding_line(one) for one in told if one.level is Severity.WARNING)
     if not as_json:
         for warning in warnings:
-            tell(f"warning: {warning}")
+            print_note(f"warning: {warning}")
     if problems:
         raise ProfileError(
             f"{len(problems)} problem(s) in profile files.",
@@ -129,9 +136,9 @@ def check(
             hint=_RULES if any(one.rule in RULES for one in told) else None,
         )
     if as_json:
-        emit({"profiles": list(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
+        print_json({"profiles": list(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
     else:
-        say(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
+        print_text(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
 
 
 _RULES = "`sparkdash profiles rules NAME` tells how a rule is known; `silence: {NAME: reason}` overrules it."
@@ -149,16 +156,16 @@ def rules(
       sparkdash profiles rules
       sparkdash profiles rules fp8-kv-backend
     """
-    from sparkdash.cli.profiles.rulebook import described, listed
+    from sparkdash.cli.profiles.rulebook import all_rules, one_rule
 
-    told = described(name) if name else listed()
+    told = one_rule(name) if name else all_rules()
     if as_json:
-        emit(told)
+        print_json(told)
     elif name:
-        say("\n".join(f"{label:<10}{text}" for label, text in told[0].items()))
+        print_text("\n".join(f"{label:<10}{text}" for label, text in told[0].items()))
     else:
         rows = [(rule["name"], rule["level"], rule["about"]) for rule in told]
-        say("\n".join(table(("rule", "level", "finds"), rows, "<<<")))
+        print_text("\n".join(format_table(("rule", "level", "finds"), rows, "<<<")))
 
 
 @app.command("schema")
@@ -173,7 +180,7 @@ def schema() -> None:
     """
     from sparkdash.catalog.jsonschema import profile_schema
 
-    emit(profile_schema())
+    print_json(profile_schema())
 
 
 def _and_warnings(count: int) -> str:
@@ -190,9 +197,9 @@ def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | No
     except DaemonError as error:
         if error.code != DaemonError.default_code:
             raise
-        from sparkdash.cli.local import summaries
+        from sparkdash.cli.local import profile_summaries
 
-        return (*summaries(), None)
+        return (*profile_summaries(), None)
     return listed.profiles, listed.problems, world
 
 
@@ -205,9 +212,9 @@ def _one(name: str) -> Profile:
     except DaemonError as error:
         if error.code != DaemonError.default_code:
             raise
-        from sparkdash.cli.local import catalog
+        from sparkdash.cli.local import configured_catalog
 
-        return catalog().find(name)
+        return configured_catalog().find(name)
 
 
 def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[str, ProfileStock]:
@@ -219,11 +226,11 @@ def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[s
     if world is not None and (world.daemon.simulated or not local_files.on_this_box(world)):
         return {}
     known = settings.load()
-    return local_files.stock(summaries, local.runtime(known), known)
+    return local_files.local_stock(summaries, local.make_runtime(known), known)
 
 
 def _row(summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None) -> tuple[str, ...]:
-    from sparkdash.cli.profiles.local_files import cell
+    from sparkdash.cli.profiles.local_files import size_or_missing
 
     return (
         summary.name,
@@ -231,8 +238,8 @@ def _row(summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | N
         gib(summary.needs_bytes, 0),
         number(summary.published_decode_tok_s, 1),
         summary.speculation or DASH,
-        cell(here.image if here else None),
-        cell(here.weights if here else None),
+        size_or_missing(here.image if here else None),
+        size_or_missing(here.weights if here else None),
         _state(summary, world),
     )
 

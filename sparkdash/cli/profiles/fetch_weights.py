@@ -11,8 +11,8 @@ from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
 
-from sparkdash.cli.output.screen import LiveLine, emit, emit_line, say, table, tell
-from sparkdash.cli.profiles.local_files import here
+from sparkdash.cli.output.screen import LiveLine, format_table, print_json, print_json_line, print_note, print_text
+from sparkdash.cli.profiles.local_files import local_images
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
 from sparkdash.host.hub import failures
@@ -29,7 +29,7 @@ BAR = 20
 """Characters."""
 
 
-class Fetching:
+class WeightsFetch:
     """A profile's weights on their way. Making one asks the hub what there is, and whether it fits on the disk.
 
     Raises:
@@ -41,7 +41,7 @@ class Fetching:
         self._home = known.hf_home.expanduser()
         self._as_json = as_json
         if (other := os.environ.get("HF_HOME")) and Path(other).expanduser() != self._home:
-            tell(f"HF_HOME is {other}; sparkdash uses `hf_home` of config.toml: {self._home}.")
+            print_note(f"HF_HOME is {other}; sparkdash uses `hf_home` of config.toml: {self._home}.")
         self._hub = Hub(self._home, endpoint=failures.address())
         self._plan: Plan = asyncio.run(self._hub.plan(profile.weights))
         self._hub.check_space(self._plan)
@@ -52,7 +52,7 @@ class Fetching:
             try:
                 asyncio.run(self._fetch())
             except KeyboardInterrupt:
-                tell(f"Interrupted. {KEPT}")
+                print_note(f"Interrupted. {KEPT}")
                 raise
         self._judge()
 
@@ -62,9 +62,9 @@ class Fetching:
             async for step in steps:
                 share = int(100 * step.came_bytes / step.total_bytes) if step.total_bytes else 100
                 if not self._as_json:
-                    line.draw(text(step), plain(step))
+                    line.draw(progress_text(step), progress_log_text(step))
                 elif share != told or step.done:
-                    emit_line({"weights": [one.repo for one in self._plan], **asdict(step)})
+                    print_json_line({"weights": [one.repo for one in self._plan], **asdict(step)})
                 told = share
         line.clear()
 
@@ -75,7 +75,7 @@ class Fetching:
             if not one.here:
                 raise _not_whole(one, ref)
             if not self._as_json:
-                say(f"{one.ref} is here, {size(one.size)}.")
+                print_text(f"{one.ref} is here, {size(one.size)}.")
 
 
 def _not_whole(one: Presence, ref: ModelRef) -> HostError:
@@ -92,7 +92,7 @@ def _not_whole(one: Presence, ref: ModelRef) -> HostError:
     )
 
 
-def text(step: WeightsProgress) -> str:
+def progress_text(step: WeightsProgress) -> str:
     """ "weights   43 %  ████████░░░░░░░░░░░░  26 of 61 GiB  98 MiB/s  6m02s left". Pure."""
     share = step.came_bytes / step.total_bytes if step.total_bytes else 1.0
     full = int(BAR * share)
@@ -102,24 +102,28 @@ def text(step: WeightsProgress) -> str:
     return f"weights  {percent(share):>5}  {'█' * full}{'░' * (BAR - full)}  {came}{rate}{left}"
 
 
-def plain(step: WeightsProgress) -> str:
+def progress_log_text(step: WeightsProgress) -> str:
     """The same for a log: a line every ten percent. Pure."""
     tenth = int(10 * step.came_bytes / step.total_bytes) if step.total_bytes else 10
     return f"weights {10 * tenth} % of {size(step.total_bytes)}"
 
 
-def report(profile: Profile, runtime: Runtime, known: Settings, as_json: bool, *, image: bool, weights: bool) -> bool:
+def print_local_files(
+    profile: Profile, runtime: Runtime, known: Settings, as_json: bool, *, image: bool, weights: bool
+) -> bool:
     """Print what of a profile is on this box; True when nothing is missing."""
     names = [profile.image] if image and profile.image else []
-    images = here(runtime, names)
+    images = local_images(runtime, names)
     models = {one.ref: look(one, known.hf_home.expanduser()) for one in profile.weights if weights}
     if as_json:
-        emit({"profile": profile.name, "image": next(iter(images.values()), None), "weights": list(models.values())})
+        print_json(
+            {"profile": profile.name, "image": next(iter(images.values()), None), "weights": list(models.values())}
+        )
     else:
         rows = [*(_row("image", one.name, one) for one in images.values())]
         rows += [("image", name, "not known") for name in names if name not in images and runtime.containerised]
         rows += [_row("weights", ref, one) for ref, one in models.items()]
-        say("\n".join(table(("needs", "which", "here"), rows, "<<<")))
+        print_text("\n".join(format_table(("needs", "which", "here"), rows, "<<<")))
     found: list[Image | Presence] = [*images.values(), *models.values()]
     return all(one.here for one in found)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import emit, say, tell
+from sparkdash.cli.output.screen import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import ProfileError
 
@@ -54,11 +54,11 @@ def import_profiles(
     texts = {one["profile"]: write.yaml_text(one, imported, origin) for one in imported.profiles}
     problems = tuple(map(str, write.tried(texts).problems))
     if as_json:
-        emit(write.as_json(imported) | {"problems": problems})
+        print_json(write.as_json(imported) | {"problems": problems})
     if output is not None:
         _write(texts, output.expanduser(), force=force)
     elif not as_json:
-        say("---\n".join(texts.values()), nl=False)
+        print_text("---\n".join(texts.values()), nl=False)
     if problems:
         raise ProfileError(
             f"{len(problems)} thing(s) to mend before it loads.",
@@ -67,7 +67,7 @@ def import_profiles(
         )
 
 
-class Format(StrEnum):
+class ExportFormat(StrEnum):
     """What a profile can become."""
 
     PODMAN = "podman"
@@ -78,7 +78,7 @@ class Format(StrEnum):
 
 def export_profile(
     profile: ProfileName,
-    form: Annotated[Format, typer.Option("--as", help="What it becomes.")] = Format.PODMAN,
+    form: Annotated[ExportFormat, typer.Option("--as", help="What it becomes.")] = ExportFormat.PODMAN,
 ) -> None:
     """Print PROFILE as another tool's file.
 
@@ -89,25 +89,25 @@ def export_profile(
       sparkdash profiles export gpt-oss-120b --as podman
       sparkdash profiles export gpt-oss-120b --as quadlet > oss.container
     """
-    from sparkdash.cli.local import exported
+    from sparkdash.cli.local import export_spec
 
-    found, spec = exported(profile)
-    say(_exported(form, found, spec))
+    found, spec = export_spec(profile)
+    print_text(_exported(form, found, spec))
 
 
-def _exported(form: Format, profile: Profile, spec: ContainerSpec) -> str:
+def _exported(form: ExportFormat, profile: Profile, spec: ContainerSpec) -> str:
     from sparkdash.catalog.exporters import llama_swap, quadlet, sparkrun
     from sparkdash.engines.registry import adapter
     from sparkdash.host.podman.argv import PODMAN, run, shell
 
     match form:
-        case Format.PODMAN:
+        case ExportFormat.PODMAN:
             return shell(run(PODMAN, spec))
-        case Format.QUADLET:
+        case ExportFormat.QUADLET:
             return quadlet.quadlet_unit(profile, spec)
-        case Format.SPARKRUN:
+        case ExportFormat.SPARKRUN:
             return sparkrun.sparkrun_recipe(profile, spec)
-        case Format.LLAMA_SWAP:
+        case ExportFormat.LLAMA_SWAP:
             return llama_swap.llama_swap_model(
                 profile, spec, run(PODMAN, spec), alive=adapter(profile.engine).probes.alive
             )
@@ -180,4 +180,4 @@ def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
             place.write_text(text, encoding="utf-8")
         except OSError as error:
             raise ProfileError(f"{place} cannot be written: {error.strerror}.", code="import_refused") from None
-        tell(f"Wrote {place}")
+        print_note(f"Wrote {place}")

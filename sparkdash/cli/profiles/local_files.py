@@ -23,17 +23,17 @@ def on_this_box(world: Snapshot | None) -> bool:
     return world is None or world.daemon.host == socket.gethostname()
 
 
-def stock(profiles: Iterable[ProfileSummary], runtime: Runtime, known: Settings) -> dict[str, ProfileStock]:
+def local_stock(profiles: Iterable[ProfileSummary], runtime: Runtime, known: Settings) -> dict[str, ProfileStock]:
     """See `host.shelf.stock`."""
     return asyncio.run(shelf.stock(profiles, runtime, known.hf_home.expanduser()))
 
 
-def here(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
+def local_images(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
     """See `host.shelf.images`."""
     return asyncio.run(shelf.images(runtime, names))
 
 
-def cell(one: Image | Presence | None) -> str:
+def size_or_missing(one: Image | Presence | None) -> str:
     """For a column: its size, "missing", or "-"."""
     if one is None:
         return DASH

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparkdash.cli.output.screen import emit, say, tell
+from sparkdash.cli.output.screen import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.errors import ProfileError
 
 if TYPE_CHECKING:
-    from sparkdash.cli.profiles.proposal import Proposed
+    from sparkdash.cli.profiles.proposal import CheckedProposal
     from sparkdash.domain.weights import WeightFacts
     from sparkdash.settings import Settings
 
 
-class Engine(StrEnum):
+class EngineChoice(StrEnum):
     """What a profile can be proposed for."""
 
     VLLM = "vllm"
@@ -34,7 +34,7 @@ def new_profile(
         str, typer.Argument(metavar="MODEL", help="owner/name on the hub, a model's folder, or a GGUF file.")
     ],
     engine: Annotated[
-        Engine | None, typer.Option("--engine", help="Else llamacpp for GGUF files, vllm for all others.")
+        EngineChoice | None, typer.Option("--engine", help="Else llamacpp for GGUF files, vllm for all others.")
     ] = None,
     context: Annotated[
         int | None, typer.Option("--context", min=1, metavar="TOKENS", help="Else the model's own, or what fits.")
@@ -61,27 +61,27 @@ def new_profile(
       sparkdash profiles new ./MiniMax-M2.7.gguf --image localhost/llama:cuda13
     """
     from sparkdash import settings
-    from sparkdash.cli.profiles.proposal import proposed
+    from sparkdash.cli.profiles.proposal import propose_checked
     from sparkdash.domain.profile import EngineKind
     from sparkdash.engines.proposal import OwnerChoices
 
     known = settings.load()
     ref, facts = _model(model, known, offline=offline)
     wish = OwnerChoices(context, image, engine_version)
-    made = proposed(name or model, ref, facts, EngineKind(_engine(engine, facts)), wish, known)
+    made = propose_checked(name or model, ref, facts, EngineKind(_engine(engine, facts)), wish, known)
     place = _write(made) if write else None
     if as_json:
-        emit(_json(made, place))
+        print_json(_json(made, place))
     elif place is None:
-        say(made.text, nl=False)
+        print_text(made.text, nl=False)
     for warning in made.warnings:
-        tell(f"warning: {warning}")
+        print_note(f"warning: {warning}")
     if place is not None and not as_json:
-        from sparkdash.cli.output.screen import width
-        from sparkdash.cli.profiles.page import needed
+        from sparkdash.cli.output.screen import terminal_width
+        from sparkdash.cli.profiles.page import need_lines
 
-        say("\n".join(needed(made.need, width())))
-        tell(f"Wrote {place}; `sparkdash use {made.name}` starts it.")
+        print_text("\n".join(need_lines(made.need, terminal_width())))
+        print_note(f"Wrote {place}; `sparkdash use {made.name}` starts it.")
 
 
 def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str], WeightFacts]:
@@ -110,13 +110,13 @@ def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str
         from sparkdash.host.hub import failures, weight_headers
 
         endpoint = failures.address()
-        tell(f"{missing.message} Asking the hub for its headers.")
+        print_note(f"{missing.message} Asking the hub for its headers.")
         return {"hf": model}, weight_headers.read(model, endpoint=endpoint)
 
 
-def _engine(chosen: Engine | None, facts: WeightFacts) -> Engine:
-    own = Engine.LLAMACPP if facts.format == "gguf" else Engine.VLLM
-    if chosen is not None and (chosen is Engine.LLAMACPP) != (own is Engine.LLAMACPP):
+def _engine(chosen: EngineChoice | None, facts: WeightFacts) -> EngineChoice:
+    own = EngineChoice.LLAMACPP if facts.format == "gguf" else EngineChoice.VLLM
+    if chosen is not None and (chosen is EngineChoice.LLAMACPP) != (own is EngineChoice.LLAMACPP):
         raise ProfileError(
             f"{facts.origin} is {facts.format}, which {chosen.value} does not serve.",
             code="wrong_format",
@@ -125,17 +125,17 @@ def _engine(chosen: Engine | None, facts: WeightFacts) -> Engine:
     return chosen or own
 
 
-def _write(made: Proposed) -> Path:
+def _write(made: CheckedProposal) -> Path:
     """Into the owner's folder of profiles, under a name that is free.
 
     Raises:
         ProfileError: `profile_exists`: there is such a file or profile already.
     """
     from sparkdash import paths
-    from sparkdash.cli.local import catalog
+    from sparkdash.cli.local import configured_catalog
 
     place = paths.config_dir() / "profiles" / f"{made.name}.yaml"
-    others = catalog()
+    others = configured_catalog()
     if made.name in others.names() or place.exists():
         where = others.find(made.name).source if made.name in others.names() else place
         raise ProfileError(
@@ -152,7 +152,7 @@ def _write(made: Proposed) -> Path:
     return place
 
 
-def _json(made: Proposed, place: Path | None) -> dict[str, Any]:
+def _json(made: CheckedProposal, place: Path | None) -> dict[str, Any]:
     return {
         "profile": made.profile.replace(source="" if place is None else str(place)),
         "yaml": made.text,

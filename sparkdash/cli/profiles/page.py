@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from textwrap import wrap
 
-from sparkdash.cli.output.screen import table
+from sparkdash.cli.output.screen import format_table
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile, Published
 from sparkdash.engines.registry import adapter
@@ -34,38 +34,38 @@ FIGURES = {
 RATES = ("decode_tok_s", "prefill_tok_s", "e2e_tok_s", "aggregate_tok_s", "tok_s")
 
 
-def lines(profile: Profile, need: Need | None, columns: int) -> Iterator[str]:
+def profile_lines(profile: Profile, need: Need | None, columns: int) -> Iterator[str]:
     """The whole page, for a terminal of so many columns. `need` None: nobody computed one."""
     yield profile.name
     if profile.about:
-        yield from wrapped("  ", profile.about, columns)
+        yield from wrap_beside_label("  ", profile.about, columns)
     for label, text in _facts(profile):
-        yield from wrapped(f"  {label:<{LABEL}}", text, columns)
+        yield from wrap_beside_label(f"  {label:<{LABEL}}", text, columns)
     if need is not None:
-        yield from needed(need, columns)
+        yield from need_lines(need, columns)
     yield from (f"  arg {key} = {json.dumps(value)}" for key, value in profile.args.items())
     yield from (f"  env {key} = {value}" for key, value in profile.env.items())
     yield from (f"  env {name} from the daemon's environment" for name in profile.env_from)
     if profile.published:
         yield ""
-        yield from published(profile.published, columns)
+        yield from published_lines(profile.published, columns)
 
 
-def needed(need: Need, columns: int) -> Iterator[str]:
+def need_lines(need: Need, columns: int) -> Iterator[str]:
     """The sum of a need, what it rests on, and a line for each term."""
     yield f"  {'need':<{LABEL}}{gib(need.total_bytes)}, {need.basis.value}"
     for term in need.terms:
-        yield from wrapped(f"    {term.name:<{TERM}}{gib(term.bytes):>{SIZE}}  ", term.source, columns)
+        yield from wrap_beside_label(f"    {term.name:<{TERM}}{gib(term.bytes):>{SIZE}}  ", term.source, columns)
     if need.peak_bytes is not None:
         yield f"    {'peak':<{TERM}}{gib(need.peak_bytes):>{SIZE}}  while it loads"
 
 
-def published(rows: tuple[Published, ...], columns: int) -> Iterator[str]:
+def published_lines(rows: tuple[Published, ...], columns: int) -> Iterator[str]:
     """Every published figure with its workload, source and note: a table, or blocks where it is too wide."""
     given = [name for name in FIGURES if any(getattr(row, name) is not None for row in rows)]
     head = ("published workload", *(FIGURES[name][0] for name in given), "source")
     body = [(row.workload, *(_figure(row, name) for name in given), _sourced(row)) for row in rows]
-    drawn = [f"  {line}" for line in table(head, body, f"<{'>' * len(given)}<")]
+    drawn = [f"  {line}" for line in format_table(head, body, f"<{'>' * len(given)}<")]
     if max(map(len, drawn)) <= columns:
         yield from drawn
     else:
@@ -74,7 +74,7 @@ def published(rows: tuple[Published, ...], columns: int) -> Iterator[str]:
             yield from _block(row, given, columns)
     yield ""
     for name in given:
-        yield from wrapped(f"  {FIGURES[name][0]:<{LABEL}}", FIGURES[name][1], columns)
+        yield from wrap_beside_label(f"  {FIGURES[name][0]:<{LABEL}}", FIGURES[name][1], columns)
 
 
 def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
@@ -129,15 +129,15 @@ def _sourced(row: Published) -> str:
 
 
 def _block(row: Published, given: list[str], columns: int) -> Iterator[str]:
-    yield from wrapped("  ", row.workload, columns)
+    yield from wrap_beside_label("  ", row.workload, columns)
     for name in given:
         if getattr(row, name) is not None:
             unit = " tok/s" if name in RATES and name != "tok_s" else ""
             yield f"    {FIGURES[name][0]:<{TERM}}{_figure(row, name)}{unit}"
-    yield from wrapped(f"    {'source':<{TERM}}", _sourced(row), columns)
+    yield from wrap_beside_label(f"    {'source':<{TERM}}", _sourced(row), columns)
 
 
-def wrapped(label: str, text: str, columns: int) -> list[str]:
+def wrap_beside_label(label: str, text: str, columns: int) -> list[str]:
     """The text beside its label, its further lines below itself; a word longer than the line stays whole."""
     room = max(20, columns - len(label))
     rest = [" " * len(label) + line for line in wrap(text, room, break_long_words=False, break_on_hyphens=False)]

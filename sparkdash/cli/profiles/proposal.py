@@ -13,7 +13,7 @@ from sparkdash.catalog import annotated
 from sparkdash.catalog.importers import write
 from sparkdash.catalog.importers.values import profile_name
 from sparkdash.cli import local
-from sparkdash.cli.profiles.page import needed
+from sparkdash.cli.profiles.page import need_lines
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import WeightFacts
@@ -28,7 +28,7 @@ from sparkdash.units import DASH, GIB, gib, tokens
 HEAD_COLUMNS = 108
 
 
-class Proposed(NamedTuple):
+class CheckedProposal(NamedTuple):
     """One proposal, tried out."""
 
     name: str
@@ -39,9 +39,9 @@ class Proposed(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def proposed(
+def propose_checked(
     name: str, ref: dict[str, str], facts: WeightFacts, engine: EngineKind, wish: OwnerChoices, known: Settings
-) -> Proposed:
+) -> CheckedProposal:
     """The proposal for this box. `name` is the profile's, or the model's, of which one is made; `ref` is how it names the model.
 
     Raises:
@@ -59,7 +59,7 @@ def proposed(
     need = estimate(profile, {"target": facts}, box.total)
     text = annotated.annotated_yaml(proposal.profile, proposal.reasons, _head(facts, need))
     profile, warnings = _tried(profile.name, text)
-    return Proposed(profile.name, text, profile, facts, need, (*warnings, *_short(need, box)))
+    return CheckedProposal(profile.name, text, profile, facts, need, (*warnings, *_short(need, box)))
 
 
 def _name(text: str) -> str:
@@ -106,7 +106,7 @@ def _head(facts: WeightFacts, need: Need) -> Iterator[str]:
     yield ""
     yield from wrap(_described(facts), HEAD_COLUMNS)
     yield ""
-    yield from (line.removeprefix("  ") for line in needed(need, HEAD_COLUMNS))
+    yield from (line.removeprefix("  ") for line in need_lines(need, HEAD_COLUMNS))
 
 
 def _described(facts: WeightFacts) -> str:

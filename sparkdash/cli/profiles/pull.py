@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import LiveLine, emit_line, say
+from sparkdash.cli.output.screen import LiveLine, print_json_line, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import AdmissionError, DaemonError, HostError, ProfileError, SparkdashError
 from sparkdash.units import percent
@@ -63,7 +63,7 @@ def pull(
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PullJob:
     """What was asked for, and the daemon when one answers."""
 
     profile: Profile
@@ -74,19 +74,19 @@ class Order:
     client: Client | None = None
 
 
-def _order(name: str, *, image: bool, weights: bool, as_json: bool) -> Order:
+def _order(name: str, *, image: bool, weights: bool, as_json: bool) -> PullJob:
     from sparkdash.client.blocking import Client
 
     client = Client()
     try:
-        order = Order(client.profile(name=name), image, weights, as_json, client.state(), client)
+        order = PullJob(client.profile(name=name), image, weights, as_json, client.state(), client)
     except SparkdashError as error:
         client.close()
         if error.code != DaemonError.default_code:
             raise
-        from sparkdash.cli.local import catalog
+        from sparkdash.cli.local import configured_catalog
 
-        order = Order(catalog().find(name), image, weights, as_json)
+        order = PullJob(configured_catalog().find(name), image, weights, as_json)
     _check(order.profile)
     return order
 
@@ -102,26 +102,28 @@ def _check(profile: Profile) -> None:
         )
 
 
-def _look(order: Order) -> None:
-    from sparkdash.cli.local import runtime
-    from sparkdash.cli.profiles.fetch_weights import report
+def _look(order: PullJob) -> None:
+    from sparkdash.cli.local import make_runtime
+    from sparkdash.cli.profiles.fetch_weights import print_local_files
     from sparkdash.settings import load
 
     _must_be_here(order)
     known = load()
-    whole = report(order.profile, runtime(known), known, order.as_json, image=order.image, weights=order.weights)
+    whole = print_local_files(
+        order.profile, make_runtime(known), known, order.as_json, image=order.image, weights=order.weights
+    )
     if not whole:
         raise typer.Exit(HostError.exit_code)
 
 
-def _fetch(order: Order) -> None:
-    from sparkdash.cli.profiles.fetch_weights import Fetching
+def _fetch(order: PullJob) -> None:
+    from sparkdash.cli.profiles.fetch_weights import WeightsFetch
     from sparkdash.settings import load
 
     weights = None
     if order.weights and order.profile.weights:
         _must_be_here(order)
-        weights = Fetching(order.profile, load(), order.as_json)  # whether it fits is known before anything comes
+        weights = WeightsFetch(order.profile, load(), order.as_json)  # whether it fits is known before anything comes
     if order.image:
         _fetch_image(order)
     if weights is not None:
@@ -130,7 +132,7 @@ def _fetch(order: Order) -> None:
         order.client.release(profile=order.profile.name)
 
 
-def _must_be_here(order: Order) -> None:
+def _must_be_here(order: PullJob) -> None:
     from sparkdash.cli.profiles.local_files import on_this_box
 
     if order.world is not None and not on_this_box(order.world):
@@ -142,16 +144,16 @@ def _must_be_here(order: Order) -> None:
         )
 
 
-def _fetch_image(order: Order) -> None:
+def _fetch_image(order: PullJob) -> None:
     import asyncio
 
-    from sparkdash.cli.local import runtime
-    from sparkdash.cli.profiles.local_files import here, on_this_box
+    from sparkdash.cli.local import make_runtime
+    from sparkdash.cli.profiles.local_files import local_images, on_this_box
     from sparkdash.domain.container import PullProgress
     from sparkdash.host.podman.answers import image_missing
     from sparkdash.settings import load
 
-    image, local = order.profile.image, runtime(load())
+    image, local = order.profile.image, make_runtime(load())
     program = order.world.daemon.runtime if order.world else local.name
     if program == "process":
         return
@@ -159,7 +161,7 @@ def _fetch_image(order: Order) -> None:
         text = f"Profile {order.profile.name} names no image."
         raise ProfileError(text, code="image_missing", hint="Add `image:` to it.")
     line = _Line(order.as_json)
-    known = here(local, [image]).get(image) if on_this_box(order.world) else None
+    known = local_images(local, [image]).get(image) if on_this_box(order.world) else None
     if known is not None and known.here:
         line.show(PullProgress(image=image, detail="here already", fraction=1.0, done=True))
     elif known is not None and image.startswith("localhost/"):
@@ -188,7 +190,7 @@ class _Line:
     def show(self, step: PullProgress) -> None:
         self._image = step.image
         if self._as_json:
-            emit_line(step)
+            print_json_line(step)
         else:
             share = f"{percent(step.fraction)}  " if step.fraction is not None else ""
             self._line.draw(f"{step.image}  {share}{step.detail}", step.detail)
@@ -196,4 +198,4 @@ class _Line:
     def end(self) -> None:
         self._line.clear()
         if self._image is not None and not self._as_json:
-            say(f"{self._image} is here.")
+            print_text(f"{self._image} is here.")

@@ -7,12 +7,12 @@ from sparkdash.errors import AdmissionError
 from sparkdash.rules import RULES, Rule
 
 
-def listed() -> list[dict[str, str]]:
+def all_rules() -> list[dict[str, str]]:
     """Every rule, as text by label."""
     return [_told(rule) for rule in RULES.values()]
 
 
-def described(name: str) -> list[dict[str, str]]:
+def one_rule(name: str) -> list[dict[str, str]]:
     """The one rule of that name.
 
     Raises:

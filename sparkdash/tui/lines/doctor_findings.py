@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from sparkdash.domain.finding import Diagnosis, Finding, Status
-from sparkdash.tui.ink import EMPTY, Ink, Line, join, say, wrap
+from sparkdash.tui.ink import EMPTY, Ink, Line, inked, join, wrap
 
 INKS = {
     Status.FAIL: Ink.BAD,
@@ -21,11 +21,13 @@ INKS = {
 INDENT = 9
 
 
-def lines(diagnosis: Diagnosis, width: int) -> list[Line]:
+def finding_lines(diagnosis: Diagnosis, width: int) -> list[Line]:
     """Counts, then every finding that is not ok with its evidence and cure, then the names of those that are."""
     found = diagnosis.findings
     counts = Counter(one.status for one in found)
-    out = [join([say(f"{counts[status]} {status}", ink) for status, ink in INKS.items() if counts[status]], say("  "))]
+    out = [
+        join([inked(f"{counts[status]} {status}", ink) for status, ink in INKS.items() if counts[status]], inked("  "))
+    ]
     for status in INKS:
         if status is not Status.OK:
             out += [line for one in found if one.status is status for line in (EMPTY, *_entry(one, width))]
@@ -35,10 +37,10 @@ def lines(diagnosis: Diagnosis, width: int) -> list[Line]:
 
 
 def _entry(one: Finding, width: int) -> list[Line]:
-    told = [say(one.name, Ink.STRONG), *wrap(one.evidence, width - INDENT)]
+    told = [inked(one.name, Ink.STRONG), *wrap(one.evidence, width - INDENT)]
     return _block(one.status, [*told, *wrap(f"\u2192 {one.fix}", width - INDENT, Ink.STRONG)] if one.fix else told)
 
 
 def _block(status: Status, rows: list[Line]) -> list[Line]:
     first, *rest = rows
-    return [say(f"{status:<{INDENT}}", INKS[status]) + first, *(say(" " * INDENT) + row for row in rest)]
+    return [inked(f"{status:<{INDENT}}", INKS[status]) + first, *(inked(" " * INDENT) + row for row in rest)]

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.state import Figures
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, join, length, pad, right, say
-from sparkdash.tui.lines.spark import spark
+from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, dimmed, inked, join, length, pad
+from sparkdash.tui.lines.spark import sparkline
 from sparkdash.tui.mirror import View
 from sparkdash.units import DASH, number, percent, tokens
 
@@ -20,10 +20,10 @@ LABEL, FIGURE, UNIT, REMARK = 9, 6, 6, 24
 """Cells of the columns; the sparkline takes the rest."""
 LEAST_WITH_REMARKS = 64
 """Cells below which the remarks give way to the sparklines."""
-DOTS = say(" · ", Ink.DIM)
+DOTS = inked(" · ", Ink.DIM)
 
 
-class Row(NamedTuple):
+class FigureRow(NamedTuple):
     """One figure. `top` is what fills the sparkline; None: the highest of those shown."""
 
     metric: Metric
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     top: float | None
 
 
-def rows(view: View, engine: Engine, width: int, tall: int) -> list[Line]:
+def figure_rows(view: View, engine: Engine, width: int, tall: int) -> list[Line]:
     """Four figures with sparklines of `tall` rows, and the acceptance of drafts."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
@@ -50,39 +50,43 @@ def rows(view: View, engine: Engine, width: int, tall: int) -> list[Line]:
     return [clip(line, width) for line in lines]
 
 
-def height(tall: int) -> int:
+def figure_height(tall: int) -> int:
     """How many lines `rows` gives."""
     return 4 * (tall + (tall > 1)) + 1
 
 
-def _figures(view: View, engine: Engine, sample: EngineSample, seen: Figures) -> list[Row]:
+def _figures(view: View, engine: Engine, sample: EngineSample, seen: Figures) -> list[FigureRow]:
     return [
-        Row(Metric.DECODE, "decode", number(sample.get(Metric.DECODE), 1), "tok/s", _rates(view, engine, seen), None),
-        Row(Metric.PREFILL, "prefill", number(sample.get(Metric.PREFILL)), "tok/s", _ttft(sample, seen), None),
+        FigureRow(
+            Metric.DECODE, "decode", number(sample.get(Metric.DECODE), 1), "tok/s", _rates(view, engine, seen), None
+        ),
+        FigureRow(Metric.PREFILL, "prefill", number(sample.get(Metric.PREFILL)), "tok/s", _ttft(sample, seen), None),
         _share(Metric.PREFIX_HIT, "prefix", sample, _lifetime(sample)),
         _share(Metric.KV_USED, "kv", sample, _kv(sample)),
     ]
 
 
-def _share(metric: Metric, label: str, sample: EngineSample, remark: Line) -> Row:
+def _share(metric: Metric, label: str, sample: EngineSample, remark: Line) -> FigureRow:
     value = sample.get(metric)
-    return Row(metric, label, percent(value).removesuffix(" %"), "%", remark, 1.0)
+    return FigureRow(metric, label, percent(value).removesuffix(" %"), "%", remark, 1.0)
 
 
-def _drawn(row: Row, values: Sequence[float | None], tall: int) -> list[Line]:
+def _drawn(row: FigureRow, values: Sequence[float | None], tall: int) -> list[Line]:
     top = row.top or max((value for value in values if value is not None), default=0.0)
-    bars = spark(values, top, tall)
+    bars = sparkline(values, top, tall)
     unknown = row.figure == DASH
-    head = pad(say(row.label, Ink.DIM), LABEL) + right(say(row.figure, Ink.DIM if unknown else Ink.STRONG), FIGURE)
-    head += pad(say(f" {row.unit}", Ink.DIM), UNIT) + say("  ")
-    blank = say(" " * length(head))
+    head = pad(inked(row.label, Ink.DIM), LABEL) + align_right(
+        inked(row.figure, Ink.DIM if unknown else Ink.STRONG), FIGURE
+    )
+    head += pad(inked(f" {row.unit}", Ink.DIM), UNIT) + inked("  ")
+    blank = inked(" " * length(head))
     # the figure stands beside the sparkline's foot, where one row's height would put it
-    lines = [blank + say(bar, Ink.TRACE) for bar in bars[:-1]]
-    return [*lines, head + say(bars[-1], Ink.TRACE) + (say("   ") + row.remark if row.remark else EMPTY)]
+    lines = [blank + inked(bar, Ink.TRACE) for bar in bars[:-1]]
+    return [*lines, head + inked(bars[-1], Ink.TRACE) + (inked("   ") + row.remark if row.remark else EMPTY)]
 
 
 def _pair(name: str, value: str) -> Line:
-    return say(f"{name} ", Ink.DIM) + say(value, Ink.DIM if value == DASH else Ink.PLAIN)
+    return inked(f"{name} ", Ink.DIM) + inked(value, Ink.DIM if value == DASH else Ink.PLAIN)
 
 
 def _rates(view: View, engine: Engine, seen: Figures) -> Line:
@@ -110,22 +114,29 @@ def _kv(sample: EngineSample) -> Line:
         return EMPTY
     held = None if used is None else used * capacity
     return (
-        say(tokens(held), Ink.PLAIN) + say(" of ", Ink.DIM) + say(tokens(capacity), Ink.PLAIN) + say(" tokens", Ink.DIM)
+        inked(tokens(held), Ink.PLAIN)
+        + inked(" of ", Ink.DIM)
+        + inked(tokens(capacity), Ink.PLAIN)
+        + inked(" tokens", Ink.DIM)
     )
 
 
 def _acceptance(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:
     profile = view.snapshot.profile(engine.profile) if view.snapshot else None
     method = profile.speculation if profile else None
-    label = pad(say("accept", Ink.DIM), LABEL)
+    label = pad(inked("accept", Ink.DIM), LABEL)
     if method is None and sample.acceptance_at is None:
-        return label + right(say(DASH, Ink.DIM), FIGURE) + say("        no speculation", Ink.DIM)
+        return label + align_right(inked(DASH, Ink.DIM), FIGURE) + inked("        no speculation", Ink.DIM)
     rate = sample.get(Metric.ACCEPTANCE)
     figure = percent(rate).removesuffix(" %")
-    head = label + right(say(figure, Ink.DIM if rate is None else Ink.STRONG), FIGURE) + pad(say(" %", Ink.DIM), UNIT)
-    places = say("by position ", Ink.DIM) + say(_places(sample), Ink.PLAIN) if sample.acceptance_at else EMPTY
+    head = (
+        label
+        + align_right(inked(figure, Ink.DIM if rate is None else Ink.STRONG), FIGURE)
+        + pad(inked(" %", Ink.DIM), UNIT)
+    )
+    places = inked("by position ", Ink.DIM) + inked(_places(sample), Ink.PLAIN) if sample.acceptance_at else EMPTY
     mean = _pair("length", number(sample.get(Metric.ACCEPTANCE_LENGTH), 2))
-    return clip(head + say("  ") + join([places, mean, say(method or "", Ink.DIM)], DOTS), width)
+    return clip(head + inked("  ") + join([places, mean, inked(method or "", Ink.DIM)], DOTS), width)
 
 
 def _places(sample: EngineSample) -> str:

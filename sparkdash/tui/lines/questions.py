@@ -10,7 +10,7 @@ from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
-from sparkdash.tui.ink import EMPTY, Ink, Line, flow, pad, say, wrap
+from sparkdash.tui.ink import EMPTY, Ink, Line, inked, pad, wrap, wrap_line
 from sparkdash.tui.lines import words
 from sparkdash.units import duration, gib
 
@@ -20,7 +20,7 @@ STOPS = "stops  "
 """As wide as every label of a question."""
 
 
-def told(error: SparkdashError, width: int) -> list[Line]:
+def error_lines(error: SparkdashError, width: int) -> list[Line]:
     """Message, hint, every problem, the folder of evidence and the last log lines of an error."""
     lines = wrap(error.message, width, Ink.BAD)
     if error.hint:
@@ -29,11 +29,11 @@ def told(error: SparkdashError, width: int) -> list[Line]:
         lines += [line for problem in error.problems for line in wrap(problem, width)]
     if isinstance(error, EngineError):
         lines += wrap(f"evidence: {error.evidence}", width) if error.evidence else []
-        lines += [say(f"  {line}", Ink.DIM) for line in error.log_tail]
+        lines += [inked(f"  {line}", Ink.DIM) for line in error.log_tail]
     return lines
 
 
-def why_not(profile: ProfileSummary, width: int) -> list[Line]:
+def cannot_run_lines(profile: ProfileSummary, width: int) -> list[Line]:
     """Why a profile cannot run, and what can."""
     lines = wrap(profile.cannot_run or "", width)
     if profile.nearest:
@@ -41,7 +41,7 @@ def why_not(profile: ProfileSummary, width: int) -> list[Line]:
     return lines
 
 
-def why(plan: Plan, width: int) -> list[Line]:
+def need_lines(plan: Plan, width: int) -> list[Line]:
     """What `sparkdash why` tells: the need term by term, what there is, who leaves, and the verdict."""
     room = width - FACT
     need = plan.need
@@ -65,9 +65,9 @@ def why(plan: Plan, width: int) -> list[Line]:
 
 def _term(name: str, amount: int | None, source: str, room: int) -> list[Line]:
     rows = wrap(source, room - SIZE, Ink.DIM) or [EMPTY]
-    figure = pad(say(f"{gib(amount):>{SIZE - 2}}"), SIZE)
+    figure = pad(inked(f"{gib(amount):>{SIZE - 2}}"), SIZE)
     return labelled(
-        f"{f'  {name}':<{FACT}}", [(say(" " * SIZE) if at else figure) + row for at, row in enumerate(rows)]
+        f"{f'  {name}':<{FACT}}", [(inked(" " * SIZE) if at else figure) + row for at, row in enumerate(rows)]
     )
 
 
@@ -75,50 +75,50 @@ def _fact(label: str, told: str, room: int) -> list[Line]:
     return labelled(f"{label:<{FACT}}", wrap(told, room))
 
 
-def question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
+def switch_question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
     """What a switch stops, whether it fits, how long it takes."""
     room = width - len(STOPS)
     lines: list[Line] = wrap(plan.held, width, Ink.WARN) if plan.held else []
     for name in plan.evict:
         why = plan.reasons.get(name, "")
-        lines += stops(name, snapshot, width, frees=not why)
+        lines += leaving_engine_lines(name, snapshot, width, frees=not why)
         lines += labelled("", wrap(why, room, Ink.DIM))
     lines += labelled("stays  ", wrap(", ".join(plan.beside), room))
     lines.append(EMPTY)
-    fits = {True: say("yes", Ink.GOOD), False: say("no", Ink.BAD), None: say("not sure", Ink.WARN)}[plan.fits]
-    memory = say(f", needs {words.needed_memory(plan)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
-    lines += labelled("fits   ", flow(fits + memory, room))
-    return [*lines, *labelled("load   ", flow(_load(plan), room))]
+    fits = {True: inked("yes", Ink.GOOD), False: inked("no", Ink.BAD), None: inked("not sure", Ink.WARN)}[plan.fits]
+    memory = inked(f", needs {words.needed_memory(plan)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
+    lines += labelled("fits   ", wrap_line(fits + memory, room))
+    return [*lines, *labelled("load   ", wrap_line(_load(plan), room))]
 
 
-def stop(name: str, snapshot: Snapshot, width: int) -> list[Line]:
+def stop_question(name: str, snapshot: Snapshot, width: int) -> list[Line]:
     """What stopping an engine stops, and whom it refuses."""
     waiting = sum(one.profile == name and one.state is RequestState.WAITING for one in snapshot.requests.values())
-    lines = [*stops(name, snapshot, width), *refused(waiting, width)]
+    lines = [*leaving_engine_lines(name, snapshot, width), *refused_lines(waiting, width)]
     return [*lines, EMPTY, *wrap("A request that names it brings it back.", width, Ink.DIM)]
 
 
-def stop_using(name: str, url: str | None, width: int) -> list[Line]:
+def stop_using_question(name: str, url: str | None, width: int) -> list[Line]:
     """Question before no longer using an attached server, which sparkdash cannot stop."""
     text = f"{name} runs by itself at {url or 'its address'} and goes on running. Requests that it serves may finish."
     again = "A request that names it uses it again."
     return [*wrap(text, width), EMPTY, *wrap(again, width, Ink.DIM)]
 
 
-def give_up(swaps: Sequence[Swap], width: int) -> list[Line]:
+def cancel_question(swaps: Sequence[Swap], width: int) -> list[Line]:
     """Question before cancelling swaps: what stops, and which requests are refused."""
     what = ", ".join(f"the start of {swap.target}" if swap.target else "the stop" for swap in swaps)
     waiting = sum(swap.waiting for swap in swaps)
-    return [*labelled(STOPS, wrap(what, width - len(STOPS), Ink.STRONG)), *refused(waiting, width)]
+    return [*labelled(STOPS, wrap(what, width - len(STOPS), Ink.STRONG)), *refused_lines(waiting, width)]
 
 
-def end(request: Request, width: int) -> list[Line]:
+def end_request_question(request: Request, width: int) -> list[Line]:
     """Which request would be ended."""
-    which = say(f"{request.client} at {request.profile}", Ink.STRONG) + say(f"  {request.id}", Ink.DIM)
-    return labelled(STOPS, flow(which, width - len(STOPS)))
+    which = inked(f"{request.client} at {request.profile}", Ink.STRONG) + inked(f"  {request.id}", Ink.DIM)
+    return labelled(STOPS, wrap_line(which, width - len(STOPS)))
 
 
-def stops(name: str, snapshot: Snapshot, width: int, *, frees: bool = True) -> list[Line]:
+def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bool = True) -> list[Line]:
     """What goes with an engine: its memory, unless that is told otherwise, and the requests that it serves. Who waits for it
     goes on waiting, unless a person stops it."""
     served = sum(one.profile == name and one.state is not RequestState.WAITING for one in snapshot.requests.values())
@@ -126,26 +126,26 @@ def stops(name: str, snapshot: Snapshot, width: int, *, frees: bool = True) -> l
     held = memory.engines.get(name) if memory else None
     facts = [
         f"frees {gib(held)}" if frees and held is not None else "",
-        f"{words.count(served, 'request')} in flight may finish" if served else "",
+        f"{words.counted(served, 'request')} in flight may finish" if served else "",
     ]
     about = ", ".join(fact for fact in facts if fact)
     room = width - len(STOPS)
-    return labelled(STOPS, flow(say(name, Ink.STRONG) + say(f": {about}" if about else ""), room))
+    return labelled(STOPS, wrap_line(inked(name, Ink.STRONG) + inked(f": {about}" if about else ""), room))
 
 
-def refused(waiting: int, width: int) -> list[Line]:
+def refused_lines(waiting: int, width: int) -> list[Line]:
     """Those that wait for what is stopped, and will not get it."""
-    what = f"{words.count(waiting, 'request')} waiting for it: refused" if waiting else ""
+    what = f"{words.counted(waiting, 'request')} waiting for it: refused" if waiting else ""
     return labelled("", wrap(what, width - len(STOPS), Ink.WARN))
 
 
 def labelled(label: str, rows: list[Line]) -> list[Line]:
     """`rows` beside their label, which stands before the first of them."""
     cells = max(len(label), len(STOPS))
-    return [say(f"{'' if number else label:<{cells}}", Ink.DIM) + row for number, row in enumerate(rows)]
+    return [inked(f"{'' if number else label:<{cells}}", Ink.DIM) + row for number, row in enumerate(rows)]
 
 
 def _load(plan: Plan) -> Line:
     if plan.expected_s is None:
-        return say("not known yet: it never ran here", Ink.STRONG)
-    return say(f"about {duration(plan.expected_s)}", Ink.STRONG) + say("; requests wait that long", Ink.DIM)
+        return inked("not known yet: it never ran here", Ink.STRONG)
+    return inked(f"about {duration(plan.expected_s)}", Ink.STRONG) + inked("; requests wait that long", Ink.DIM)

@@ -11,7 +11,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 PARTS = " ▏▎▍▌▋▊▉█"
 
 
-def spark(values: Sequence[float | None], top: float, rows: int = 1) -> list[str]:
+def sparkline(values: Sequence[float | None], top: float, rows: int = 1) -> list[str]:
     """`rows` strings, the upper one first, one character for each value; `top` fills the whole height."""
     levels = [_level(value, top, rows * 8) for value in values]
     return ["".join(BARS[min(max(level - row * 8, 0), 8)] for level in levels) for row in reversed(range(rows))]

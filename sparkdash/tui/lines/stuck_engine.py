@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
 from sparkdash.domain.repair_text import repair_text, state_text, step_text
-from sparkdash.tui.ink import EMPTY, Ink, Line, say, wrap
+from sparkdash.tui.ink import EMPTY, Ink, Line, inked, wrap
 from sparkdash.tui.mirror import View
 
 FOLLOWS = {
@@ -17,7 +17,7 @@ FOLLOWS = {
 """What comes after each step."""
 
 
-def rows(engine: Engine, view: View, width: int) -> list[Line]:
+def stuck_rows(engine: Engine, view: View, width: int) -> list[Line]:
     """What was seen and what is done, each broken at `width`; empty for an engine that moves."""
     live = _stuck(engine)
     if live is None:
@@ -28,16 +28,16 @@ def rows(engine: Engine, view: View, width: int) -> list[Line]:
     return told
 
 
-def step(engine: Engine, view: View) -> str:
+def stuck_step(engine: Engine, view: View) -> str:
     """The step in a few words; empty for an engine that moves."""
     live = _stuck(engine)
     return "" if live is None else step_text(live, view.now) or live.why
 
 
-def repaired(profile: str, view: View) -> Line:
+def repair_summary(profile: str, view: View) -> Line:
     """How often the profile was repaired, and how long that took."""
     time = view.snapshot.repairs.by_profile.get(profile) if view.snapshot else None
-    return say(repair_text(time), Ink.DIM) if time else EMPTY
+    return inked(repair_text(time), Ink.DIM) if time else EMPTY
 
 
 def _stuck(engine: Engine) -> Liveness | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.domain.swap_text import estimate_text, stage_text, still_text, time_left, wait_text
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, say
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.spark import meter
 from sparkdash.tui.mirror import View
@@ -22,11 +22,11 @@ METER = 40
 def swap_title(swap: Swap, beside: Sequence[Swap] = ()) -> Line:
     """Title of a swap: which profiles come and leave, and which other swaps are under way."""
     leaves = ", ".join(swap.evict)
-    more = say(", and ", Ink.DIM) + say(", ".join(map(goal, beside)), Ink.PLAIN) if beside else EMPTY
+    more = inked(", and ", Ink.DIM) + inked(", ".join(map(goal, beside)), Ink.PLAIN) if beside else EMPTY
     if swap.target is None:
-        return say("stop ", Ink.PLAIN) + say(leaves, Ink.STRONG) + more
-    after = say(" after ", Ink.DIM) + say(leaves, Ink.PLAIN) if leaves else EMPTY
-    return say("swap to ", Ink.PLAIN) + say(swap.target, Ink.STRONG) + after + more
+        return inked("stop ", Ink.PLAIN) + inked(leaves, Ink.STRONG) + more
+    after = inked(" after ", Ink.DIM) + inked(leaves, Ink.PLAIN) if leaves else EMPTY
+    return inked("swap to ", Ink.PLAIN) + inked(swap.target, Ink.STRONG) + after + more
 
 
 def goal(swap: Swap) -> str:
@@ -43,53 +43,55 @@ def swap_rows(view: View, swap: Swap, width: int) -> list[Line]:
 def phase_line(swap: Swap) -> Line:
     """`✓ drain ✓ stop ✓ reclaim ▶ preflight · create · load · warm`; what did not run is passed over."""
     now = PHASES.index(swap.phase)
-    return join((_phase(swap, phase, PHASES.index(phase) - now) for phase in PHASES), say("  "))
+    return join((_phase(swap, phase, PHASES.index(phase) - now) for phase in PHASES), inked("  "))
 
 
 def _phase(swap: Swap, phase: SwapPhase, place: int) -> Line:
     if place < 0:
         ran = phase in swap.stage_s
-        return say("✓ " if ran else "  ", Ink.GOOD) + say(phase, Ink.PLAIN if ran else Ink.FAINT)
+        return inked("✓ " if ran else "  ", Ink.GOOD) + inked(phase, Ink.PLAIN if ran else Ink.FAINT)
     if place > 0:
-        return say(f"· {phase}", Ink.DIM)
-    return say(f"▶ {phase}", Ink.STRONG)
+        return inked(f"· {phase}", Ink.DIM)
+    return inked(f"▶ {phase}", Ink.STRONG)
 
 
 def _bar(swap: Swap, width: int) -> Line:
     cells = min(METER, width // 2)
-    stage = say(stage_text(swap), Ink.PLAIN) if swap.progress else EMPTY
+    stage = inked(stage_text(swap), Ink.PLAIN) if swap.progress else EMPTY
     if swap.fraction is None:
-        return say("─" * cells, Ink.FAINT) + say("  ") + (stage or say("no estimate yet", Ink.DIM))
+        return inked("─" * cells, Ink.FAINT) + inked("  ") + (stage or inked("no estimate yet", Ink.DIM))
     done, rest = meter(swap.fraction, cells)
-    return say(done, Ink.GOOD) + say(rest, Ink.FAINT) + say(f" {swap.fraction * 100:3.0f} %  ", Ink.STRONG) + stage
+    return (
+        inked(done, Ink.GOOD) + inked(rest, Ink.FAINT) + inked(f" {swap.fraction * 100:3.0f} %  ", Ink.STRONG) + stage
+    )
 
 
 def _times(swap: Swap, view: View) -> Line:
-    elapsed = say("elapsed ", Ink.DIM) + say(words.age(view.now - swap.started_at), Ink.STRONG)
+    elapsed = inked("elapsed ", Ink.DIM) + inked(words.age(view.now - swap.started_at), Ink.STRONG)
     rest = time_left(swap, view.now)
     if swap.target is None:
         return elapsed
     if swap.still_since is not None:
-        return elapsed + say(f"   {still_text(swap, view.now)}", Ink.WARN)
+        return elapsed + inked(f"   {still_text(swap, view.now)}", Ink.WARN)
     if rest is None:
-        return elapsed + say("   first load here: no estimate", Ink.DIM)
+        return elapsed + inked("   first load here: no estimate", Ink.DIM)
     ink = Ink.STRONG if rest.s or rest.high_s else Ink.WARN
-    return elapsed + say(f"   {estimate_text(swap, view.now)}", ink) + _learned(swap)
+    return elapsed + inked(f"   {estimate_text(swap, view.now)}", ink) + _learned(swap)
 
 
 def _learned(swap: Swap) -> Line:
     """Which earlier swaps the estimate is from."""
     if swap.similar:
-        return say(f"   from {words.count(swap.learned_from, 'load')} of the same model", Ink.DIM)
+        return inked(f"   from {words.counted(swap.learned_from, 'load')} of the same model", Ink.DIM)
     usual = f"   usually {duration(swap.expected_s)}" if swap.expected_s is not None else ""
-    return say(f"{usual}   n {swap.learned_from}", Ink.DIM)
+    return inked(f"{usual}   n {swap.learned_from}", Ink.DIM)
 
 
 def _log(swap: Swap, view: View) -> Line:
     if waits := wait_text(swap, view.now):
-        return say(waits, Ink.PLAIN)
+        return inked(waits, Ink.PLAIN)
     detail = swap.progress.detail if swap.progress else ""
-    return say("log ", Ink.DIM) + (say(detail, Ink.PLAIN) if detail else say("-", Ink.DIM))
+    return inked("log ", Ink.DIM) + (inked(detail, Ink.PLAIN) if detail else inked("-", Ink.DIM))
 
 
 def _waiting(swap: Swap, view: View, width: int) -> Line:
@@ -107,7 +109,7 @@ def _waiting(swap: Swap, view: View, width: int) -> Line:
         if count
         else "nobody waits"
     )
-    cause = say(f"{words.CAUSES[swap.cause]}  ", Ink.DIM)
-    return ends(
-        say(who, Ink.PLAIN if count else Ink.DIM), cause + say("x", Ink.STRONG) + say(" cancels", Ink.DIM), width
+    cause = inked(f"{words.CAUSES[swap.cause]}  ", Ink.DIM)
+    return justify(
+        inked(who, Ink.PLAIN if count else Ink.DIM), cause + inked("x", Ink.STRONG) + inked(" cancels", Ink.DIM), width
     )

@@ -15,7 +15,7 @@ from sparkdash.domain.repair_text import waiting_on
 from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome
 from sparkdash.domain.swap_text import time_left
-from sparkdash.tui.ink import Ink, Line, dimmed, say
+from sparkdash.tui.ink import Ink, Line, dimmed, inked
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.units import DASH, gib, tokens
 from sparkdash.units import age as age
@@ -75,7 +75,7 @@ REQUESTS: dict[RequestState, tuple[str, Ink]] = {
 }
 
 
-def kind(profile: ProfileSummary | None, engine: Engine | None = None) -> str:
+def engine_name(profile: ProfileSummary | None, engine: Engine | None = None) -> str:
     """The engine's name and, where known, its version: the running one's own before the profile's."""
     of = engine.kind if engine else profile.engine if profile else None
     if of is None:
@@ -89,10 +89,10 @@ def engine_state(engine: Engine, view: View) -> Line:
     glyph, ink = ENGINE[engine.state]
     if (live := engine.liveness) is not None and live.state in STANDING:
         glyph, ink = STANDING[live.state]
-        line = say(f"{glyph} {live.state}", ink) + say(f" {age(max(0.0, view.now - live.since))}", Ink.PLAIN)
+        line = inked(f"{glyph} {live.state}", ink) + inked(f" {age(max(0.0, view.now - live.since))}", Ink.PLAIN)
         return line if view.link is LinkState.LIVE else dimmed(line)
     since = engine.ready_at if engine.state is EngineState.READY and engine.ready_at else engine.since
-    line = say(f"{glyph} {engine.state}", ink) + say(f" {age(view.now - since)}", Ink.PLAIN)
+    line = inked(f"{glyph} {engine.state}", ink) + inked(f" {age(view.now - since)}", Ink.PLAIN)
     return line if view.link is LinkState.LIVE else dimmed(line)
 
 
@@ -101,14 +101,14 @@ def request_state(request: Request, view: View) -> Line:
     what it was."""
     word, ink = REQUESTS[request.state]
     if stuck_on(request, view):
-        return say("✗ engine stuck", Ink.BAD)
+        return inked("✗ engine stuck", Ink.BAD)
     if request.state is RequestState.WAITING:
-        return say(word + _wait(request, view), ink)
+        return inked(word + _wait(request, view), ink)
     if request.state is RequestState.FAILED:
-        return say(f"✗ {request.error or request.status or 'failed'}", ink)
+        return inked(f"✗ {request.error or request.status or 'failed'}", ink)
     if request.state is RequestState.DONE and request.route in ASIDES:
-        return say(f"✓ {request.route.rpartition('/')[2]}", ink)  # it has no figures: what was it?
-    return say(word, ink)
+        return inked(f"✓ {request.route.rpartition('/')[2]}", ink)  # it has no figures: what was it?
+    return inked(word, ink)
 
 
 def stuck_on(request: Request, view: View) -> str:
@@ -130,12 +130,12 @@ def _wait(request: Request, view: View) -> str:
     return f" #{request.position}" if request.position else ""
 
 
-def count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     """1 request, 2 requests."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def context(length: int | None) -> str:
+def context_length(length: int | None) -> str:
     """A context length as its owners say it: 128K for 131072, 128k for 128000."""
     return f"{length // 1024}K" if length and length % 4096 == 0 else tokens(length)
 

@@ -112,24 +112,24 @@ class ComparePage(Page):
         """Set the next arm beside the baseline."""
         cells = self.query_one(CellTable)
         if self._report() and len(cells.others) < 2:
-            self.desk.say("this run has no other arm to set beside the baseline")
+            self.services.say("this run has no other arm to set beside the baseline")
         cells.turn()
 
     def action_resume(self) -> None:
         """Measure what the run under the cursor still lacks."""
         run = self.query_one(RunTable).chosen
         if run is None:
-            self.desk.say("no run is shown: j and k walk to one")
+            self.services.say("no run is shown: j and k walk to one")
         elif run.ended_at is not None:
-            self.desk.say(f"{run.id} is whole: nothing of it is missing")
+            self.services.say(f"{run.id} is whole: nothing of it is missing")
         else:
-            self.desk.orders.resume_run(run.id)
+            self.services.orders.resume_run(run.id)
 
     def action_markdown(self) -> None:
         """Copy the report as Markdown."""
         if report := self._report():
             self.app.copy_to_clipboard(markdown.render(page(report)))
-            self.desk.say(f"copied: {report.run.id} as Markdown")
+            self.services.say(f"copied: {report.run.id} as Markdown")
 
     def action_html(self) -> None:
         """Write the report as one HTML page and tell where."""
@@ -139,11 +139,11 @@ class ComparePage(Page):
     def _report(self) -> Report | None:
         report = self.query_one(CellTable).report
         if report is None:
-            self.desk.say("no run is shown: j and k walk to one")
+            self.services.say("no run is shown: j and k walk to one")
         return report
 
     def _ask(self, run: str) -> None:
-        view = self.desk.view
+        view = self.services.view
         self._read = (view.here, view.snapshot.seq if view.snapshot else None)
         self._tell(run)
 
@@ -151,16 +151,16 @@ class ComparePage(Page):
     async def _runs(self) -> None:
         table = self.query_one(RunTable)
         try:
-            table.runs = await self.desk.link.runs()
+            table.runs = await self.services.link.runs()
         except SparkdashError as error:
-            self.desk.say(error.text(), bad=True)
+            self.services.say(error.text(), bad=True)
         table.redraw()
 
     @work(group="report", exclusive=True)
     async def _tell(self, run: str) -> None:
         cells = self.query_one(CellTable)
         try:
-            report = await self.desk.link.report(run)
+            report = await self.services.link.report(run)
         except SparkdashError as error:
             cells.report, cells.refused = None, error.text()
             cells.redraw()
@@ -175,8 +175,8 @@ class ComparePage(Page):
             text = await asyncio.to_thread(lambda: html.render(page(report), drawn(report), html.plotly()))
             await asyncio.to_thread(place.write_text, text, encoding="utf-8")
         except SparkdashError as error:
-            self.desk.say(error.text(), bad=True)
+            self.services.say(error.text(), bad=True)
         except OSError as error:
-            self.desk.say(f"The page could not be written: {error.strerror} ({place.parent}).", bad=True)
+            self.services.say(f"The page could not be written: {error.strerror} ({place.parent}).", bad=True)
         else:
-            self.desk.say(f"wrote {place}")
+            self.services.say(f"wrote {place}")

@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Told, clip, frame, join, length, say
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, LinesForWidth, clip, frame, inked, join, length
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 
@@ -23,10 +23,10 @@ WIDEST, LEAST = 72, 44
 """Cells of prose, which is read badly where it is wider, and of the smallest frame."""
 
 
-class Words(Panel):
+class DialogText(Panel):
     """What is told, in a frame, as wide as it needs."""
 
-    def __init__(self, title: str, told: Told, keys: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, title: str, told: LinesForWidth, keys: Sequence[tuple[str, str]]) -> None:
         super().__init__()
         self._title = title
         self._told = told
@@ -36,7 +36,7 @@ class Words(Panel):
     def wanted(self, width: int) -> int:
         """How wide it would be, of at most `width` cells."""
         lines = self._told(min(width - 4, WIDEST))
-        longest = max(length(line) for line in (*lines, say(f"{self._title}    ")))
+        longest = max(length(line) for line in (*lines, inked(f"{self._title}    ")))
         return min(max(longest + 4, LEAST), width)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the words are given
@@ -47,9 +47,9 @@ class Words(Panel):
             room = height - 2
             top = self._top = max(min(self._top, len(lines) - room), 0)
         shown = [clip(line, width - 4) for line in lines[top : top + room]]
-        far = say("j k scroll", Ink.DIM) if len(lines) > room else EMPTY
-        keys = join([say(key, Ink.STRONG) + say(f" {word}", Ink.DIM) for key, word in self._keys], say("   "))
-        return frame(shown, width, Ends(say(self._title, Ink.STRONG), far), Ends(keys))
+        far = inked("j k scroll", Ink.DIM) if len(lines) > room else EMPTY
+        keys = join([inked(key, Ink.STRONG) + inked(f" {word}", Ink.DIM) for key, word in self._keys], inked("   "))
+        return frame(shown, width, EdgeText(inked(self._title, Ink.STRONG), far), EdgeText(keys))
 
     def scroll(self, by: int) -> None:
         """Move the words."""
@@ -72,14 +72,14 @@ class Dialog(ModalScreen[bool]):
         Binding("home,g", f"scroll_words(-{ALL})", "to the beginning", show=False),
     ]
 
-    def __init__(self, title: str, told: Told, *, yes: str | None = None, again: str | None = None) -> None:
+    def __init__(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> None:
         """`yes`: the word for going ahead; None: there is nothing to decide. `again`: a key that also goes ahead."""
         super().__init__()
         self._yes = yes
         self._again = again
         both = f"⏎ {again}" if again else "⏎"
         keys = [(both, yes), ("esc", "leave it")] if yes else [("esc", "close")]
-        self._words = Words(title, told, keys)
+        self._words = DialogText(title, told, keys)
 
     def compose(self) -> ComposeResult:
         """See Textual."""

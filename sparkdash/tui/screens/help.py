@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sparkdash.domain.metric import METRICS, Metric
 from sparkdash.tui.history import STEP_S
-from sparkdash.tui.ink import EMPTY, Ink, Line, say, wrap
+from sparkdash.tui.ink import EMPTY, Ink, Line, inked, wrap
 
 KEYS: tuple[tuple[str, str], ...] = (
     ("1 2 3 4 5 6", "dashboard, profiles, requests, A/B, logs, history"),
@@ -60,10 +60,10 @@ TERMS: tuple[tuple[str, str], ...] = (
 KEY_CELLS = 16
 
 
-def lines(width: int) -> list[Line]:
+def help_lines(width: int) -> list[Line]:
     """All of it, at most `width` cells wide."""
     out = [row for key, word in KEYS for row in _entry(key, word, width)]
-    out += [EMPTY, say("The figures", Ink.STRONG)]
+    out += [EMPTY, inked("The figures", Ink.STRONG)]
     out += [row for word, metric in EXPLAINED.items() for row in _entry(word, METRICS[metric].definition, width)]
     for key, word in TERMS:
         out += _entry(key, word, width)
@@ -72,4 +72,4 @@ def lines(width: int) -> list[Line]:
 
 def _entry(key: str, word: str, width: int) -> list[Line]:
     first, *rest = wrap(word, width - KEY_CELLS - 1, Ink.PLAIN)
-    return [say(f"{key:<{KEY_CELLS}} ", Ink.GOOD) + first, *(say(" " * (KEY_CELLS + 1)) + row for row in rest)]
+    return [inked(f"{key:<{KEY_CELLS}} ", Ink.GOOD) + first, *(inked(" " * (KEY_CELLS + 1)) + row for row in rest)]

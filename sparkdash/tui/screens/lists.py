@@ -14,7 +14,7 @@ from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.log import LogPanel
 from sparkdash.tui.widgets.requests import RequestDetail, RequestTable
-from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable, notices
+from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable, notice_lines
 
 
 class RequestsPage(Page):
@@ -33,7 +33,7 @@ class RequestsPage(Page):
     def action_cancel(self) -> None:
         """End the request under the cursor."""
         if request_id := self.query_one(RequestTable).cursor:
-            self.desk.orders.cancel_request(request_id)
+            self.services.orders.cancel_request(request_id)
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Tell of the request under the cursor."""
@@ -58,7 +58,7 @@ class HistoryPage(Page):
 
     def action_notices(self) -> None:
         """Every notice, and every problem of a profile file, whole."""
-        self.app.push_screen(Dialog("notices", partial(notices, self.desk.view)))
+        self.app.push_screen(Dialog("notices", partial(notice_lines, self.services.view)))
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Tell of the swap under the cursor."""

@@ -13,12 +13,12 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
 
-from sparkdash.tui.messages import Found
+from sparkdash.tui.messages import SearchChanged
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets.find import Find
+from sparkdash.tui.widgets.find import SearchField
 from sparkdash.tui.widgets.header import Footer, NoticeRow, TitleBar
 from sparkdash.tui.widgets.log import LogPanel
-from sparkdash.tui.widgets.panel import Desk, Panel
+from sparkdash.tui.widgets.panel import AppServices, Panel
 from sparkdash.tui.widgets.table import Table
 
 
@@ -46,13 +46,13 @@ class Page(Screen[None]):
         yield TitleBar()
         yield from self.body()
         yield NoticeRow()
-        yield Find()
+        yield SearchField()
         yield Footer(self.title_key, self.keys)
 
     @property
-    def desk(self) -> Desk:
+    def services(self) -> AppServices:
         """The app, by what a page may use of it."""
-        return self.query_one(TitleBar).desk
+        return self.query_one(TitleBar).services
 
     def show(self, view: View) -> None:
         """Give every panel this moment."""
@@ -61,7 +61,7 @@ class Page(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Catch up with what happened while another page was seen."""
-        self.show(self.desk.view)
+        self.show(self.services.view)
 
     def on_screen_suspend(self) -> None:
         """A log that is not seen is not read."""
@@ -70,14 +70,14 @@ class Page(Screen[None]):
 
     def action_find(self) -> None:
         """Look for something in the page's table or log."""
-        self.query_one(Find).open()
+        self.query_one(SearchField).open()
 
     def action_show_all(self) -> None:
         """End the search; where there is none, see the top of the list again."""
         for table in self.query(Table):
             if not table.filter:
                 table.rest()
-        self.query_one(Find).action_drop()
+        self.query_one(SearchField).action_drop()
 
     def action_copy(self) -> None:
         """Copy the row under the cursor."""
@@ -85,11 +85,11 @@ class Page(Screen[None]):
         row = focused.current if isinstance(focused, Table) else None
         if row is not None and row.copy:
             self.app.copy_to_clipboard(row.copy)
-            self.desk.say(f"copied: {row.copy}")
+            self.services.say(f"copied: {row.copy}")
         else:
-            self.desk.say("nothing to copy in this row" if row else "no row to copy: j and k walk to one")
+            self.services.say("nothing to copy in this row" if row else "no row to copy: j and k walk to one")
 
-    def on_found(self, message: Found) -> None:
+    def on_search_changed(self, message: SearchChanged) -> None:
         """Narrow what has the page's focus."""
         for table in self.query(Table):
             table.narrow(message.text)
@@ -97,5 +97,5 @@ class Page(Screen[None]):
             log.find(message.text)
         if message.left:
             if message.text and self.query(Table):  # a log says by itself how many lines hold it
-                self.desk.say(f"only what holds “{message.text}”; esc shows all")
+                self.services.say(f"only what holds “{message.text}”; esc shows all")
             self.set_focus(self.query(self.AUTO_FOCUS or "*").first())

@@ -69,9 +69,9 @@ class ProfilesPage(Page):
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Tell of the profile under the cursor; who walks here looks for what has come."""
-        if self.desk.view.here - self._looked_at >= AGAIN_S:
+        if self.services.view.here - self._looked_at >= AGAIN_S:
             self._stock()
-        self._look(message.key, self.desk.view)
+        self._look(message.key, self.services.view)
 
     def action_switch(self) -> None:
         """Switch to the profile under the cursor."""
@@ -80,34 +80,34 @@ class ProfilesPage(Page):
     def action_mark(self, side: Side) -> None:
         """Mark the profile under the cursor."""
         if name := self.query_one(ProfileTable).cursor:
-            self.desk.orders.mark(name, side)
+            self.services.orders.mark(name, side)
 
     def action_mark_next(self) -> None:
         """Mark it as A; where A is taken, as B."""
-        snapshot = self.desk.view.snapshot
+        snapshot = self.services.view.snapshot
         taken = snapshot is not None and snapshot.toggle_a not in (None, self.query_one(ProfileTable).cursor)
         self.action_mark("B" if taken else "A")
 
     def action_pull(self) -> None:
         """Fetch the image of the profile under the cursor."""
         if name := self.query_one(ProfileTable).cursor:
-            self.desk.orders.pull(name)
+            self.services.orders.pull(name)
 
     def action_why(self) -> None:
         """Why the profile under the cursor cannot run."""
         if name := self.query_one(ProfileTable).cursor:
-            self.desk.orders.why(name)
+            self.services.orders.why(name)
 
     def action_release(self) -> None:
         """Let the parked profile under the cursor be tried again."""
         if name := self.query_one(ProfileTable).cursor:
-            self.desk.orders.release(name)
+            self.services.orders.release(name)
 
     def action_stop(self) -> None:
         """Stop the engine under the cursor; where none runs there, the one that `S` means elsewhere."""
-        snapshot, name = self.desk.view.snapshot, self.query_one(ProfileTable).cursor
+        snapshot, name = self.services.view.snapshot, self.query_one(ProfileTable).cursor
         runs = snapshot is not None and name in snapshot.engines
-        self.desk.orders.stop(name if runs else None)
+        self.services.orders.stop(name if runs else None)
 
     def _look(self, name: str | None, view: View) -> None:
         detail = self.query_one(ProfileDetail)
@@ -121,9 +121,9 @@ class ProfilesPage(Page):
 
     @work(group="stock", exclusive=True)
     async def _stock(self) -> None:
-        self._looked_at = self.desk.view.here
+        self._looked_at = self.services.view.here
         try:
-            stock = (await self.desk.link.shelf()).stock
+            stock = (await self.services.link.shelf()).stock
         except SparkdashError:  # not known, then
             return
         self.query_one(ProfileTable).stock = self.query_one(ProfileDetail).stock = stock
@@ -133,7 +133,7 @@ class ProfilesPage(Page):
     async def _plan(self, name: str) -> None:
         plan: Plan | None
         try:
-            plan = await self.desk.link.plan(name=name)
+            plan = await self.services.link.plan(name=name)
         except SparkdashError:
             plan = None
         detail = self.query_one(ProfileDetail)

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.state import DaemonInfo, Figures
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, dimmed, frame, join, length, say, wrap
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, wrap
 from sparkdash.tui.lines import engine_figures, stuck_engine, words
 from sparkdash.tui.lines.swap_progress import swap_rows, swap_title
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.units import duration
 
-DOTS = say(" · ", Ink.FAINT)
-RULE = say(" ── ", Ink.FAINT)
+DOTS = inked(" · ", Ink.FAINT)
+RULE = inked(" ── ", Ink.FAINT)
 SIMULATED = "SIMULATED"
 
 
@@ -38,16 +38,16 @@ def face(view: View, width: int, tall: int) -> Face:
     """The face for this moment, its lines `width` cells wide. `tall` is the height of one figure's sparkline."""
     engine = view.engine
     if view.snapshot is None:
-        return Face(_no_daemon(view, width), say("no daemon yet"), [])
+        return Face(_no_daemon(view, width), inked("no daemon yet"), [])
     if view.swap:
         rows = swap_rows(view, view.swap, width)
         return Face(rows if tall == 1 else _spaced(rows), swap_title(view.swap, view.swaps[1:]), _marks(view), engine)
     if engine is None:
-        return Face(_nothing(view, width), say("no engine runs"), _marks(view))
+        return Face(_nothing(view, width), inked("no engine runs"), _marks(view))
     if engine.state is EngineState.FAILED and engine.failure:
         return Face(failure_rows(engine.failure, width), _title(view, engine), _marks(view), engine)
-    rows = engine_figures.rows(view, engine, width, tall)
-    if told := stuck_engine.rows(engine, view, width):
+    rows = engine_figures.figure_rows(view, engine, width, tall)
+    if told := stuck_engine.stuck_rows(engine, view, width):
         rows = [*told, *map(dimmed, rows)][: max(len(rows), len(told))]  # panels below keep their place
     return Face(rows, _title(view, engine), _marks(view, engine), engine)
 
@@ -61,50 +61,50 @@ def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]
         rows += wrap(f"→ {failure.hint}", width, Ink.STRONG, limit=3)
     if failure.evidence:
         rows += wrap(f"evidence: {failure.evidence}", width, limit=2)
-    return rows + [clip(say(f"  {line}", Ink.DIM), width) for line in failure.log_tail[-log_lines:]]
+    return rows + [clip(inked(f"  {line}", Ink.DIM), width) for line in failure.log_tail[-log_lines:]]
 
 
 def _title(view: View, engine: Engine) -> Line:
     profile = view.snapshot.profile(engine.profile) if view.snapshot else None
-    context = say(words.context(profile.context), Ink.PLAIN) if profile and profile.context else EMPTY
-    about = join([say(words.kind(profile, engine), Ink.PLAIN), context], DOTS)
-    return join([say(engine.profile, Ink.STRONG), about], RULE)
+    context = inked(words.context_length(profile.context), Ink.PLAIN) if profile and profile.context else EMPTY
+    about = join([inked(words.engine_name(profile, engine), Ink.PLAIN), context], DOTS)
+    return join([inked(engine.profile, Ink.STRONG), about], RULE)
 
 
-def _head(title: Line, marks: list[Line], width: int) -> Ends:
+def _head(title: Line, marks: list[Line], width: int) -> EdgeText:
     """The upper edge. The last marks give way to the title, and the title to the first of them: SIMULATED is always there."""
     marks = [mark for mark in marks if mark]
     room = width - EDGES
     while len(marks) > 1 and length(title) + length(join(marks, RULE)) > room:
         marks.pop()
     far = join(marks, RULE)
-    return Ends(clip(title, room - length(far)), far)
+    return EdgeText(clip(title, room - length(far)), far)
 
 
 def _marks(view: View, engine: Engine | None = None) -> list[Line]:
     """SIMULATED, the age of stale figures, the best rate seen."""
-    marks = [say(SIMULATED, Ink.WARN) if view.simulated or (engine is not None and engine.simulated) else EMPTY]
+    marks = [inked(SIMULATED, Ink.WARN) if view.simulated or (engine is not None and engine.simulated) else EMPTY]
     if engine is None or view.snapshot is None:
         return marks
     stale = view.engine_age_s(engine.profile)
     best = view.snapshot.figures.get(engine.profile, Figures()).best
-    marks.append(say(f"{words.age(stale)} old", Ink.WARN) if stale is not None else EMPTY)
-    return [*marks, say(f"best {best:.1f} tok/s", Ink.PLAIN) if best else EMPTY]
+    marks.append(inked(f"{words.age(stale)} old", Ink.WARN) if stale is not None else EMPTY)
+    return [*marks, inked(f"best {best:.1f} tok/s", Ink.PLAIN) if best else EMPTY]
 
 
-def _foot(engine: Engine | None, view: View) -> Ends:
+def _foot(engine: Engine | None, view: View) -> EdgeText:
     if engine is None:
-        return Ends(EMPTY, _url(view))
-    adopted = say("adopted", Ink.DIM) if engine.adopted else EMPTY
-    loaded = say(f"loaded in {duration(engine.load_s)}", Ink.DIM) if engine.load_s is not None else adopted
-    name = say(f"{engine.profile} ", Ink.STRONG) if view.swap else EMPTY
-    repaired = stuck_engine.repaired(engine.profile, view)
-    return Ends(join([name + words.engine_state(engine, view), loaded, repaired], DOTS), _url(view))
+        return EdgeText(EMPTY, _url(view))
+    adopted = inked("adopted", Ink.DIM) if engine.adopted else EMPTY
+    loaded = inked(f"loaded in {duration(engine.load_s)}", Ink.DIM) if engine.load_s is not None else adopted
+    name = inked(f"{engine.profile} ", Ink.STRONG) if view.swap else EMPTY
+    repaired = stuck_engine.repair_summary(engine.profile, view)
+    return EdgeText(join([name + words.engine_state(engine, view), loaded, repaired], DOTS), _url(view))
 
 
 def _url(view: View) -> Line:
     daemon: DaemonInfo | None = view.snapshot.daemon if view.snapshot else None
-    return say(daemon.url, Ink.DIM) if daemon else EMPTY
+    return inked(daemon.url, Ink.DIM) if daemon else EMPTY
 
 
 def _no_daemon(view: View, width: int) -> list[Line]:
@@ -113,11 +113,11 @@ def _no_daemon(view: View, width: int) -> list[Line]:
         return [*wrap(view.refusal.message, width, Ink.BAD), *hint]
     if view.link is LinkState.CONNECTING:
         waited = view.here - view.link_since
-        rows = [say(f"Looking for the daemon at {view.address} ({words.age(waited)})")]
+        rows = [inked(f"Looking for the daemon at {view.address} ({words.age(waited)})")]
         return rows + (
-            [say("Start it with `sparkdash serve`; this screen finds it.", Ink.STRONG)] if waited > 2 else []
+            [inked("Start it with `sparkdash serve`; this screen finds it.", Ink.STRONG)] if waited > 2 else []
         )
-    return [say("The daemon has not told its state yet.", Ink.DIM)]
+    return [inked("The daemon has not told its state yet.", Ink.DIM)]
 
 
 def _nothing(view: View, width: int) -> list[Line]:
@@ -127,8 +127,8 @@ def _nothing(view: View, width: int) -> list[Line]:
             "Press 2 for the profiles and ⏎ to start one,",
             "or send a request: the model it names is brought up by itself.",
         )
-        return [say("No engine is loaded."), EMPTY, *(say(line, Ink.STRONG) for line in advice)]
-    rows = [say("There are no profiles, so there is nothing to run yet.")]
+        return [inked("No engine is loaded."), EMPTY, *(inked(line, Ink.STRONG) for line in advice)]
+    rows = [inked("There are no profiles, so there is nothing to run yet.")]
     rows += wrap(
         "→ Put a YAML file into ~/.config/sparkdash/profiles (`sparkdash profiles --help`), then press r.",
         width,
@@ -149,7 +149,7 @@ class EngineCard(Panel):
         tall = self._tall()
         shown = face(view, width - 4, tall)
         body = shown.rows
-        least = engine_figures.height(tall) if height == AS_TALL_AS_NEEDED else height - 2
+        least = engine_figures.figure_height(tall) if height == AS_TALL_AS_NEEDED else height - 2
         body += [EMPTY] * (least - len(body))
         return frame(body, width, _head(shown.title, shown.marks, width - 4), _foot(shown.engine, view))
 

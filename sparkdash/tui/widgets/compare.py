@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sparkdash.domain.state import Figures, Snapshot
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, wrap
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, join, pad, wrap
 from sparkdash.tui.lines import words
-from sparkdash.tui.lines.spark import spark
+from sparkdash.tui.lines.spark import sparkline
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.units import DASH, duration, number, percent
@@ -22,7 +22,7 @@ LEAST = 70
 """Cells below which A stands above B."""
 
 
-class Figure(NamedTuple):
+class ComparedFigure(NamedTuple):
     """One row of the comparison. `ratio`: is B / A worth telling?"""
 
     label: str
@@ -32,14 +32,14 @@ class Figure(NamedTuple):
 
 
 FIGURES = (
-    Figure("median decode", lambda f: f.decode_tok_s, lambda v: number(v, 1, " tok/s"), True),
-    Figure("best decode", lambda f: f.best, lambda v: number(v, 1, " tok/s"), True),
-    Figure("median ttft", lambda f: f.ttft_s, lambda v: number(v, 2, " s"), True),
-    Figure("acceptance", lambda f: f.acceptance, percent, False),
-    Figure("mean acc. length", lambda f: f.acceptance_length, lambda v: number(v, 2), False),
-    Figure("prefix hit", lambda f: f.prefix_hit, percent, False),
-    Figure("load time", lambda f: f.load_s, duration, True),
-    Figure("requests", lambda f: float(f.requests), number, False),
+    ComparedFigure("median decode", lambda f: f.decode_tok_s, lambda v: number(v, 1, " tok/s"), True),
+    ComparedFigure("best decode", lambda f: f.best, lambda v: number(v, 1, " tok/s"), True),
+    ComparedFigure("median ttft", lambda f: f.ttft_s, lambda v: number(v, 2, " s"), True),
+    ComparedFigure("acceptance", lambda f: f.acceptance, percent, False),
+    ComparedFigure("mean acc. length", lambda f: f.acceptance_length, lambda v: number(v, 2), False),
+    ComparedFigure("prefix hit", lambda f: f.prefix_hit, percent, False),
+    ComparedFigure("load time", lambda f: f.load_s, duration, True),
+    ComparedFigure("requests", lambda f: float(f.requests), number, False),
 )
 
 
@@ -47,7 +47,7 @@ ELSEWHERE, ABOVE = "page 4 lists its runs", "the list above has its runs"
 """Where the runs are found that are measured."""
 
 
-def rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
+def compare_rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
     """Two columns and the ratio, or one above the other where `width` is small; `runs` is ELSEWHERE or ABOVE."""
     snapshot = view.snapshot
     if snapshot is None or snapshot.toggle_a is None or snapshot.toggle_b is None:
@@ -90,52 +90,54 @@ def _seen(snapshot: Snapshot, name: str) -> Figures:
 
 def _heads(a: str, b: str, cells: int) -> Line:
     names = [
-        say(" ") + right(say(f"{side}  ", Ink.GOOD) + say(name, Ink.STRONG), cells - 1)
+        inked(" ") + align_right(inked(f"{side}  ", Ink.GOOD) + inked(name, Ink.STRONG), cells - 1)
         for side, name in (("A", a), ("B", b))
     ]
-    return say(" " * LABEL) + names[0] + names[1] + right(say("B to A", Ink.DIM), RATIO)
+    return inked(" " * LABEL) + names[0] + names[1] + align_right(inked("B to A", Ink.DIM), RATIO)
 
 
 def _states(view: View, snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
     return (
-        pad(say("state", Ink.DIM), LABEL)
-        + right(_state(view, snapshot, a), cells)
-        + right(_state(view, snapshot, b), cells)
+        pad(inked("state", Ink.DIM), LABEL)
+        + align_right(_state(view, snapshot, a), cells)
+        + align_right(_state(view, snapshot, b), cells)
     )
 
 
 def _state(view: View, snapshot: Snapshot, name: str) -> Line:
     engine = snapshot.engines.get(name)
-    return words.engine_state(engine, view) if engine else say("off", Ink.DIM)
+    return words.engine_state(engine, view) if engine else inked("off", Ink.DIM)
 
 
-def _row(figure: Figure, a: Figures, b: Figures, cells: int) -> Line:
+def _row(figure: ComparedFigure, a: Figures, b: Figures, cells: int) -> Line:
     values = figure.of(a), figure.of(b)
-    line = pad(say(figure.label, Ink.DIM), LABEL)
+    line = pad(inked(figure.label, Ink.DIM), LABEL)
     for value in values:
         told = figure.text(value)
-        line += right(say(told, Ink.DIM if told == DASH else Ink.PLAIN), cells)
-    return line + right(_ratio(*values) if figure.ratio else EMPTY, RATIO)
+        line += align_right(inked(told, Ink.DIM if told == DASH else Ink.PLAIN), cells)
+    return line + align_right(_ratio(*values) if figure.ratio else EMPTY, RATIO)
 
 
 def _ratio(a: float | None, b: float | None) -> Line:
     if not a or b is None:
-        return say(DASH, Ink.DIM)
-    return say(f"{(b / a - 1) * 100:+.0f} %", Ink.PLAIN)
+        return inked(DASH, Ink.DIM)
+    return inked(f"{(b / a - 1) * 100:+.0f} %", Ink.PLAIN)
 
 
 def _rates(snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
     """The last requests' decode rates of both, to one scale."""
     both = [_seen(snapshot, name).rates for name in (a, b)]
     top = max((*both[0], *both[1]), default=0.0)
-    bars = [right(say(spark(rates, top)[0] or DASH, Ink.TRACE if rates else Ink.DIM), cells) for rates in both]
-    return pad(say("last requests", Ink.DIM), LABEL) + bars[0] + bars[1]
+    bars = [
+        align_right(inked(sparkline(rates, top)[0] or DASH, Ink.TRACE if rates else Ink.DIM), cells) for rates in both
+    ]
+    return pad(inked("last requests", Ink.DIM), LABEL) + bars[0] + bars[1]
 
 
 def _single(view: View, snapshot: Snapshot, side: str, name: str, width: int) -> list[Line]:
     seen = _seen(snapshot, name)
-    head = join([say(side, Ink.GOOD), say(name, Ink.STRONG), _state(view, snapshot, name)], say("  "))
-    told = [pad(say(figure.label, Ink.DIM), LABEL) + say(figure.text(figure.of(seen))) for figure in FIGURES]
+    head = join([inked(side, Ink.GOOD), inked(name, Ink.STRONG), _state(view, snapshot, name)], inked("  "))
+    told = [pad(inked(figure.label, Ink.DIM), LABEL) + inked(figure.text(figure.of(seen))) for figure in FIGURES]
     return [clip(line, width) for line in (head, *told)]
 
 
@@ -148,8 +150,13 @@ class ComparePanel(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
-        body = rows(view, width - 4, self._runs)
+        body = compare_rows(view, width - 4, self._runs)
         if height != AS_TALL_AS_NEEDED:
             body = [*body, *[EMPTY] * (height - 2 - len(body))][: height - 2]
-        far = say("SIMULATED", Ink.WARN) if view.simulated else EMPTY
-        return frame(body, width, Ends(say("A | B"), far), Ends(EMPTY, say("t", Ink.STRONG) + say(" flips", Ink.DIM)))
+        far = inked("SIMULATED", Ink.WARN) if view.simulated else EMPTY
+        return frame(
+            body,
+            width,
+            EdgeText(inked("A | B"), far),
+            EdgeText(EMPTY, inked("t", Ink.STRONG) + inked(" flips", Ink.DIM)),
+        )

@@ -10,10 +10,10 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from sparkdash.tui.messages import Found
+from sparkdash.tui.messages import SearchChanged
 
 
-class Find(Input):
+class SearchField(Input):
     """Enter leaves it and keeps what was found, for as long as it is seen; escape leaves it and shows all again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "drop", "show all", show=False)]
@@ -32,15 +32,15 @@ class Find(Input):
         """Forget what was looked for."""
         self.value = ""
         self.display = False
-        self.post_message(Found("", left=True))
+        self.post_message(SearchChanged("", left=True))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Narrow with every letter."""
         event.stop()
-        self.post_message(Found(event.value))
+        self.post_message(SearchChanged(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Keep it and go back."""
         event.stop()
         self.display = bool(event.value)
-        self.post_message(Found(event.value, left=True))
+        self.post_message(SearchChanged(event.value, left=True))

@@ -6,7 +6,7 @@ Rule: on a GB10 many of these are not supported; they keep their place with "-".
 from __future__ import annotations
 
 from sparkdash.domain.metric import Gpu, Memory
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, join, say
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, inked, join
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH, gib, number, percent
@@ -18,7 +18,7 @@ PRESSURE_ACT = 0.20
 
 
 def _pair(name: str, value: str, ink: Ink = Ink.PLAIN) -> Line:
-    return say(f"{name} ", Ink.DIM) + say(value, Ink.DIM if value == DASH else ink)
+    return inked(f"{name} ", Ink.DIM) + inked(value, Ink.DIM if value == DASH else ink)
 
 
 def _gpu(gpu: Gpu, stuck: bool) -> list[Line]:
@@ -30,11 +30,11 @@ def _gpu(gpu: Gpu, stuck: bool) -> list[Line]:
         f"{number(gpu.power_w, 0, ' W'):>5}",
     ]
     inks = [Ink.DIM if figure.strip() == DASH else Ink.PLAIN for figure in figures]
-    first, *rest = [say(figure, ink) for figure, ink in zip(figures, inks, strict=True)]
+    first, *rest = [inked(figure, ink) for figure, ink in zip(figures, inks, strict=True)]
     if stuck:
-        return [say("gpu ", Ink.DIM) + first, *rest, say("✗ stuck low-power: unplug AC 60 s", Ink.BAD)]
-    throttle = say("⚠ slowed: " + ", ".join(gpu.throttle), Ink.WARN) if gpu.throttle else EMPTY
-    return [say("gpu ", Ink.DIM) + first, *rest, throttle]
+        return [inked("gpu ", Ink.DIM) + first, *rest, inked("✗ stuck low-power: unplug AC 60 s", Ink.BAD)]
+    throttle = inked("⚠ slowed: " + ", ".join(gpu.throttle), Ink.WARN) if gpu.throttle else EMPTY
+    return [inked("gpu ", Ink.DIM) + first, *rest, throttle]
 
 
 def _memory(memory: Memory | None) -> list[Line]:
@@ -46,14 +46,14 @@ def _memory(memory: Memory | None) -> list[Line]:
     return [_pair("pressure", percent(pressure, 1), ink), _pair("swap", gib(used) if used else number(used))]
 
 
-def row(view: View, width: int) -> Line:
+def gpu_line(view: View, width: int) -> Line:
     """The whole row in `width` cells."""
     gpu = view.sample.gpu if view.sample else None
     memory = view.sample.memory if view.sample else None
     stuck = view.sample is not None and view.sample.low_power
-    left = join(_gpu(gpu or Gpu(), stuck), say("  "))
-    between = say("     " if width >= ROOMY else "  ")
-    line = say(" ") + join([left, *_memory(memory)], between)
+    left = join(_gpu(gpu or Gpu(), stuck), inked("  "))
+    between = inked("     " if width >= ROOMY else "  ")
+    line = inked(" ") + join([left, *_memory(memory)], between)
     if view.sample is not None and view.sample_age_s is not None:
         line = dimmed(line)
     return clip(line, width)
@@ -64,4 +64,4 @@ class GpuRow(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """See Panel."""
-        return [row(view, width)]
+        return [gpu_line(view, width)]

@@ -13,14 +13,14 @@ from textual import events
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.swap import SwapOutcome
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, ends, join, length, say
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify, length
 from sparkdash.tui.lines import words
 from sparkdash.tui.messages import PageAsked
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH
 
-GAP = say("  ")
+GAP = inked("  ")
 RECENT_S = 600.0
 """How long a failed swap or a notice stays on the notice row; the history page keeps it."""
 
@@ -41,41 +41,41 @@ class TitleBar(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """See Panel."""
         snapshot = view.snapshot
-        host = say(snapshot.daemon.host if snapshot else DASH, Ink.DIM)
-        simulated = say("SIMULATED", Ink.WARN) if view.simulated else EMPTY
-        clock = say(time.strftime("%H:%M ", time.localtime(view.here)), Ink.DIM)
+        host = inked(snapshot.daemon.host if snapshot else DASH, Ink.DIM)
+        simulated = inked("SIMULATED", Ink.WARN) if view.simulated else EMPTY
+        clock = inked(time.strftime("%H:%M ", time.localtime(view.here)), Ink.DIM)
         far = _far(view)
         room = width - length(far) - length(clock) - 2
-        parts = [say("sparkdash", Ink.GOOD), host, simulated, _runs(view)]
-        left = say(" ") + join(parts, GAP)
+        parts = [inked("sparkdash", Ink.GOOD), host, simulated, _runs(view)]
+        left = inked(" ") + join(parts, GAP)
         for less in (
             parts[1:],
             parts[2:],
         ):  # what runs, and how it is, before how this program is called and where it is
-            left = left if length(left) <= room else say(" ") + join(less, GAP)
-        return [ends(clip(left, room), far + clock, width)]
+            left = left if length(left) <= room else inked(" ") + join(less, GAP)
+        return [justify(clip(left, room), far + clock, width)]
 
 
 def _runs(view: View) -> Line:
     if view.swap:
         what = view.swap.target or f"nothing, {', '.join(view.swap.evict)} leaves"
-        more = say(f" +{len(view.swaps) - 1}", Ink.DIM) if len(view.swaps) > 1 else EMPTY
-        return say(f"{view.swap.phase} → ", Ink.PLAIN) + say(what, Ink.STRONG) + more
+        more = inked(f" +{len(view.swaps) - 1}", Ink.DIM) if len(view.swaps) > 1 else EMPTY
+        return inked(f"{view.swap.phase} → ", Ink.PLAIN) + inked(what, Ink.STRONG) + more
     if view.engine:
-        return say(f"{view.engine.profile} ", Ink.STRONG) + words.engine_state(view.engine, view)
-    return say("nothing runs", Ink.DIM) if view.snapshot else EMPTY
+        return inked(f"{view.engine.profile} ", Ink.STRONG) + words.engine_state(view.engine, view)
+    return inked("nothing runs", Ink.DIM) if view.snapshot else EMPTY
 
 
 def _far(view: View) -> Line:
     since = words.age(view.here - view.link_since)
     if view.link is LinkState.LOST:
-        return say(f"✗ link lost {since}, retrying  ", Ink.BAD)
+        return inked(f"✗ link lost {since}, retrying  ", Ink.BAD)
     if view.link is LinkState.REFUSED:
-        return say("✗ no link  ", Ink.BAD)
+        return inked("✗ no link  ", Ink.BAD)
     if view.snapshot is None:
-        return say("connecting  ", Ink.WARN)
+        return inked("connecting  ", Ink.WARN)
     count = len(view.snapshot.requests)
-    return say(f"{count} in flight  ", Ink.PLAIN if count else Ink.DIM)
+    return inked(f"{count} in flight  ", Ink.PLAIN if count else Ink.DIM)
 
 
 class NoticeRow(Panel):
@@ -84,17 +84,17 @@ class NoticeRow(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """See Panel."""
         line = _said(view) or _failed(view) or _notice(view) or _problems(view)
-        return [clip(say(" ") + line, width)] if line else [EMPTY]
+        return [clip(inked(" ") + line, width)] if line else [EMPTY]
 
 
 def _said(view: View) -> Line:
     """The answer to the last key, until an error comes after it: "is coming up" is not left standing over a failure."""
-    if view.said is None:
+    if view.feedback is None:
         return EMPTY
     last = next((one for one in (view.snapshot.notices if view.snapshot else ()) if one.level is Level.ERROR), None)
-    if last is not None and last.at is not None and last.at > view.said.at + view.now - view.here:
+    if last is not None and last.at is not None and last.at > view.feedback.at + view.now - view.here:
         return EMPTY
-    return say(view.said.text, Ink.BAD if view.said.bad else Ink.STRONG)
+    return inked(view.feedback.text, Ink.BAD if view.feedback.bad else Ink.STRONG)
 
 
 def _failed(view: View) -> Line:
@@ -104,14 +104,14 @@ def _failed(view: View) -> Line:
     if view.engine and view.engine.state is EngineState.FAILED and view.engine.profile == last.target:
         return EMPTY  # the card tells it, and more of it
     why = f"{last.failure.code}: {last.failure.message}" if last.failure else "no reason given"
-    return say(f"✗ {last.target or 'stop'} failed, {why}", Ink.BAD)
+    return inked(f"✗ {last.target or 'stop'} failed, {why}", Ink.BAD)
 
 
 def _notice(view: View) -> Line:
     for notice in view.snapshot.notices if view.snapshot else ():
         if notice.level is not Level.INFO and notice.at is not None and view.now - notice.at < RECENT_S:
             bad = notice.level is Level.ERROR
-            return say(f"{'✗' if bad else '⚠'} {notice.text}", Ink.BAD if bad else Ink.WARN)
+            return inked(f"{'✗' if bad else '⚠'} {notice.text}", Ink.BAD if bad else Ink.WARN)
     return EMPTY
 
 
@@ -121,7 +121,7 @@ def _problems(view: View) -> Line:
         return EMPTY
     place, _, what = problems[0].partition(": ")  # without the folder, which would leave no room for what is wrong
     first = f"{place.rpartition('/')[2]}: {what}"
-    return say(f"⚠ {words.count(len(problems), 'problem')} in profile files (page 6, n): {first}", Ink.WARN)
+    return inked(f"⚠ {words.counted(len(problems), 'problem')} in profile files (page 6, n): {first}", Ink.WARN)
 
 
 class Footer(Panel):
@@ -137,15 +137,15 @@ class Footer(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """See Panel."""
         names = [_page_name(f"{i} ", title, name == self._page) for i, (name, title) in enumerate(PAGES.items(), 1)]
-        left = say(" ") + join(names, say(" "))
-        return [ends(left, self._fitting(width - length(left) - 2), width)]
+        left = inked(" ") + join(names, inked(" "))
+        return [justify(left, self._fitting(width - length(left) - 2), width)]
 
     def _fitting(self, room: int) -> Line:
         """As many of the keys as there is room for; the last one, help, is always among them."""
         *first, last = (_key(pair) for pair in self._keys.split("  "))
         while first and length(join([*first, last], GAP)) >= room:
             first.pop()
-        return join([*first, last], GAP) + say(" ")
+        return join([*first, last], GAP) + inked(" ")
 
     def on_click(self, event: events.Click) -> None:
         """A click on a page's name opens it."""
@@ -158,11 +158,11 @@ class Footer(Panel):
 
 
 def _page_name(digit: str, title: str, here: bool) -> Line:
-    return say(digit, Ink.GOOD if here else Ink.DIM) + say(title, Ink.STRONG if here else Ink.PLAIN)
+    return inked(digit, Ink.GOOD if here else Ink.DIM) + inked(title, Ink.STRONG if here else Ink.PLAIN)
 
 
 def _key(pair: str) -> Line:
     """A key and its word: `c end it`; two keys are letters: `a b mark`."""
     first, *rest = pair.split(" ")
     keys = [first, *takewhile(lambda each: len(each) == 1, rest)]
-    return say(" ".join(keys), Ink.STRONG) + say(f" {' '.join(rest[len(keys) - 1 :])}", Ink.DIM)
+    return inked(" ".join(keys), Ink.STRONG) + inked(f" {' '.join(rest[len(keys) - 1 :])}", Ink.DIM)

@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clean, clip, frame, join, say
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, Span, clip, frame, inked, join, strip_controls
 from sparkdash.tui.lines import words
 from sparkdash.tui.messages import LinesArrived
 from sparkdash.tui.mirror import LinkState, View
@@ -75,10 +75,10 @@ class LogPanel(Panel, can_focus=True):
         room = max(height - 2, 0)
         begin = max(len(self.lines) - room, 0) if self._top is None else self._top
         shown = list(self.lines)[begin : begin + room]
-        body = [self._inked(line, width - 4) for line in shown] or [say(self._silence(), Ink.DIM)]
+        body = [self._inked(line, width - 4) for line in shown] or [inked(self._silence(), Ink.DIM)]
         body += [EMPTY] * (room - len(body))
         return frame(
-            body, width, Ends(say("log ") + say(self._whose, Ink.STRONG), self._mode(begin, room)), self._foot()
+            body, width, EdgeText(inked("log ") + inked(self._whose, Ink.STRONG), self._mode(begin, room)), self._foot()
         )
 
     def find(self, text: str) -> None:
@@ -128,7 +128,7 @@ class LogPanel(Panel, can_focus=True):
 
     def action_engine(self, way: int) -> None:
         """The log of another engine."""
-        snapshot = self.desk.view.snapshot
+        snapshot = self.services.view.snapshot
         names = sorted(snapshot.engines, key=natural) if snapshot else []
         if names:
             at = names.index(self._whose) if self._whose in names else -way
@@ -173,8 +173,8 @@ class LogPanel(Panel, can_focus=True):
 
     async def _read(self, profile: str) -> None:
         try:
-            async for line in self.desk.link.follow_log(profile):
-                self._add(clean(line))
+            async for line in self.services.link.follow_log(profile):
+                self._add(strip_controls(line))
         except SparkdashError as error:
             self._ended = error.text()
         else:
@@ -199,9 +199,9 @@ class LogPanel(Panel, can_focus=True):
         ink = _level(line)
         at = seen.lower().find(self.search.lower()) if self.search else -1
         if at < 0:
-            return clip(say(seen, ink), width)
+            return clip(inked(seen, ink), width)
         end = at + len(self.search)
-        return clip((*say(seen[:at], ink), Span(seen[at:end], Ink.STRONG, lit=True), *say(seen[end:], ink)), width)
+        return clip((*inked(seen[:at], ink), Span(seen[at:end], Ink.STRONG, lit=True), *inked(seen[end:], ink)), width)
 
     def _silence(self) -> str:
         return self._ended or (
@@ -210,16 +210,16 @@ class LogPanel(Panel, can_focus=True):
 
     def _mode(self, begin: int, room: int) -> Line:
         if self._top is None:
-            return say("follows", Ink.GOOD)
-        return say(f"held at {begin + 1}-{min(begin + room, len(self.lines))} of {len(self.lines)}", Ink.WARN)
+            return inked("follows", Ink.GOOD)
+        return inked(f"held at {begin + 1}-{min(begin + room, len(self.lines))} of {len(self.lines)}", Ink.WARN)
 
-    def _foot(self) -> Ends:
+    def _foot(self) -> EdgeText:
         found = sum(self.search.lower() in line.lower() for line in self.lines) if self.search else 0
         search = (
-            say(f"“{self.search}” {words.count(found, 'line')}, n next N before", Ink.DIM) if self.search else EMPTY
+            inked(f"“{self.search}” {words.counted(found, 'line')}, n next N before", Ink.DIM) if self.search else EMPTY
         )
-        over = say(self._ended, Ink.DIM) if self._ended and self.lines else EMPTY
-        return Ends(join([search, over], say(" · ", Ink.DIM)))
+        over = inked(self._ended, Ink.DIM) if self._ended and self.lines else EMPTY
+        return EdgeText(join([search, over], inked(" · ", Ink.DIM)))
 
 
 def _level(line: str) -> Ink:

@@ -6,7 +6,7 @@ Owns: those rows. Rule: a run that has fallen silent is not shown: its process h
 from __future__ import annotations
 
 from sparkdash.domain.measuring import Measuring
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, ends, frame, say
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, justify
 from sparkdash.tui.lines.spark import meter
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
@@ -23,19 +23,21 @@ class MeasuringPanel(Panel):
         now = view.measuring
         if now is None:
             return []
-        title = Ends(say("measuring ", Ink.PLAIN) + say(now.run, Ink.STRONG))
+        title = EdgeText(inked("measuring ", Ink.PLAIN) + inked(now.run, Ink.STRONG))
         return frame([clip(row, width - 4) for row in (_bar(now), _where(now, width - 4))], width, title)
 
 
 def _bar(now: Measuring) -> Line:
     done, rest = meter(now.share, METER)
     left = f"   about {duration(now.left_s)} left" if now.left_s is not None else "   no estimate yet"
-    bar = say(done, Ink.GOOD) + say(rest, Ink.FAINT) + say(f" {now.share * 100:3.0f} %", Ink.STRONG)
-    return bar + say(f"   {now.done} of {now.cells} cells") + say(left, Ink.DIM)
+    bar = inked(done, Ink.GOOD) + inked(rest, Ink.FAINT) + inked(f" {now.share * 100:3.0f} %", Ink.STRONG)
+    return bar + inked(f"   {now.done} of {now.cells} cells") + inked(left, Ink.DIM)
 
 
 def _where(now: Measuring, width: int) -> Line:
-    what = say(f" · {now.cell or now.doing}", Ink.PLAIN)
-    where = say(f"launch {now.launch} of {now.launches} · ", Ink.DIM) + say(now.arm, Ink.STRONG) + what
-    key = say("stops after this moment", Ink.WARN) if now.ends else say("e", Ink.STRONG) + say(" ends it", Ink.DIM)
-    return ends(where, key, width) if width else EMPTY
+    what = inked(f" · {now.cell or now.doing}", Ink.PLAIN)
+    where = inked(f"launch {now.launch} of {now.launches} · ", Ink.DIM) + inked(now.arm, Ink.STRONG) + what
+    key = (
+        inked("stops after this moment", Ink.WARN) if now.ends else inked("e", Ink.STRONG) + inked(" ends it", Ink.DIM)
+    )
+    return justify(where, key, width) if width else EMPTY

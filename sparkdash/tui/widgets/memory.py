@@ -13,7 +13,7 @@ from sparkdash.domain.container import Stranger
 from sparkdash.domain.memory.guard import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.natural import natural
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, Span, clip, dimmed, frame, join, length, merged, say
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, Span, clip, dimmed, frame, inked, join, length, merge_spans
 from sparkdash.tui.lines.words import age
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
@@ -32,7 +32,7 @@ class Part(NamedTuple):
     ink: Ink
 
 
-def parts(memory: Memory) -> list[Part]:
+def memory_parts(memory: Memory) -> list[Part]:
     """The stretches from left to right; the known ones add up to the total."""
     engines = [
         Part(name, ENGINE_GLYPHS[i % len(ENGINE_GLYPHS)], held, Ink.GOOD)
@@ -51,16 +51,16 @@ def parts(memory: Memory) -> list[Part]:
     ]
 
 
-def bar(memory: Memory, width: int) -> Line:
+def memory_bar(memory: Memory, width: int) -> Line:
     """The bar of exactly `width` cells. What is used beyond the reserve's mark is red: admission would not have let it in."""
     cells: list[Span] = []
     filled = 0
-    for part in parts(memory):
+    for part in memory_parts(memory):
         filled += part.bytes or 0
         end = min(round(filled / memory.total * width), width)
         cells.extend([Span(part.glyph, part.ink)] * (end - len(cells)))
     cells.extend([Span(FREE, Ink.DIM)] * (width - len(cells)))
-    return merged(_marked(cells, memory, width) if memory.reserve else cells)
+    return merge_spans(_marked(cells, memory, width) if memory.reserve else cells)
 
 
 def _marked(cells: list[Span], memory: Memory, width: int) -> list[Span]:
@@ -80,17 +80,17 @@ _ROOMS = (("   ", 40), *(("  ", longest) for longest in (40, 28, 24, 20, 16, 14,
 """What stands between two marks of the legend and how long a name may be, the roomiest first."""
 
 
-def legend(memory: Memory, width: int) -> Line:
+def memory_legend(memory: Memory, width: int) -> Line:
     """Glyph, name and GiB of every stretch; those with nothing in them keep their place, long names of engines give way."""
     for between, longest in _ROOMS:
-        line = join(_marks(memory, longest), say(between))
+        line = join(_marks(memory, longest), inked(between))
         if length(line) <= width:
             return line
     return clip(line, width)
 
 
 def _marks(memory: Memory, longest: int) -> list[Line]:
-    stretches = [*parts(memory), Part("reserve", MARK, memory.reserve or None, Ink.PLAIN)]
+    stretches = [*memory_parts(memory), Part("reserve", MARK, memory.reserve or None, Ink.PLAIN)]
     long = {*memory.engines, *map(_theirs, memory.strangers)}
     heads = Counter(name[: longest - 1] for name in long if "/" not in name)
     return [
@@ -119,16 +119,16 @@ def _short(name: str, longest: int, *, alike: bool) -> str:
 
 def _mark(part: Part, name: str) -> Line:
     held = part.bytes
-    figure = say(f" {held / GIB:.1f}", Ink.STRONG) if held is not None else say(f" {DASH}", Ink.DIM)
-    return say(part.glyph, part.ink) + say(" ") + say(name, Ink.DIM) + figure
+    figure = inked(f" {held / GIB:.1f}", Ink.STRONG) if held is not None else inked(f" {DASH}", Ink.DIM)
+    return inked(part.glyph, part.ink) + inked(" ") + inked(name, Ink.DIM) + figure
 
 
 def guard_line(guard: Guard | None) -> Line:
     """What the memory guard does right now; nothing while all is well."""
     if guard is None or guard.level is GuardLevel.OK:
-        return say("guard off", Ink.DIM) if guard and guard.mode == "off" else EMPTY
+        return inked("guard off", Ink.DIM) if guard and guard.mode == "off" else EMPTY
     does = _DOES[guard.level] if guard.mode == "act" else "warns"
-    return say(f"⚠ guard {does}", Ink.WARN if guard.level is GuardLevel.WARN else Ink.BAD)
+    return inked(f"⚠ guard {does}", Ink.WARN if guard.level is GuardLevel.WARN else Ink.BAD)
 
 
 _DOES = {GuardLevel.WARN: "warns", GuardLevel.HOLD: "holds loads back", GuardLevel.KILL: "kills"}
@@ -142,14 +142,14 @@ class MemoryBar(Panel):
         memory = view.sample.memory if view.sample else None
         guard = view.snapshot.guard if view.snapshot else None
         if memory is None:
-            body = [say("─" * (width - 4), Ink.FAINT), say("memory of the box: -", Ink.DIM)]
-            return frame(body, width, Ends(say("unified memory")))
+            body = [inked("─" * (width - 4), Ink.FAINT), inked("memory of the box: -", Ink.DIM)]
+            return frame(body, width, EdgeText(inked("unified memory")))
         stale = view.sample_age_s
-        old = say(f"{age(stale)} old", Ink.WARN) if stale is not None else EMPTY
-        left = say(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
-        head = Ends(
-            join([say("unified memory"), guard_line(guard), old], say(" ── ", Ink.FAINT)),
-            join([left, say(gib(memory.total), Ink.STRONG)], say(" of ", Ink.DIM)),
+        old = inked(f"{age(stale)} old", Ink.WARN) if stale is not None else EMPTY
+        left = inked(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
+        head = EdgeText(
+            join([inked("unified memory"), guard_line(guard), old], inked(" ── ", Ink.FAINT)),
+            join([left, inked(gib(memory.total), Ink.STRONG)], inked(" of ", Ink.DIM)),
         )
-        body = [bar(memory, width - 4), legend(memory, width - 4)]
+        body = [memory_bar(memory, width - 4), memory_legend(memory, width - 4)]
         return frame(body if stale is None else [dimmed(line) for line in body], width, head)

@@ -24,7 +24,7 @@ AS_TALL_AS_NEEDED = 0
 """The height that `draw` gets when a panel with `height: auto` is measured."""
 
 
-class Desk(Protocol):
+class AppServices(Protocol):
     """What panels and pages may expect of the app."""
 
     link: DaemonLink
@@ -50,9 +50,9 @@ class Panel(Widget):
         raise NotImplementedError
 
     @property
-    def desk(self) -> Desk:
+    def services(self) -> AppServices:
         """The app, by what a panel may use of it."""
-        return cast("Desk", self.app)
+        return cast("AppServices", self.app)
 
     def show(self, view: View) -> None:
         """Draw again, and repaint what differs."""
@@ -70,16 +70,16 @@ class Panel(Widget):
 
     def redraw(self) -> None:
         """Draw again after something of the panel's own changed."""
-        self.show(self.desk.view)
+        self.show(self.services.view)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - Textual's signature
         """As many lines as the panel draws."""
-        self._wanted = len(self.draw(self.desk.view, width, AS_TALL_AS_NEEDED))
+        self._wanted = len(self.draw(self.services.view, width, AS_TALL_AS_NEEDED))
         return self._wanted
 
     def render_line(self, y: int) -> Strip:
         """One row, from the lines of the last `show`."""
-        looks = theme.looks(self.app.theme)
+        looks = theme.styles_for(self.app.theme)
         return Strip([Segment(span.text, looks[span.ink, span.lit]) for span in _row(self._lines, y)])
 
     def on_resize(self, _event: events.Resize) -> None:

@@ -16,18 +16,18 @@ from sparkdash.domain.shelf import Stock
 from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.natural import natural
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length, pad, right, say, wrap
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, join, length, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.tui.widgets.table import Row, Table
+from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, GIB, duration, gib, number
 
 MARK, STATE, LEAST_NAME = 3, 17, 18
 WHY = " (w why)"
 
 
-class Column(NamedTuple):
+class ProfileColumn(NamedTuple):
     """A column between the name and the state."""
 
     name: str
@@ -36,11 +36,11 @@ class Column(NamedTuple):
     figure: bool = True
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("engine", 15, lambda profile, _: words.kind(profile), figure=False),
-    Column("needs", 8, lambda profile, _: _needs(profile)),
-    Column("best", 7, lambda _, seen: number(seen.best if seen else None, 1)),
-    Column("publ.", 7, lambda profile, _: number(profile.published_decode_tok_s, 1)),
+COLUMNS: tuple[ProfileColumn, ...] = (
+    ProfileColumn("engine", 15, lambda profile, _: words.engine_name(profile), figure=False),
+    ProfileColumn("needs", 8, lambda profile, _: _needs(profile)),
+    ProfileColumn("best", 7, lambda _, seen: number(seen.best if seen else None, 1)),
+    ProfileColumn("publ.", 7, lambda profile, _: number(profile.published_decode_tok_s, 1)),
 )
 """Where the terminal is narrow, those on the left go first: a name and a state are always whole words."""
 
@@ -49,7 +49,7 @@ class Cells(NamedTuple):
     """How a row is laid out."""
 
     name: int
-    columns: tuple[Column, ...]
+    columns: tuple[ProfileColumn, ...]
 
 
 def cells(width: int, longest: int) -> Cells:
@@ -60,7 +60,7 @@ def cells(width: int, longest: int) -> Cells:
     return Cells(max(min(_left(width, columns), longest + 1), LEAST_NAME), columns)
 
 
-def _left(width: int, columns: tuple[Column, ...]) -> int:
+def _left(width: int, columns: tuple[ProfileColumn, ...]) -> int:
     return width - MARK - STATE - sum(column.cells for column in columns)
 
 
@@ -83,9 +83,9 @@ class ProfileTable(Table):
         """See Table."""
         name, columns = cells(width, self._longest)
         names = "".join(f"{one.name:{'>' if one.figure else '<'}{one.cells}}" for one in columns)
-        return say(f"   {'profile':<{name}}{names}  state", Ink.DIM)
+        return inked(f"   {'profile':<{name}}{names}  state", Ink.DIM)
 
-    def rows(self, view: View, width: int) -> list[Row]:
+    def rows(self, view: View, width: int) -> list[TableRow]:
         """See Table."""
         if view.snapshot is None:
             return []
@@ -93,7 +93,7 @@ class ProfileTable(Table):
         self._longest = max((length(name) for _, name in listed), default=0)
         laid = cells(width, self._longest)
         return [
-            Row(one.name, _line(view.snapshot, one, self.stock.get(one.name), name, laid, width), one.name)
+            TableRow(one.name, _line(view.snapshot, one, self.stock.get(one.name), name, laid, width), one.name)
             for one, name in listed
         ]
 
@@ -117,27 +117,27 @@ def _family(profile: ProfileSummary) -> str:
 
 def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
     sides = [side for side, name in (("A", snapshot.toggle_a), ("B", snapshot.toggle_b)) if name == profile.name]
-    return pad(say(" " + "".join(sides), Ink.STRONG), MARK)
+    return pad(inked(" " + "".join(sides), Ink.STRONG), MARK)
 
 
 def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str) -> Line:
     short = profile.name.partition("/")[2] if branch else profile.name
-    method = say(f"  {profile.speculation}", Ink.DIM) if profile.speculation else EMPTY
-    return say(branch, Ink.FAINT) + say(short, _name_ink(snapshot, profile)) + method
+    method = inked(f"  {profile.speculation}", Ink.DIM) if profile.speculation else EMPTY
+    return inked(branch, Ink.FAINT) + inked(short, _name_ink(snapshot, profile)) + method
 
 
 def _line(
     snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None, name: Line, laid: Cells, width: int
 ) -> Line:
-    line = _mark(snapshot, profile) + pad(name, laid.name - 1) + say(" ")
+    line = _mark(snapshot, profile) + pad(name, laid.name - 1) + inked(" ")
     if profile.cannot_run:
         room = width - length(line) - len(WHY)
-        return line + clip(say(f"✗ cannot run: {profile.cannot_run}", Ink.DIM), room) + say(WHY, Ink.DIM)
+        return line + clip(inked(f"✗ cannot run: {profile.cannot_run}", Ink.DIM), room) + inked(WHY, Ink.DIM)
     seen = snapshot.figures.get(profile.name)
     for column in laid.columns:
         told = column.text(profile, seen)
-        line += _figure(told, column.cells) if column.figure else pad(say(told), column.cells)
-    return line + say("  ") + _state(snapshot, profile, stock)
+        line += _figure(told, column.cells) if column.figure else pad(inked(told), column.cells)
+    return line + inked("  ") + _state(snapshot, profile, stock)
 
 
 def _name_ink(snapshot: Snapshot, profile: ProfileSummary) -> Ink:
@@ -147,23 +147,23 @@ def _name_ink(snapshot: Snapshot, profile: ProfileSummary) -> Ink:
 
 
 def _figure(figure: str, cells: int) -> Line:
-    return right(say(figure, Ink.DIM if figure == DASH else Ink.PLAIN), cells)
+    return align_right(inked(figure, Ink.DIM if figure == DASH else Ink.PLAIN), cells)
 
 
 def _state(snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None) -> Line:
     if profile.engine is EngineKind.REMOTE:
-        return say("elsewhere", Ink.DIM)
+        return inked("elsewhere", Ink.DIM)
     if profile.name in snapshot.parked:
-        return say("✗ parked", Ink.BAD)
+        return inked("✗ parked", Ink.BAD)
     engine = snapshot.engines.get(profile.name)
     if engine is None:
         coming = snapshot.swap_to(profile.name) is not None
-        return say("◌ coming", Ink.PLAIN) if coming else _on_the_box(stock)
+        return inked("◌ coming", Ink.PLAIN) if coming else _on_the_box(stock)
     standing = words.STANDING.get(engine.liveness.state) if engine.liveness else None
     glyph, ink = standing or words.ENGINE[engine.state]
     state = engine.liveness.state if engine.liveness and standing else engine.state
-    edited = say(", edited", Ink.WARN) if snapshot.is_outdated(profile.name) else EMPTY
-    return say(f"{glyph} {state}", ink) + edited
+    edited = inked(", edited", Ink.WARN) if snapshot.is_outdated(profile.name) else EMPTY
+    return inked(f"{glyph} {state}", ink) + edited
 
 
 def lacks(stock: Stock | None) -> list[str]:
@@ -175,9 +175,9 @@ def lacks(stock: Stock | None) -> list[str]:
 def _on_the_box(stock: Stock | None) -> Line:
     """Of a profile that does not run."""
     if missing := lacks(stock):
-        return say(f"no {missing[0]}" if len(missing) == 1 else "not here", Ink.DIM)
+        return inked(f"no {missing[0]}" if len(missing) == 1 else "not here", Ink.DIM)
     known = stock is not None and (stock.image or stock.weights)
-    return say("on disk", Ink.PLAIN) if known else say("off", Ink.DIM)
+    return inked("on disk", Ink.PLAIN) if known else inked("off", Ink.DIM)
 
 
 class ProfileDetail(Panel):
@@ -199,8 +199,8 @@ class ProfileDetail(Panel):
             facts = verdict if len(verdict) > 2 else [_serves(profile), *verdict]
             lines = [*_about(profile, width - 4, height - 2 - len(facts)), *facts]
         lines = [clip(line, width - 4) for line in lines[: height - 2]]
-        title = say(profile.name, Ink.STRONG) if profile else say("no profile")
-        return frame([*lines, *[EMPTY] * (height - 2 - len(lines))], width, Ends(title))
+        title = inked(profile.name, Ink.STRONG) if profile else inked("no profile")
+        return frame([*lines, *[EMPTY] * (height - 2 - len(lines))], width, EdgeText(title))
 
 
 def _about(profile: ProfileSummary, width: int, room: int) -> list[Line]:
@@ -209,15 +209,15 @@ def _about(profile: ProfileSummary, width: int, room: int) -> list[Line]:
     note = f"published: {profile.published_note}" if profile.published_note else ""
     if note and len(rows) < room:
         return rows + wrap(note, width, Ink.DIM, limit=room - len(rows))
-    return [*rows[:-1], rows[-1] + say(f"  {note}", Ink.DIM)] if note else rows
+    return [*rows[:-1], rows[-1] + inked(f"  {note}", Ink.DIM)] if note else rows
 
 
 def _serves(profile: ProfileSummary) -> Line:
     names = ", ".join((profile.name, *profile.serves))
-    facts = [f"model: {names}", f"context {words.context(profile.context)}"]
+    facts = [f"model: {names}", f"context {words.context_length(profile.context)}"]
     if profile.image:
         facts.append(profile.image)
-    return say(" · ".join(facts), Ink.DIM)
+    return inked(" · ".join(facts), Ink.DIM)
 
 
 def _verdict(
@@ -239,29 +239,29 @@ def _verdict(
     if engine and engine.liveness and engine.liveness.state is LivenessState.STUCK:
         return wrap(f"✗ stuck, {engine.liveness.why}", width, Ink.BAD, limit=3)
     if snapshot.swap_to(profile.name):
-        return [say("coming up", Ink.GOOD)]
+        return [inked("coming up", Ink.GOOD)]
     if plan and plan.held and not plan.evict:
         return wrap(plan.held, width, Ink.WARN, limit=2)
     if plan and missing and engine is None:
-        return [fits(plan)[0], *_fetch(profile.name, missing, width)]
-    return fits(plan) if plan else [say("fits now: -", Ink.DIM)]
+        return [plan_lines(plan)[0], *_fetch(profile.name, missing, width)]
+    return plan_lines(plan) if plan else [inked("fits now: -", Ink.DIM)]
 
 
-def fits(plan: Plan) -> list[Line]:
+def plan_lines(plan: Plan) -> list[Line]:
     """The plan in two lines: does it fit; what leaves and how long it takes."""
     if plan.expected_s == 0 and not plan.evict:
-        return [say("runs now", Ink.GOOD)]
+        return [inked("runs now", Ink.GOOD)]
     verdict = {
-        True: say("fits: yes", Ink.GOOD),
-        False: say("fits: no", Ink.BAD),
-        None: say("fits: not sure", Ink.DIM),
+        True: inked("fits: yes", Ink.GOOD),
+        False: inked("fits: no", Ink.BAD),
+        None: inked("fits: not sure", Ink.DIM),
     }[plan.fits]
-    need = say(f"needs {words.needed_memory(plan)} of {gib(plan.available_bytes, 0)}", Ink.PLAIN)
-    leaves = say(_leaves(plan), Ink.PLAIN)
-    again = say(
+    need = inked(f"needs {words.needed_memory(plan)} of {gib(plan.available_bytes, 0)}", Ink.PLAIN)
+    leaves = inked(_leaves(plan), Ink.PLAIN)
+    again = inked(
         f"load ~{duration(plan.expected_s)}" if plan.expected_s is not None else "load time not known yet", Ink.DIM
     )
-    dots = say(" · ", Ink.FAINT)
+    dots = inked(" · ", Ink.FAINT)
     return [join([verdict, need], dots), join([leaves, again], dots)]
 
 

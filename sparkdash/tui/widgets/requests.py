@@ -12,11 +12,11 @@ from pydantic_core import to_json
 
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import OPEN
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, dimmed, frame, pad, right, say
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, dimmed, frame, inked, pad
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.tui.widgets.table import Row, Table
+from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration, number
 
 STATE, LEAST_PROFILE = 16, 12
@@ -24,7 +24,7 @@ CLIENT, WHOLE_CLIENT, ROOMY = 14, 20, 120
 """Cells of the client's name, and those that it has in so wide a terminal, where none of the shipped profiles' names is cut for it."""
 
 
-class Column(NamedTuple):
+class RequestColumn(NamedTuple):
     """A figure's column. Where the terminal is narrow, the columns with the highest `gives_way` go first."""
 
     name: str
@@ -34,16 +34,16 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("prompt", 7, 2, lambda r: number(r.prompt_tokens)),
-    Column("cached", 7, 3, lambda r: number(r.cached_tokens)),
-    Column("out", 6, 1, lambda r: number(r.completion_tokens)),
-    Column("think", 6, 4, lambda r: number(r.reasoning_tokens)),
-    Column("ttft", 7, 1, lambda r: number(r.ttft_s, 2)),
-    Column("tok/s", 7, 0, lambda r: number(r.decode_tok_s, 1)),
+    RequestColumn("prompt", 7, 2, lambda r: number(r.prompt_tokens)),
+    RequestColumn("cached", 7, 3, lambda r: number(r.cached_tokens)),
+    RequestColumn("out", 6, 1, lambda r: number(r.completion_tokens)),
+    RequestColumn("think", 6, 4, lambda r: number(r.reasoning_tokens)),
+    RequestColumn("ttft", 7, 1, lambda r: number(r.ttft_s, 2)),
+    RequestColumn("tok/s", 7, 0, lambda r: number(r.decode_tok_s, 1)),
 )
 
 
-def _columns(width: int) -> list[Column]:
+def _columns(width: int) -> list[RequestColumn]:
     columns = list(COLUMNS)
     while columns and _profile_cells(width, columns) < LEAST_PROFILE:
         columns.remove(max(columns, key=lambda column: column.gives_way))
@@ -54,7 +54,7 @@ def _client(width: int) -> int:
     return WHOLE_CLIENT if width >= ROOMY else CLIENT
 
 
-def _profile_cells(width: int, columns: Sequence[Column]) -> int:
+def _profile_cells(width: int, columns: Sequence[RequestColumn]) -> int:
     return width - 4 - _client(width) - STATE - sum(column.cells for column in columns)
 
 
@@ -79,24 +79,24 @@ class RequestTable(Table):
         """See Table."""
         columns = _columns(width)
         figures = "".join(f"{column.name:>{column.cells}}" for column in columns)
-        profile = pad(say("profile", Ink.DIM), _profile_cells(width, columns))
-        return say(f" {'client':<{_client(width)}} ", Ink.DIM) + profile + say(f"{figures}  state", Ink.DIM)
+        profile = pad(inked("profile", Ink.DIM), _profile_cells(width, columns))
+        return inked(f" {'client':<{_client(width)}} ", Ink.DIM) + profile + inked(f"{figures}  state", Ink.DIM)
 
-    def rows(self, view: View, width: int) -> list[Row]:
+    def rows(self, view: View, width: int) -> list[TableRow]:
         """See Table."""
-        return [Row(one.id, _line(one, view, width), _copy(one), _words(one)) for one in view.requests]
+        return [TableRow(one.id, _line(one, view, width), _copy(one), _words(one)) for one in view.requests]
 
 
 def _line(request: Request, view: View, width: int) -> Line:
     columns = _columns(width)
     cells = _profile_cells(width, columns)
-    line = say(" ") + pad(say(request.client), _client(width)) + say(" ") + pad(say(request.profile), cells)
+    line = inked(" ") + pad(inked(request.client), _client(width)) + inked(" ") + pad(inked(request.profile), cells)
     for column in columns:
         told = column.text(request)
-        line += right(say(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
+        line += align_right(inked(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
     if request.state not in OPEN:
         line = dimmed(line)
-    line += say("  ") + words.request_state(request, view)
+    line += inked("  ") + words.request_state(request, view)
     return line if view.link is LinkState.LIVE else dimmed(line)
 
 
@@ -127,8 +127,8 @@ class RequestDetail(Panel):
         """See Panel."""
         request = next((r for r in view.requests if r.id == self.chosen), None)
         lines = [clip(line, width - 4) for line in _detail(request, view)] if request else []
-        title = say(f"{request.client} · {request.id}") if request else say("no request")
-        return frame([*lines, *[EMPTY] * (height - 2 - len(lines))], width, Ends(title))
+        title = inked(f"{request.client} · {request.id}") if request else inked("no request")
+        return frame([*lines, *[EMPTY] * (height - 2 - len(lines))], width, EdgeText(title))
 
 
 def _detail(request: Request, view: View) -> list[Line]:
@@ -147,6 +147,6 @@ def _detail(request: Request, view: View) -> list[Line]:
         f"in all {duration(max(whole, 0.0))}",
     ]
     wrong = f"error {request.error}" if request.error else words.stuck_on(request, view)
-    error = say(wrong, Ink.BAD)
-    made = say("made by sparkdash itself: the demo's traffic", Ink.DIM) if request.internal else EMPTY
-    return [say(" · ".join(parts), Ink.PLAIN), say(" · ".join(times), Ink.PLAIN), error or made]
+    error = inked(wrong, Ink.BAD)
+    made = inked("made by sparkdash itself: the demo's traffic", Ink.DIM) if request.internal else EMPTY
+    return [inked(" · ".join(parts), Ink.PLAIN), inked(" · ".join(times), Ink.PLAIN), error or made]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, Metric
-from sparkdash.tui.ink import Ink, Line, clip, join, say
+from sparkdash.tui.ink import Ink, Line, clip, inked, join
 from sparkdash.tui.lines import stuck_engine, words
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
@@ -30,12 +30,12 @@ def _is_coming(engine: Engine, view: View) -> bool:
 
 
 def _row(engine: Engine, view: View) -> Line:
-    head = say(" + ", Ink.FAINT) + say(f"{engine.profile} ", Ink.STRONG) + words.engine_state(engine, view)
+    head = inked(" + ", Ink.FAINT) + inked(f"{engine.profile} ", Ink.STRONG) + words.engine_state(engine, view)
     if engine.state is EngineState.FAILED and engine.failure:
-        return head + say(f"  {engine.failure.message}", Ink.BAD)
-    if step := stuck_engine.step(engine, view):
-        return head + say(f"  {step}", Ink.BAD)
+        return head + inked(f"  {engine.failure.message}", Ink.BAD)
+    if step := stuck_engine.stuck_step(engine, view):
+        return head + inked(f"  {step}", Ink.BAD)
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
-    rate = say(f"{number(sample.get(Metric.DECODE), 1)} tok/s", Ink.PLAIN)
-    kv = say("kv ", Ink.DIM) + say(percent(sample.get(Metric.KV_USED)), Ink.PLAIN)
-    return join([head, rate, kv], say("   "))
+    rate = inked(f"{number(sample.get(Metric.DECODE), 1)} tok/s", Ink.PLAIN)
+    kv = inked("kv ", Ink.DIM) + inked(percent(sample.get(Metric.KV_USED)), Ink.PLAIN)
+    return join([head, rate, kv], inked("   "))

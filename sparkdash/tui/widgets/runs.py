@@ -15,9 +15,23 @@ from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.blocks import spread, value
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import CellKey, Run
-from sparkdash.tui.ink import ELLIPSIS, EMPTY, Ends, Ink, Line, clip, frame, join, pad, right, say, text, wrap
+from sparkdash.tui.ink import (
+    ELLIPSIS,
+    EMPTY,
+    EdgeText,
+    Ink,
+    Line,
+    align_right,
+    clip,
+    frame,
+    inked,
+    join,
+    pad,
+    plain_text,
+    wrap,
+)
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets.table import Row, Table
+from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
 
 SEEN = "seen"
@@ -48,17 +62,17 @@ class RunTable(Table):
 
     def head(self, width: int) -> Line:
         """See Table."""
-        return say(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", Ink.DIM)
+        return inked(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", Ink.DIM)
 
-    def rows(self, view: View, width: int) -> list[Row]:
+    def rows(self, view: View, width: int) -> list[TableRow]:
         """See Table."""
         snapshot = view.snapshot
         pair = [name for name in ((snapshot.toggle_a, snapshot.toggle_b) if snapshot else ()) if name]
-        seen = say(f" {'seen in passing':<{_name(width)}} {DASH:<9} {DASH:<9} ") + say(
+        seen = inked(f" {'seen in passing':<{_name(width)}} {DASH:<9} {DASH:<9} ") + inked(
             " | ".join(pair) or "A | B", Ink.DIM
         )
-        rows = (Row(run.id, _run(run, width, measured=_is(run, view)), run.id) for run in self.runs)
-        return [Row(SEEN, clip(seen, width)), *rows]
+        rows = (TableRow(run.id, _run(run, width, measured=_is(run, view)), run.id) for run in self.runs)
+        return [TableRow(SEEN, clip(seen, width)), *rows]
 
 
 def _is(run: Run, view: View) -> bool:
@@ -77,9 +91,12 @@ def _run(run: Run, width: int, *, measured: bool) -> Line:
         state, ink = "measuring", Ink.GOOD
     arms = ", ".join(arm.name for arm in run.arms)
     line = (
-        say(" ") + pad(say(run.id, Ink.STRONG), _name(width)) + say(f" {run.mode.value:<9} ") + pad(say(state, ink), 10)
+        inked(" ")
+        + pad(inked(run.id, Ink.STRONG), _name(width))
+        + inked(f" {run.mode.value:<9} ")
+        + pad(inked(state, ink), 10)
     )
-    return clip(line + (say("SIM ", Ink.WARN) if run.simulated else EMPTY) + say(arms, Ink.DIM), width)
+    return clip(line + (inked("SIM ", Ink.WARN) if run.simulated else EMPTY) + inked(arms, Ink.DIM), width)
 
 
 class CellTable(Table):
@@ -126,12 +143,12 @@ class CellTable(Table):
             return EMPTY
         alone = self.arm == self.report.run.baseline
         base = self.report.run.baseline if width >= BOUNDED else "tok/s" if alone else "baseline"
-        line = pad(say("cell", Ink.DIM), CELL) + right(say(base, Ink.DIM), _base(width))
+        line = pad(inked("cell", Ink.DIM), CELL) + align_right(inked(base, Ink.DIM), _base(width))
         if not alone:
-            line += say(" ") + right(say(self.arm, Ink.DIM), _figures(width))
-        return line + _sides(width, [name for name, _, _ in BESIDE]) + say("  verdict", Ink.DIM)
+            line += inked(" ") + align_right(inked(self.arm, Ink.DIM), _figures(width))
+        return line + _sides(width, [name for name, _, _ in BESIDE]) + inked("  verdict", Ink.DIM)
 
-    def rows(self, view: View, width: int) -> list[Row]:  # noqa: ARG002 - they come from the report
+    def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the report
         """See Table."""
         report, arm = self.report, self.arm
         if report is None or arm is None:
@@ -144,51 +161,53 @@ class CellTable(Table):
         """See Table; below the cells the one under the cursor where it is cut, what all come to, and what is missing."""
         if self.report is None:
             told = wrap(self.refused or "reading the run…", width - 4, Ink.BAD if self.refused else Ink.DIM)
-            return frame([*told, *[EMPTY] * max(0, height - 2 - len(told))][: height - 2], width, Ends(say("cells")))
+            return frame(
+                [*told, *[EMPTY] * max(0, height - 2 - len(told))][: height - 2], width, EdgeText(inked("cells"))
+            )
         rows = self.rows(view, width - 4)
         row = next((one for one in rows if one.key == self.cursor), rows[0] if rows else None)
-        told = wrap(row.copy, width - 2, Ink.DIM, limit=2) if row and text(row.line).endswith(ELLIPSIS) else []
+        told = wrap(row.copy, width - 2, Ink.DIM, limit=2) if row and plain_text(row.line).endswith(ELLIPSIS) else []
         foot = [
-            *(say(" ") + line for line in told),
+            *(inked(" ") + line for line in told),
             *_foot(self.report, self.arm, width, measured=_is(self.report.run, view)),
         ]
         lines = super().draw(view, width, height - len(foot))
         lines[0] = frame(
-            [], width, Ends(self._title(), say("SIMULATED", Ink.WARN) if self.report.simulated else EMPTY)
+            [], width, EdgeText(self._title(), inked("SIMULATED", Ink.WARN) if self.report.simulated else EMPTY)
         )[0]
         return [*lines, *foot]
 
     def _title(self) -> Line:
         beside = f"{self.arm} against {self.report.run.baseline}" if self.report else ""
         turn = (
-            say(f" ({self.others.index(self.arm) + 1}/{len(self.others)}, n)", Ink.DIM)
+            inked(f" ({self.others.index(self.arm) + 1}/{len(self.others)}, n)", Ink.DIM)
             if self.arm and len(self.others) > 1
             else EMPTY
         )
         return (
-            say(beside if self.report and self.arm != self.report.run.baseline else self.arm or "")
+            inked(beside if self.report and self.arm != self.report.run.baseline else self.arm or "")
             + turn
-            + say(" · decode tok/s", Ink.DIM)
+            + inked(" · decode tok/s", Ink.DIM)
         )
 
 
-def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> Row:
+def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> TableRow:
     base = report.figure(Metric.DECODE, report.run.baseline, key)
     figure = report.figure(Metric.DECODE, arm, key)
-    line = pad(say(name), CELL) + right(_figure(base, _base(width)), _base(width))
+    line = pad(inked(name), CELL) + align_right(_figure(base, _base(width)), _base(width))
     if arm != report.run.baseline:
-        line += say(" ") + right(_figure(figure, _figures(width)), _figures(width))
+        line += inked(" ") + align_right(_figure(figure, _figures(width)), _figures(width))
     beside = [(report.figure(metric, arm, key), digits) for _, metric, digits in BESIDE]
     line += _sides(width, [value(one.median if one else None, digits) for one, digits in beside])
     told = figure.verdict if figure else None
-    verdict = say(told.text, INKS.get(told.claim, Ink.DIM)) if told else EMPTY
+    verdict = inked(told.text, INKS.get(told.claim, Ink.DIM)) if told else EMPTY
     parts = [spread(one) if one else "" for one in (base, figure)] + [told.text if told else ""]
     copy = f"{name}: {' | '.join(part or DASH for part in parts)}"
-    return Row(key.model_dump_json(), clip(line + say("  ") + verdict, width), copy)
+    return TableRow(key.model_dump_json(), clip(line + inked("  ") + verdict, width), copy)
 
 
 def _sides(width: int, texts: list[str]) -> Line:
-    return join([right(say(text or DASH, Ink.DIM), SIDE) for text in texts], EMPTY) if width >= ROOMY else EMPTY
+    return join([align_right(inked(text or DASH, Ink.DIM), SIDE) for text in texts], EMPTY) if width >= ROOMY else EMPTY
 
 
 def _base(width: int) -> int:
@@ -202,9 +221,9 @@ def _figures(width: int) -> int:
 def _figure(figure: Figure | None, room: int) -> Line:
     """With its bounds where there is room for them: half a figure is none."""
     if figure is None or figure.median is None:
-        return say(DASH, Ink.DIM)
+        return inked(DASH, Ink.DIM)
     whole = spread(figure)
-    return say(whole if len(whole) <= room else value(figure.median))
+    return inked(whole if len(whole) <= room else value(figure.median))
 
 
 def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> list[Line]:
@@ -213,13 +232,13 @@ def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> lis
     total = next((one for one in report.overall if one.arm == arm and one.cells > 1), None)
     if total:
         ink = INKS.get(total.verdict.claim, Ink.DIM)
-        lines.append(say(f" all {total.cells} cells: ", Ink.DIM) + say(total.verdict.text, ink))
-    lines += [say(f" {flag.text}", Ink.WARN) for flag in report.flags if flag.arm == arm]
+        lines.append(inked(f" all {total.cells} cells: ", Ink.DIM) + inked(total.verdict.text, ink))
+    lines += [inked(f" {flag.text}", Ink.WARN) for flag in report.flags if flag.arm == arm]
     for one in report.filling:
         if one.arm in (arm, report.run.baseline):
             time = "" if one.seconds is None else f", about {duration(one.seconds)}"
             lines.append(
-                say(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Ink.DIM)
-                + say("they are being measured" if measured else f"r, or {one.command}")
+                inked(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Ink.DIM)
+                + inked("they are being measured" if measured else f"r, or {one.command}")
             )
     return [clip(line, width) for line in lines]

@@ -9,12 +9,12 @@ import time
 
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.swap import Swap, SwapPhase
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, frame, join, length, pad, right, say, wrap
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, join, length, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.card import failure_rows
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
-from sparkdash.tui.widgets.table import Row, Table
+from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
 
 PHASES = tuple(SwapPhase)
@@ -23,7 +23,7 @@ MOST = 18
 """Lines of a failed swap's detail, with as much of its log as helps."""
 
 
-def clock(at: float | None, now: float, here: float) -> str:
+def local_time(at: float | None, now: float, here: float) -> str:
     """The local time of a moment on the daemon's clock; "-" when unknown."""
     return DASH if at is None else time.strftime("%H:%M:%S", time.localtime(at + here - now))
 
@@ -48,13 +48,14 @@ class SwapTable(Table):
     def head(self, width: int) -> Line:
         """See Table."""
         name = max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12)
-        return say(f" {'ended':<{WHEN}}{'came':<{name}} {'left':<{name}}{'took':>{TOOK}}  outcome", Ink.DIM)
+        return inked(f" {'ended':<{WHEN}}{'came':<{name}} {'left':<{name}}{'took':>{TOOK}}  outcome", Ink.DIM)
 
-    def rows(self, view: View, width: int) -> list[Row]:
+    def rows(self, view: View, width: int) -> list[TableRow]:
         """See Table."""
         swaps = view.snapshot.swaps if view.snapshot else ()
         return [
-            Row(one.id, _line(one, view, width), one.model_dump_json(exclude_none=True), _words(one)) for one in swaps
+            TableRow(one.id, _line(one, view, width), one.model_dump_json(exclude_none=True), _words(one))
+            for one in swaps
         ]
 
 
@@ -68,10 +69,10 @@ def _line(swap: Swap, view: View, width: int) -> Line:
     name = max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12)
     word, ink = words.OUTCOMES[swap.outcome] if swap.outcome else (DASH, Ink.DIM)
     took = None if swap.ended_at is None else swap.ended_at - swap.started_at
-    when = pad(say(f" {clock(swap.ended_at, view.now, view.here)}", Ink.DIM), WHEN + 1)
-    names = pad(say(swap.target or DASH, Ink.PLAIN if swap.target else Ink.DIM), name) + say(" ")
-    names += pad(say(", ".join(swap.evict) or DASH, Ink.DIM), name)
-    return when + names + right(say(duration(took)), TOOK) + say("  ") + say(word, ink)
+    when = pad(inked(f" {local_time(swap.ended_at, view.now, view.here)}", Ink.DIM), WHEN + 1)
+    names = pad(inked(swap.target or DASH, Ink.PLAIN if swap.target else Ink.DIM), name) + inked(" ")
+    names += pad(inked(", ".join(swap.evict) or DASH, Ink.DIM), name)
+    return when + names + align_right(inked(duration(took)), TOOK) + inked("  ") + inked(word, ink)
 
 
 class SwapDetail(Panel):
@@ -87,22 +88,22 @@ class SwapDetail(Panel):
             height = max((len(_detail(one, width - 4, MOST)) for one in swaps), default=1) + 2
         body = [clip(line, width - 4) for line in _detail(swap, width - 4, height)] if swap else []
         body += [EMPTY] * (height - 2 - len(body))
-        return frame(body[: height - 2], width, Ends(say(swap.target or "stop" if swap else "no swap")))
+        return frame(body[: height - 2], width, EdgeText(inked(swap.target or "stop" if swap else "no swap")))
 
 
 def _detail(swap: Swap, width: int, height: int) -> list[Line]:
-    cause = say(
+    cause = inked(
         f"{words.CAUSES[swap.cause]}, {swap.waiting} waited for it" if swap.waiting else words.CAUSES[swap.cause],
         Ink.PLAIN,
     )
-    stages = [join((_stage(swap, phase) for phase in phases), say("  ")) for phases in (PHASES[:4], PHASES[4:])]
+    stages = [join((_stage(swap, phase) for phase in phases), inked("  ")) for phases in (PHASES[:4], PHASES[4:])]
     failure = failure_rows(swap.failure, width, log_lines=max(height - 9, 2)) if swap.failure else []
     return [cause, *stages, *failure]
 
 
 def _stage(swap: Swap, phase: SwapPhase) -> Line:
     took = swap.stage_s.get(phase)
-    return say(f"{phase} ", Ink.DIM) + say(duration(took), Ink.PLAIN if took is not None else Ink.DIM)
+    return inked(f"{phase} ", Ink.DIM) + inked(duration(took), Ink.PLAIN if took is not None else Ink.DIM)
 
 
 class NoticeList(Panel):
@@ -110,23 +111,25 @@ class NoticeList(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """See Panel."""
-        told = notices(view, width - 4)
+        told = notice_lines(view, width - 4)
         height = height or len(told) + 2
         body = told[: height - 2]
-        all_of_it = say("n", Ink.STRONG) + say(" all", Ink.DIM) if len(body) < len(told) else EMPTY
-        return frame([*body, *[EMPTY] * (height - 2 - len(body))], width, Ends(say("notices")), Ends(EMPTY, all_of_it))
+        all_of_it = inked("n", Ink.STRONG) + inked(" all", Ink.DIM) if len(body) < len(told) else EMPTY
+        return frame(
+            [*body, *[EMPTY] * (height - 2 - len(body))], width, EdgeText(inked("notices")), EdgeText(EMPTY, all_of_it)
+        )
 
 
-def notices(view: View, width: int) -> list[Line]:
+def notice_lines(view: View, width: int) -> list[Line]:
     """All of them, the newest first, and what is wrong with profile files as long as it is."""
     snapshot = view.snapshot
     told = [row for notice in (snapshot.notices if snapshot else ()) for row in _notice(notice, view, width)]
     told += [row for problem in (snapshot.problems if snapshot else ()) for row in _problem(problem, width)]
-    return told or [say("Nothing to tell.", Ink.DIM)]
+    return told or [inked("Nothing to tell.", Ink.DIM)]
 
 
 def _problem(problem: str, width: int) -> list[Line]:
-    mark, indent = say("⚠ ", Ink.WARN), say("  ")
+    mark, indent = inked("⚠ ", Ink.WARN), inked("  ")
     return [clip((indent if number else mark) + row, width) for number, row in enumerate(wrap(problem, width - 2))]
 
 
@@ -135,8 +138,8 @@ _LEVELS = {Level.INFO: ("·", Ink.DIM), Level.WARNING: ("⚠", Ink.WARN), Level.
 
 def _notice(notice: Notice, view: View, width: int) -> list[Line]:
     glyph, ink = _LEVELS[notice.level]
-    when = say(f"{clock(notice.at, view.now, view.here):<8} ", Ink.DIM) + say(f"{glyph} ", ink)
-    indent = say(" " * length(when))
+    when = inked(f"{local_time(notice.at, view.now, view.here):<8} ", Ink.DIM) + inked(f"{glyph} ", ink)
+    indent = inked(" " * length(when))
     text = f"{notice.profile}: {notice.text}" if notice.profile else notice.text
     rows = wrap(text, max(width - length(when), 1))
     return [clip((indent if number else when) + row, width) for number, row in enumerate(rows)]

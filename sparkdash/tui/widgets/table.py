@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 from textual import events
 from textual.binding import Binding, BindingType
 
-from sparkdash.tui.ink import EMPTY, Ends, Ink, Line, clip, ends, frame, length, lit, pad, say
-from sparkdash.tui.ink import text as plain
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, highlighted, inked, justify, length, pad
+from sparkdash.tui.ink import plain_text as plain
 from sparkdash.tui.messages import RowChosen, RowMoved
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
@@ -22,7 +22,7 @@ PAGE = 10
 WHEEL = 3
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One row. `copy` is what `y` puts on the clipboard. The filter looks in `words` too, or without them in `copy`."""
 
     key: str
@@ -58,7 +58,7 @@ class Table(Panel, can_focus=True):
         self._follows = cursor
         self._walked = False
         self._offset = 0
-        self._rows: list[Row] = []
+        self._rows: list[TableRow] = []
         self._top = 0
         """Screen row of the first list row, for clicks."""
 
@@ -66,7 +66,7 @@ class Table(Panel, can_focus=True):
         """The column names."""
         raise NotImplementedError
 
-    def rows(self, view: View, width: int) -> list[Row]:
+    def rows(self, view: View, width: int) -> list[TableRow]:
         """Every row, before the filter."""
         raise NotImplementedError
 
@@ -76,7 +76,7 @@ class Table(Panel, can_focus=True):
         return False
 
     @property
-    def current(self) -> Row | None:
+    def current(self) -> TableRow | None:
         """The row under the cursor."""
         return next((row for row in self._rows if row.key == self.cursor), None)
 
@@ -101,7 +101,7 @@ class Table(Panel, can_focus=True):
             return [_beside(head, place, inner), *(shown or self._empty(view, inner))][:height]
         body = [head, *(shown or self._empty(view, inner))]
         body += [EMPTY] * (height - 2 - len(body))
-        return frame(body, width, Ends(say(self.title)), Ends(EMPTY, place))
+        return frame(body, width, EdgeText(inked(self.title)), EdgeText(EMPTY, place))
 
     def seek(self, key: str) -> None:
         """Put the cursor on that row, if it is there."""
@@ -174,24 +174,24 @@ class Table(Panel, can_focus=True):
         lowest = max(len(self._rows) - room, 0)
         self._offset = min(max(min(self._offset, at), at - room + 1, 0), lowest)
 
-    def _inked(self, row: Row, width: int) -> Line:
-        return lit(pad(row.line, width)) if row.key == self.cursor else clip(row.line, width)
+    def _inked(self, row: TableRow, width: int) -> Line:
+        return highlighted(pad(row.line, width)) if row.key == self.cursor else clip(row.line, width)
 
     def _empty(self, view: View, width: int) -> list[Line]:  # noqa: ARG002 - for tables whose advice depends on the view
         text = f"nothing holds “{self.filter}”; esc shows all" if self.filter else self.nothing
-        return [clip(say(f" {text}", Ink.DIM), width)]
+        return [clip(inked(f" {text}", Ink.DIM), width)]
 
     def _place(self, room: int) -> Line:
         if len(self._rows) <= room:
             return EMPTY
-        return say(f"{self._offset + 1}-{min(self._offset + room, len(self._rows))}/{len(self._rows)}", Ink.DIM)
+        return inked(f"{self._offset + 1}-{min(self._offset + room, len(self._rows))}/{len(self._rows)}", Ink.DIM)
 
 
 def _beside(head: Line, place: Line, width: int) -> Line:
     """The column names, and at their right the place in the list, where there is room."""
-    far = place + say(" ")  # as far from the edge as the title bar's clock
-    return ends(head, far, width) if place and length(head) + length(far) + 1 <= width else head
+    far = place + inked(" ")  # as far from the edge as the title bar's clock
+    return justify(head, far, width) if place and length(head) + length(far) + 1 <= width else head
 
 
-def _matches(row: Row, text: str) -> bool:
+def _matches(row: TableRow, text: str) -> bool:
     return text.lower() in f"{plain(row.line)} {row.copy if row.words is None else row.words}".lower()
