@@ -23,10 +23,17 @@ from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
 from sparkdash.settings import Settings
 from sparkdash.store import Store
-from sparkdash.supervisor.alarm import Alarm
+from sparkdash.supervisor.alarm import DecisionTimer
 from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.external import strangers
-from sparkdash.supervisor.external.adopt import Adoption, leave, look, look_again, remove, take
+from sparkdash.supervisor.external.adopt import (
+    Adoption,
+    adopt_engine,
+    find_engines,
+    find_engines_again,
+    remove_container,
+    report_unadoptable,
+)
 from sparkdash.supervisor.external.attachments import Attachments
 from sparkdash.supervisor.leasing import Leasing
 from sparkdash.supervisor.memory import guard_words
@@ -34,7 +41,7 @@ from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.parking import Parking
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.repair.incidents import Incidents
-from sparkdash.supervisor.repair.watch import Watch
+from sparkdash.supervisor.repair.watch import EngineWatch
 from sparkdash.supervisor.scheduling import refusals
 from sparkdash.supervisor.scheduling.moves import (
     Adopted,
@@ -63,7 +70,7 @@ from sparkdash.supervisor.scheduling.moves import (
     Wait,
 )
 from sparkdash.supervisor.scheduling.scheduler import Scheduler
-from sparkdash.supervisor.swap.tasks import Swaps
+from sparkdash.supervisor.swap.tasks import SwapTasks
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.waiters import Waiter, Waiters
 
@@ -89,19 +96,19 @@ class Actor:
         self._counts = asyncio.Event()
         """Set while all that there is to tell is how many requests use the engines."""
         self.incidents = Incidents(tools.books, store, tools.clock)
-        self._watch = Watch(tools, self.incidents, self.post)
+        self._watch = EngineWatch(tools, self.incidents, self.post)
         self.leasing = Leasing(tools, lambda: self._profiles, self, self._watch)
-        self._swaps = Swaps(tools, store, self.post, self._unwatch, footprints)
+        self._swaps = SwapTasks(tools, store, self.post, self._unwatch, footprints)
         self._planner = Planner(tools, lambda: self._profiles, self._swaps.expected_s)
         self._scheduler = Scheduler(
             self._planner.known(catalog),
             queue_limit=settings.queue_limit,
-            scales=self._planner,
+            facts=self._planner,
             patience=_patience(settings),
         )
         self._parking = Parking(self._scheduler.breaker, tools.books, store)
         self._attachments = Attachments(tools, store)
-        self._alarm = Alarm(tools.clock, lambda: self.post(Tick()))
+        self._alarm = DecisionTimer(tools.clock, lambda: self.post(Tick()))
         self._waiters = Waiters()
         self._looking = False
         """Is a task at it to look for them again?"""
@@ -147,7 +154,7 @@ class Actor:
     def arrive(self, move: Arrive) -> str | None:
         """A request is there: the profile that it is granted at once, as nearly all are; None: that is a move like any other."""
         if not self._inbox:
-            granted = self._scheduler.walk_in(move, self._tools.clock.monotonic())
+            granted = self._scheduler.grant_at_once(move, self._tools.clock.monotonic())
             if granted is not None:
                 self._counted()
                 return granted
@@ -156,7 +163,7 @@ class Actor:
 
     def leave(self, ticket: str) -> None:
         """A request is over."""
-        if not self._inbox and self._scheduler.walk_out(ticket, self._tools.clock.monotonic()):
+        if not self._inbox and self._scheduler.end_at_once(ticket, self._tools.clock.monotonic()):
             self._counted()
         else:
             self.post(Leave(ticket))
@@ -175,7 +182,7 @@ class Actor:
         Raises:
             AdmissionError: it cannot run here.
         """
-        if error := refusals.of(profile.name, self._planner.card(profile)):
+        if error := refusals.unstartable(profile.name, self._planner.card(profile)):
             raise error
         await self._tools.needs.read([profile])  # the weights may have come since
         runs = self._scheduler.records.as_written(profile.name)  # an older version of it is started again
@@ -201,9 +208,9 @@ class Actor:
         """
         books = self._tools.books
         for profile, container in list(books.unadopted.items()):
-            if name in (None, profile) and await remove(self._tools, container, "it was to be stopped"):
+            if name in (None, profile) and await remove_container(self._tools, container, "it was to be stopped"):
                 books.forget_unadopted(profile)
-        self._tools.wards.refresh()
+        self._tools.guarded.refresh()
 
     def replace_settings(self, settings: Settings) -> None:
         """The owner's limits and patience were read again."""
@@ -231,13 +238,13 @@ class Actor:
             self._handle(Adopted(profile.name, profile.fingerprint), None)
             self._begin_watch(profile)
         try:
-            self._take_over(await look(self._tools, self.catalog, self.incidents.interrupted))
+            self._take_over(await find_engines(self._tools, self.catalog, self.incidents.interrupted))
             self._refresh()
         except SparkdashError as error:
             text = f"Engines that may run already are not known yet: {error.text()}"
             self._tools.books.notice(Level.ERROR, error.code, text)
             self._begin_to_look_again(self._running())
-        self._running().create_task(strangers.tell(self._tools), name="tell of strangers")
+        self._running().create_task(strangers.report_strangers(self._tools), name="tell of strangers")
         self.post(Preload(tuple(preloads)))
         self.adopted.set()
 
@@ -246,7 +253,7 @@ class Actor:
         group.create_task(self._look_again(), name="look again")
 
     async def _look_again(self) -> None:
-        self._put(await look_again(self._tools, lambda: self.catalog, self.incidents.interrupted))
+        self._put(await find_engines_again(self._tools, lambda: self.catalog, self.incidents.interrupted))
 
     def _take_over(self, adoption: Adoption) -> None:
         """Make what an earlier daemon left ours; what has been started in its place meanwhile has replaced it."""
@@ -256,7 +263,7 @@ class Actor:
         for found in adoption.ready:
             name = found.profile.name
             if name not in self._scheduler.records.residents and name not in swaps:
-                take(self._tools, found)
+                adopt_engine(self._tools, found)
                 self._handle(Adopted(name, found.profile.fingerprint), None)
                 self._begin_watch(found.profile)
         busy = bool(swaps)
@@ -265,13 +272,13 @@ class Actor:
                 self._swaps.resumes = late
                 self._handle(Adopted(late.profile.name, late.profile.fingerprint, ready=False), None)
             elif late.container.name not in {engine.container for engine in books.engines.values()}:
-                work = remove(self._tools, late.container, "another engine is being started")
+                work = remove_container(self._tools, late.container, "another engine is being started")
                 self._running().create_task(work, name=f"remove {late.container.name}")
 
     def _leave(self, adoption: Adoption) -> None:
         for container in adoption.unknown:
             if container.name not in self._unknown:
-                leave(self._tools, container, adoption.problems)
+                report_unadoptable(self._tools, container, adoption.problems)
         self._unknown = frozenset(container.name for container in adoption.unknown)
         self._tools.books.leave_unadopted(
             {each.labels.get(LABEL_PROFILE, each.name): each for each in adoption.unknown}
@@ -370,7 +377,7 @@ class Actor:
             books.able(name, self._planner.tasks(name))
             books.busy(name, in_flight, resident.asked_at if resident else {})
             self._watch.used(name, now=in_flight > 0)
-        self._tools.wards.refresh()
+        self._tools.guarded.refresh()
         self._parking.keep()
         self.incidents.settle(books.parked, self._scheduler.expects)
         self._attachments.keep()

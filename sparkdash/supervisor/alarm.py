@@ -11,7 +11,7 @@ from collections.abc import Callable
 from sparkdash.supervisor.clock import Clock
 
 
-class Alarm:
+class DecisionTimer:
     """Calls `ring` once when what it was last set to has come."""
 
     def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:

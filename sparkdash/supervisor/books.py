@@ -27,9 +27,9 @@ from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.domain.task import Task
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.clock import Clock
-from sparkdash.supervisor.memory.debts import Debts, Held
+from sparkdash.supervisor.memory.debts import HeldMemory, MemoryDebts
 from sparkdash.supervisor.scheduling import breaker
-from sparkdash.supervisor.swap.eta import Course
+from sparkdash.supervisor.swap.eta import SwapEta
 from sparkdash.supervisor.swap.record import SwapRecord
 
 LOADS = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
@@ -79,7 +79,7 @@ class Books:
         self.parked: dict[str, Parked] = {}
         self.unadopted: Mapping[str, ContainerInfo] = {}
         """Containers of an earlier daemon that run and whose profiles cannot be read, by profile."""
-        self.debts = Debts()
+        self.debts = MemoryDebts()
         """What engines that ended, however they did, have not given back."""
         self.started: dict[str, Profile] = {}
         """Each engine's profile as it was started, whatever its file says now."""
@@ -146,7 +146,7 @@ class Books:
         else:
             self.enter(profile, EngineState.FAILED, failure=failure)
 
-    def drop(self, name: str, held: Held | None = None) -> None:
+    def drop(self, name: str, held: HeldMemory | None = None) -> None:
         """The engine is gone as it should be; `held` is what it was measured to hold."""
         self._look_whether_gone(name, held)
         if old := self._engines.pop(name, None):
@@ -154,7 +154,7 @@ class Books:
             self._publish(EngineChanged(engine=absent.replace(liveness=None)))
         self.started.pop(name, None)
 
-    def gone(self, name: str, held: Held | None = None) -> None:
+    def gone(self, name: str, held: HeldMemory | None = None) -> None:
         """An engine of ours was there, and its memory is on its way back."""
         self.debts.left(name, self._clock.monotonic(), held)
 
@@ -210,7 +210,7 @@ class Books:
             self.parked = dict(parked)
             self._publish(ParkedChanged(parked=self.parked))
 
-    def park(self, parked: Mapping[str, breaker.Parked]) -> dict[str, Parked | None]:
+    def park(self, parked: Mapping[str, breaker.ParkedFailure]) -> dict[str, Parked | None]:
         """These profiles are parked; published when that changed. What changed: None for those that no longer are."""
         before, now = self.parked, {name: self._parked(name, each) for name, each in parked.items()}
         if now == before:
@@ -219,16 +219,16 @@ class Books:
         self._publish(ParkedChanged(parked=now))
         return {name: now.get(name) for name in before | now if now.get(name) != before.get(name)}
 
-    def begin(self, swap: Swap, course: Course) -> SwapRecord:
+    def begin(self, swap: Swap, course: SwapEta) -> SwapRecord:
         """Publish a swap that begins, and return its record. `course`: the course of earlier swaps like it."""
         return SwapRecord(self._publish, self._clock, swap, course)
 
-    def _look_whether_gone(self, name: str, held: Held | None = None) -> None:
+    def _look_whether_gone(self, name: str, held: HeldMemory | None = None) -> None:
         engine = self._engines.get(name)
         if engine and engine.container and engine.state is not EngineState.FAILED:
             self.gone(name, held)
 
-    def _parked(self, name: str, parked: breaker.Parked) -> Parked:
+    def _parked(self, name: str, parked: breaker.ParkedFailure) -> Parked:
         before, failure = self.parked.get(name), failure_of(parked.error)
         now = Parked(since=self._clock.now(), failures=parked.failures, failure=failure, fingerprint=parked.fingerprint)
         return before if before and before.replace(since=now.since) == now else now

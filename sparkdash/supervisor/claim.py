@@ -39,7 +39,7 @@ class Lease:
     """What every request to this engine must carry."""
 
 
-class Progress(Protocol):
+class AnswerProgress(Protocol):
     """Progress of the answer to a request; asked only when somebody looks at the engine."""
 
     @property
@@ -53,7 +53,7 @@ class Progress(Protocol):
         ...
 
 
-class Held(NamedTuple):
+class HeldRequests(NamedTuple):
     """What an engine holds of ours at one moment."""
 
     requests: int
@@ -63,7 +63,7 @@ class Held(NamedTuple):
     """Monotonic time of the last byte of any answer, of those that are over too; None before the first."""
 
 
-class Claim:
+class LeaseClaim:
     """One request's place with the actor. Every method may be called when it is over already."""
 
     __slots__ = ("_granted", "_on_wait", "lost", "ticket")
@@ -99,21 +99,21 @@ class Claim:
         asyncio.get_running_loop().call_soon(self._on_wait, position)
 
 
-class Claims:
+class LeaseClaims:
     """Those of all requests that wait or are served."""
 
-    def __init__(self, lease_of: Callable[[str, Claim], Lease]) -> None:
+    def __init__(self, lease_of: Callable[[str, LeaseClaim], Lease]) -> None:
         self._lease_of = lease_of
-        self._open: dict[str, Claim] = {}
+        self._open: dict[str, LeaseClaim] = {}
 
-    def __iter__(self) -> Iterator[Claim]:
+    def __iter__(self) -> Iterator[LeaseClaim]:
         return iter(self._open.values())
 
-    def come(self, claim: Claim) -> None:
+    def come(self, claim: LeaseClaim) -> None:
         """One request more."""
         self._open[claim.ticket] = claim
 
-    def leave(self, claim: Claim) -> bool:
+    def leave(self, claim: LeaseClaim) -> bool:
         """It is over; False when it was already."""
         return self._open.pop(claim.ticket, None) is not None
 
@@ -130,7 +130,7 @@ class Claims:
             if cut:
                 claim.cut(error)
 
-    def _tell(self, claim: Claim, effect: Grant | Wait | Refuse | Cut) -> None:
+    def _tell(self, claim: LeaseClaim, effect: Grant | Wait | Refuse | Cut) -> None:
         match effect:
             case Grant(profile=profile):
                 claim.grant(self._lease_of(profile, claim))

@@ -17,16 +17,16 @@ from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.task import Task
 from sparkdash.errors import UpstreamError
-from sparkdash.supervisor.claim import NO_HEADERS, Claim, Claims, Held, Lease, Progress
+from sparkdash.supervisor.claim import NO_HEADERS, AnswerProgress, HeldRequests, Lease, LeaseClaim, LeaseClaims
 from sparkdash.supervisor.external.remotes import Remotes
 from sparkdash.supervisor.memory import guard_words
-from sparkdash.supervisor.repair.watch import Watch
+from sparkdash.supervisor.repair.watch import EngineWatch
 from sparkdash.supervisor.scheduling import refusals
 from sparkdash.supervisor.scheduling.moves import STUCK, Arrive, Cut, Grant, Refuse, Wait
 from sparkdash.supervisor.tools import Tools
 
 
-class Desk(Protocol):
+class RequestIntake(Protocol):
     """Where requests come and go: the actor."""
 
     def arrive(self, move: Arrive) -> str | None:
@@ -41,12 +41,14 @@ class Desk(Protocol):
 class Leasing:
     """One for the supervisor's life. `profiles` are those that the scheduler knows."""
 
-    def __init__(self, tools: Tools, profiles: Callable[[], Mapping[str, Profile]], desk: Desk, watch: Watch) -> None:
+    def __init__(
+        self, tools: Tools, profiles: Callable[[], Mapping[str, Profile]], desk: RequestIntake, watch: EngineWatch
+    ) -> None:
         self._tools = tools
         self._profiles = profiles
         self._desk = desk
         self._watch = watch
-        self._claims = Claims(self._granted)
+        self._claims = LeaseClaims(self._granted)
         self._remotes = Remotes(lambda: tools.settings, tools.clock.now)
         self._names: dict[str, tuple[Profile, tuple[str, ...]]] = {}
         """By profile: what its engine was started from, and the model names that it accepts."""
@@ -63,26 +65,26 @@ class Leasing:
         batch: bool,
         task: Task | None,
         client: str | None,
-        progress: Progress | None,
+        progress: AnswerProgress | None,
     ) -> AbstractAsyncContextManager[Lease]:
         """See Supervisor.lease; without a profile it is for what runs."""
         if profile is None:
-            return _Stay(self, None, request_id, on_wait, batch, task, client, progress)
+            return _EngineLease(self, None, request_id, on_wait, batch, task, client, progress)
         if profile.engine is EngineKind.REMOTE:
             return self._far(profile, request_id, on_wait)
-        return _Stay(self, profile.name, request_id, on_wait, batch, task, client, progress)
+        return _EngineLease(self, profile.name, request_id, on_wait, batch, task, client, progress)
 
-    def held(self, engine: Engine) -> Held:
+    def held(self, engine: Engine) -> HeldRequests:
         """Count the requests that this incarnation holds, and find out when a byte of any answer last came."""
-        stays = [claim for claim in self._claims if isinstance(claim, _Stay) and claim.is_on(engine)]
+        stays = [claim for claim in self._claims if isinstance(claim, _EngineLease) and claim.is_on(engine)]
         heard = [at for stay in stays if (at := stay.heard_at) is not None]
         if (over := self._relayed_at.get(engine.profile)) is not None:
             heard.append(over)
-        return Held(len(stays), sum(stay.is_held_up for stay in stays), max(heard, default=None))
+        return HeldRequests(len(stays), sum(stay.is_held_up for stay in stays), max(heard, default=None))
 
     @asynccontextmanager
     async def _far(self, profile: Profile, request_id: str, on_wait: Callable[[int], object]) -> AsyncIterator[Lease]:
-        claim = Claim(request_id, on_wait)
+        claim = LeaseClaim(request_id, on_wait)
         self.come(claim)
         try:
             with self._remotes.lease(profile, claim.lost) as lease:
@@ -90,18 +92,18 @@ class Leasing:
         finally:
             self._claims.leave(claim)
 
-    def come(self, claim: Claim) -> None:
+    def come(self, claim: LeaseClaim) -> None:
         """One request more. Raises DaemonError when the daemon ends."""
         if self.over:
             raise refusals.shutting_down()
         self._claims.come(claim)
 
-    def at_once(self, claim: Claim, move: Arrive) -> Lease | None:
+    def at_once(self, claim: LeaseClaim, move: Arrive) -> Lease | None:
         """The engine, if it is its turn now. None: its claim waits for it."""
         name = self._desk.arrive(move)
         return None if name is None else self._granted(name, claim)
 
-    def leave(self, claim: Claim) -> None:
+    def leave(self, claim: LeaseClaim) -> None:
         """Its stay is over. Idempotent."""
         if self._claims.leave(claim):
             self._desk.leave(claim.ticket)
@@ -122,7 +124,7 @@ class Leasing:
             EngineError: the guard killed it, and no second try would help.
             UpstreamError: it died, with the reason.
         """
-        if killed := self._tools.wards.reason(lease.engine.container):
+        if killed := self._tools.guarded.reason(lease.engine.container):
             raise copy(killed) from None
         if trouble.code in (STUCK, refusals.CUT):
             return  # the cause is known, and an engine that is stuck or leaves would answer no look
@@ -142,7 +144,7 @@ class Leasing:
         self.over = True
         self._claims.retire(refusals.shutting_down(), cut=cut)
 
-    def _granted(self, name: str, claim: Claim) -> Lease:
+    def _granted(self, name: str, claim: LeaseClaim) -> Lease:
         engine, started = self._tools.books.engines[name], self._tools.books.started[name]
         now = self._profiles().get(name, started)
         # request defaults may be newer than the engine; what it was started with may not
@@ -155,7 +157,7 @@ class Leasing:
         return Lease(profile, engine, engine.url or "", named[1], claim.lost, NO_HEADERS)
 
 
-class _Stay(Claim):
+class _EngineLease(LeaseClaim):
     """One request's time with an engine of this box, from its arrival on."""
 
     __slots__ = ("_arrival", "_lease", "_leasing", "_progress", "_since")
@@ -171,7 +173,7 @@ class _Stay(Claim):
         batch: bool,
         task: Task | None,
         client: str | None,
-        progress: Progress | None,
+        progress: AnswerProgress | None,
     ) -> None:
         super().__init__(request_id, on_wait)
         self._leasing = leasing

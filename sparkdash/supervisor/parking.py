@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from sparkdash.domain.profile import Profile
 from sparkdash.store import Store
 from sparkdash.supervisor.books import Books, error_of
-from sparkdash.supervisor.scheduling.breaker import Breaker, Parked
+from sparkdash.supervisor.scheduling.breaker import Breaker, ParkedFailure
 
 
 class Parking:
@@ -27,7 +27,7 @@ class Parking:
         for name, parked in kept.items():
             profile = profiles.get(name)
             if profile is not None and profile.fingerprint == parked.fingerprint:
-                self._breaker.recall(name, Parked(error_of(parked.failure), parked.failures, parked.fingerprint))
+                self._breaker.recall(name, ParkedFailure(error_of(parked.failure), parked.failures, parked.fingerprint))
         self._books.recall(kept)
         self.keep()
 

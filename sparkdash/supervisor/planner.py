@@ -1,6 +1,6 @@
 """What decisions and people ask of the box: needs, memory, times; and the plan that is made of them.
 
-Owns: the answers to the scheduler's questions (`Scales`), and Plan. Must not decide anything.
+Owns: the answers to the scheduler's questions (`BoxFacts`), and Plan. Must not decide anything.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from sparkdash.engines.estimate.allocation import sizes_by_free_memory
 from sparkdash.errors import SparkdashError
 from sparkdash.rules.secret import secret_at
 from sparkdash.supervisor.scheduling import refusals
-from sparkdash.supervisor.scheduling.fit import Box, Choice
-from sparkdash.supervisor.scheduling.moves import Known
-from sparkdash.supervisor.swap import reclaim
+from sparkdash.supervisor.scheduling.fit import BoxMemory, Choice
+from sparkdash.supervisor.scheduling.moves import ProfileFacts
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
 
@@ -37,23 +36,23 @@ class Planner:
         self._profiles = profiles
         self._expected_s = expected_s
 
-    def box(self) -> Box:
-        """See Scales. A box that does not tell its memory has engines run alone."""
-        reserve, beside = reclaim.reserve(self._tools), self._tools.settings.side_by_side
+    def box(self) -> BoxMemory:
+        """See BoxFacts. A box that does not tell its memory has engines run alone."""
+        reserve, beside = self._tools.reserve_bytes, self._tools.settings.side_by_side
         try:
             memory = self._tools.reader.memory()
         except SparkdashError:
-            return Box(reserve=reserve, side_by_side=beside)
+            return BoxMemory(reserve=reserve, side_by_side=beside)
         debts = self._tools.books.debts
         late = self._tools.clock.monotonic() >= debts.at + self._tools.settings.reclaim_s
         missing = debts.missing(memory.available)
         coming = 0 if late or missing is None else missing
         holders = refusals.holders(self._tools.foreign())
         available = memory.available + coming
-        return Box(memory.total, available, reserve, missing != 0, holders, side_by_side=beside)
+        return BoxMemory(memory.total, available, reserve, missing != 0, holders, side_by_side=beside)
 
     def need(self, profile: str) -> Need:
-        """See Scales."""
+        """See BoxFacts."""
         found = self._profile(profile)
         return self._tools.needs(found) if found else Need()
 
@@ -63,29 +62,29 @@ class Planner:
         return tasks_of(found, self._tools.needs.target(found)) if found else None
 
     def reload_s(self, profile: str) -> float | None:
-        """See Scales."""
+        """See BoxFacts."""
         return self._expected_s(self._profiles().get(profile))
 
     def short(self, profile: str) -> SparkdashError | None:
-        """See Scales. What is on its way back is waited for first, and then it is judged."""
+        """See BoxFacts. What is on its way back is waited for first, and then it is judged."""
         if self._tools.books.debts.who:
             return None
         try:
-            found = self._tools.wards.short(profile)
+            found = self._tools.guarded.short(profile)
         except SparkdashError:  # a box that does not tell its memory
             return None
         if found is not None:
             found.holders = refusals.holders(self._tools.foreign())
         return found
 
-    def known(self, catalog: Catalog) -> dict[str, Known]:
+    def known(self, catalog: Catalog) -> dict[str, ProfileFacts]:
         """What decisions need of each profile, the owner's policy with it."""
         return {name: self.card(profile) for name, profile in catalog.profiles.items()}
 
-    def card(self, profile: Profile) -> Known:
+    def card(self, profile: Profile) -> ProfileFacts:
         """The same of one."""
         policy = self._tools.settings.policy_of(profile.name)
-        return Known(
+        return ProfileFacts(
             profile.fingerprint,
             managed=self._tools.adapter(profile.engine).managed,
             loads_alone=sizes_by_free_memory(profile),
@@ -146,7 +145,7 @@ def held(hold: SparkdashError, choice: Choice) -> str:
 def verdict(
     need: Need,
     choice: Choice,
-    box: Box,
+    box: BoxMemory,
     beside: tuple[str, ...],
     waits_for: tuple[str, ...] = (),
     *,
@@ -161,7 +160,7 @@ def verdict(
     return words + waits if waits_for and choice.fits is not False else words
 
 
-def _fits(need: Need, choice: Choice, box: Box, beside: tuple[str, ...], *, held: bool) -> str:
+def _fits(need: Need, choice: Choice, box: BoxMemory, beside: tuple[str, ...], *, held: bool) -> str:
     room = f"once {' and '.join(choice.names)} left" if choice.leaving else "now"
     if beside:
         room += f", beside {' and '.join(beside)}"

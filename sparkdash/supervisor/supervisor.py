@@ -35,19 +35,18 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor.actor import Actor
-from sparkdash.supervisor.claim import Lease, Progress
+from sparkdash.supervisor.claim import AnswerProgress, Lease
 from sparkdash.supervisor.clock import Clock, SystemClock
 from sparkdash.supervisor.external import strangers
 from sparkdash.supervisor.external.remotes import not_started
 from sparkdash.supervisor.liveness.judge import Thresholds
-from sparkdash.supervisor.liveness.look import Looks, Telemetry
+from sparkdash.supervisor.liveness.look import SignalReader, Telemetry
 from sparkdash.supervisor.liveness.probe import sickness
 from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.scheduling import refusals
 from sparkdash.supervisor.scheduling.moves import Cancel, Release, Stop, Use
 from sparkdash.supervisor.swap import stopping
-from sparkdash.supervisor.tools import Looking, furnish
-from sparkdash.units import GIB
+from sparkdash.supervisor.tools import SignalSource, furnish
 from sparkdash.upstream import Upstream
 
 
@@ -76,7 +75,7 @@ class Supervisor:
         adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
         before_ready: Callable[[str], Awaitable[object]] = _nothing,
         foreign: Callable[[], Sequence[Holding]] = tuple,
-        look: Looking | None = None,
+        look: SignalSource | None = None,
         thresholds: Thresholds | None = None,
         take_evidence: TakeEvidence = no_evidence,
         kernel_log: KernelLog | None = None,
@@ -108,7 +107,7 @@ class Supervisor:
         self._footprints = Footprints(self._tools, store, on_needs)
         self._actor = Actor(self._tools, catalog, store, self._footprints)
         if telemetry is not None:
-            self._tools.look = Looks(self._tools, self._actor.leasing.held, telemetry).look
+            self._tools.look = SignalReader(self._tools, self._actor.leasing.held, telemetry).look
         self._group: asyncio.TaskGroup | None = None
 
     @property
@@ -124,19 +123,21 @@ class Supervisor:
     async def run(self) -> None:
         """The actor, until cancelled. Whatever else ends it is a fault of ours and should end the daemon."""
         try:
-            self._tools.wards.open()
+            self._tools.guarded.open()
             self._actor.recall()
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._read_weights(), name="weights")
                 self._group.create_task(
-                    self._tools.flags.run(self._profiles, reserve=self._reserve, idle=self._actor.idle.is_set),
+                    self._tools.flags.run(
+                        self._profiles, reserve=lambda: self._tools.reserve_bytes, idle=self._actor.idle.is_set
+                    ),
                     name="flags",
                 )
                 self._tools.flags.look()
                 await self._actor.run(self._group, self._preloads())
         finally:
             self._actor.end()
-            self._tools.wards.close()
+            self._tools.guarded.close()
 
     async def adopted(self) -> None:
         """Wait until engines of an earlier daemon have been looked for."""
@@ -155,7 +156,7 @@ class Supervisor:
         batch: bool = False,
         task: Task | None = None,
         client: str | None = None,
-        progress: Progress | None = None,
+        progress: AnswerProgress | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
         """Wait for the engine that serves `name`, and hold it while the context lasts.
 
@@ -270,7 +271,7 @@ class Supervisor:
         """The owner's file was edited. Holds from the next decision on; what is under way goes on by what it began with,
         where that was read already."""
         self._tools.settings = settings
-        self._tools.wards.govern(settings)
+        self._tools.guarded.apply_settings(settings)
         self._actor.replace_settings(settings)
         self.replace_catalog(self.catalog)  # policies are the profiles'
 
@@ -281,7 +282,7 @@ class Supervisor:
 
     async def strangers(self) -> dict[Stranger, set[int]]:
         """Containers that are not ours and take of what our engines need, with their host process ids. Raises HostError."""
-        return await strangers.look(self._tools)
+        return await strangers.find_strangers(self._tools)
 
     def incidents(self) -> IncidentList:
         """Times that an engine stood still, newest first, and the mean time to repair."""
@@ -318,7 +319,7 @@ class Supervisor:
     async def close(self, *, stop_engines: bool = False) -> None:
         """After `run` has ended. Engines are left for the next daemon to adopt, unless told otherwise."""
         if stop_engines:
-            await stopping.end_all(self._tools)
+            await stopping.stop_all_engines(self._tools)
 
     async def _read_weights(self) -> None:
         await self._tools.needs.read(self.catalog.profiles.values())
@@ -326,9 +327,6 @@ class Supervisor:
 
     def _profiles(self) -> Iterable[Profile]:
         return self.catalog.profiles.values()
-
-    def _reserve(self) -> int:
-        return int(self.settings.reserve_gib * GIB)
 
     def _preloads(self) -> Iterator[str]:
         for name in self._tools.settings.preload:

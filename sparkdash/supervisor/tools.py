@@ -26,18 +26,19 @@ from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.flag_probe import FlagProbe
 from sparkdash.supervisor.liveness.judge import Thresholds
-from sparkdash.supervisor.liveness.signals import Look
+from sparkdash.supervisor.liveness.signals import EngineSignals
 from sparkdash.supervisor.logbook import Logbook
-from sparkdash.supervisor.memory.guard import Wards
+from sparkdash.supervisor.memory.guard import GuardedEngines
 from sparkdash.supervisor.memory.needs import Needs
 from sparkdash.supervisor.ports import Ports
+from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
 
-class Looking(Protocol):
+class SignalSource(Protocol):
     """Gathers the signals of one engine's liveness."""
 
-    def __call__(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> Awaitable[Look]:
+    def __call__(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> Awaitable[EngineSignals]:
         """Look now, in a few seconds at most; `lag_s`: how late the caller was to look."""
         ...
 
@@ -57,7 +58,7 @@ class Tools:
     books: Books
     logbook: Logbook
     ports: Ports
-    wards: Wards
+    guarded: GuardedEngines
     owner: str
     """The value of our containers' owner label."""
     adapter: Callable[[EngineKind], EngineAdapter]
@@ -71,7 +72,7 @@ class Tools:
     """The profiles, as they were read last."""
     foreign: Callable[[], Sequence[Holding]]
     """Who else holds much of the box's memory, largest first; nobody if that was not looked at lately. Answers at once."""
-    look: Looking | None
+    look: SignalSource | None
     """Gathers the signals of an engine's liveness; None: nobody judges engines."""
     thresholds: Thresholds
     """By which engines are judged."""
@@ -82,7 +83,12 @@ class Tools:
     kernel_log: KernelLog | None
     """The kernel's log of this box; None where engines are simulated."""
     memory_helper: MemoryHelper | None
-    """Frees and compacts the box's memory as root, where its unit is installed. For a load that would fail without, before it begins."""
+    """Frees and compacts the box's memory as root, where its unit is installed."""
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Bytes that admission keeps free."""
+        return int(self.settings.reserve_gib * GIB)
 
 
 def furnish(
@@ -101,7 +107,7 @@ def furnish(
     before_ready: Callable[[str], Awaitable[object]],
     profiles: Callable[[], Iterable[Profile]],
     foreign: Callable[[], Sequence[Holding]],
-    look: Looking | None,
+    look: SignalSource | None,
     thresholds: Thresholds,
     take_evidence: TakeEvidence,
     kernel_log: KernelLog | None,
@@ -120,7 +126,7 @@ def furnish(
         books=books,
         logbook=Logbook(runtime),
         ports=Ports(*settings.engine_ports, seed=owner),
-        wards=Wards(
+        guarded=GuardedEngines(
             guard,
             books=books,
             runtime=runtime,

@@ -18,16 +18,16 @@ from sparkdash.engines.registry import adapter
 from sparkdash.host.processes.proc import family
 from sparkdash.host.reader import GpuReading
 from sparkdash.settings import Settings
-from sparkdash.supervisor.claim import Held
+from sparkdash.supervisor.claim import HeldRequests
 from sparkdash.supervisor.clock import SystemClock
-from sparkdash.supervisor.liveness.look import Looks
-from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.liveness.look import SignalReader
+from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 from sparkdash.telemetry import Collector, CollectorInputs
 from sparkdash.upstream import Upstream
 
 STILL = 5
 """Looks in a row that show the same."""
-Seen = list[Look]
+Seen = list[EngineSignals]
 
 
 def stands_still(seen: Seen) -> bool:
@@ -40,13 +40,18 @@ def stands_still(seen: Seen) -> bool:
 def is_stopped(seen: Seen) -> bool:
     """All processes of the engine are stopped, and its server is silent."""
     look = seen[-1]
-    return bool(look.stopped) and look.stopped == look.processes and look.health is Health.SILENT
+    return bool(look.stopped) and look.stopped == look.processes and look.health is HealthAnswer.SILENT
 
 
 def hangs_idle(seen: Seen) -> bool:
     """It stands still, its server answers, and its processes do nothing."""
     cpu = [look.cpu_s or 0.0 for look in seen[-STILL:]]
-    return stands_still(seen) and seen[-1].health is Health.WELL and bool(seen[-1].answers) and cpu[-1] - cpu[0] < 0.2
+    return (
+        stands_still(seen)
+        and seen[-1].health is HealthAnswer.WELL
+        and bool(seen[-1].answers)
+        and cpu[-1] - cpu[0] < 0.2
+    )
 
 
 def spins(seen: Seen) -> bool:
@@ -97,7 +102,7 @@ class Box:
 
 
 @asynccontextmanager
-async def looking(url: str, pid: int) -> AsyncIterator[Callable[[], Awaitable[Look]]]:
+async def looking(url: str, pid: int) -> AsyncIterator[Callable[[], Awaitable[EngineSignals]]]:
     """Telemetry at work, and looks at the engine there."""
     engine = Engine(
         profile="a",
@@ -132,7 +137,7 @@ async def looking(url: str, pid: int) -> AsyncIterator[Callable[[], Awaitable[Lo
         tools: Any = SimpleNamespace(
             clock=SystemClock(), runtime=SimpleNamespace(pids=pids), upstream=upstream, adapter=adapter, books=books
         )
-        looks = Looks(tools, lambda _: Held(1, 0, None), lambda: telemetry)
+        looks = SignalReader(tools, lambda _: HeldRequests(1, 0, None), lambda: telemetry)
         profile: Any = SimpleNamespace(name="a", engine=EngineKind.SIM)
         running = asyncio.create_task(telemetry.run())
         try:

@@ -302,5 +302,5 @@ async def test_a_file_that_another_engine_uses_stays(house: Any, make_profile: A
     await house.open(make_profile("runs", gib=10, **models), make_profile("comes", gib=10, **models))
     await house.leased("runs")
     comes = house.supervisor.catalog.find("comes")
-    assert await cache_eviction.own_files(house.supervisor._tools, comes) == set()
-    assert await cache_eviction.files(house.supervisor._tools, comes) == {weights}
+    assert await cache_eviction.unshared_weight_files(house.supervisor._tools, comes) == set()
+    assert await cache_eviction.weight_files(house.supervisor._tools, comes) == {weights}

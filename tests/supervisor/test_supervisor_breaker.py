@@ -71,7 +71,7 @@ def test_the_second_within_ten_minutes_parks_with_the_reason() -> None:
 def test_one_that_an_earlier_daemon_parked_is_tried_once_more_when_a_person_wants_it() -> None:
     """It fails for the same reason, and that is its last try; one that comes up is forgiven."""
     breaker = Breaker()
-    breaker.recall("a", breaking.Parked(OOM, 2, "f"))
+    breaker.recall("a", breaking.ParkedFailure(OOM, 2, "f"))
     assert "a is parked after 2 failures" in str(refusal(breaker, 0.0))
     breaker.tried_again("a")
     assert refusal(breaker, 0.0) is None

@@ -19,7 +19,7 @@ from sparkdash.host.memory_helper.helper import HelperResult
 from sparkdash.host.reader import GpuReading
 from sparkdash.store import Store
 from sparkdash.supervisor.memory import cache_eviction
-from sparkdash.supervisor.memory.contiguity import MOST_BLOCKS, Asked, asked, enough
+from sparkdash.supervisor.memory.contiguity import MOST_BLOCKS, BlockDemand, blocks_for, enough
 from sparkdash.units import GIB
 
 RECORDED = Path(__file__).parent.parent / "data/contiguity"
@@ -57,7 +57,7 @@ def recorded(name: str) -> Contiguity:
 )
 def test_a_load_asks_for_blocks_by_its_size(gib: float | None, wanted: int) -> None:
     """200 for those that fill a Spark, in proportion below, none for small ones."""
-    assert asked(None if gib is None else int(gib * GIB)).blocks == wanted
+    assert blocks_for(None if gib is None else int(gib * GIB)).blocks == wanted
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_a_load_asks_for_blocks_by_its_size(gib: float | None, wanted: int) -> N
 )
 def test_recorded_boxes_are_told_apart(name: str, well: bool) -> None:
     """A box just started from one that needs a restart, for a load of 100 GiB."""
-    assert enough(recorded(name).blocks, asked(100 * GIB)) is well
+    assert enough(recorded(name).blocks, blocks_for(100 * GIB)) is well
 
 
 def test_a_load_as_large_that_came_up_with_fewer_blocks_shows_that_so_few_are_enough() -> None:
     """Not a smaller one, and not one that failed."""
     for past in (load(LoadOutcome.DONE, gib=60, seen=50), load(LoadOutcome.FAILED, gib=118, seen=50)):
-        assert asked(100 * GIB, [past]).blocks == 200
-    assert asked(100 * GIB, [load(LoadOutcome.DONE, gib=110, seen=150, profile="big")]) == Asked(
+        assert blocks_for(100 * GIB, [past]).blocks == 200
+    assert blocks_for(100 * GIB, [load(LoadOutcome.DONE, gib=110, seen=150, profile="big")]) == BlockDemand(
         150, "big (110.0 GiB) came up with 150 on 2026-11-20"
     )
 
@@ -88,16 +88,18 @@ def test_a_load_as_large_that_came_up_with_fewer_blocks_shows_that_so_few_are_en
 def test_a_load_that_nearly_wedged_the_box_shows_that_as_many_blocks_are_not_enough() -> None:
     """Unless it had so many that they cannot have been the reason; what was seen last counts."""
     well, ill = load(LoadOutcome.DONE, gib=110, seen=150), load(LoadOutcome.WEDGING, gib=90, seen=180)
-    assert asked(100 * GIB, [well, ill]).blocks == 181
-    assert asked(100 * GIB, [ill, well]).blocks == 150
-    assert asked(80 * GIB, [ill]).blocks == 160
-    assert asked(100 * GIB, [load(LoadOutcome.WEDGING, gib=90, seen=782)]).blocks == 200
+    assert blocks_for(100 * GIB, [well, ill]).blocks == 181
+    assert blocks_for(100 * GIB, [ill, well]).blocks == 150
+    assert blocks_for(80 * GIB, [ill]).blocks == 160
+    assert blocks_for(100 * GIB, [load(LoadOutcome.WEDGING, gib=90, seen=782)]).blocks == 200
 
 
 def test_loads_whose_figures_nobody_knows_say_nothing() -> None:
     """A box of another kernel, or a need that was not known."""
     unknown = load(LoadOutcome.DONE, gib=118, seen=3).replace(before=None)
-    assert asked(100 * GIB, [unknown, load(LoadOutcome.DONE, gib=118, seen=3).replace(need_bytes=None)]).blocks == 200
+    assert (
+        blocks_for(100 * GIB, [unknown, load(LoadOutcome.DONE, gib=118, seen=3).replace(need_bytes=None)]).blocks == 200
+    )
 
 
 async def test_a_load_that_meets_too_few_blocks_is_refused_with_the_figures(house: Any, make_profile: Any) -> None:
@@ -200,7 +202,7 @@ def evicted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         asked_for.append(wanted)
         return 20 * GIB
 
-    monkeypatch.setattr(cache_eviction, "evict", evict)
+    monkeypatch.setattr(cache_eviction, "evict_weights", evict)
     return asked_for
 
 
@@ -248,7 +250,7 @@ def test_no_load_that_is_admitted_wedges_a_box_that_needs_no_more_than_the_publi
     """Whatever the box needs, as long as larger loads need more: what it learns never lets too little in."""
     past: list[LoadContiguity] = []
     for gib, seen in wishes:
-        if enough(seen, asked(gib * GIB, past)):
+        if enough(seen, blocks_for(gib * GIB, past)):
             assert seen >= min(int(per_gib * gib), MOST_BLOCKS)
             past.append(load(LoadOutcome.DONE, gib=gib, seen=seen))
 
@@ -258,7 +260,7 @@ def test_a_box_that_needs_more_than_the_published_figure_learns_it(wishes: list[
     """By loads that are stopped on a sign: no two of one size at the same number of blocks, or fewer."""
     past: list[LoadContiguity] = []
     for gib, seen in wishes:
-        if not enough(seen, asked(gib * GIB, past)):
+        if not enough(seen, blocks_for(gib * GIB, past)):
             continue
         well = seen >= 3 * gib
         stopped = [one for one in past if one.outcome is LoadOutcome.WEDGING and (one.need_bytes or 0) <= gib * GIB]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.swap import Step, SwapPhase
-from sparkdash.supervisor.swap.eta import BY_MEMORY, BY_TIME, NEARLY, Course, Estimate, Steps
+from sparkdash.supervisor.swap.eta import BY_MEMORY, BY_TIME, NEARLY, Estimate, Steps, SwapEta
 
 STAGES = ("download", "weights", "compile", "kv", "graphs", "warmup", "http", "ready")
 
@@ -18,7 +18,7 @@ def steps(**seconds: float) -> Steps:
     return tuple(Step(name=name.replace("_", " "), s=s) for name, s in seconds.items())
 
 
-def says(course: Course, stage: str, at: float, fraction: float | None = None) -> None:
+def says(course: SwapEta, stage: str, at: float, fraction: float | None = None) -> None:
     """The log tells of a stage."""
     course.heard(LoadProgress(stage=stage, fraction=fraction), at)
 
@@ -29,7 +29,7 @@ SLOWER = steps(reclaim=2, create=1, start=10, weights=90, weights_done=7, compil
 
 def test_nothing_known_is_nothing_said() -> None:
     """A first load without a need: no share and no time, whatever its log says."""
-    course = Course()
+    course = SwapEta()
     course.enter(SwapPhase.LOAD, 0)
     says(course, "weights", 5, 0.8)
     assert course.estimate(30) == Estimate(None, None, None, None)
@@ -38,7 +38,7 @@ def test_nothing_known_is_nothing_said() -> None:
 
 def test_a_first_load_moves_with_the_memory_that_it_takes() -> None:
     """Against the need, where one is known; it does not shrink with the engine, and tells nothing of what comes after."""
-    course = Course(needs=100)
+    course = SwapEta(needs=100)
     course.enter(SwapPhase.LOAD, 0)
     assert course.estimate(0).fraction is None
     for taken, share in ((10, 0.1), (60, 0.6), (40, 0.6), (130, BY_MEMORY)):
@@ -48,7 +48,7 @@ def test_a_first_load_moves_with_the_memory_that_it_takes() -> None:
 
 def test_one_earlier_load_tells_what_is_left_and_no_spread() -> None:
     """What that load still took from the same step on, less what has passed of this step."""
-    course = Course([ONCE])
+    course = SwapEta([ONCE])
     course.enter(SwapPhase.RECLAIM, 0)
     assert course.estimate(0) == Estimate(0.0, 105)
     course.enter(SwapPhase.CREATE, 2)
@@ -62,7 +62,7 @@ def test_one_earlier_load_tells_what_is_left_and_no_spread() -> None:
 
 def test_several_earlier_loads_tell_the_spread() -> None:
     """Median, least and most of what each of them still took."""
-    course = Course([ONCE, SLOWER, ONCE])
+    course = SwapEta([ONCE, SLOWER, ONCE])
     course.enter(SwapPhase.LOAD, 0)
     says(course, "weights", 10)
     assert course.estimate(40)[1:] == (62, 62, 92)
@@ -71,7 +71,7 @@ def test_several_earlier_loads_tell_the_spread() -> None:
 
 def test_the_log_s_own_share_corrects_what_was_learned() -> None:
     """A load of twice the usual speed: the further its weights, the less the learned time counts."""
-    course = Course([ONCE])
+    course = SwapEta([ONCE])
     course.enter(SwapPhase.LOAD, 0)
     says(course, "weights", 10, 0.0)
     says(course, "weights", 25, 0.5)
@@ -82,7 +82,7 @@ def test_the_log_s_own_share_corrects_what_was_learned() -> None:
 
 def test_a_load_that_goes_as_it_went_is_foretold_exactly() -> None:
     """Also between two shards, and when the log speaks first at 10 %."""
-    course = Course([ONCE])
+    course = SwapEta([ONCE])
     course.enter(SwapPhase.LOAD, 0)
     says(course, "weights", 10, 0.1)
     says(course, "weights", 40, 0.55)
@@ -95,7 +95,7 @@ def test_a_load_that_goes_as_it_went_is_foretold_exactly() -> None:
 
 def test_a_stage_that_comes_back_is_a_step_of_its_own() -> None:
     """A drafter's weights after the target's; and the record of it is what the next load is measured by."""
-    course = Course()
+    course = SwapEta()
     course.enter(SwapPhase.LOAD, 0)
     for at, stage, share in ((1, "weights", 0.0), (5, "weights", 1.0), (6, "weights", 0.0), (8, "weights", 1.0)):
         says(course, stage, at, share)
@@ -103,7 +103,7 @@ def test_a_stage_that_comes_back_is_a_step_of_its_own() -> None:
     says(course, "compile", 10)
     record = course.steps(11)
     assert record == steps(start=1, weights=4, weights_done=1, weights_2=2, weights_done_2=1, warm=2)
-    again = Course([record])
+    again = SwapEta([record])
     again.enter(SwapPhase.LOAD, 0)
     for at, share in ((1, 0.0), (5, 1.0), (6, 0.0)):
         says(again, "weights", at, share)
@@ -112,7 +112,7 @@ def test_a_stage_that_comes_back_is_a_step_of_its_own() -> None:
 
 def test_the_drain_is_no_step() -> None:
     """It is neither in what was done nor in what is left."""
-    course = Course([ONCE])
+    course = SwapEta([ONCE])
     course.enter(SwapPhase.DRAIN, 0)
     assert course.estimate(100) == Estimate(0.0, 105)
     course.enter(SwapPhase.STOP, 100)
@@ -123,7 +123,7 @@ def test_the_drain_is_no_step() -> None:
 
 def test_a_load_that_stands_still_stays_where_it_is() -> None:
     """Time without a word of the log is no way gone: not in a stage that the log tells shares of, and not in one that it does not."""
-    silent, told = Course([ONCE]), Course([ONCE])
+    silent, told = SwapEta([ONCE]), SwapEta([ONCE])
     for course in (silent, told):
         course.enter(SwapPhase.LOAD, 0)
     says(told, "weights", 10, 0.0)
@@ -136,7 +136,7 @@ def test_a_load_that_stands_still_stays_where_it_is() -> None:
 
 def test_a_load_whose_log_tells_nothing_is_never_said_to_be_almost_done() -> None:
     """All that earlier swaps know is one long wait."""
-    course = Course([steps(create=1, start=97, warm=2)])
+    course = SwapEta([steps(create=1, start=97, warm=2)])
     course.enter(SwapPhase.LOAD, 0)
     shares = [course.estimate(at).fraction for at in (48.5, 87.3, 97, 150)]
     assert shares == pytest.approx([0.495, 0.883, 0.883, 0.883])
@@ -147,7 +147,7 @@ def test_a_load_whose_log_tells_nothing_is_never_said_to_be_almost_done() -> Non
 
 def test_a_long_wait_before_the_load_says_nothing_of_the_load() -> None:
     """Memory that comes back late is its own step's affair."""
-    course = Course([ONCE])
+    course = SwapEta([ONCE])
     course.enter(SwapPhase.RECLAIM, 0)
     assert course.estimate(300)[:2] == (None, 0.0)
     course.enter(SwapPhase.CREATE, 300)
@@ -157,7 +157,7 @@ def test_a_long_wait_before_the_load_says_nothing_of_the_load() -> None:
 
 def test_a_load_that_hangs_where_earlier_ones_were_through_has_no_share() -> None:
     """Its last stage but the warm-up is over, as far as was ever seen, and a new one does not end."""
-    course = Course([steps(start=10, weights=90, weights_done=1, warm=2)])
+    course = SwapEta([steps(start=10, weights=90, weights_done=1, warm=2)])
     course.enter(SwapPhase.LOAD, 0)
     for at, share in ((10, 0.0), (100, 1.0)):
         says(course, "weights", at, share)
@@ -168,7 +168,7 @@ def test_a_load_that_hangs_where_earlier_ones_were_through_has_no_share() -> Non
 
 def test_what_takes_far_longer_than_ever_is_not_foretold() -> None:
     """The rest after a step that does not end is no estimate; where the log tells how quick it goes, its pace is one."""
-    course, slow = Course([ONCE, SLOWER]), Course([ONCE, SLOWER])
+    course, slow = SwapEta([ONCE, SLOWER]), SwapEta([ONCE, SLOWER])
     for each in (course, slow):
         each.enter(SwapPhase.LOAD, 0)
     says(course, "weights", 10)
@@ -184,7 +184,7 @@ def test_what_takes_far_longer_than_ever_is_not_foretold() -> None:
 
 def test_a_stage_never_seen_before_leaves_what_comes_after_the_last_known_one() -> None:
     """A new version prints a new line."""
-    course = Course([ONCE])
+    course = SwapEta([ONCE])
     course.enter(SwapPhase.LOAD, 0)
     says(course, "weights", 10)
     says(course, "download", 70)
@@ -217,7 +217,7 @@ def test_whatever_happens_it_never_goes_back_and_is_never_full(
     past: list[Steps], what: list, needs: int | None
 ) -> None:  # type: ignore[type-arg]
     """In any order of phases and lines: monotone, below 1, low <= eta <= high, None where nothing is known."""
-    course, now, before = Course(past, needs=needs), 0.0, 0.0
+    course, now, before = SwapEta(past, needs=needs), 0.0, 0.0
     for pause, move in what:
         now += pause
         if isinstance(move, SwapPhase):

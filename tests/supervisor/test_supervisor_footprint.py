@@ -14,7 +14,7 @@ from sparkdash.domain.memory.footprint import LONG_PROMPT, Measure
 from sparkdash.errors import HostError
 from sparkdash.host.reader import GpuReading
 from sparkdash.store import Store
-from sparkdash.supervisor.memory.footprint import Look, held, spoilt
+from sparkdash.supervisor.memory.footprint import MemoryReading, held_memory, why_spoilt
 from sparkdash.units import GIB, MIB
 
 
@@ -217,36 +217,38 @@ async def test_a_box_that_cannot_be_looked_at_stops_no_start(house: Any, make_pr
     assert kept == []
 
 
-def look(available: int, own: int | None = None, *, others: int = 0, beside: str = "", blind: bool = False) -> Look:
+def look(
+    available: int, own: int | None = None, *, others: int = 0, beside: str = "", blind: bool = False
+) -> MemoryReading:
     """In GiB; `beside` names a neighbour."""
     neighbours = frozenset({(beside, "c")}) if beside else frozenset()
-    return Look(available * GIB, own if own is None else own * GIB, others * GIB, neighbours, blind)
+    return MemoryReading(available * GIB, own if own is None else own * GIB, others * GIB, neighbours, blind)
 
 
 def test_beside_another_engine_its_own_processes_are_the_figure() -> None:
     """What fell beyond them may be the neighbour's page-locked memory."""
-    assert held(look(80, beside="x"), look(30, 40, beside="x")) == (40 * GIB, Measure.PROCESSES)
+    assert held_memory(look(80, beside="x"), look(30, 40, beside="x")) == (40 * GIB, Measure.PROCESSES)
 
 
 def test_beside_another_engine_the_driver_s_figures_take_its_growth_off() -> None:
     """Its own processes are not known, its neighbour's are: 50 fell, 10 of them the neighbour's."""
     zero, now = look(80, others=20, beside="x"), look(30, others=30, beside="x")
-    assert held(zero, now) == (40 * GIB, Measure.AVAILABLE)
-    assert spoilt(zero, now, 0) is None
+    assert held_memory(zero, now) == (40 * GIB, Measure.AVAILABLE)
+    assert why_spoilt(zero, now, 0) is None
 
 
 def test_what_may_be_another_engine_s_is_not_learned_from() -> None:
     """A neighbour on the GPU of which the driver tells nothing, or one that came or went."""
     blind = look(80, beside="chat", blind=True)
-    assert spoilt(blind, look(30, beside="chat", blind=True), 0) == (
+    assert why_spoilt(blind, look(30, beside="chat", blind=True), 0) == (
         "chat ran beside it, and the driver does not tell whose memory is whose"
     )
-    assert spoilt(look(80, beside="chat"), look(30), 0) == "chat came or went meanwhile"
-    assert spoilt(look(80), look(30), 80 * GIB) is None
+    assert why_spoilt(look(80, beside="chat"), look(30), 0) == "chat came or went meanwhile"
+    assert why_spoilt(look(80), look(30), 80 * GIB) is None
 
 
 def test_memory_that_comes_back_meanwhile_is_nobody_s_footprint() -> None:
     """An engine that left late gives back while the new one takes: only its own processes tell."""
-    assert held(look(60), look(70, 5)) == (5 * GIB, Measure.PROCESSES)
-    assert held(look(60), look(60)) == held(look(60), look(70)) == (None, None)
-    assert spoilt(look(60), look(50), 61 * GIB) == "memory of an engine that had left came back meanwhile"
+    assert held_memory(look(60), look(70, 5)) == (5 * GIB, Measure.PROCESSES)
+    assert held_memory(look(60), look(60)) == held_memory(look(60), look(70)) == (None, None)
+    assert why_spoilt(look(60), look(50), 61 * GIB) == "memory of an engine that had left came back meanwhile"

@@ -23,7 +23,7 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.settings import Policy
 from sparkdash.supervisor.liveness.judge import Thresholds
-from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 from sparkdash.supervisor.repair import repair
 
 HISTORIES = int(os.environ.get("SPARKDASH_HISTORIES", "4"))
@@ -196,15 +196,15 @@ class History:
         await self.house.clock.sleep(self._random.choice([0.1, limit_s]))
         return "no answer" if profile.name in self._frozen and self._random.random() < 0.7 else None
 
-    async def _look(self, profile: Any, engine: Any, *, lag_s: float = 0.0) -> Look:
+    async def _look(self, profile: Any, engine: Any, *, lag_s: float = 0.0) -> EngineSignals:
         now, stopped = self.house.clock.monotonic(), self._frozen.get(profile.name)
         if self._random.random() < 0.05:
             raise HostError("The box does not tell.", code="box_silent")
         held = self.house.supervisor.engines[profile.name].in_flight
-        return Look(
+        return EngineSignals(
             at=now,
             held=held,
-            health=self._random.choice([Health.WELL, Health.SILENT]) if stopped else Health.WELL,
+            health=self._random.choice([HealthAnswer.WELL, HealthAnswer.SILENT]) if stopped else HealthAnswer.WELL,
             answers=True,
             running=float(held) or float(stopped == 0 and self._random.random() < 0.5),
             waiting=0.0,

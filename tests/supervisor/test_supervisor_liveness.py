@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from sparkdash.domain.liveness import LivenessState
-from sparkdash.supervisor.liveness.judge import Judge, Thresholds, Verdict
-from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.liveness.judge import LivenessJudge, LivenessVerdict, Thresholds
+from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 
 HISTORIES = int(os.environ.get("SPARKDASH_LIVENESS_HISTORIES", "1000"))
 LIMITS = Thresholds()
@@ -20,8 +20,10 @@ OLD = -1e6
 """A start so long ago that no threshold is doubled."""
 
 
-def looks(*changes: dict[str, object], every: float = EVERY_S, **first: object) -> Iterator[Look]:
-    look = Look(at=0.0, held=1, answers=True, running=1.0, waiting=0.0, kv_used=0.2, progress=(10.0, 4.0), low_w=30.0)
+def looks(*changes: dict[str, object], every: float = EVERY_S, **first: object) -> Iterator[EngineSignals]:
+    look = EngineSignals(
+        at=0.0, held=1, answers=True, running=1.0, waiting=0.0, kv_used=0.2, progress=(10.0, 4.0), low_w=30.0
+    )
     look = replace(look, **first)
     yield look
     for change in changes:
@@ -29,11 +31,11 @@ def looks(*changes: dict[str, object], every: float = EVERY_S, **first: object) 
         yield look
 
 
-def still(look: Look, seconds: float) -> list[Look]:
+def still(look: EngineSignals, seconds: float) -> list[EngineSignals]:
     return list(looks(*[{}] * int(seconds / EVERY_S), **{k: getattr(look, k) for k in look.__slots__}))
 
 
-def last(judge: Judge, every: Iterator[Look] | list[Look]) -> Verdict:
+def last(judge: LivenessJudge, every: Iterator[EngineSignals] | list[EngineSignals]) -> LivenessVerdict:
     verdict = None
     for look in every:
         verdict = judge.see(look)
@@ -41,19 +43,19 @@ def last(judge: Judge, every: Iterator[Look] | list[Look]) -> Verdict:
     return verdict
 
 
-def first_stuck(judge: Judge, history: list[Look]) -> Verdict | None:
+def first_stuck(judge: LivenessJudge, history: list[EngineSignals]) -> LivenessVerdict | None:
     verdicts = (judge.see(look) for look in history)
     return next((v for v in verdicts if v is not None and v.state is LivenessState.STUCK), None)
 
 
-HUNG = Look(
-    at=0.0, held=2, answers=True, health=Health.WELL, running=2.0, waiting=0.0, kv_used=0.4, progress=(900.0, 30.0),
+HUNG = EngineSignals(
+    at=0.0, held=2, answers=True, health=HealthAnswer.WELL, running=2.0, waiting=0.0, kv_used=0.4, progress=(900.0, 30.0),
     cpu_s=500.0, processes=3, stopped=0, power_w=14.0, low_w=30.0, utilization=0.96,
 )  # fmt: skip
 
 
 def test_a_hung_kernel_at_low_power_is_stuck_after_two_minutes() -> None:
-    found = first_stuck(Judge(OLD), still(HUNG, 600))
+    found = first_stuck(LivenessJudge(OLD), still(HUNG, 600))
     assert found is not None
     assert (found.limit_s, found.still_s) == (LIMITS.voted_s, 120.0)
     assert "2 running" in found.why
@@ -61,20 +63,20 @@ def test_a_hung_kernel_at_low_power_is_stuck_after_two_minutes() -> None:
 
 
 def test_without_a_figure_for_power_the_same_takes_five_minutes() -> None:
-    found = first_stuck(Judge(OLD), still(replace(HUNG, power_w=None), 600))
+    found = first_stuck(LivenessJudge(OLD), still(replace(HUNG, power_w=None), 600))
     assert found is not None
     assert found.still_s == LIMITS.plain_s
 
 
 def test_beside_another_engine_that_works_an_idle_cpu_and_a_cache_that_does_not_fill_are_a_vote() -> None:
-    found = first_stuck(Judge(OLD), still(replace(HUNG, power_w=None, utilization=None), 600))
+    found = first_stuck(LivenessJudge(OLD), still(replace(HUNG, power_w=None, utilization=None), 600))
     assert found is not None
     assert found.still_s == LIMITS.voted_s
 
 
 def test_an_engine_whose_processes_were_stopped_is_stuck_after_one_minute() -> None:
-    frozen = replace(HUNG, answers=False, health=Health.SILENT, stopped=3, power_w=None, utilization=None)
-    found = first_stuck(Judge(OLD), still(frozen, 600))
+    frozen = replace(HUNG, answers=False, health=HealthAnswer.SILENT, stopped=3, power_w=None, utilization=None)
+    found = first_stuck(LivenessJudge(OLD), still(frozen, 600))
     assert found is not None
     assert found.still_s == LIMITS.stopped_s
     assert "its processes are stopped" in found.why
@@ -82,26 +84,26 @@ def test_an_engine_whose_processes_were_stopped_is_stuck_after_one_minute() -> N
 
 
 def test_one_process_of_several_that_was_stopped_is_told() -> None:
-    found = first_stuck(Judge(OLD), still(replace(HUNG, stopped=1, stopped_names=("VLLM::EngineCor",)), 600))
+    found = first_stuck(LivenessJudge(OLD), still(replace(HUNG, stopped=1, stopped_names=("VLLM::EngineCor",)), 600))
     assert found is not None
     assert "1 of its processes are stopped (VLLM::EngineCor)" in found.why
 
 
 def test_processes_that_hang_in_the_driver_are_told() -> None:
-    found = first_stuck(Judge(OLD), still(replace(HUNG, in_kernel=2), 600))
+    found = first_stuck(LivenessJudge(OLD), still(replace(HUNG, in_kernel=2), 600))
     assert found is not None
     assert "2 of its processes in the kernel (state D)" in found.why
 
 
 def test_requests_that_wait_while_none_runs_are_stuck_after_two_minutes() -> None:
     form_b = replace(HUNG, running=0.0, waiting=3.0, kv_used=0.0, power_w=None, utilization=None)
-    found = first_stuck(Judge(OLD), still(form_b, 600))
+    found = first_stuck(LivenessJudge(OLD), still(form_b, 600))
     assert found is not None
     assert found.still_s == LIMITS.voted_s
 
 
 def test_requests_that_arrive_and_give_up_hide_nothing() -> None:
-    judge, at, verdict = Judge(OLD), 0.0, None
+    judge, at, verdict = LivenessJudge(OLD), 0.0, None
     for round_ in range(60):  # each client leaves after 20 s, and the next one comes 5 s later
         for held in (1, 1, 1, 1, 0):
             verdict = judge.see(replace(HUNG, at=at, held=held, running=float(held), waiting=float(round_ % 2)))
@@ -113,49 +115,49 @@ def test_requests_that_arrive_and_give_up_hide_nothing() -> None:
 
 
 def test_a_prefill_moves_nothing_but_the_kv_cache_and_is_no_fault() -> None:
-    judge = Judge(OLD)
+    judge = LivenessJudge(OLD)
     steps = [{"kv_used": 0.2 + i / 1000, "power_w": None} for i in range(240)]  # 20 minutes
     states = {v.state for look in looks(*steps) if (v := judge.see(look))}
     assert states == {LivenessState.PREFILL}
 
 
 def test_a_long_step_at_full_power_is_called_prefill_and_not_silent() -> None:
-    assert last(Judge(OLD), still(replace(HUNG, power_w=80.0), 90)).state is LivenessState.PREFILL
+    assert last(LivenessJudge(OLD), still(replace(HUNG, power_w=80.0), 90)).state is LivenessState.PREFILL
 
 
 def test_a_livelock_at_full_power_is_stuck_after_five_minutes() -> None:
     spinning = replace(HUNG, power_w=80.0, utilization=1.0)
     history = [replace(look, cpu_s=500 + look.at) for look in still(spinning, 900)]
-    found = first_stuck(Judge(OLD), history)
+    found = first_stuck(LivenessJudge(OLD), history)
     assert found is not None
     assert found.still_s == LIMITS.plain_s
 
 
 def test_compilers_excuse_an_engine_for_half_an_hour() -> None:
     compiling = replace(HUNG, compilers=("ptxas",), utilization=0.0)
-    assert first_stuck(Judge(OLD), still(compiling, 1790)) is None
-    assert last(Judge(OLD), still(compiling, 600)).state is LivenessState.COMPILING
-    assert first_stuck(Judge(OLD), still(compiling, 1810)) is not None
+    assert first_stuck(LivenessJudge(OLD), still(compiling, 1790)) is None
+    assert last(LivenessJudge(OLD), still(compiling, 600)).state is LivenessState.COMPILING
+    assert first_stuck(LivenessJudge(OLD), still(compiling, 1810)) is not None
 
 
 def test_a_first_request_that_compiles_in_the_engine_itself_for_ten_minutes_is_no_fault() -> None:
     history = [replace(look, cpu_s=500 + look.at, utilization=0.0, power_w=9.0) for look in still(HUNG, 600)]
-    assert first_stuck(Judge(OLD), history) is None
+    assert first_stuck(LivenessJudge(OLD), history) is None
 
 
 def test_a_grammar_that_compiles_is_no_form_of_waiting_for_nothing() -> None:
     grammar = replace(HUNG, running=0.0, waiting=1.0, deferred=1.0, power_w=None, utilization=None)
-    assert first_stuck(Judge(OLD), still(grammar, 250)) is None
+    assert first_stuck(LivenessJudge(OLD), still(grammar, 250)) is None
 
 
 def test_an_engine_that_sleeps_is_never_stuck() -> None:
-    verdict = last(Judge(OLD), still(replace(HUNG, asleep=True), 4000))
+    verdict = last(LivenessJudge(OLD), still(replace(HUNG, asleep=True), 4000))
     assert verdict.state is LivenessState.SILENT
     assert "asleep" in verdict.why
 
 
 def test_an_engine_that_wakes_has_its_whole_time_from_then_on() -> None:
-    judge = Judge(OLD)
+    judge = LivenessJudge(OLD)
     last(judge, still(replace(HUNG, asleep=True), 4000))
     woken = [replace(look, at=4000 + look.at) for look in still(HUNG, 900)]
     found = first_stuck(judge, woken)
@@ -164,15 +166,15 @@ def test_an_engine_that_wakes_has_its_whole_time_from_then_on() -> None:
 
 
 def test_a_young_engine_gets_twice_the_time_unless_it_was_stopped() -> None:
-    assert first_stuck(Judge(0.0), still(HUNG, 235)) is None
-    assert first_stuck(Judge(0.0), still(HUNG, 245)) is not None
-    stopped = first_stuck(Judge(0.0), still(replace(HUNG, stopped=3), 245))
+    assert first_stuck(LivenessJudge(0.0), still(HUNG, 235)) is None
+    assert first_stuck(LivenessJudge(0.0), still(HUNG, 245)) is not None
+    stopped = first_stuck(LivenessJudge(0.0), still(replace(HUNG, stopped=3), 245))
     assert stopped is not None
     assert stopped.still_s == LIMITS.stopped_s
 
 
 def test_time_in_which_the_box_slept_or_sparkdash_was_held_up_does_not_count() -> None:
-    judge = Judge(OLD)
+    judge = LivenessJudge(OLD)
     assert judge.see(HUNG)
     slept = judge.see(replace(HUNG, at=3600.0))
     assert slept is not None
@@ -182,23 +184,23 @@ def test_time_in_which_the_box_slept_or_sparkdash_was_held_up_does_not_count() -
 
 
 def test_bytes_that_reach_a_client_are_progress_where_no_figure_comes() -> None:
-    blind = Look(at=0.0, held=1)
-    judge = Judge(OLD)
+    blind = EngineSignals(at=0.0, held=1)
+    judge = LivenessJudge(OLD)
     assert first_stuck(judge, [replace(blind, at=5.0 * i, relayed_at=5.0 * i - 1) for i in range(1000)]) is None
     assert first_stuck(judge, [replace(blind, at=5000 + 5.0 * i, relayed_at=4994.0) for i in range(200)]) is not None
 
 
 def test_an_answer_that_is_not_streamed_may_take_half_an_hour_where_nothing_but_the_gpu_shows_work() -> None:
-    blind = Look(at=0.0, held=1, power_w=80.0, low_w=30.0, utilization=0.99)
-    assert first_stuck(Judge(OLD), still(blind, 1790)) is None
-    assert last(Judge(OLD), still(blind, 1000)).state is LivenessState.PREFILL
-    found = first_stuck(Judge(OLD), still(blind, 1810))
+    blind = EngineSignals(at=0.0, held=1, power_w=80.0, low_w=30.0, utilization=0.99)
+    assert first_stuck(LivenessJudge(OLD), still(blind, 1790)) is None
+    assert last(LivenessJudge(OLD), still(blind, 1000)).state is LivenessState.PREFILL
+    found = first_stuck(LivenessJudge(OLD), still(blind, 1810))
     assert found is not None
     assert found.limit_s == LIMITS.blind_at_work_s
 
 
 def test_a_retry_that_takes_blocks_away_from_the_cache_is_no_progress() -> None:
-    judge = Judge(OLD)
+    judge = LivenessJudge(OLD)
     judge.see(HUNG)
     verdict = judge.see(replace(HUNG, at=5.0, running=1.0, kv_used=0.2))
     assert verdict is not None
@@ -206,7 +208,7 @@ def test_a_retry_that_takes_blocks_away_from_the_cache_is_no_progress() -> None:
 
 
 def test_no_work_is_no_verdict_and_old_progress_is_not_held_against_the_next_request() -> None:
-    judge = Judge(OLD)
+    judge = LivenessJudge(OLD)
     judge.see(HUNG)
     judge.see(replace(HUNG, at=5.0, progress=(901.0, 31.0)))
     assert judge.see(replace(HUNG, at=10.0, held=0, running=0.0)) is None
@@ -218,7 +220,7 @@ def test_no_work_is_no_verdict_and_old_progress_is_not_held_against_the_next_req
 def test_a_server_that_queues_its_own_figures_for_ever_is_stuck_after_two_minutes() -> None:
     llama = replace(HUNG, answers=False, running=None, waiting=None, power_w=None, utilization=0.0)
     history = [replace(look, queue_silent_s=look.at, cpu_s=500 + look.at / 5) for look in still(llama, 600)]
-    found = first_stuck(Judge(OLD), history)
+    found = first_stuck(LivenessJudge(OLD), history)
     assert found is not None
     assert found.limit_s == LIMITS.voted_s
 
@@ -241,7 +243,7 @@ def box(rng: random.Random) -> Box:
     return Box(*(rng.random() < p for p in (0.7, 0.6, 0.8, 0.8, 0.8)))
 
 
-def seen(look: Look, of: Box) -> Look:
+def seen(look: EngineSignals, of: Box) -> EngineSignals:
     if not of.power:
         look = replace(look, power_w=None, utilization=None)
     if not of.cpu:
@@ -253,7 +255,7 @@ def seen(look: Look, of: Box) -> Look:
     return replace(look, low_w=30.0 if of.power and of.band else None, kv_used=look.kv_used if of.kv else None)
 
 
-def healthy(rng: random.Random, of: Box) -> Iterator[Look]:
+def healthy(rng: random.Random, of: Box) -> Iterator[EngineSignals]:
     """An hour or so of an engine that always does its work, in phases of every kind."""
     at, tokens, done, kv, cpu, read, relayed = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None
     while at < 3600:
@@ -276,8 +278,8 @@ def healthy(rng: random.Random, of: Box) -> Iterator[Look]:
         while at < over:
             step = rng.uniform(4.0, 9.0) if rng.random() < 0.98 else rng.uniform(9.0, 300.0)
             at += step
-            look = Look(
-                at=at, held=held, relayed_at=relayed, health=Health.WELL, answers=True, running=float(held), waiting=0.0,
+            look = EngineSignals(
+                at=at, held=held, relayed_at=relayed, health=HealthAnswer.WELL, answers=True, running=float(held), waiting=0.0,
                 deferred=0.0, kv_used=kv, progress=(tokens, done), asleep=False, cpu_s=cpu, processes=3, stopped=0,
                 read_bytes=read, power_w=rng.uniform(46, 95), utilization=rng.uniform(0.9, 1.0), lag_s=max(0.0, step - 9.0),
             )  # fmt: skip
@@ -310,7 +312,7 @@ def healthy(rng: random.Random, of: Box) -> Iterator[Look]:
                 over = min(over, at + 60.0)
             elif kind == "tokenise":
                 cpu += step * 0.7
-                look = replace(look, answers=False, health=Health.SILENT, power_w=5.0, utilization=0.0)
+                look = replace(look, answers=False, health=HealthAnswer.SILENT, power_w=5.0, utilization=0.0)
             yield seen(
                 replace(look, kv_used=kv, progress=(tokens, done), cpu_s=cpu, read_bytes=read, relayed_at=relayed), of
             )
@@ -322,12 +324,12 @@ def test_no_healthy_engine_is_touched_in_random_histories(part: int) -> None:
     for seed in range(part, HISTORIES, 4):
         rng = random.Random(seed)
         of = box(rng)
-        judge = Judge(rng.choice([OLD, 0.0]))
+        judge = LivenessJudge(rng.choice([OLD, 0.0]))
         found = first_stuck(judge, list(healthy(rng, of)))
         assert found is None, f"seed {seed}: {of} {found}"
 
 
-def stuck(kind: str, rng: random.Random, of: Box) -> tuple[list[Look], float]:
+def stuck(kind: str, rng: random.Random, of: Box) -> tuple[list[EngineSignals], float]:
     """An engine that stops at some moment, and the threshold that must name it."""
     history = []
     for look in healthy(rng, of):
@@ -344,7 +346,7 @@ def stuck(kind: str, rng: random.Random, of: Box) -> tuple[list[Look], float]:
         by_cpu = not of.power and of.cpu and known and of.kv
         limit = LIMITS.voted_s if by_cpu or (of.power and of.band) else limit
     elif kind == "frozen":
-        now = replace(now, answers=False, health=Health.SILENT, stopped=3, power_w=5.0, utilization=0.0)
+        now = replace(now, answers=False, health=HealthAnswer.SILENT, stopped=3, power_w=5.0, utilization=0.0)
         limit = LIMITS.stopped_s if of.cpu else LIMITS.voted_s if of.power and of.band else limit
     elif kind == "frozen-core":
         now = replace(now, stopped=1)
@@ -369,7 +371,7 @@ def test_every_stuck_engine_is_named_within_thirty_seconds_of_its_threshold(kind
         of = box(rng)
         history, limit = stuck(kind, rng, of)
         stopped_at = history[-400].at
-        found, judge = None, Judge(OLD)
+        found, judge = None, LivenessJudge(OLD)
         for look in history:
             verdict = judge.see(look)
             if verdict is not None and verdict.state is LivenessState.STUCK:

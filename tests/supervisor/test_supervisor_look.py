@@ -20,8 +20,8 @@ from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.errors import HostError
 from sparkdash.host.processes import activity
 from sparkdash.supervisor.liveness import look, probe
-from sparkdash.supervisor.liveness.look import Looks
-from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.liveness.look import SignalReader
+from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 
 GPU = GpuFigures(0.0, "NVIDIA GB10", 14.0, 30.0, 0.96)
 TOLD = EngineFigures(
@@ -60,13 +60,13 @@ class Stand:
 
     house: Any
     telemetry: Telemetry
-    looks: Looks
+    looks: SignalReader
 
     def engine(self, name: str = "a") -> Engine:
         engine: Engine = self.house.supervisor.engines[name]
         return engine
 
-    async def look(self, name: str = "a", **changes: Any) -> Look:
+    async def look(self, name: str = "a", **changes: Any) -> EngineSignals:
         profile = self.house.supervisor.catalog.profiles[name]
         return await self.looks.look(profile, self.engine(name).replace(**changes))
 
@@ -77,7 +77,7 @@ async def stand(house: Any, make_profile: Any) -> Stand:
     await house.open(make_profile("a", gib=30), make_profile("b", gib=30))
     await house.leased("a")
     telemetry, supervisor = Telemetry(), house.supervisor
-    return Stand(house, telemetry, Looks(supervisor._tools, supervisor._actor.leasing.held, lambda: telemetry))
+    return Stand(house, telemetry, SignalReader(supervisor._tools, supervisor._actor.leasing.held, lambda: telemetry))
 
 
 @pytest.fixture
@@ -107,11 +107,11 @@ async def test_a_look_holds_all_signals(
     await asking(Answer(is_held_up=True))
     done = activity.Activity(12.5, 3, ("VLLM::EngineCor",), 1, ("ptxas",), 4096)
     monkeypatch.setattr(activity, "read", lambda _: done)
-    assert await stand.look() == Look(
+    assert await stand.look() == EngineSignals(
         at=now,
         held=1,
         relayed_at=now,
-        health=Health.WELL,
+        health=HealthAnswer.WELL,
         answers=True,
         running=2,
         waiting=1,
@@ -189,12 +189,12 @@ async def test_health_is_well_broken_or_silent(
 ) -> None:
     """A status other than 200 and a refused connection are broken; no answer in time is silent."""
     monkeypatch.setattr(probe, "PROBE_S", 0.1)
-    assert (await stand.look(url=server["url"])).health is Health.WELL
+    assert (await stand.look(url=server["url"])).health is HealthAnswer.WELL
     server["status"] = 503
-    assert (await stand.look(url=server["url"])).health is Health.BROKEN
+    assert (await stand.look(url=server["url"])).health is HealthAnswer.BROKEN
     server["hangs"] = True
-    assert (await stand.look(url=server["url"])).health is Health.SILENT
-    assert (await stand.look(url="http://127.0.0.1:9")).health is Health.BROKEN
+    assert (await stand.look(url=server["url"])).health is HealthAnswer.SILENT
+    assert (await stand.look(url="http://127.0.0.1:9")).health is HealthAnswer.BROKEN
 
 
 async def test_a_look_takes_less_than_three_seconds_when_everything_hangs(
@@ -212,7 +212,11 @@ async def test_a_look_takes_less_than_three_seconds_when_everything_hangs(
     began = time.monotonic()
     seen = await stand.look(url=server["url"])
     assert time.monotonic() - began < 3
-    assert (seen.health, seen.answers, seen.cpu_s, seen.processes, seen.power_w) == (Health.SILENT, False, *[None] * 3)
+    assert (seen.health, seen.answers, seen.cpu_s, seen.processes, seen.power_w) == (
+        HealthAnswer.SILENT,
+        False,
+        *[None] * 3,
+    )
 
 
 async def test_a_thread_that_hangs_in_the_kernel_is_not_joined_by_others(
@@ -281,7 +285,7 @@ async def test_a_box_out_of_files_or_threads_still_gives_a_look(
 
     monkeypatch.setattr(stand.house.runtime, "pids", pids)
     seen = await stand.look()
-    assert (seen.health, seen.cpu_s) == (Health.WELL, None)
+    assert (seen.health, seen.cpu_s) == (HealthAnswer.WELL, None)
 
 
 async def test_the_gpu_tells_of_an_engine_only_while_no_other_works(stand: Stand, asking: Callable[..., Any]) -> None:

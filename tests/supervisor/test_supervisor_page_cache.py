@@ -122,8 +122,8 @@ async def test_room_is_made_of_weights_that_nobody_uses(
 
     monkeypatch.setattr(page_cache, "forget_up_to", forget)
     tools = house.supervisor._tools
-    keep = await cache_eviction.files(tools, house.supervisor.catalog.find("comes"))
-    assert await cache_eviction.evict(tools, 2 * GIB, keep=keep) == 3 * GIB
+    keep = await cache_eviction.weight_files(tools, house.supervisor.catalog.find("comes"))
+    assert await cache_eviction.evict_weights(tools, 2 * GIB, keep=keep) == 3 * GIB
     assert asked == [(["a" * 64, "other.gguf"], 2 * GIB)]
     assert [notice.text for notice in house.notices()] == ["Let 3.0 GiB of cached weights go before the load."]
 
@@ -146,7 +146,9 @@ async def test_a_disk_that_hangs_holds_no_load_up(
     monkeypatch.setattr(house.reader, "memory", lambda: memory)
     try:
         async with asyncio.timeout(5):
-            assert await cache_eviction.before_load(house.supervisor._tools, house.supervisor.catalog.find("a")) == 0
+            assert (
+                await cache_eviction.evict_before_load(house.supervisor._tools, house.supervisor.catalog.find("a")) == 0
+            )
     finally:
         hangs.set()
 
@@ -165,5 +167,5 @@ async def test_room_that_cannot_be_made_costs_nothing(
     monkeypatch.setattr(page_cache, "forget_up_to", forget)
     await house.open(make_profile("a", **models(tmp_path, target="a.gguf")), hf_home=tmp_path)
     house.reader.page_cache = 30 * GIB
-    gone = await cache_eviction.evict(house.supervisor._tools, 2 * GIB)
+    gone = await cache_eviction.evict_weights(house.supervisor._tools, 2 * GIB)
     assert gone == (0 if failing else 10 * GIB)

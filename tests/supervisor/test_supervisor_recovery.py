@@ -7,14 +7,16 @@ from dataclasses import replace
 import pytest
 
 from sparkdash.supervisor.liveness.judge import Thresholds
-from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 from sparkdash.supervisor.repair.recovery import Outlook, Recovery
 
-LEFT = Look(at=0.0, held=0, health=Health.WELL, answers=True, running=0.0, waiting=0.0, progress=(5.0,), processes=3)
+LEFT = EngineSignals(
+    at=0.0, held=0, health=HealthAnswer.WELL, answers=True, running=0.0, waiting=0.0, progress=(5.0,), processes=3
+)
 STILL = replace(LEFT, running=2.0)
 
 
-def outlooks(look: Look, *, works_from: float | None = None) -> list[tuple[float, Outlook]]:
+def outlooks(look: EngineSignals, *, works_from: float | None = None) -> list[tuple[float, Outlook]]:
     """Every look's outlook, 5 s apart, until a try succeeds or nothing more is expected."""
     recovery, found, at = Recovery(0.0, Thresholds()), [], 0.0
     while True:
@@ -56,4 +58,4 @@ def test_one_without_fresh_figures_is_tried_once_at_the_end() -> None:
 def test_stopped_processes_and_a_server_that_answers_nothing_are_not_waited_for() -> None:
     assert outlooks(replace(STILL, stopped=3))[-1] == (0.0, Outlook.HOPELESS)
     assert outlooks(replace(STILL, stopped=1))[-1] == (20.0, Outlook.HOPELESS)
-    assert outlooks(replace(STILL, health=Health.SILENT))[-1] == (20.0, Outlook.HOPELESS)
+    assert outlooks(replace(STILL, health=HealthAnswer.SILENT))[-1] == (20.0, Outlook.HOPELESS)

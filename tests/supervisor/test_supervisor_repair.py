@@ -23,7 +23,7 @@ from sparkdash.store.schema import INCIDENTS_KEPT
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.external import adopt
 from sparkdash.supervisor.liveness import evidence
-from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 from sparkdash.supervisor.repair import repair
 from sparkdash.supervisor.repair.incidents import Incidents
 from sparkdash.units import GIB
@@ -39,7 +39,7 @@ class Signs:
     holds: bool = False
     """Whether it keeps showing its requests as running after they were cancelled."""
     stopped: int = 0
-    health: Health = Health.WELL
+    health: HealthAnswer = HealthAnswer.WELL
     compilers: tuple[str, ...] = ()
     blind: bool = False
     """Whether a look at it fails."""
@@ -61,7 +61,7 @@ class Box:
     def of(self, name: str) -> Signs:
         return self.signs.setdefault(name, Signs())
 
-    async def look(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> Look:
+    async def look(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> EngineSignals:
         signs, held = self.of(profile.name), self.house.supervisor.engines[profile.name].in_flight
         self.looks.append(profile.name)
         if signs.blind:
@@ -69,7 +69,7 @@ class Box:
         signs.tokens += signs.moves and held > 0
         running = 1.0 if signs.holds else float(held)
         known = engine.container is not None
-        return Look(
+        return EngineSignals(
             at=self.house.clock.monotonic(),
             held=held,
             relayed_at=None if known else signs.tokens,
@@ -294,14 +294,14 @@ async def test_stopped_processes_are_not_given_time_to_recover(house: Any, box: 
     await old(house)
     asking, lease = await held(house, box)
     stood_at = house.clock.time
-    box.of("a").stopped, box.of("a").health = 3, Health.SILENT
+    box.of("a").stopped, box.of("a").health = 3, HealthAnswer.SILENT
     await until(house, lease.lost.done)
     assert house.clock.time - stood_at <= 90
     await asking.leave()
     cut_at = house.clock.time
     await until(house, lambda: house.state("a") is not EngineState.READY)
     assert house.clock.time - cut_at <= 10
-    box.of("a").stopped, box.of("a").health, box.of("a").moves = 0, Health.WELL, True
+    box.of("a").stopped, box.of("a").health, box.of("a").moves = 0, HealthAnswer.WELL, True
     await until(house, lambda: incidents(house)[0].ended_at is not None)
     assert incidents(house)[0].end is IncidentEnd.RESTARTED
 
@@ -310,7 +310,7 @@ async def test_a_server_that_answers_nothing_is_given_twenty_seconds(house: Any,
     await opened()
     await old(house)
     asking, lease = await held(house, box)
-    box.of("a").holds, box.of("a").health = True, Health.SILENT
+    box.of("a").holds, box.of("a").health = True, HealthAnswer.SILENT
     await until(house, lease.lost.done)
     await asking.leave()
     cut_at = house.clock.time
@@ -702,7 +702,7 @@ async def test_an_engine_that_cannot_be_looked_at_is_not_judged(house: Any, box:
 
 
 async def test_a_fault_in_a_look_ends_neither_the_daemon_nor_the_looks(house: Any, box: Box, opened: Any) -> None:
-    async def broken(profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> Look:
+    async def broken(profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> EngineSignals:
         if box.of("a").blind:
             raise KeyError("a fault of ours")
         return await box.look(profile, engine, lag_s=lag_s)

@@ -12,7 +12,7 @@ from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.supervisor.scheduling.breaker import REST_S
 from sparkdash.supervisor.scheduling.fairness import Patience
-from sparkdash.supervisor.scheduling.fit import Box
+from sparkdash.supervisor.scheduling.fit import BoxMemory
 from sparkdash.supervisor.scheduling.moves import (
     Admitted,
     Adopted,
@@ -29,10 +29,10 @@ from sparkdash.supervisor.scheduling.moves import (
     Evict,
     Evicted,
     Grant,
-    Known,
     Leave,
     Move,
     Preload,
+    ProfileFacts,
     Refuse,
     Release,
     Stop,
@@ -55,9 +55,12 @@ class Rig:
     """A scheduler whose time stands still, on a box of which nothing is known: engines run alone."""
 
     def __init__(self, limit: int) -> None:
-        profiles = {name: Known(f"f-{name}") for name in "abc"}
+        profiles = {name: ProfileFacts(f"f-{name}") for name in "abc"}
         self.scheduler = Scheduler(
-            {**profiles, "far": Known("f-far", managed=False)}, queue_limit=limit, scales=self, patience=Patience()
+            {**profiles, "far": ProfileFacts("f-far", managed=False)},
+            queue_limit=limit,
+            facts=self,
+            patience=Patience(),
         )
         self.records = self.scheduler.records
         self.now = 0.0
@@ -71,8 +74,8 @@ class Rig:
     def stopping(self) -> bool:
         return self.scheduler.stopping
 
-    def box(self) -> Box:
-        return Box()
+    def box(self) -> BoxMemory:
+        return BoxMemory()
 
     def need(self, profile: str) -> Need:
         return Need()
@@ -219,7 +222,7 @@ def test_who_waits_for_a_third_profile_goes_before_the_fall_back() -> None:
     [
         (Use("b", SwapCause.USER), 1.0),
         (Release("b"), 1.0),
-        (CatalogRead({"b": Known("f-b")}), 1.0),
+        (CatalogRead({"b": ProfileFacts("f-b")}), 1.0),
         (Leave("x"), REST_S),
     ],
 )
@@ -257,7 +260,7 @@ def test_a_wish_for_what_runs_is_fulfilled() -> None:
     """Unless it runs from an older version of its file: then it is started again."""
     scheduler = with_a()
     assert feed(scheduler, Use("a", SwapCause.USER)) == []
-    feed(scheduler, CatalogRead({"a": Known("newer")}))
+    feed(scheduler, CatalogRead({"a": ProfileFacts("newer")}))
     assert feed(scheduler, arrive("1", "a"), Leave("1")) == [Grant("1", "a")]
     assert feed(scheduler, Use("a", SwapCause.USER)) == [BeginSwap("a", ("a",), SwapCause.USER), Evict("a", ("a",))]
 
@@ -386,7 +389,7 @@ def test_no_fall_back_to_a_profile_that_went_away() -> None:
     """Its file was deleted while another load went before the fall back: there is nothing to go back to."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"), SwapFailed("b", ERROR), Cancel())
-    feed(scheduler, CatalogRead({"b": Known("f-b"), "c": Known("f-c")}))
+    feed(scheduler, CatalogRead({"b": ProfileFacts("f-b"), "c": ProfileFacts("f-c")}))
     assert feed(scheduler, SwapCancelled("c")) == []
     assert not scheduler.records.swaps
 
@@ -408,13 +411,13 @@ class Sized(Rig):
     def __init__(self, gib: dict[str, int], patience: Patience, **known: dict[str, Any]) -> None:
         super().__init__(100)
         self.gib = gib
-        profiles = {name: Known(f"f-{name}", **known.get(name, {})) for name in gib}
-        self.scheduler = Scheduler(profiles, queue_limit=100, scales=self, patience=patience)
+        profiles = {name: ProfileFacts(f"f-{name}", **known.get(name, {})) for name in gib}
+        self.scheduler = Scheduler(profiles, queue_limit=100, facts=self, patience=patience)
         self.records = self.scheduler.records
 
-    def box(self) -> Box:
+    def box(self) -> BoxMemory:
         held = sum(self.gib[name] for name in self.records.residents)
-        return Box(128 * GIB, (120 - held) * GIB, 10 * GIB)
+        return BoxMemory(128 * GIB, (120 - held) * GIB, 10 * GIB)
 
     def need(self, profile: str) -> Need:
         term = Term(name="steady", bytes=self.gib[profile] * GIB, source="test")
@@ -663,7 +666,7 @@ def test_a_server_that_is_not_ours_leaves_before_its_newer_file_is_used_and_a_st
 def test_an_engine_of_ours_that_leaves_for_a_server_that_is_not_ours_gives_memory_back() -> None:
     """Its file names such a server by now: no load begins before that swap is over."""
     scheduler = with_a()
-    scheduler.handle(CatalogRead({"a": Known("f-new", managed=False), "b": Known("f-b")}))
+    scheduler.handle(CatalogRead({"a": ProfileFacts("f-new", managed=False), "b": ProfileFacts("f-b")}))
     assert feed(scheduler, Use("a", SwapCause.USER)) == [BeginSwap("a", ("a",), SwapCause.USER), Evict("a", ("a",))]
     assert feed(scheduler, arrive("1", "b"), Evicted("a")) == []
     assert feed(scheduler, SwapDone("a"))[0] == BeginSwap("b", (), REQUEST)

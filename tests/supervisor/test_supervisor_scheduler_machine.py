@@ -13,7 +13,7 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.supervisor.scheduling.fairness import Patience
-from sparkdash.supervisor.scheduling.fit import Box
+from sparkdash.supervisor.scheduling.fit import BoxMemory
 from sparkdash.supervisor.scheduling.moves import (
     STUCK,
     Admitted,
@@ -32,10 +32,10 @@ from sparkdash.supervisor.scheduling.moves import (
     Evict,
     Evicted,
     Grant,
-    Known,
     Leave,
     Move,
     Preload,
+    ProfileFacts,
     Refuse,
     Release,
     Stop,
@@ -58,15 +58,15 @@ MINE = 120 * GIB
 SIZES = {"a": 80, "b": 60, "c": 40, "pinned": 60, "d": 15, "alone": 20}
 """GiB, as learned; what is not here is not known."""
 PROFILES = {
-    "a": Known("fa", idle_ttl_s=600),
-    "b": Known("fb", limit=4),
-    "c": Known("fc"),
-    "d": Known("fd"),
-    "alone": Known("fl", loads_alone=True),
-    "pinned": Known("fp", pinned=True),
-    "unknown": Known("fu"),
-    "remote": Known("fr", managed=False),
-    "broken": Known("fx", cannot_run="no such head"),
+    "a": ProfileFacts("fa", idle_ttl_s=600),
+    "b": ProfileFacts("fb", limit=4),
+    "c": ProfileFacts("fc"),
+    "d": ProfileFacts("fd"),
+    "alone": ProfileFacts("fl", loads_alone=True),
+    "pinned": ProfileFacts("fp", pinned=True),
+    "unknown": ProfileFacts("fu"),
+    "remote": ProfileFacts("fr", managed=False),
+    "broken": ProfileFacts("fx", cannot_run="no such head"),
 }
 NAMES = st.sampled_from(sorted(PROFILES))
 WANTED = st.sampled_from(
@@ -87,8 +87,8 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = Scheduler(PROFILES, queue_limit=LIMIT, scales=self, patience=PATIENCE)
-        self.twin = Scheduler(PROFILES, queue_limit=LIMIT, scales=self, patience=PATIENCE)
+        self.scheduler = Scheduler(PROFILES, queue_limit=LIMIT, facts=self, patience=PATIENCE)
+        self.twin = Scheduler(PROFILES, queue_limit=LIMIT, facts=self, patience=PATIENCE)
         """Gets the same moves, and knows no short way."""
         self.now = 0.0
         self.count = 0
@@ -113,9 +113,9 @@ class Machine(RuleBasedStateMachine):
 
     # The box.
 
-    def box(self) -> Box:
+    def box(self) -> BoxMemory:
         held = sum(self.size(name or "") or 0 for name in self.running | self.unstopped | self.admitted)
-        return Box(TOTAL, MINE - held - self.others, RESERVE)
+        return BoxMemory(TOTAL, MINE - held - self.others, RESERVE)
 
     def need(self, profile: str) -> Need:
         size = self.size(profile)
@@ -166,9 +166,9 @@ class Machine(RuleBasedStateMachine):
         """By the short way where there is one, as the actor does it."""
         match move:
             case Arrive(id=id_):
-                granted = self.scheduler.walk_in(move, self.now)
+                granted = self.scheduler.grant_at_once(move, self.now)
                 return self.scheduler.handle(move, self.now) if granted is None else [Grant(id_, granted)]
-            case Leave(id=id_) if self.scheduler.walk_out(id_, self.now):
+            case Leave(id=id_) if self.scheduler.end_at_once(id_, self.now):
                 return []
         return self.scheduler.handle(move, self.now)
 
@@ -349,7 +349,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(changed=st.booleans(), gone=st.sampled_from(["a", "b", "c", None]))
     def read_catalog(self, changed: bool, gone: str | None) -> None:
-        read = {**PROFILES, "a": Known("fa2")} if changed else PROFILES
+        read = {**PROFILES, "a": ProfileFacts("fa2")} if changed else PROFILES
         if gone == self.wished:
             self.wished = None
         self.known = {name: known for name, known in read.items() if name != gone}

@@ -78,7 +78,7 @@ def test_requests_on_an_engine_that_a_person_stops_are_cut_for_good(move: Move) 
 def test_requests_wait_for_an_engine_that_is_stuck_and_begin_no_swap() -> None:
     scheduler = with_a_stuck()
     assert feed(scheduler, arrive("1", "a"), Tick()) == []
-    assert scheduler.scheduler.walk_in(arrive("2", "a"), 0.0) is None
+    assert scheduler.scheduler.grant_at_once(arrive("2", "a"), 0.0) is None
     assert list(scheduler.records.queue) == ["1"]
 
 

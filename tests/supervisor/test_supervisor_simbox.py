@@ -31,7 +31,7 @@ from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host.memory_guard import decisions
 from sparkdash.host.memory_guard.decisions import GuardJudge, GuardReading, Victim
 from sparkdash.settings import Settings
-from sparkdash.supervisor.memory.debts import Debts, Held
+from sparkdash.supervisor.memory.debts import HeldMemory, MemoryDebts
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.scheduling.fairness import Patience
 from sparkdash.supervisor.scheduling.moves import (
@@ -45,9 +45,9 @@ from sparkdash.supervisor.scheduling.moves import (
     Evict,
     Evicted,
     Grant,
-    Known,
     Leave,
     Move,
+    ProfileFacts,
     Refuse,
     Stop,
     SwapCancelled,
@@ -201,7 +201,7 @@ class Box:
             self.at(when, _nothing)
 
 
-async def _holds(tools: Any, container: str) -> Held | None:
+async def _holds(tools: Any, container: str) -> HeldMemory | None:
     return tools.holds(container)  # type: ignore[no-any-return]
 
 
@@ -271,15 +271,16 @@ class Aware:
 
     def __post_init__(self) -> None:
         self.books = SimpleNamespace(
-            debts=Debts(), engines={}, started={}, notice=lambda *_: None, loading=self.others_that_load
+            debts=MemoryDebts(), engines={}, started={}, notice=lambda *_: None, loading=self.others_that_load
         )
         clock = SimpleNamespace(monotonic=lambda: self.box.now, now=lambda: self.box.now, sleep=Sleep)
-        wards = SimpleNamespace(short=self.short)
+        guarded = SimpleNamespace(short=self.short)
         self.tools: Any = SimpleNamespace(
             books=self.books,
             clock=clock,
-            wards=wards,
+            guarded=guarded,
             settings=SETTINGS,
+            reserve_bytes=int(SETTINGS.reserve_gib * GIB),
             reader=self.box,
             needs=lambda p: self.need(p.name),
             load_history=tuple,
@@ -289,11 +290,11 @@ class Aware:
         planner = Planner(self.tools, lambda: PROFILES, lambda p: self.plan.models[p.name].load_s if p else None)
         self.scheduler = Scheduler(
             {
-                name: Known(name, loads_alone=Random(f"{name} {self.plan.seed}").random() < 0.2)
+                name: ProfileFacts(name, loads_alone=Random(f"{name} {self.plan.seed}").random() < 0.2)
                 for name in self.plan.models
             },
             queue_limit=100,
-            scales=planner,
+            facts=planner,
             patience=Patience(SETTINGS.min_dwell_s, SETTINGS.max_wait_s),
         )
         self.needs: dict[str, Need] = {}
@@ -306,7 +307,7 @@ class Aware:
         self.judge, self.looking = GuardJudge(FLOORS), False
 
     def short(self, _name: str) -> AdmissionError | None:
-        """What `Wards` says."""
+        """What `GuardedEngines` says."""
         short = self.box.available < FLOORS.hold
         return AdmissionError("Memory is short.", code="memory_low") if short else None
 
@@ -314,10 +315,10 @@ class Aware:
         """What `Books.loading` says."""
         return [self.books.engines[name] for name in self.loading if name != but]
 
-    def holds(self, container: str) -> Held | None:
+    def holds(self, container: str) -> HeldMemory | None:
         """What `stopping.holds` measures; of some nobody can tell."""
         blind = Random(f"blind {container} {self.plan.seed}").random() < 0.3
-        return None if blind else Held(int(self.loading[container].held(self.box.now) * GIB), self.box.available)
+        return None if blind else HeldMemory(int(self.loading[container].held(self.box.now) * GIB), self.box.available)
 
     def need(self, name: str) -> Need:
         if name not in self.needs:
@@ -426,10 +427,10 @@ class Aware:
             return
         target = PROFILES[swap.target]
         await reclaim.until_loads_leave_room(self.tools, target)
-        missing = await reclaim.wait(self.tools, target)
+        missing = await reclaim.wait_for_memory(self.tools, target)
         if short := self.short(target.name):
             raise short
-        reclaim.admit(self.tools, target, missing)
+        reclaim.admit_load(self.tools, target, missing)
         model = self.plan.models[swap.target]
         self.together += bool(self.loading)
         self.loading[model.name] = self.box.load(model)
@@ -462,7 +463,7 @@ class Aware:
     def _gone(self, name: str) -> None:
         engine = self.running.pop(name)
         del self.books.engines[name]
-        held = Held(int(engine.held(self.box.now) * GIB), self.box.available)
+        held = HeldMemory(int(engine.held(self.box.now) * GIB), self.box.available)
         self.books.debts.left(name, self.box.now, held)
         self.box.release(engine)
 
@@ -515,7 +516,7 @@ def test_random_swap_sequences_never_freeze_the_box_that_a_blind_swapper_freezes
 ) -> None:
     """Available memory never under the floor, every ticket answered, nobody starves, no engine forgotten."""
     monkeypatch.setattr(reclaim, "SAMPLE_S", 2.0)  # ten times fewer looks; only the waits grow
-    monkeypatch.setattr(stopping, "holds", _holds)
+    monkeypatch.setattr(stopping, "measure_held_memory", _holds)
     frozen = kills = swaps = beside = together = 0
     longest, lowest = 0.0, TOTAL
     for seed in range(SEQUENCES):

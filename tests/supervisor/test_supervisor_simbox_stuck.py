@@ -21,8 +21,8 @@ from test_supervisor_simbox import FLOORS, TOTAL, Aware, Box, Engine, Sequence, 
 
 from sparkdash.domain.liveness import LivenessState
 from sparkdash.errors import EngineError
-from sparkdash.supervisor.liveness.judge import Judge, Thresholds
-from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.liveness.judge import LivenessJudge, Thresholds
+from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 from sparkdash.supervisor.repair.recovery import Outlook, Recovery
 from sparkdash.supervisor.repair.repair import LOOK_EVERY_S
 from sparkdash.supervisor.scheduling.moves import STUCK, Arrive, EngineDied, EngineHeld, EngineRecovered, Move
@@ -69,7 +69,7 @@ class Life:
     """What is known of one engine that serves."""
 
     ready_at: float
-    judge: Judge
+    judge: LivenessJudge
     watched: bool = False
     tokens: int = 0
     kv: float = 0.1
@@ -112,7 +112,7 @@ class Freezing(Aware):
 
     def life(self, engine: Engine) -> Life:
         now = self.box.now
-        return self.lives.setdefault(engine, Life(now, Judge(now, THRESHOLDS)))
+        return self.lives.setdefault(engine, Life(now, LivenessJudge(now, THRESHOLDS)))
 
     # requests
 
@@ -221,7 +221,7 @@ class Freezing(Aware):
             await Sleep(LOOK_EVERY_S)
         return False
 
-    def look(self, name: str, life: Life) -> Look:
+    def look(self, name: str, life: Life) -> EngineSignals:
         """All signals of an engine of this kind, with vLLM's figures."""
         now, on, hang = self.box.now, self.on(name), life.hang
         if hang and hang.form is Form.STALL and hang.emptied is not None and now - hang.emptied >= SELF_FREED_S:
@@ -236,8 +236,8 @@ class Freezing(Aware):
         life.cpu_s += LOOK_EVERY_S if form is Form.SPIN else 0.0 if form in (Form.WHOLE, Form.CORE) else 0.1
         watts, busy = {Form.CORE: (18.0, 0.96), Form.SPIN: (80.0, 1.0)}.get(form, (5.0, 0.0)) if hang else (50.0, 0.96)
         dead = form is Form.WHOLE
-        return Look(
-            at=now, held=len(on), relayed_at=life.relayed_at, health=Health.SILENT if dead else Health.WELL,
+        return EngineSignals(
+            at=now, held=len(on), relayed_at=life.relayed_at, health=HealthAnswer.SILENT if dead else HealthAnswer.WELL,
             answers=not dead, running=len(runs) if moves else hang.running if hang else 0,
             waiting=len(on) - len(runs) if form is Form.WAITING else 0, deferred=0,
             kv_used=0.0 if form is Form.WAITING and not runs else life.kv, progress=(life.tokens,), cpu_s=life.cpu_s,
@@ -284,7 +284,7 @@ def test_engines_that_hang_at_random_are_repaired_and_nothing_waits_for_ever(
 ) -> None:
     """Memory never under the floor, every request ended or told, every stuck engine named in time, no healthy one touched."""
     monkeypatch.setattr(reclaim, "SAMPLE_S", 2.0)
-    monkeypatch.setattr(stopping, "holds", _holds)
+    monkeypatch.setattr(stopping, "measure_held_memory", _holds)
     seen = Seen()
     for seed in range(SEQUENCES):
         seen.add(checked(sequence(seed)))

@@ -15,7 +15,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.profile import MemoryNeed
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor.memory.debts import Debts, Held
+from sparkdash.supervisor.memory.debts import HeldMemory, MemoryDebts
 from sparkdash.units import GIB
 
 
@@ -203,19 +203,19 @@ async def test_a_debt_outlives_the_refusal(house: Any, make_profile: Any) -> Non
 @pytest.mark.parametrize(
     ("held", "available", "missing"),
     [
-        ([Held(40 * GIB, 60 * GIB)], 100 * GIB, 0),
-        ([Held(40 * GIB, 60 * GIB)], 97 * GIB, 0),
-        ([Held(40 * GIB, 60 * GIB)], 90 * GIB, 10 * GIB),
-        ([Held(40 * GIB, 60 * GIB), Held(20 * GIB, 61 * GIB)], 100 * GIB, 20 * GIB),
-        ([Held(40 * GIB, 60 * GIB), None], 70 * GIB, None),
+        ([HeldMemory(40 * GIB, 60 * GIB)], 100 * GIB, 0),
+        ([HeldMemory(40 * GIB, 60 * GIB)], 97 * GIB, 0),
+        ([HeldMemory(40 * GIB, 60 * GIB)], 90 * GIB, 10 * GIB),
+        ([HeldMemory(40 * GIB, 60 * GIB), HeldMemory(20 * GIB, 61 * GIB)], 100 * GIB, 20 * GIB),
+        ([HeldMemory(40 * GIB, 60 * GIB), None], 70 * GIB, None),
         ([None], 70 * GIB, None),
         ([], 70 * GIB, 0),
-        ([Held(GIB // 2, 60 * GIB)], 60 * GIB, 0),
+        ([HeldMemory(GIB // 2, 60 * GIB)], 60 * GIB, 0),
     ],
 )
-def test_what_is_missing(held: list[Held | None], available: int, missing: int | None) -> None:
+def test_what_is_missing(held: list[HeldMemory | None], available: int, missing: int | None) -> None:
     """The sum of what was held, from where it was before the first left; unknown stays unknown; small change is none."""
-    debts = Debts()
+    debts = MemoryDebts()
     for number, each in enumerate(held):
         debts.left(f"engine-{number}", 1.0, each)
     assert debts.missing(available) == missing

@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState, Stranger
 from sparkdash.settings import Settings
-from sparkdash.supervisor.external.strangers import stranger
+from sparkdash.supervisor.external.strangers import as_stranger
 
 SETTINGS = Settings(port=8484, engine_ports=(18000, 18999))
 
@@ -30,4 +30,4 @@ def container(**facts: Any) -> ContainerInfo:
 )
 def test_who_takes_of_what_our_engines_need(facts: dict[str, Any], shown: Stranger | None) -> None:
     """A GPU, another sparkdash's memory, a port that is ours to give; one that has ended takes nothing."""
-    assert stranger(container(**facts), "me", SETTINGS) == shown
+    assert as_stranger(container(**facts), "me", SETTINGS) == shown

@@ -6,10 +6,10 @@ import pytest
 
 from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.supervisor.planner import verdict
-from sparkdash.supervisor.scheduling.fit import Box, Choice, Leaving
+from sparkdash.supervisor.scheduling.fit import BoxMemory, Choice, Leaving
 from sparkdash.units import GIB
 
-BOX = Box(128 * GIB, 100 * GIB, 10 * GIB)
+BOX = BoxMemory(128 * GIB, 100 * GIB, 10 * GIB)
 LEFT = (Leaving("old", "idle"),)
 
 

@@ -49,7 +49,7 @@ def blocks(facts: Facts) -> Iterator[CheckResult]:
     here = [load for load in loads if load.before is not None and load.before.boot == boot]
     about = f"{_now(seen)}{_trend(here, seen, _up(facts))}"
     available = meminfo(facts.file(MEMINFO) or "").get("MemAvailable")
-    wanted = contiguity.asked(available or 0, loads)
+    wanted = contiguity.blocks_for(available or 0, loads)
     if not (facts.looks and facts.looks[0].unified):
         yield ok(f"{about} ({BUDDYINFO}). Judged on a DGX Spark only.")
     elif contiguity.enough(seen.blocks, wanted):
@@ -60,7 +60,7 @@ def blocks(facts: Facts) -> Iterator[CheckResult]:
             f"before a load; {wanted.blocks} blocks are asked for.",
         )
     else:
-        told = f"Memory is {contiguity.told(seen.blocks, wanted)}, with {gib(available)} available"
+        told = f"Memory is {contiguity.describe_shortage(seen.blocks, wanted)}, with {gib(available)} available"
         yield warn(
             f"{told}. {about} ({BUDDYINFO}).", f"{contiguity.MEND}; if that wins too few, reboot before a big load"
         )

@@ -27,7 +27,7 @@ from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.liveness.probe import mute, unreachable, version_of
 from sparkdash.supervisor.logbook import lines_of
-from sparkdash.supervisor.swap.stopping import tell
+from sparkdash.supervisor.swap.stopping import report_leftovers
 from sparkdash.supervisor.tools import Tools
 
 AGAIN_S = (5.0, 10.0, 20.0, 60.0)
@@ -42,7 +42,7 @@ LOG_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AdoptableEngine:
     """A container that may be adopted."""
 
     container: ContainerInfo
@@ -61,9 +61,9 @@ class Found:
 class Adoption:
     """What is there from before."""
 
-    ready: tuple[Found, ...] = ()
+    ready: tuple[AdoptableEngine, ...] = ()
     """Runs and generates; in the order of their starts."""
-    loading: tuple[Found, ...] = ()
+    loading: tuple[AdoptableEngine, ...] = ()
     """Engines whose swaps are still to be completed."""
     unknown: tuple[ContainerInfo, ...] = ()
     """Run, and their profiles may be in files that cannot be read now: what becomes of them is decided when those are read again."""
@@ -71,7 +71,7 @@ class Adoption:
     """Of those files, when it was looked."""
 
 
-async def look(tools: Tools, catalog: Catalog, stuck: Collection[str] = ()) -> Adoption:
+async def find_engines(tools: Tools, catalog: Catalog, stuck: Collection[str] = ()) -> Adoption:
     """What may be adopted; our other containers are removed. Never raises for one that misbehaves.
 
     One that has not come up yet was loading when its daemon died: minutes of work that are gone on with. `stuck` are
@@ -81,33 +81,37 @@ async def look(tools: Tools, catalog: Catalog, stuck: Collection[str] = ()) -> A
     Raises:
         HostError: the runtime does not tell what is there.
     """
-    tell(tools.books, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
+    report_leftovers(tools.books, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
     known = {engine.container for engine in tools.books.engines.values()}
     ours = [c for c in await tools.runtime.containers({LABEL_OWNER: tools.owner}) if c.name not in known]
-    ready: list[Found] = []
+    ready: list[AdoptableEngine] = []
     unknown: list[ContainerInfo] = []
-    loading: list[Found] = []
+    loading: list[AdoptableEngine] = []
     for container in sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True):
-        found: Found | str = _match(catalog, container)
+        found: AdoptableEngine | str = _match(catalog, container)
         if found is _NO_PROFILE and catalog.problems:
             unknown.append(container)
             continue
         why = found if isinstance(found, str) else await _unfit(tools, found, stuck)
-        if isinstance(found, Found) and why is None:
+        if isinstance(found, AdoptableEngine) and why is None:
             ready.append(replace(found, version=await version_of(tools, found.profile, found.url)))
-        elif isinstance(found, Found) and why is _LOADING and found.profile not in [one.profile for one in loading]:
+        elif (
+            isinstance(found, AdoptableEngine)
+            and why is _LOADING
+            and found.profile not in [one.profile for one in loading]
+        ):
             loading.append(found)
         else:
-            await remove(tools, container, why or "")
+            await remove_container(tools, container, why or "")
     return Adoption(tuple(reversed(ready)), tuple(reversed(loading)), tuple(unknown), catalog.problems)
 
 
-async def look_again(tools: Tools, catalog: Callable[[], Catalog], stuck: Collection[str] = ()) -> Adoption:
+async def find_engines_again(tools: Tools, catalog: Callable[[], Catalog], stuck: Collection[str] = ()) -> Adoption:
     """The same for as long as the runtime does not tell: what an earlier daemon left holds memory, and nobody knows it."""
     for pause_s in chain(AGAIN_S, repeat(AGAIN_S[-1])):
         await tools.clock.sleep(pause_s)
         with suppress(SparkdashError):
-            return await look(tools, catalog(), stuck)
+            return await find_engines(tools, catalog(), stuck)
     raise AssertionError  # the pauses have no end
 
 
@@ -118,7 +122,7 @@ loads.
 """
 
 
-async def _unfit(tools: Tools, found: Found, stuck: Collection[str]) -> str | None:
+async def _unfit(tools: Tools, found: AdoptableEngine, stuck: Collection[str]) -> str | None:
     """Why it cannot be adopted as ready; None when it answers and generates, or was stuck and is not ours to end."""
     was_stuck = found.profile.name in stuck
     if was_stuck and found.profile.on_stuck is OnStuck.TELL:
@@ -138,7 +142,7 @@ async def _unfit(tools: Tools, found: Found, stuck: Collection[str]) -> str | No
     return "it was stuck, and still generates nothing" if was_stuck else _LOADING
 
 
-async def _was_up(tools: Tools, found: Found) -> bool:
+async def _was_up(tools: Tools, found: AdoptableEngine) -> bool:
     """Does its log say that it served once? One that cannot be read says nothing."""
     adapter = tools.adapter(found.profile.engine)
     with suppress(SparkdashError, TimeoutError):
@@ -150,7 +154,7 @@ async def _was_up(tools: Tools, found: Found) -> bool:
     return False
 
 
-def take(tools: Tools, found: Found) -> None:
+def adopt_engine(tools: Tools, found: AdoptableEngine) -> None:
     """Put it into the books as ready."""
     profile, container = found.profile, found.container
     tools.books.enter(
@@ -163,11 +167,11 @@ def take(tools: Tools, found: Found) -> None:
         version=found.version,
         adopted=True,
     )
-    tools.wards.add(profile, container)
+    tools.guarded.add(profile, container)
     tools.logbook.adopt(profile.name, container.name)
 
 
-def leave(tools: Tools, container: ContainerInfo, problems: Sequence[ProfileProblem]) -> None:
+def report_unadoptable(tools: Tools, container: ContainerInfo, problems: Sequence[ProfileProblem]) -> None:
     """Tell of one that is unknown why nothing is done with it."""
     name = container.labels.get(LABEL_PROFILE, container.name)
     text = (
@@ -177,7 +181,7 @@ def leave(tools: Tools, container: ContainerInfo, problems: Sequence[ProfileProb
     tools.books.notice(Level.WARNING, "not_adopted_yet", text, name)
 
 
-def _match(catalog: Catalog, container: ContainerInfo) -> Found | str:
+def _match(catalog: Catalog, container: ContainerInfo) -> AdoptableEngine | str:
     """What it is, or why it cannot be adopted."""
     labels = container.labels
     if container.state is not ContainerState.RUNNING:
@@ -188,10 +192,10 @@ def _match(catalog: Catalog, container: ContainerInfo) -> Found | str:
     if labels.get(LABEL_FINGERPRINT) != profile.fingerprint:
         return "its profile has changed since"
     port = labels.get(LABEL_PORT, "")
-    return Found(container, profile, int(port)) if port.isdecimal() else "it does not tell its port"
+    return AdoptableEngine(container, profile, int(port)) if port.isdecimal() else "it does not tell its port"
 
 
-async def remove(tools: Tools, container: ContainerInfo, why: str) -> bool:
+async def remove_container(tools: Tools, container: ContainerInfo, why: str) -> bool:
     """Stop and remove a container that is not adopted; report one that ran.
 
     False: that failed, which is reported too.
@@ -205,7 +209,7 @@ async def remove(tools: Tools, container: ContainerInfo, why: str) -> bool:
             Level.ERROR, error.code, f"{container.name} is left over and cannot be removed: {error.text()}", name
         )
         return False
-    tell(tools.books, name or container.name, left)
+    report_leftovers(tools.books, name or container.name, left)
     if running:
         tools.books.gone(name or container.name)
         text = f"{container.name} was running and has been stopped: {why}."

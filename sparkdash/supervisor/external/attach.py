@@ -29,7 +29,7 @@ class Attached:
     """The server's name of the profile's model."""
 
 
-async def attach(tools: Tools, profile: Profile) -> Attached:
+async def attach_server(tools: Tools, profile: Profile) -> Attached:
     """Ask the server for its models, and find the profile's among them.
 
     Raises:

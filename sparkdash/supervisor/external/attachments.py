@@ -14,7 +14,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import EngineError
 from sparkdash.store import Store
-from sparkdash.supervisor.external.attach import Attached, attach
+from sparkdash.supervisor.external.attach import Attached, attach_server
 from sparkdash.supervisor.tools import Tools
 
 USED = frozenset({EngineState.READY, EngineState.DRAINING})
@@ -69,7 +69,7 @@ class Attachments:
 
     async def _found(self, profile: Profile) -> Attached | None:
         try:
-            return await attach(self._tools, profile)
+            return await attach_server(self._tools, profile)
         except EngineError as error:
             text = f"{error.message} It was in use; the next request that names it uses it again."
             self._tools.books.notice(Level.WARNING, error.code, text, profile.name)

@@ -51,7 +51,7 @@ class Remotes:
         try:
             yield lease
         except UpstreamError as error:
-            raise _told(profile, error) from None
+            raise _as_remote_error(profile, error) from None
         finally:
             self._busy[profile.name] -= 1
 
@@ -101,7 +101,7 @@ def not_started(profile: Profile) -> AdmissionError:
     )
 
 
-def _told(profile: Profile, error: UpstreamError) -> UpstreamError:
+def _as_remote_error(profile: Profile, error: UpstreamError) -> UpstreamError:
     """The engines' words would send its reader to a log that is not here."""
     if error.code in ("engine_unreachable", "engine_timeout"):
         text, code = f"{profile.name} cannot be reached: {error.message}", "remote_unreachable"

@@ -16,7 +16,7 @@ from sparkdash.settings import Settings
 from sparkdash.supervisor.tools import Tools
 
 
-async def look(tools: Tools) -> dict[Stranger, set[int]]:
+async def find_strangers(tools: Tools) -> dict[Stranger, set[int]]:
     """Those that run now, with their host process ids. Raises HostError when the runtime does not tell."""
     found = await _here(tools)
     pids = await asyncio.to_thread(leftovers.of_containers, found.keys()) if found else {}
@@ -26,10 +26,10 @@ async def look(tools: Tools) -> dict[Stranger, set[int]]:
 async def _here(tools: Tools) -> dict[str, Stranger]:
     """By container id."""
     here = await tools.runtime.containers({})
-    return {each.id: one for each in here if (one := stranger(each, tools.owner, tools.settings))}
+    return {each.id: one for each in here if (one := as_stranger(each, tools.owner, tools.settings))}
 
 
-def stranger(container: ContainerInfo, owner: str, settings: Settings) -> Stranger | None:
+def as_stranger(container: ContainerInfo, owner: str, settings: Settings) -> Stranger | None:
     """What it takes of ours, but for its memory; None when it is ours, does not run or is in nobody's way. Pure."""
     if container.state is not ContainerState.RUNNING or container.labels.get(LABEL_OWNER) == owner:
         return None
@@ -40,7 +40,7 @@ def stranger(container: ContainerInfo, owner: str, settings: Settings) -> Strang
     return Stranger(name=container.name, image=container.image, gpu=container.gpu, ports=ports)
 
 
-async def tell(tools: Tools) -> None:
+async def report_strangers(tools: Tools) -> None:
     """Once, as a notice; a runtime that does not tell them is complained of elsewhere."""
     with suppress(SparkdashError):
         if found := [f"{each.name} ({each.image or 'no image'})" for each in (await _here(tools)).values()]:

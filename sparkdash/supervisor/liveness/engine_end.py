@@ -27,10 +27,10 @@ REMOVED = -1000
 """Stands for the exit code of a container that is no longer there."""
 
 
-async def until_it_ends(tools: Tools, container: str) -> int | None:
+async def wait_for_end(tools: Tools, container: str) -> int | None:
     """The container's exit code, once it has one; None when the memory guard killed it and the runtime does not tell."""
     asked = asyncio.ensure_future(_exit_code(tools, container))
-    either: set[asyncio.Future[Any]] = {asked, *filter(None, [tools.wards.killed(container)])}
+    either: set[asyncio.Future[Any]] = {asked, *filter(None, [tools.guarded.killed(container)])}
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait({asked}, timeout=KILLED_S)
@@ -52,13 +52,13 @@ async def _exit_code(tools: Tools, container: str) -> int:
     return code
 
 
-async def crashed(
+async def crash_error(
     tools: Tools, profile: Profile, container: str, code: int | None, what: str, since: float
 ) -> EngineError:
     """Why an engine ended: the memory guard's word, else its own last ones with the kernel's since that moment (Unix
     seconds); `what` it did: "did not start", "died".
     """
-    if killed := tools.wards.reason(container):
+    if killed := tools.guarded.reason(container):
         return killed
     removed = code == REMOVED
     # below zero: the runtime could not tell

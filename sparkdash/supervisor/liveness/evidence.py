@@ -26,7 +26,7 @@ PIDS_S = 2.0
 LOG_LINES = 200
 
 
-async def take(
+async def gather_evidence(
     tools: Tools,
     profile: str,
     kind: EngineKind,

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkdash.domain.liveness import LivenessState
-from sparkdash.supervisor.liveness.signals import Look, told
+from sparkdash.supervisor.liveness.signals import EngineSignals, describe_signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LivenessVerdict:
     """What the judge says of one look."""
 
     state: LivenessState
@@ -81,14 +81,14 @@ READS = 1 << 20
 """Bytes read between two looks that count as work: a log file is less."""
 
 
-class Judge:
+class LivenessJudge:
     """Judges one incarnation of an engine, one look after another."""
 
     def __init__(self, ready_at: float, thresholds: Thresholds | None = None) -> None:
         self._ready_at = ready_at
         self._limits = thresholds or Thresholds()
-        self._last: Look | None = None
-        self._known: Look | None = None
+        self._last: EngineSignals | None = None
+        self._known: EngineSignals | None = None
         """Last look in which the engine told its figures."""
         self._moved_at: float | None = None
         self._still_s = 0.0
@@ -102,7 +102,7 @@ class Judge:
         self._last = self._known = self._moved_at = None
         self._still_s = self._used = 0.0
 
-    def see(self, look: Look) -> Verdict | None:
+    def see(self, look: EngineSignals) -> LivenessVerdict | None:
         """Judge this look, which is later than those before; None for an engine without work."""
         last, self._last = self._last, look
         cores, limit, excuse = self._weigh(look, last)
@@ -120,21 +120,21 @@ class Judge:
         if self._moved_at is None or not (self._still_s or (last is not None and last.has_work)):
             self._moved_at = look.at
         state = self._state(look, excuse)
-        why = told(look, cores, self._still_s, excuse) if self._still_s else ""
+        why = describe_signals(look, cores, self._still_s, excuse) if self._still_s else ""
         suspect = self._still_s >= self._limits.suspect_s and state in (LivenessState.SILENT, LivenessState.STUCK)
-        return Verdict(state, why, self._still_s, limit, self._moved_at, suspect)
+        return LivenessVerdict(state, why, self._still_s, limit, self._moved_at, suspect)
 
-    def _weigh(self, look: Look, last: Look | None) -> tuple[float | None, float, str]:
+    def _weigh(self, look: EngineSignals, last: EngineSignals | None) -> tuple[float | None, float, str]:
         """Cores in use, seconds that an engine like this may be without progress, and what excuses it."""
         cores = _rate(look.cpu_s, last.cpu_s if last else None, look.at - last.at if last else 0.0)
         reads = last is not None and (_difference(look.read_bytes, last.read_bytes) or 0.0) >= READS
         return cores, *self._limit(look, cores, reads=reads)
 
-    def _counted(self, look: Look, last: Look) -> float:
+    def _counted(self, look: EngineSignals, last: EngineSignals) -> float:
         interval = look.at - last.at
         return 0.0 if interval > self._limits.gap_s or look.lag_s > self._limits.gap_s / 2 else interval
 
-    def _moved(self, look: Look, last: Look | None) -> bool:
+    def _moved(self, look: EngineSignals, last: EngineSignals | None) -> bool:
         """Whether anything shows progress since the look before."""
         if look.relayed_at is not None and last is not None and look.relayed_at != last.relayed_at:
             self._generates = True
@@ -150,7 +150,7 @@ class Judge:
             return True
         return not (look.progress or look.kv_used is not None) and _grew(look.running, known.running)
 
-    def _state(self, look: Look, excuse: str) -> LivenessState:
+    def _state(self, look: EngineSignals, excuse: str) -> LivenessState:
         if self._used > 1.0 - 1e-9 and not look.asleep:
             return LivenessState.STUCK
         if self._still_s < self._limits.slow_s:
@@ -162,7 +162,7 @@ class Judge:
             return LivenessState.PREFILL
         return LivenessState.SILENT
 
-    def _limit(self, look: Look, cores: float | None, *, reads: bool) -> tuple[float, str]:
+    def _limit(self, look: EngineSignals, cores: float | None, *, reads: bool) -> tuple[float, str]:
         """Seconds until the verdict, and the excuse that lengthened them, if any."""
         limits = self._limits
         if look.stopped and look.stopped > 0:
@@ -197,7 +197,7 @@ def _grew(now: float | None, before: float | None) -> bool:
     return (_difference(now, before) or 0.0) > 0
 
 
-def _kv_moved(now: Look, before: Look) -> bool:
+def _kv_moved(now: EngineSignals, before: EngineSignals) -> bool:
     """Whether the KV cache shows progress. Requests that were aborted give blocks back; that is none."""
     change = _difference(now.kv_used, before.kv_used)
     if not change:
@@ -212,22 +212,22 @@ def _rate(now: float | None, before: float | None, seconds: float) -> float | No
     return None if spent is None or spent < 0 or seconds <= 0 else spent / seconds
 
 
-def _works(look: Look) -> bool:
+def _works(look: EngineSignals) -> bool:
     """Whether the GPU computes."""
     return look.power_w is not None and look.low_w is not None and look.power_w >= look.low_w
 
 
-def _gpu_busy(look: Look) -> bool:
+def _gpu_busy(look: EngineSignals) -> bool:
     """Whether the GPU is in use, be it in a kernel that never returns."""
     return _works(look) or (look.utilization is not None and look.utilization >= BUSY_GPU)
 
 
-def _waits_only(look: Look) -> bool:
+def _waits_only(look: EngineSignals) -> bool:
     """Whether requests wait in the engine, none of them for a grammar or a fetched KV cache, and none runs."""
     return look.running == 0 and (look.waiting or 0) - (look.deferred or 0) > 0
 
 
-def _idle(look: Look, cores: float | None) -> bool:
+def _idle(look: EngineSignals, cores: float | None) -> bool:
     """Whether GPU and processes look as if nothing were computed. On a GPU a hung kernel shows a full load at low power."""
     if look.power_w is not None and look.low_w is not None:
         return look.power_w < look.low_w

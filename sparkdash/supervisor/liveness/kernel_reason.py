@@ -35,27 +35,27 @@ async def with_kernel(tools: Tools, container: str, failure: Failure, since: flo
         info = await tools.runtime.inspect(container)
         id_ = info.id if info else None
     line = explains(found, (), id_, near=tools.clock.now() - NEAR_S)
-    return failure if line is None else joined(failure, line, is_ours=is_of(line, (), id_))
+    return failure if line is None else join_reasons(failure, line, is_ours=is_of(line, (), id_))
 
 
 @dataclass(frozen=True, slots=True)
-class KernelWord:
+class KernelReason:
     """A sentence, and what to do."""
 
     words: str
     advice: str
 
 
-async def of_standstill(tools: Tools, since: float) -> KernelWord | None:
+async def standstill_reason(tools: Tools, since: float) -> KernelReason | None:
     """Say what the kernel reported since that moment (Unix seconds) that makes an engine stand still; None without such
     a line.
     """
     found = None if tools.kernel_log is None else await tools.kernel_log.since(since)
     line = None if found is None else holds_up(found)
-    return None if line is None else KernelWord(_sentence(line), advice(line))
+    return None if line is None else KernelReason(_sentence(line), advice(line))
 
 
-def joined(failure: Failure, line: KernelLine, *, is_ours: bool) -> Failure:
+def join_reasons(failure: Failure, line: KernelLine, *, is_ours: bool) -> Failure:
     """One failure out of the engine's and the kernel's words. Pure."""
     sentence = _sentence(line)
     if is_ours and line.kind is KernelKind.OOM_KILL:

@@ -21,9 +21,9 @@ from sparkdash.errors import SparkdashError
 from sparkdash.host.processes import activity
 from sparkdash.host.processes.activity import Activity
 from sparkdash.host.thread import in_thread
-from sparkdash.supervisor.claim import Held
+from sparkdash.supervisor.claim import HeldRequests
 from sparkdash.supervisor.liveness.probe import health
-from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 from sparkdash.supervisor.tools import Tools
 
 LOOK_S = 2.5
@@ -47,24 +47,26 @@ class Telemetry(Protocol):
         ...
 
 
-class Looks:
+class SignalReader:
     """Looks at engines. `held` counts what an engine holds of ours."""
 
-    def __init__(self, tools: Tools, held: Callable[[Engine], Held], telemetry: Callable[[], Telemetry]) -> None:
+    def __init__(
+        self, tools: Tools, held: Callable[[Engine], HeldRequests], telemetry: Callable[[], Telemetry]
+    ) -> None:
         self._tools = tools
         self._held = held
         self._telemetry = telemetry
         self._reading: set[str] = set()
         """Containers whose processes a thread looks at; one that hangs in the kernel is not joined by others."""
 
-    async def look(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> Look:
+    async def look(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> EngineSignals:
         """Look at this incarnation now; takes less than 3 s. `lag_s`: how late the caller was to look."""
         well, activity = await asyncio.gather(health(self._tools, profile, engine.url or ""), self._activity(engine))
         now, ours = self._tools.clock.monotonic(), self._held(engine)
         figures, gpu = self._telemetry().figures(engine.profile), self._gpu_of(engine, now)
         answers = _answers(figures, now)
         told = EngineFigures() if figures is None or answers is None else figures
-        return Look(
+        return EngineSignals(
             at=now,
             held=ours.requests - ours.held_up,
             relayed_at=ours.relayed_at,
@@ -132,8 +134,8 @@ def _answers(figures: EngineFigures | None, now: float) -> bool | None:
     return None if figures.unanswered_since is None else False
 
 
-def _queue_silent_s(figures: EngineFigures | None, well: Health, now: float) -> float | None:
-    if figures is None or not figures.uses_queue or figures.unanswered_since is None or well is not Health.WELL:
+def _queue_silent_s(figures: EngineFigures | None, well: HealthAnswer, now: float) -> float | None:
+    if figures is None or not figures.uses_queue or figures.unanswered_since is None or well is not HealthAnswer.WELL:
         return None
     return now - figures.unanswered_since
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import UpstreamError
-from sparkdash.supervisor.liveness.signals import Health
+from sparkdash.supervisor.liveness.signals import HealthAnswer
 from sparkdash.supervisor.tools import Tools
 
 PROBE_S = 2.0
@@ -41,12 +41,12 @@ async def sickness(tools: Tools, profile: Profile, url: str) -> str | None:
         return None if error.code == "engine_timeout" else error.message.rstrip(".")
 
 
-async def health(tools: Tools, profile: Profile, url: str) -> Health:
+async def health(tools: Tools, profile: Profile, url: str) -> HealthAnswer:
     """Probe the engine's liveness once."""
     try:
-        return Health.BROKEN if await _wrong_with(tools, profile, url) else Health.WELL
+        return HealthAnswer.BROKEN if await _wrong_with(tools, profile, url) else HealthAnswer.WELL
     except UpstreamError as error:
-        return Health.SILENT if error.code == "engine_timeout" else Health.BROKEN
+        return HealthAnswer.SILENT if error.code == "engine_timeout" else HealthAnswer.BROKEN
 
 
 async def _wrong_with(tools: Tools, profile: Profile, url: str) -> str | None:

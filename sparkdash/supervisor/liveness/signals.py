@@ -13,7 +13,7 @@ from sparkdash.units import duration, number, percent
 NAMES_SHOWN = 3
 
 
-class Health(Enum):
+class HealthAnswer(Enum):
     """What the engine's health route answered."""
 
     WELL = auto()
@@ -24,7 +24,7 @@ class Health(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class EngineSignals:
     """All signals of one engine at one moment. None: not known."""
 
     at: float
@@ -33,7 +33,7 @@ class Look:
     """Requests that sparkdash has on the engine, less those whose clients take nothing."""
     relayed_at: float | None = None
     """Time of the last byte of any answer of this engine, pings left out; answers that are over count too."""
-    health: Health | None = None
+    health: HealthAnswer | None = None
     answers: bool | None = None
     """Whether the engine's own figures came with this look; None for an engine without figures."""
     running: float | None = None
@@ -78,7 +78,7 @@ class Look:
         return self.held > 0 or (self.running or 0) > 0 or (self.waiting or 0) > 0
 
 
-def told(look: Look, cores: float | None, still_s: float, excuse: str) -> str:
+def describe_signals(look: EngineSignals, cores: float | None, still_s: float, excuse: str) -> str:
     """What was seen, with the figures; `excuse`: what lengthens the wait for a verdict, empty for nothing."""
     parts = [_requests(look)]
     if look.stopped:
@@ -94,7 +94,7 @@ def told(look: Look, cores: float | None, still_s: float, excuse: str) -> str:
         parts.append("the engine is asleep")
     if excuse:
         parts.append(excuse)
-    if look.health is Health.SILENT:
+    if look.health is HealthAnswer.SILENT:
         parts.append("its health route does not answer")
     elif look.answers is False:
         parts.append("its figures do not come")
@@ -107,14 +107,14 @@ def told(look: Look, cores: float | None, still_s: float, excuse: str) -> str:
     return ", ".join(parts)
 
 
-def _stopped(look: Look, stopped: int) -> str:
+def _stopped(look: EngineSignals, stopped: int) -> str:
     if stopped == look.processes:
         return "its processes are stopped"
     names = ", ".join(look.stopped_names[:NAMES_SHOWN])
     return f"{stopped} of its processes are stopped" + (f" ({names})" if names else "")
 
 
-def _requests(look: Look) -> str:
+def _requests(look: EngineSignals) -> str:
     if not (look.running or look.waiting):  # figures of an engine that hangs are old, or it knows of none
         return f"{look.held} request{'s' * (look.held != 1)} on it"
     return f"{number(look.running)} running, {number(look.waiting)} waiting"

@@ -75,7 +75,7 @@ class BehindReader:
         with suppress(SparkdashError, OSError):
             if not await cache_eviction.shares_memory(self._tools, self._profile):
                 return
-            files = await cache_eviction.own_files(self._tools, self._profile)
+            files = await cache_eviction.unshared_weight_files(self._tools, self._profile)
             self._opens = opens = FileOpens(files)
             self._read = ReadFiles(opens.sizes)
             loop = asyncio.get_running_loop()

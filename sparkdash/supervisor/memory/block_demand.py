@@ -10,13 +10,13 @@ from typing import Literal
 
 from sparkdash.domain.profile import Profile
 from sparkdash.supervisor.memory import contiguity
-from sparkdash.supervisor.memory.contiguity import Asked
+from sparkdash.supervisor.memory.contiguity import BlockDemand
 from sparkdash.supervisor.tools import Tools
 
 Mode = Literal["refuse", "warn", "off"]
 
 
-async def mode(tools: Tools) -> Mode:
+async def shortage_mode(tools: Tools) -> Mode:
     """What too few large blocks lead to.
 
     Unless the owner chose: a refusal where the GPU takes its memory from the kernel's own pool, and nothing elsewhere,
@@ -28,14 +28,14 @@ async def mode(tools: Tools) -> Mode:
     return "refuse" if gpu is not None and gpu.unified else "off"
 
 
-def asked(tools: Tools, profile: Profile) -> Asked:
+def blocks_asked(tools: Tools, profile: Profile) -> BlockDemand:
     """What a load of this profile asks for."""
     if not profile.gpu:
-        return Asked(0, "it uses no GPU")
-    return contiguity.asked(tools.needs(profile).room_bytes, tools.load_history())
+        return BlockDemand(0, "it uses no GPU")
+    return contiguity.blocks_for(tools.needs(profile).room_bytes, tools.load_history())
 
 
-async def do_for_all(tools: Tools, loads: Iterable[Profile]) -> bool:
+async def enough_for_all(tools: Tools, loads: Iterable[Profile]) -> bool:
     """Whether the free blocks do for all these loads at once; True where nothing is refused for blocks."""
-    seen, wanted = tools.reader.contiguity(), sum(asked(tools, each).blocks for each in loads)
-    return seen is None or seen.blocks >= wanted or await mode(tools) != "refuse"
+    seen, wanted = tools.reader.contiguity(), sum(blocks_asked(tools, each).blocks for each in loads)
+    return seen is None or seen.blocks >= wanted or await shortage_mode(tools) != "refuse"

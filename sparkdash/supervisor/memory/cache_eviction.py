@@ -22,7 +22,6 @@ from sparkdash.errors import SparkdashError
 from sparkdash.host.files import page_cache
 from sparkdash.host.hub import local_weights
 from sparkdash.host.thread import in_thread
-from sparkdash.supervisor.swap.reclaim import reserve
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration, gib
 
@@ -34,7 +33,7 @@ LEAST = 64 * MIB
 """Bytes of page cache for which no load waits."""
 
 
-async def evict(tools: Tools, bytes_wanted: int, *, keep: Collection[Path] = ()) -> int:
+async def evict_weights(tools: Tools, bytes_wanted: int, *, keep: Collection[Path] = ()) -> int:
     """Have the kernel forget cached weights that no engine uses, until `bytes_wanted` are let go of; tell and return how many.
 
     `keep` are files that stay, those of what loads next. Takes LET_GO_S and LATE_S at most, and never fails.
@@ -47,7 +46,9 @@ async def evict(tools: Tools, bytes_wanted: int, *, keep: Collection[Path] = ())
     def work() -> int | None:
         stay = {file.resolve() for file in keep} | _files(used, hf_home)
         theirs = _files(known, hf_home)
-        return page_cache.forget_up_to(order(local_weights.blobs(hf_home), theirs, stay), bytes_wanted, LET_GO_S)
+        return page_cache.forget_up_to(
+            eviction_order(local_weights.blobs(hf_home), theirs, stay), bytes_wanted, LET_GO_S
+        )
 
     try:
         before = tools.reader.memory().page_cache
@@ -64,12 +65,12 @@ async def evict(tools: Tools, bytes_wanted: int, *, keep: Collection[Path] = ())
     return gone
 
 
-async def before_load(tools: Tools, target: Profile) -> int:
+async def evict_before_load(tools: Tools, target: Profile) -> int:
     """Let go of weights that no engine uses, as far as `target` would meet them; the bytes let go of."""
-    wanted = shortage(tools.reader.memory(), tools.needs(target).room_bytes or 0, reserve(tools))
+    wanted = shortage(tools.reader.memory(), tools.needs(target).room_bytes or 0, tools.reserve_bytes)
     if wanted < LEAST or not await shares_memory(tools, target):
         return 0
-    return await evict(tools, wanted, keep=await files(tools, target))
+    return await evict_weights(tools, wanted, keep=await weight_files(tools, target))
 
 
 async def shares_memory(tools: Tools, profile: Profile) -> bool:
@@ -84,7 +85,7 @@ async def shares_memory(tools: Tools, profile: Profile) -> bool:
 
 def short(tools: Tools, still_takes: int) -> bool:
     """Whether a load that still takes so many bytes will meet the page cache."""
-    return shortage(tools.reader.memory(), still_takes, reserve(tools)) > 0
+    return shortage(tools.reader.memory(), still_takes, tools.reserve_bytes) > 0
 
 
 def shortage(memory: Memory, takes: int, kept: int) -> int:
@@ -92,14 +93,14 @@ def shortage(memory: Memory, takes: int, kept: int) -> int:
     return max(0, min(takes + kept - memory.free, memory.page_cache or 0))
 
 
-async def own_files(tools: Tools, profile: Profile) -> set[Path]:
+async def unshared_weight_files(tools: Tools, profile: Profile) -> set[Path]:
     """The weight files of a profile that no other engine reads too."""
     refs, hf_home = _weights(tools, [profile]), tools.settings.hf_home.expanduser()
     others = _weights(tools, [each for each in _in_use(tools) if each.name != profile.name])
     return await in_thread(lambda: _files(refs, hf_home) - _files(others, hf_home))
 
 
-async def files(tools: Tools, profile: Profile) -> set[Path]:
+async def weight_files(tools: Tools, profile: Profile) -> set[Path]:
     """The weight files of a profile that are on this box; none where the disk does not answer within LET_GO_S."""
     refs, hf_home = _weights(tools, [profile]), tools.settings.hf_home.expanduser()
     with suppress(TimeoutError):
@@ -108,13 +109,13 @@ async def files(tools: Tools, profile: Profile) -> set[Path]:
     return set()
 
 
-def order(cached: Iterable[Path], of_profiles: Iterable[Path], stay: Collection[Path]) -> list[Path]:
+def eviction_order(cached: Iterable[Path], of_profiles: Iterable[Path], stay: Collection[Path]) -> list[Path]:
     """The files that may go, in that order: those that no profile uses, then those of profiles. Pure."""
     theirs = set(of_profiles) - set(stay)
     return [*sorted(set(cached) - theirs - set(stay)), *sorted(theirs)]
 
 
-async def let_go(tools: Tools, left: Sequence[Profile], comes: Profile | None) -> None:
+async def evict_after_stop(tools: Tools, left: Sequence[Profile], comes: Profile | None) -> None:
     """Have the kernel forget the weight files of those who left that nobody who runs or `comes` reads, and tell. It never fails."""
     books, hf_home, names = tools.books, tools.settings.hf_home.expanduser(), ", ".join(each.name for each in left)
     stay = _in_use(tools)

@@ -33,14 +33,14 @@ _BY_HAND = f"Drop caches (`{MEND}`; `sparkdash service install --helper` has spa
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BlockDemand:
     """How many free blocks of 32 MiB a load asks for, and why so many."""
 
     blocks: int
     why: str
 
 
-def asked(need_bytes: int | None, past: Iterable[LoadContiguity] = ()) -> Asked:
+def blocks_for(need_bytes: int | None, past: Iterable[LoadContiguity] = ()) -> BlockDemand:
     """What a load of this size asks for, after the box's earlier loads, oldest first.
 
     A load at least as large that came up with fewer blocks shows that so few are enough. A load at most as large that
@@ -56,43 +56,43 @@ def asked(need_bytes: int | None, past: Iterable[LoadContiguity] = ()) -> Asked:
         who = f"{load.profile} ({gib(load.need_bytes)})"
         as_large, as_small = load.need_bytes >= need_bytes, load.need_bytes <= need_bytes
         if load.outcome is LoadOutcome.DONE and as_large and seen < found.blocks:
-            found = Asked(seen, f"{who} came up with {seen} on {on}")
+            found = BlockDemand(seen, f"{who} came up with {seen} on {on}")
         elif load.outcome is LoadOutcome.WEDGING and as_small and found.blocks <= seen <= base.blocks * DISTRUST:
-            found = Asked(seen + 1, f"{who} was stopped with {seen} on {on}, before the box stood still")
+            found = BlockDemand(seen + 1, f"{who} was stopped with {seen} on {on}, before the box stood still")
     return found
 
 
-def _by_size(need_bytes: int | None) -> Asked:
+def _by_size(need_bytes: int | None) -> BlockDemand:
     if need_bytes is None:
-        return Asked(MOST_BLOCKS, "its need is not known, so that it counts as large")
+        return BlockDemand(MOST_BLOCKS, "its need is not known, so that it counts as large")
     if need_bytes < SMALL:
-        return Asked(0, f"a load under {gib(SMALL)} asks for none")
+        return BlockDemand(0, f"a load under {gib(SMALL)} asks for none")
     blocks = min(MOST_BLOCKS, PER_GIB * need_bytes // GIB)
-    return Asked(blocks, f"{PER_GIB} for each GiB of {gib(need_bytes)}, at most {MOST_BLOCKS}")
+    return BlockDemand(blocks, f"{PER_GIB} for each GiB of {gib(need_bytes)}, at most {MOST_BLOCKS}")
 
 
-def enough(blocks: int, wanted: Asked, coming_bytes: int = 0) -> bool:
+def enough(blocks: int, wanted: BlockDemand, coming_bytes: int = 0) -> bool:
     """Whether the free blocks do, counting memory that others will give back as if it came in large blocks."""
     return blocks + coming_bytes // BLOCK >= wanted.blocks
 
 
-def lacking_bytes(blocks: int, wanted: Asked) -> int:
+def lacking_bytes(blocks: int, wanted: BlockDemand) -> int:
     """By how much the free blocks fall short; 0 when there are enough."""
     return max(0, wanted.blocks - blocks) * BLOCK
 
 
-def told(blocks: int, wanted: Asked) -> str:
+def describe_shortage(blocks: int, wanted: BlockDemand) -> str:
     """The figures: "fragmented: 140 of 200 free 32 MiB blocks"."""
     return f"fragmented: {blocks} of {wanted.blocks} free 32 MiB blocks"
 
 
 def refusal(
-    profile: str, blocks: int, wanted: Asked, available: int, tried: Iterable[str] = (), *, as_root: bool = False
+    profile: str, blocks: int, wanted: BlockDemand, available: int, tried: Iterable[str] = (), *, as_root: bool = False
 ) -> AdmissionError:
     """The load is not risked. `as_root`: caches were dropped and memory compacted, so that nothing but a restart is left."""
     done = "".join(f" {each}" for each in tried)
     return AdmissionError(
-        f"{profile} is not started, as memory is {told(blocks, wanted)} ({wanted.why}), with {gib(available)} available."
+        f"{profile} is not started, as memory is {describe_shortage(blocks, wanted)} ({wanted.why}), with {gib(available)} available."
         f"{done}",
         code=CODE,
         status=503,
@@ -101,10 +101,10 @@ def refusal(
     )
 
 
-def warning(profile: str, blocks: int, wanted: Asked, available: int) -> str:
+def warning(profile: str, blocks: int, wanted: BlockDemand, available: int) -> str:
     """The load is started all the same, as the owner wants it."""
     return (
-        f"Memory is {told(blocks, wanted)} for {profile} ({wanted.why}), with {gib(available)} available. It is started, as "
+        f"Memory is {describe_shortage(blocks, wanted)} for {profile} ({wanted.why}), with {gib(available)} available. It is started, as "
         "`contiguity` is `warn`; the box may stand still while it loads."
     )
 

@@ -18,7 +18,7 @@ SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMemory:
     """What an engine held before it was stopped. Bytes."""
 
     took: int
@@ -27,7 +27,7 @@ class Held:
     """Of the box, at that time."""
 
 
-class Debts:
+class MemoryDebts:
     """Open until what was held is back, or until another engine takes memory and nothing can be told any more."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Debts:
         known = [took for took in self._took.values() if took is not None]
         return sum(known) if known and len(known) == len(self._took) else None
 
-    def left(self, profile: str, now: float, held: Held | None = None) -> None:
+    def left(self, profile: str, now: float, held: HeldMemory | None = None) -> None:
         """An engine of ours is gone, however it ended; `held` None: nobody measured it now.
 
         What was measured before it was ended stands until a start takes memory.

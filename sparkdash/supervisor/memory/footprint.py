@@ -42,7 +42,7 @@ GROWN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MemoryReading:
     """The box at one moment. Bytes."""
 
     available: int
@@ -56,13 +56,13 @@ class Look:
     """One of those is on the GPU, and the driver does not tell whose memory is whose."""
 
 
-class Scale:
+class FootprintMeter:
     """Weighs one bring-up: `before` the start, `note` while it loads, `after` once it is ready."""
 
     def __init__(self, tools: Tools, profile: Profile) -> None:
         self.profile = profile
         self._tools = tools
-        self._zero: Look | None = None
+        self._zero: MemoryReading | None = None
         self._began = 0.0
         self._lowest: int | None = None
         self._highest = 0
@@ -70,7 +70,7 @@ class Scale:
         self._every, self._count = 1, 0
         self._beside: set[str] = set()
         """Other engines that loaded at the same time."""
-        self.last: Look | None = None
+        self.last: MemoryReading | None = None
 
     async def before(self) -> None:
         """The box without it. One that cannot be looked at stops no start: nothing is learned then."""
@@ -99,7 +99,7 @@ class Scale:
         if (zero := self._zero) is None:
             return None
         now = self.last = await self._look(engine)
-        steady, measure = held(zero, now)
+        steady, measure = held_memory(zero, now)
         dip = max(0, now.available - self._lowest) if self._lowest is not None else 0
         return Weighing(
             id=id_,
@@ -111,10 +111,10 @@ class Scale:
             curve=tuple(self._curve),
         )
 
-    def _spoilt(self, zero: Look, now: Look, measure: Measure | None) -> str | None:
+    def _spoilt(self, zero: MemoryReading, now: MemoryReading, measure: Measure | None) -> str | None:
         if self._beside:  # what it held at its peak is seen in MemAvailable alone
             return f"{', '.join(sorted(self._beside))} loaded at the same time"
-        return None if measure is Measure.PROCESSES else spoilt(zero, now, self._highest)
+        return None if measure is Measure.PROCESSES else why_spoilt(zero, now, self._highest)
 
     async def grown(self, engine: Engine) -> int | None:
         """By how much it has grown since `after`; None when that cannot be told from others' growth."""
@@ -123,9 +123,9 @@ class Scale:
         now = await self._look(engine)
         if then.own is not None and now.own is not None:
             return max(0, now.own - then.own)
-        return None if spoilt(then, now, now.available) else max(0, _fallen(then, now))
+        return None if why_spoilt(then, now, now.available) else max(0, _fallen(then, now))
 
-    async def _look(self, engine: Engine | None) -> Look:
+    async def _look(self, engine: Engine | None) -> MemoryReading:
         tools, container = self._tools, engine.container if engine else None
         reading = await tools.reader.gpu()
         pids = await tools.runtime.pids(container) if container else set()
@@ -133,7 +133,7 @@ class Scale:
         whole = not self.profile.gpu or not pids.isdisjoint(told)
         beside = [e for e in tools.books.engines.values() if e.profile != self.profile.name and _holds(e)]
         on_gpu = [e for e in beside if (started := tools.books.started.get(e.profile)) is None or started.gpu]
-        return Look(
+        return MemoryReading(
             available=tools.reader.memory().available,
             own=tools.reader.engine_bytes(pids, reading) if pids and whole else None,
             others=await tools.reader.others_bytes(pids, reading),
@@ -149,11 +149,11 @@ class Footprints:
         self._tools = tools
         self._store = store
         self._learned = learned
-        self._scales: dict[str, tuple[Scale, Engine, Weighing, int]] = {}
+        self._scales: dict[str, tuple[FootprintMeter, Engine, Weighing, int]] = {}
         """By profile: what runs, as it was weighed, and the longest prompt that it was weighed after."""
         self._busy: set[str] = set()
 
-    async def weigh(self, scale: Scale, id_: str, engine: Engine) -> None:
+    async def weigh(self, scale: FootprintMeter, id_: str, engine: Engine) -> None:
         """The engine is ready: measure and keep."""
         with _harmless(engine.profile):
             seen = await scale.after(id_, engine)
@@ -181,7 +181,7 @@ class Footprints:
                 self._keep(scale, engine, seen.replace(after_prompt_bytes=after), _computed(request))
         self._busy.discard(request.profile)
 
-    def _keep(self, scale: Scale, engine: Engine, seen: Weighing, longest: int) -> None:
+    def _keep(self, scale: FootprintMeter, engine: Engine, seen: Weighing, longest: int) -> None:
         self._scales[engine.profile] = (scale, engine, seen, longest)
         if self._store:
             self._store.record_load(seen, engine.profile, engine.fingerprint)
@@ -215,12 +215,12 @@ def _holds(engine: Engine) -> bool:
     return engine.container is not None and engine.state not in (EngineState.ABSENT, EngineState.FAILED)
 
 
-def _fallen(then: Look, now: Look) -> int:
+def _fallen(then: MemoryReading, now: MemoryReading) -> int:
     """What was taken between two looks and not by other processes."""
     return (then.available - now.available) - (now.others - then.others)
 
 
-def held(zero: Look, now: Look) -> tuple[int | None, Measure | None]:
+def held_memory(zero: MemoryReading, now: MemoryReading) -> tuple[int | None, Measure | None]:
     """What it holds, and by which of the two figures; nothing when neither shows anything: no engine holds nothing."""
     fallen = _fallen(zero, now)
     if now.own is not None and (fallen <= now.own + UNSEEN or now.beside or zero.beside):
@@ -228,7 +228,7 @@ def held(zero: Look, now: Look) -> tuple[int | None, Measure | None]:
     return (fallen, Measure.AVAILABLE) if fallen > 0 else (None, None)
 
 
-def spoilt(then: Look, now: Look, highest: int) -> str | None:
+def why_spoilt(then: MemoryReading, now: MemoryReading, highest: int) -> str | None:
     """Why the fall of MemAvailable is not this engine's alone; `highest` was available at some time between."""
     if highest > then.available + CAME_BACK:
         return "memory of an engine that had left came back meanwhile"

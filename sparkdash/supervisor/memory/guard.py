@@ -39,7 +39,7 @@ LOADING = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARM
 
 
 @dataclass(slots=True)
-class Ward:
+class GuardedEngine:
     """One container of ours, from its start on."""
 
     profile: Profile
@@ -55,7 +55,7 @@ class Ward:
     """In which `victim` was weighed."""
 
 
-class Wards:
+class GuardedEngines:
     """One for the supervisor's life, all of it but `aim` on the loop. Without a guard, or with one that is off, all is well."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Wards:
         self._settings = settings
         self._needs = needs
         self._store = store
-        self._wards: dict[str, Ward] = {}
+        self._guarded: dict[str, GuardedEngine] = {}
         self._unadopted: dict[str, tuple[ContainerInfo, KillTarget]] = {}
         """Engines by profile that the guard may kill and that serve nobody."""
         self._table: tuple[Victim, ...] = ()
@@ -103,13 +103,13 @@ class Wards:
             self._guard.close()
         for task in self._asking:
             task.cancel()
-        for container in list(self._wards):
+        for container in list(self._guarded):
             self._forget(container)
         for _, target in self._unadopted.values():
             target.close()
         self._unadopted.clear()
 
-    def govern(self, settings: Settings) -> None:
+    def apply_settings(self, settings: Settings) -> None:
         """The owner's file was edited: other floors, another mode, other policies."""
         self._settings = settings
         if self._guard is not None:
@@ -117,22 +117,24 @@ class Wards:
             now = self._standing.replace(mode=self._guard.mode, floors=self._guard.floors)
             if now != self._standing:
                 self._stand(now)
-        for ward in self._wards.values():
-            ward.victim = None  # weighed anew
+        for guarded in self._guarded.values():
+            guarded.victim = None  # weighed anew
 
     def add(self, profile: Profile, container: ContainerInfo) -> None:
         """This container runs now."""
         self._forget(container.name)
-        self._wards[container.name] = Ward(profile, KillTarget.of(container) if self._guard else None)
+        self._guarded[container.name] = GuardedEngine(profile, KillTarget.of(container) if self._guard else None)
         self.refresh()
 
     def refresh(self) -> None:
         """Hand the guard what is there now; after every change of the books."""
         here = {engine.container: engine for engine in self._books.engines.values() if engine.container}
-        for container in [name for name in self._wards if name not in here]:
+        for container in [name for name in self._guarded if name not in here]:
             self._forget(container)
         self._keep_unadopted()
-        table = tuple(victim for name, ward in self._wards.items() if (victim := self._victim(here[name], ward)))
+        table = tuple(
+            victim for name, guarded in self._guarded.items() if (victim := self._victim(here[name], guarded))
+        )
         table += tuple(
             Victim(profile=name, container=container.name, target=target, serves=False)
             for name, (container, target) in self._unadopted.items()
@@ -151,15 +153,15 @@ class Wards:
             if name not in self._unadopted and (found := KillTarget.of(container)):
                 self._unadopted[name] = container, found
 
-    def _victim(self, engine: Engine, ward: Ward) -> Victim | None:
+    def _victim(self, engine: Engine, guarded: GuardedEngine) -> Victim | None:
         """What its end would cost now; None when it cannot be killed, or is gone. Weighed anew in each state only."""
-        if ward.target is None or ward.reason is not None or not _is_there(engine, ward.target):
+        if guarded.target is None or guarded.reason is not None or not _is_there(engine, guarded.target):
             return None
-        if ward.victim is None or ward.state is not engine.state:
-            ward.state, ward.victim = engine.state, self._weighed(engine, ward.profile, ward.target)
-        if ward.victim.in_flight != engine.in_flight:
-            ward.victim = replace(ward.victim, in_flight=engine.in_flight)
-        return ward.victim
+        if guarded.victim is None or guarded.state is not engine.state:
+            guarded.state, guarded.victim = engine.state, self._weighed(engine, guarded.profile, guarded.target)
+        if guarded.victim.in_flight != engine.in_flight:
+            guarded.victim = replace(guarded.victim, in_flight=engine.in_flight)
+        return guarded.victim
 
     def _weighed(self, engine: Engine, profile: Profile, target: KillTarget) -> Victim:
         return Victim(
@@ -175,15 +177,15 @@ class Wards:
 
     def killed(self, container: str) -> asyncio.Future[None] | None:
         """Done once the guard has killed it; None for a container that was never added."""
-        ward = self._wards.get(container)
-        return ward.killed if ward else None
+        guarded = self._guarded.get(container)
+        return guarded.killed if guarded else None
 
     def reason(self, container: str | None) -> EngineError | None:
         """Why the guard ended it, or is about to; None when it did not."""
-        ward = self._wards.get(container or "")
-        if ward is None or ward.reason or ward.aimed is None or self._guard is None:
-            return ward.reason if ward else None
-        return words.ended(ward.aimed, ward.profile.name, self._guard.floors)
+        guarded = self._guarded.get(container or "")
+        if guarded is None or guarded.reason or guarded.aimed is None or self._guard is None:
+            return guarded.reason if guarded else None
+        return words.ended(guarded.aimed, guarded.profile.name, self._guard.floors)
 
     def heard_load(self) -> None:
         """An engine that loads wrote a line."""
@@ -207,9 +209,9 @@ class Wards:
     def aim(self, report: GuardReport) -> None:
         """Whom the guard kills next. In its thread: a death is often seen before the loop comes to hear of the kill."""
         victim = report.killed
-        ward = self._wards.get(victim.container) if victim else None
-        if ward is not None and victim is not None and ward.target is victim.target:
-            ward.aimed = report
+        guarded = self._guarded.get(victim.container) if victim else None
+        if guarded is not None and victim is not None and guarded.target is victim.target:
+            guarded.aimed = report
 
     def hear(self, report: GuardReport) -> None:
         """The guard's word."""
@@ -251,13 +253,13 @@ class Wards:
         self.refresh()
 
     def _mark(self, container: str, error: EngineError, *, dead: bool) -> None:
-        ward = self._wards.get(container)
-        if ward is not None:
-            if ward.reason is not None:
+        guarded = self._guarded.get(container)
+        if guarded is not None:
+            if guarded.reason is not None:
                 return
-            ward.reason = error
+            guarded.reason = error
             if dead:
-                ward.killed.set_result(None)
+                guarded.killed.set_result(None)
         if not dead:
             task = asyncio.ensure_future(self._ask_runtime(container))
             self._asking.add(task)
@@ -278,9 +280,9 @@ class Wards:
         self._publish(Notice(level=level, code=code, text=text, profile=profile))
 
     def _forget(self, container: str) -> None:
-        ward = self._wards.pop(container, None)
-        if ward is not None and ward.target is not None:
-            ward.target.close()
+        guarded = self._guarded.pop(container, None)
+        if guarded is not None and guarded.target is not None:
+            guarded.target.close()
 
 
 def _is_there(engine: Engine, target: KillTarget) -> bool:

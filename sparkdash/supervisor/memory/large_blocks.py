@@ -19,7 +19,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.memory.contiguity import Contiguity
 from sparkdash.domain.profile import Profile
 from sparkdash.supervisor.memory import cache_eviction, contiguity
-from sparkdash.supervisor.memory.block_demand import asked, mode
+from sparkdash.supervisor.memory.block_demand import blocks_asked, shortage_mode
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
 
@@ -29,11 +29,11 @@ COMPACTED = "Caches were dropped and memory compacted."
 FILES_S = 5.0
 """Limit of looking which files are the newcomer's."""
 
-Told = Callable[[str | None, float | None], None]
+WaitReporter = Callable[[str | None, float | None], None]
 """Tells what is waited for, and until when at most; Unix seconds."""
 
 
-async def look_ahead(tools: Tools, target: Profile, leave: Iterable[Engine]) -> None:
+async def check_before_stop(tools: Tools, target: Profile, leave: Iterable[Engine]) -> None:
     """The look before anything is stopped: refuse where not even those who leave could give blocks enough.
 
     Raises:
@@ -41,11 +41,11 @@ async def look_ahead(tools: Tools, target: Profile, leave: Iterable[Engine]) -> 
     """
     needs = [tools.needs(tools.books.started[e.profile]).total_bytes for e in leave if e.profile in tools.books.started]
     if needs and None not in needs:  # with nobody to stop, the look before the start is the same one
-        await ensure(tools, target, coming_bytes=sum(filter(None, needs)))
+        await ensure_blocks(tools, target, coming_bytes=sum(filter(None, needs)))
 
 
-async def ensure(
-    tools: Tools, target: Profile, told: Told = lambda _what, _until: None, *, coming_bytes: int = 0
+async def ensure_blocks(
+    tools: Tools, target: Profile, told: WaitReporter = lambda _what, _until: None, *, coming_bytes: int = 0
 ) -> Contiguity | None:
     """Contiguity just before the start; None where the kernel does not tell. `coming_bytes` are what others will give back.
 
@@ -53,10 +53,10 @@ async def ensure(
         AdmissionError: `fragmented`: too few large blocks, and no way to win more.
     """
     seen = tools.reader.contiguity()
-    wanted = asked(tools, target)
+    wanted = blocks_asked(tools, target)
     if seen is None or contiguity.enough(seen.blocks, wanted, coming_bytes):
         return seen
-    what = await mode(tools)
+    what = await shortage_mode(tools)
     if what == "off" or (coming_bytes and what == "warn"):  # a warning is given before the start
         return seen
     tried: list[str] = []
@@ -84,7 +84,7 @@ async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str
     keep: Collection[Path] = ()
     with suppress(TimeoutError):  # a disk that hangs: then none is known to be the newcomer's
         async with asyncio.timeout(FILES_S):
-            keep = await cache_eviction.files(tools, target)
+            keep = await cache_eviction.weight_files(tools, target)
     steps = (
         (lacking * SPARE, keep, "no engine uses"),
         (None, keep, "no engine uses"),
@@ -94,7 +94,7 @@ async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str
         cached = tools.reader.memory().page_cache
         if cached is None or cached < lacking:
             break
-        if gone := await cache_eviction.evict(tools, wanted or cached, keep=stay):
+        if gone := await cache_eviction.evict_weights(tools, wanted or cached, keep=stay):
             yield f"{gib(gone)} of cached weights that {whose} were let go."
     helper = tools.memory_helper
     if helper is not None and helper.available():

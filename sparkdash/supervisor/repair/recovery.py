@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from sparkdash.supervisor.liveness.judge import Judge, Thresholds
-from sparkdash.supervisor.liveness.signals import Health, Look
+from sparkdash.supervisor.liveness.judge import LivenessJudge, Thresholds
+from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 from sparkdash.units import duration
 
 SILENT_S = 20.0
@@ -34,7 +34,7 @@ class Recovery:
     def __init__(self, began: float, thresholds: Thresholds) -> None:
         self._began = began
         self._limit_s = thresholds.recovery_s
-        self._judge = Judge(began, thresholds)
+        self._judge = LivenessJudge(began, thresholds)
         self._first = True
         self._dumb_since: float | None = None
         """Since when the engine answers nothing, or has stopped processes."""
@@ -43,7 +43,7 @@ class Recovery:
         self.why = f"nothing moved for {duration(self._limit_s)}"
         """Why nothing more is expected of the engine."""
 
-    def see(self, look: Look) -> Outlook:
+    def see(self, look: EngineSignals) -> Outlook:
         """Judge this look, which is later than those before."""
         if self._is_dumb(look):
             return Outlook.HOPELESS
@@ -67,9 +67,9 @@ class Recovery:
         """Note that a short generation failed."""
         self._tried_at = at
 
-    def _is_dumb(self, look: Look) -> bool:
+    def _is_dumb(self, look: EngineSignals) -> bool:
         stopped = look.stopped or 0
-        if not stopped and look.health is not Health.SILENT:
+        if not stopped and look.health is not HealthAnswer.SILENT:
             self._dumb_since = None
             return False
         if self._dumb_since is None:

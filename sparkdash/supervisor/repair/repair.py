@@ -26,13 +26,13 @@ from sparkdash.domain.profile import OnStuck
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.bounded import bounded
 from sparkdash.supervisor.liveness import evidence, kernel_reason
-from sparkdash.supervisor.liveness.judge import Judge, Verdict
+from sparkdash.supervisor.liveness.judge import LivenessJudge, LivenessVerdict
 from sparkdash.supervisor.liveness.probe import PROOF_S, mute
-from sparkdash.supervisor.liveness.signals import Look
+from sparkdash.supervisor.liveness.signals import EngineSignals
 from sparkdash.supervisor.repair import words
 from sparkdash.supervisor.repair.incidents import Incidents
 from sparkdash.supervisor.repair.recovery import Outlook, Recovery
-from sparkdash.supervisor.repair.watched import Watched
+from sparkdash.supervisor.repair.watched import WatchedEngine
 from sparkdash.supervisor.scheduling.moves import STUCK, EngineHeld, EngineRecovered, Move
 from sparkdash.supervisor.tools import Tools
 
@@ -52,14 +52,16 @@ RELAPSE_S = 600.0
 class Repair:
     """One incarnation's; `run` until cancelled, or until the engine is given up."""
 
-    def __init__(self, tools: Tools, watched: Watched, incidents: Incidents, tell: Callable[[Move], None]) -> None:
+    def __init__(
+        self, tools: Tools, watched: WatchedEngine, incidents: Incidents, tell: Callable[[Move], None]
+    ) -> None:
         self._tools = tools
         self._watched = watched
         self._incidents = incidents
         self._tell = tell
         self._name = watched.profile.name
-        self._judge = Judge(self._monotonic(watched.engine.ready_at), tools.thresholds)
-        self._looks: deque[Look] = deque(maxlen=LOOKS_KEPT)
+        self._judge = LivenessJudge(self._monotonic(watched.engine.ready_at), tools.thresholds)
+        self._looks: deque[EngineSignals] = deque(maxlen=LOOKS_KEPT)
         self._light: asyncio.Task[Evidence | None] | None = None
         self._recovered_at: float | None = None
         self._left = False
@@ -88,7 +90,7 @@ class Repair:
             self._show(None)
             await self._watched.used.wait()
 
-    async def _look(self, *, lag_s: float = 0.0) -> Look | None:
+    async def _look(self, *, lag_s: float = 0.0) -> EngineSignals | None:
         assert self._tools.look is not None  # noqa: S101 - without it nobody runs this
         try:
             looking = self._tools.look(self._watched.profile, self._watched.engine, lag_s=max(lag_s, 0.0))
@@ -103,7 +105,7 @@ class Repair:
             self._looks.append(look)
         return look
 
-    async def _judged(self, verdict: Verdict | None) -> None:
+    async def _judged(self, verdict: LivenessVerdict | None) -> None:
         if verdict is None:
             self._show(None)
             return
@@ -134,7 +136,7 @@ class Repair:
         profile = next((each for each in self._tools.profiles() if each.name == self._name), self._watched.profile)
         return not self._is_ours or profile.on_stuck is OnStuck.TELL
 
-    async def _repair(self, verdict: Verdict) -> None:
+    async def _repair(self, verdict: LivenessVerdict) -> None:
         """All steps of an engine that is ours to restart."""
         self._begin(verdict, RepairStep.EVIDENCE)
         self._show(verdict, RepairStep.EVIDENCE)
@@ -164,7 +166,7 @@ class Repair:
             return
         self._incidents.step(self._name, RepairStep.END)
         self._show(verdict, RepairStep.END)
-        kernel = await kernel_reason.of_standstill(self._tools, self._wall(verdict.moved_at))
+        kernel = await kernel_reason.standstill_reason(self._tools, self._wall(verdict.moved_at))
         text = words.ended(self._name, verdict.why, why_not)
         error = EngineError(
             f"{text} {kernel.words}." if kernel else text,
@@ -174,7 +176,7 @@ class Repair:
         )
         self._watched.give_up(error, grace_s=min(self._tools.settings.stop_grace_s, GRACE_S))
 
-    async def _why_not_recovered(self, look: Look | None) -> str | None:
+    async def _why_not_recovered(self, look: EngineSignals | None) -> str | None:
         """Watch the engine after its requests were cancelled; None once it works again."""
         clock = self._tools.clock
         recovery = Recovery(self._now(), self._tools.thresholds)
@@ -190,16 +192,16 @@ class Repair:
             await clock.sleep(LOOK_EVERY_S)
             look = await self._look()
 
-    async def _keep(self, verdict: Verdict) -> Evidence | None:
+    async def _keep(self, verdict: LivenessVerdict) -> Evidence | None:
         """Take evidence of an engine that is only told of: a person decides what becomes of it."""
         taken = await self._evidence(verdict, light=False)
         if taken is not None and taken.folder:
             self._incidents.step(self._name, RepairStep.WATCH, taken.folder)
         return taken
 
-    async def _evidence(self, verdict: Verdict, *, light: bool) -> Evidence | None:
+    async def _evidence(self, verdict: LivenessVerdict, *, light: bool) -> Evidence | None:
         engine = self._watched.engine
-        return await evidence.take(
+        return await evidence.gather_evidence(
             self._tools,
             self._name,
             engine.kind,
@@ -215,14 +217,14 @@ class Repair:
 
     # What is told.
 
-    def _begin(self, verdict: Verdict, step: RepairStep) -> None:
+    def _begin(self, verdict: LivenessVerdict, step: RepairStep) -> None:
         if self._incidents.open(self._name) is None:
             began = self._wall(verdict.moved_at)
             self._incidents.begin(self._name, self._watched.engine.fingerprint, began, verdict.why, step)
         else:  # `on_stuck` was edited since it was told
             self._incidents.step(self._name, step)
 
-    def _show(self, verdict: Verdict | None, step: RepairStep | None = None) -> None:
+    def _show(self, verdict: LivenessVerdict | None, step: RepairStep | None = None) -> None:
         books = self._tools.books
         engine = books.engines.get(self._name)
         if verdict is None or engine is None:
@@ -257,7 +259,7 @@ _MOVED = IncidentEnd.MOVED, words.MOVED
 _STANDS = frozenset({LivenessState.SILENT, LivenessState.STUCK})
 
 
-def _plain(look: Look) -> dict[str, Any]:
+def _plain(look: EngineSignals) -> dict[str, Any]:
     """A look as JSON has it: only what is known."""
     facts = asdict(look) | {"health": look.health.name.lower() if look.health else None}
     return {name: value for name, value in facts.items() if value not in (None, (), "")}

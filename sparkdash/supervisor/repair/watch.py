@@ -18,14 +18,14 @@ from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, SparkdashError, UpstreamError
-from sparkdash.supervisor.liveness.engine_end import TAIL, crashed, until_it_ends
+from sparkdash.supervisor.liveness.engine_end import TAIL, crash_error, wait_for_end
 from sparkdash.supervisor.liveness.kernel_reason import RECENT_S
 from sparkdash.supervisor.liveness.probe import sickness, speaks_nonsense, unreachable
 from sparkdash.supervisor.repair.incidents import Incidents
 from sparkdash.supervisor.repair.repair import Repair
-from sparkdash.supervisor.repair.watched import Watched
+from sparkdash.supervisor.repair.watched import WatchedEngine
 from sparkdash.supervisor.scheduling.moves import EngineDied, Move
-from sparkdash.supervisor.swap.stopping import holds, tell
+from sparkdash.supervisor.swap.stopping import measure_held_memory, report_leftovers
 from sparkdash.supervisor.tools import Tools
 
 PROBE_EVERY_S = 5.0
@@ -43,14 +43,14 @@ CLEARED_S = 30.0
 hangs is not waited for."""
 
 
-class Watch:
+class EngineWatch:
     """Watch over running engines; reports `EngineDied` once for each that ends by itself or has to be given up."""
 
     def __init__(self, tools: Tools, incidents: Incidents, tell: Callable[[Move], None]) -> None:
         self._tools = tools
         self._incidents = incidents
         self._tell = tell
-        self._watched: dict[str, Watched] = {}
+        self._watched: dict[str, WatchedEngine] = {}
         self._deaths: dict[str, tuple[Engine, EngineError]] = {}
         """Last death of each profile, for requests that learn of it late."""
         self._ended: set[str] = set()
@@ -60,7 +60,7 @@ class Watch:
         """Watch this incarnation."""
         self.end(profile.name)
         self._deaths.pop(profile.name, None)
-        watched = self._watched[profile.name] = Watched(profile, engine)
+        watched = self._watched[profile.name] = WatchedEngine(profile, engine)
         work = self._container(watched, engine.container) if engine.container else self._remote(watched)
         watched.task = group.create_task(work, name=f"watch {profile.name}")
         if engine.container:
@@ -104,7 +104,7 @@ class Watch:
         died, error = self._deaths.get(engine.profile, (None, None))
         return error if died is not None and died.ready_at == engine.ready_at else None
 
-    async def _is_broken(self, watched: Watched, trouble: UpstreamError) -> bool:
+    async def _is_broken(self, watched: WatchedEngine, trouble: UpstreamError) -> bool:
         profile, url = watched.profile, watched.engine.url or ""
         if isinstance(trouble, EngineDeadError):
             why_dead = EngineError(f"{profile.name} died: {trouble.message.rstrip('.')}.", code="engine_crash")
@@ -119,7 +119,7 @@ class Watch:
             watched.give_up(_useless(watched, trouble, why))
         return why is not None
 
-    async def _look(self, watched: Watched) -> None:
+    async def _look(self, watched: WatchedEngine) -> None:
         """Give the engine up when three looks in a row find it broken.
 
         A slow answer is no fault: only work that stands still tells a hung engine from a busy one.
@@ -134,7 +134,7 @@ class Watch:
         name = watched.profile.name
         watched.give_up(EngineError(f"{name} stopped working and was ended: {why}.", code="engine_unhealthy"))
 
-    async def _container(self, watched: Watched, container: str) -> EngineError:
+    async def _container(self, watched: WatchedEngine, container: str) -> EngineError:
         profile = watched.profile
         ended, code = await self._until_over(watched, container)
         if ended and code is None:
@@ -148,7 +148,7 @@ class Watch:
             error = await self._why_it_ended(profile, container, code)
             if not (ended or (watched.ends_itself and error.code != "engine_crash")):  # its log knows of no end
                 error = self._with_last_words(watched)
-            if not ended and (held := await holds(self._tools, container)) is not None:
+            if not ended and (held := await measure_held_memory(self._tools, container)) is not None:
                 self._tools.books.gone(profile.name, held)  # owed from now on, so that the next start waits for it
             await self._clear_away(profile, container, watched.grace_s)
         finally:
@@ -157,13 +157,13 @@ class Watch:
 
     async def _why_it_ended(self, profile: Profile, container: str, code: int | None) -> EngineError:
         since = self._tools.clock.now() - RECENT_S
-        return await crashed(self._tools, profile, container, code, "died", since)
+        return await crash_error(self._tools, profile, container, code, "died", since)
 
-    async def _until_over(self, watched: Watched, container: str) -> tuple[bool, int | None]:
+    async def _until_over(self, watched: WatchedEngine, container: str) -> tuple[bool, int | None]:
         """Wait until the engine has ended, or is given up and does not end by itself; return whether it ended, and its
         exit code.
         """
-        ending = asyncio.ensure_future(until_it_ends(self._tools, container))
+        ending = asyncio.ensure_future(wait_for_end(self._tools, container))
         try:
             either: set[asyncio.Future[Any]] = {ending, watched.given_up}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -173,7 +173,7 @@ class Watch:
         finally:
             ending.cancel()
 
-    def _with_last_words(self, watched: Watched) -> EngineError:
+    def _with_last_words(self, watched: WatchedEngine) -> EngineError:
         why, adapter = watched.given_up.result(), self._tools.adapter(watched.profile.engine)
         # classify masks what looks like a token or a key
         why.log_tail = adapter.classify(self._tools.logbook.tail(watched.profile.name, TAIL), None).log_tail
@@ -183,12 +183,12 @@ class Watch:
         books = self._tools.books
         await self._tools.logbook.close(profile.name)
         try:
-            tell(books, profile.name, await self._tools.runtime.stop(container, grace_s))
+            report_leftovers(books, profile.name, await self._tools.runtime.stop(container, grace_s))
         except SparkdashError as error:  # the next start of this profile replaces it
             text = f"{container} has ended and could not be cleared away; whether it left processes behind is not known. {error.text()}"
             books.notice(Level.WARNING, error.code, text, profile.name)
 
-    async def _remote(self, watched: Watched) -> EngineError:
+    async def _remote(self, watched: WatchedEngine) -> EngineError:
         profile, misses = watched.profile, 0
         why: str | None = None
         while misses < MISSES and not watched.given_up.done():
@@ -199,7 +199,7 @@ class Watch:
             return self._died(watched, watched.given_up.result())
         return self._died(watched, EngineError(f"{profile.name} no longer answers: {why}.", code="engine_unreachable"))
 
-    async def _pause(self, watched: Watched) -> None:
+    async def _pause(self, watched: WatchedEngine) -> None:
         sleep = asyncio.ensure_future(self._tools.clock.sleep(PROBE_EVERY_S))
         wake = asyncio.ensure_future(watched.look.wait())
         try:
@@ -210,7 +210,7 @@ class Watch:
             sleep.cancel()
             wake.cancel()
 
-    def _died(self, watched: Watched, error: EngineError) -> EngineError:
+    def _died(self, watched: WatchedEngine, error: EngineError) -> EngineError:
         name = watched.profile.name
         if self._watched.get(name) is watched:
             del self._watched[name]
@@ -220,7 +220,7 @@ class Watch:
         return error
 
 
-def _useless(watched: Watched, trouble: BadAnswerError, why: str) -> EngineError:
+def _useless(watched: WatchedEngine, trouble: BadAnswerError, why: str) -> EngineError:
     name = watched.profile.name
     text = f"{trouble.message} A short generation failed too: {why}."
     if watched.engine.container:

@@ -14,7 +14,7 @@ from sparkdash.errors import EngineError
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedEngine:
     """An incarnation of an engine under watch."""
 
     profile: Profile

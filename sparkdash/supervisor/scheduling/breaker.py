@@ -52,7 +52,7 @@ _CHANGING = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
+class ParkedFailure:
     """One profile that is not started until it is released."""
 
     error: SparkdashError
@@ -92,15 +92,15 @@ class Breaker:
         self._records: dict[str, _Record] = {}
 
     @property
-    def parked(self) -> dict[str, Parked]:
+    def parked(self) -> dict[str, ParkedFailure]:
         """Those that wait for a person."""
         return {
-            name: Parked(record.error, record.failures, record.fingerprint)
+            name: ParkedFailure(record.error, record.failures, record.fingerprint)
             for name, record in self._records.items()
             if record.parked
         }
 
-    def recall(self, profile: str, parked: Parked) -> None:
+    def recall(self, profile: str, parked: ParkedFailure) -> None:
         """An earlier daemon parked it: a restart mends nothing."""
         record = _Record(parked.fingerprint, parked.error, parked=True, earlier=parked.failures)
         record.reasons.add(_reason(parked.error))

@@ -15,23 +15,25 @@ from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.scheduling import fairness, fit, refusals
 from sparkdash.supervisor.scheduling.breaker import Breaker
 from sparkdash.supervisor.scheduling.moves import BeginSwap, CancelSwap, Decline, Effect, Evict
-from sparkdash.supervisor.scheduling.occupancy import Rooming
+from sparkdash.supervisor.scheduling.occupancy import Occupancy
 from sparkdash.supervisor.scheduling.offers import OFFERED, Offers
-from sparkdash.supervisor.scheduling.queue import Line
-from sparkdash.supervisor.scheduling.records import USE, Change, Records, Stage, Ticket
+from sparkdash.supervisor.scheduling.queue import RequestQueue
+from sparkdash.supervisor.scheduling.records import USE, PendingSwap, SchedulerRecords, Stage, Ticket
 
 
 class Decisions:
     """Makes the decisions for one scheduler, on its books."""
 
-    def __init__(self, records: Records, rooming: Rooming, line: Line, offers: Offers, breaker: Breaker) -> None:
+    def __init__(
+        self, records: SchedulerRecords, occupancy: Occupancy, queue: RequestQueue, offers: Offers, breaker: Breaker
+    ) -> None:
         self.now = 0.0
         """Time of the move that is handled, monotonic seconds."""
         self.due: float | None = None
         """Time at which a Tick is wanted, monotonic seconds: then time itself changes a decision."""
         self._records = records
-        self._rooming = rooming
-        self._line = line
+        self._occupancy = occupancy
+        self._queue = queue
         self._offers = offers
         self._breaker = breaker
 
@@ -41,7 +43,7 @@ class Decisions:
             return ()
         return tuple(name for name, swap in self._records.swaps.items() if name is not None and swap.moves_memory)
 
-    def give_up(self, targets: Iterable[str | None]) -> list[Effect]:
+    def cancel_swaps(self, targets: Iterable[str | None]) -> list[Effect]:
         """Cancel the swaps to these targets, unless already cancelled."""
         effects: list[Effect] = []
         for target in targets:
@@ -51,19 +53,21 @@ class Decisions:
                 effects.append(CancelSwap(target))
         return effects
 
-    def in_vain(self, target: str, error: SparkdashError) -> list[Effect]:
+    def refuse_requests_for(self, target: str, error: SparkdashError) -> list[Effect]:
         """Refuse requests for an engine that does not come.
 
         A request for `auto` gets a running engine, else a fallback.
         """
         others = (name for name in self._offers.fallbacks if name != target and self.may_come(name))
         fallback = next(others, None)
-        return self._line.in_vain(target, error, lambda t: self._rooming.auto(t.task, t.client) or fallback)
+        return self._queue.refuse_requests_for(
+            target, error, lambda t: self._occupancy.auto(t.task, t.client) or fallback
+        )
 
     def may_come(self, name: str) -> bool:
         """Whether the profile is not there yet, and nothing but memory prevents its start."""
         return not (
-            refusals.of(name, self._records.profiles.get(name))
+            refusals.unstartable(name, self._records.profiles.get(name))
             or self._breaker.refusal(name, self.now)
             or name in self._records.residents
             or name in self._records.swaps
@@ -72,7 +76,7 @@ class Decisions:
     def call_off(self) -> list[Effect]:
         """Call a swap off that nobody wants any more, before it has stopped anything."""
         wanted = {ticket.profile for ticket in self._records.queue.values()}
-        return self.give_up(
+        return self.cancel_swaps(
             target
             for target, swap in self._records.swaps.items()
             if swap.stage is Stage.DRAINING and target not in (None, *wanted) and swap.cause not in OFFERED
@@ -86,24 +90,24 @@ class Decisions:
         waits: list[float] = []
         # a stop, or one who could begin, waits until memory is at rest: nobody behind it takes memory before it
         blocked = bool(records.stops)
-        for id_ in self._line.next():
+        for id_ in self._queue.next():
             ticket = records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
             if ticket is None or records.coming(ticket.profile) or self._awaits_repair(ticket):
                 continue
             if not records.misses(ticket):
-                effects += self._line.grant([ticket])
+                effects += self._queue.grant([ticket])
                 continue
-            choice, managed = self._line.choice(ticket), records.managed(ticket.profile)
-            if error := self._line.cannot_come(ticket.profile, choice):
+            choice, managed = self._queue.choice(ticket), records.managed(ticket.profile)
+            if error := self._queue.cannot_come(ticket.profile, choice):
                 if records.at_rest or not managed:  # else it may be otherwise once that is over
                     effects += self._declined(ticket, error)
-            elif (until := self._line.held_until(ticket, choice)) is not None:
+            elif (until := self._queue.held_until(ticket, choice)) is not None:
                 waits.append(until)
             elif (managed and blocked) or not self._may_begin(ticket.profile, choice):
                 blocked = blocked or managed
             else:
                 effects += self._start(ticket.profile, choice, ticket.cause)
-        effects += self._line.grant_hits()  # those that were moved to what runs
+        effects += self._queue.grant_hits()  # those that were moved to what runs
         if not waits and not blocked:
             effects += self._offer()
         return [*effects, *self._end_idle(waits)]
@@ -112,7 +116,7 @@ class Decisions:
         """Whether a request waits for a stuck engine. One that asked for `auto` is moved to another, if there is one."""
         if ticket.id == USE or not self._records.awaits_repair(ticket.profile):
             return False
-        if ticket.follows and (other := self._rooming.auto(ticket.task, ticket.client)):
+        if ticket.follows and (other := self._occupancy.auto(ticket.task, ticket.client)):
             self._records.queue[ticket.id] = replace(ticket, profile=other)
         return True
 
@@ -123,7 +127,7 @@ class Decisions:
             return False
         if records.at_rest or not self._moves_memory(target, choice):
             return True
-        return records.only_loads and self._rooming.beside(target, choice)
+        return records.only_loads and self._occupancy.beside(target, choice)
 
     def _moves_memory(self, target: str | None, choice: fit.Choice) -> bool:
         """Whether an engine of this box comes or leaves. One that runs is ours, whatever its file says by now."""
@@ -147,7 +151,7 @@ class Decisions:
 
     def _declined(self, ticket: Ticket, error: SparkdashError) -> list[Effect]:
         if ticket.id != USE:
-            return self.in_vain(ticket.profile, error)
+            return self.refuse_requests_for(ticket.profile, error)
         del self._records.queue[USE]
         return [Decline(ticket.profile, error)]
 
@@ -155,8 +159,8 @@ class Decisions:
         effects: list[Effect] = []
         while (offer := self._offers.next()) is not None:
             name, cause = offer
-            choice = self._rooming.choice(name, self.now, person=False)
-            error = self._line.cannot_come(name, choice)
+            choice = self._occupancy.choice(name, self.now, person=False)
+            error = self._queue.cannot_come(name, choice)
             if self.may_come(name) and not self._may_begin(name, choice):
                 break  # it is looked at again when what is under way is over
             self._offers.take()
@@ -191,11 +195,11 @@ class Decisions:
             if cause is SwapCause.REQUEST and self._offers.repairs(target) and not choice.leaving:
                 cause = SwapCause.REPAIR
             self._offers.begun(target)
-        return [self.begin(Change(target, choice, cause, known.fingerprint if known else None, moves))]
+        return [self.begin(PendingSwap(target, choice, cause, known.fingerprint if known else None, moves))]
 
-    def begin(self, swap: Change) -> BeginSwap:
+    def begin(self, swap: PendingSwap) -> BeginSwap:
         """Enter a swap into the books, and order it."""
-        self._rooming.begun(swap)
+        self._occupancy.begun(swap)
         self._records.swaps[swap.target] = swap
         reasons = {one.profile: one.reason for one in swap.choice.leaving}
         return BeginSwap(swap.target, swap.evict, swap.cause, reasons)

@@ -19,7 +19,7 @@ from statistics import fmean
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.supervisor.scheduling.moves import Patience
-from sparkdash.supervisor.scheduling.records import Records, Resident, Ticket
+from sparkdash.supervisor.scheduling.records import Resident, SchedulerRecords, Ticket
 
 PAUSE_S = 5.0
 """An agent's pause between two requests: its tools take seconds. An engine that was used so lately still is in use."""
@@ -29,7 +29,7 @@ SERVED_FROM = 20
 """Requests of one profile that its service time is the mean of."""
 
 
-class Pace:
+class ServiceTimes:
     """How long requests take, by profile."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Pace:
         return min(max(usual - (now - began), usual / len(since)) for began in since)
 
 
-def line(tickets: Iterable[Ticket], patience: Patience, now: float) -> list[Ticket]:
+def turn_order(tickets: Iterable[Ticket], patience: Patience, now: float) -> list[Ticket]:
     """Those who wait, next first."""
 
     def rank(ticket: Ticket) -> int:
@@ -63,7 +63,7 @@ def line(tickets: Iterable[Ticket], patience: Patience, now: float) -> list[Tick
 
 
 def held_until(
-    ticket: Ticket, leaving: Sequence[str], records: Records, patience: Patience, now: float
+    ticket: Ticket, leaving: Sequence[str], records: SchedulerRecords, patience: Patience, now: float
 ) -> float | None:
     """Until when this ticket's swap waits for those who use what it would evict; None: it may begin."""
     if ticket.cause is not SwapCause.REQUEST:
@@ -73,7 +73,7 @@ def held_until(
     return until if until > now else None
 
 
-def _spared_until(name: str, ticket: Ticket, records: Records, patience: Patience, now: float) -> float:
+def _spared_until(name: str, ticket: Ticket, records: SchedulerRecords, patience: Patience, now: float) -> float:
     resident = records.residents.get(name)
     if resident is None or not resident.ready or resident.stuck:
         return now
@@ -90,7 +90,7 @@ def _in_use_until(last: float | None, *, busy: bool) -> float:
     return float("-inf") if last is None else last + PAUSE_S
 
 
-def idle_at(name: str, resident: Resident, records: Records) -> float | None:
+def idle_at(name: str, resident: Resident, records: SchedulerRecords) -> float | None:
     """When this engine has been unused for as long as it may be; None: it may stay."""
     known = records.profiles.get(name)
     if known is None or known.idle_ttl_s is None or known.pinned or not resident.managed or not records.runs(name):

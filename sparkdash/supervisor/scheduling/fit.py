@@ -27,7 +27,7 @@ MINUTE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class BoxMemory:
     """The box's memory as of now, bytes. None is unknown."""
 
     total: int | None = None
@@ -96,7 +96,7 @@ class Choice:
         return self.fits is False or bool(self.pinned)
 
 
-def choose(comer: Occupant, occupants: Iterable[Occupant], box: Box, *, person: bool) -> Choice:
+def choose(comer: Occupant, occupants: Iterable[Occupant], box: BoxMemory, *, person: bool) -> Choice:
     """Which of `occupants` leave so that `comer` can come. `person`: someone asked for it by name, outside a request.
 
     It is among those who leave when it is there already: then this is a restart.
@@ -105,7 +105,7 @@ def choose(comer: Occupant, occupants: Iterable[Occupant], box: Box, *, person: 
         again = [Leaving(o.profile, _again(o)) for o in occupants if o.profile == comer.profile]
         return Choice(tuple(again), fits=True)
     there = [o for o in occupants if o.managed]
-    ask = _Ask(comer, there, box)
+    ask = _FitQuestion(comer, there, box)
     must = [o for o in there if ask.must_leave(o)]
     if held := tuple(o.profile for o in must if o.pinned and o.profile != comer.profile and not person):
         return ask.choice((), pinned=held)
@@ -134,10 +134,10 @@ def must_be_free(need: Need, reserve: int, *, alone: bool) -> int | None:
     return needs if alone and need.basis is Basis.LEARNED else needs + reserve
 
 
-class _Ask:
+class _FitQuestion:
     """One question: what is asked for, who is there, what the box has."""
 
-    def __init__(self, comer: Occupant, there: Sequence[Occupant], box: Box) -> None:
+    def __init__(self, comer: Occupant, there: Sequence[Occupant], box: BoxMemory) -> None:
         self._comer, self._there, self._box = comer, there, box
         self._needs = comer.need.room_bytes
 

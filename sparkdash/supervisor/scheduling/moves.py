@@ -18,7 +18,7 @@ STUCK = "engine_stuck"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ProfileFacts:
     """All that decisions need of a profile."""
 
     fingerprint: str
@@ -105,7 +105,7 @@ class Release:
 class CatalogRead:
     """These are the profiles now."""
 
-    profiles: Mapping[str, Known]
+    profiles: Mapping[str, ProfileFacts]
 
 
 @dataclass(frozen=True, slots=True)

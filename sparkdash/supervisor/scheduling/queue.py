@@ -10,28 +10,28 @@ from dataclasses import replace
 
 from sparkdash.errors import SparkdashError, UpstreamError
 from sparkdash.supervisor.scheduling import fairness, fit, refusals
-from sparkdash.supervisor.scheduling.fairness import Pace
+from sparkdash.supervisor.scheduling.fairness import ServiceTimes
 from sparkdash.supervisor.scheduling.moves import Arrive, Cut, Effect, Grant, Patience, Refuse, Wait
-from sparkdash.supervisor.scheduling.occupancy import Rooming
-from sparkdash.supervisor.scheduling.records import USE, Held, Records, Ticket
+from sparkdash.supervisor.scheduling.occupancy import Occupancy
+from sparkdash.supervisor.scheduling.records import USE, HeldLease, SchedulerRecords, Ticket
 
 
-class Line:
+class RequestQueue:
     """One for the scheduler's life."""
 
-    def __init__(self, records: Records, rooming: Rooming, patience: Patience, limit: int) -> None:
+    def __init__(self, records: SchedulerRecords, occupancy: Occupancy, patience: Patience, limit: int) -> None:
         self.now = 0.0
         """When the move came that is handled, monotonic seconds."""
         self._records = records
-        self._rooming = rooming
+        self._occupancy = occupancy
         self._patience = patience
         self._limit = limit
         self._places: dict[str, int] = {}
-        self._pace = Pace()
+        self._pace = ServiceTimes()
         self._returning: dict[str, int] = {}
         """By profile: requests that were cut from an engine that died or is stuck, less those that came back past the limit."""
 
-    def govern(self, patience: Patience, limit: int) -> None:
+    def apply_policy(self, patience: Patience, limit: int) -> None:
         """From now on these hold."""
         self._patience, self._limit = patience, limit
 
@@ -39,7 +39,7 @@ class Line:
 
     def choice(self, ticket: Ticket) -> fit.Choice:
         """Who would leave for it."""
-        return self._rooming.choice(ticket.profile, self.now, person=ticket.id == USE)
+        return self._occupancy.choice(ticket.profile, self.now, person=ticket.id == USE)
 
     def held_until(self, ticket: Ticket, choice: fit.Choice) -> float | None:
         """Until when its swap waits for those whom it would interrupt; None: it may begin."""
@@ -47,7 +47,9 @@ class Line:
 
     def cannot_come(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
         """Why no swap brings its engine; one that waits for an engine may find its file gone once that was evicted."""
-        return refusals.of(profile, self._records.profiles.get(profile)) or self._rooming.refusal(profile, choice)
+        return refusals.unstartable(profile, self._records.profiles.get(profile)) or self._occupancy.refusal(
+            profile, choice
+        )
 
     def too_many(self, ticket: Ticket) -> SparkdashError | None:
         """Why it may not join: its profile, or the queue, has as many as it takes."""
@@ -73,7 +75,7 @@ class Line:
     def next(self) -> list[str]:
         """Ids of those who wait, in the order of their turns."""
         queue = self._records.queue
-        return [ticket.id for ticket in fairness.line(queue.values(), self._patience, self.now)] if queue else []
+        return [ticket.id for ticket in fairness.turn_order(queue.values(), self._patience, self.now)] if queue else []
 
     def leave(self, id_: str) -> None:
         """It is over, waiting or served, known or not."""
@@ -81,18 +83,18 @@ class Line:
         if held := self._records.leases.pop(id_, None):
             self._given_back(held)
 
-    def walk_in(self, move: Arrive, profile: str, now: float) -> bool:
+    def grant_at_once(self, move: Arrive, profile: str, now: float) -> bool:
         """Grant it here and now, if nobody can be before it and no limit or time is to be looked at."""
         resident = self._records.residents.get(profile)
         if resident is None or not resident.ready or resident.stuck or not self._plain(profile):
             return False
         self.now = now
-        self._records.leases[move.id] = Held(profile, move.batch, now)
+        self._records.leases[move.id] = HeldLease(profile, move.batch, now)
         resident.touch(now, move.batch)
         self._records.note_use(profile, move.task, move.client, now)
         return True
 
-    def walk_out(self, id_: str, now: float) -> bool:
+    def end_at_once(self, id_: str, now: float) -> bool:
         """It is over, if nobody waits for that and no time begins by it."""
         held = self._records.leases.get(id_)
         if held is None or not self._plain(held.profile):
@@ -121,7 +123,7 @@ class Line:
             del self._records.queue[ticket.id]
             self._places.pop(ticket.id, None)
             if ticket.id != USE:
-                self._records.leases[ticket.id] = Held(ticket.profile, ticket.batch, self.now)
+                self._records.leases[ticket.id] = HeldLease(ticket.profile, ticket.batch, self.now)
                 if resident := self._records.residents.get(ticket.profile):
                     resident.touch(self.now, ticket.batch)
                 self._records.note_use(ticket.profile, ticket.task, ticket.client, self.now)
@@ -137,7 +139,9 @@ class Line:
                 effects.append(Refuse(ticket.id, error))
         return effects
 
-    def in_vain(self, target: str, error: SparkdashError, instead: Callable[[Ticket], str | None]) -> list[Effect]:
+    def refuse_requests_for(
+        self, target: str, error: SparkdashError, instead: Callable[[Ticket], str | None]
+    ) -> list[Effect]:
         """`target` does not come: who asked for it is told, who asked for `auto` takes what runs `instead`."""
         waiting = [t for t in self._records.queue.values() if t.profile == target and t.id != USE]
         lost = []
@@ -170,13 +174,13 @@ class Line:
 
     def _as_served(self) -> list[Ticket]:
         """The queue in the order of serving: the profile that is coming first, then profile by profile."""
-        line = fairness.line(self._records.queue.values(), self._patience, self.now)
+        line = fairness.turn_order(self._records.queue.values(), self._patience, self.now)
         ranks: dict[str | None, int] = {target: rank for rank, target in enumerate(self._records.swaps)}
         for ticket in line:
             ranks.setdefault(ticket.profile, len(ranks))
         return sorted(line, key=lambda t: ranks[t.profile])
 
-    def _given_back(self, held: Held) -> None:
+    def _given_back(self, held: HeldLease) -> None:
         self._pace.note(held.profile, self.now - held.since)
         if resident := self._records.residents.get(held.profile):
             resident.touch(self.now, held.batch)

@@ -10,7 +10,7 @@ from sparkdash.domain.base import per_request
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Candidate, Task, meant_by_auto
 from sparkdash.supervisor.scheduling.fit import Choice
-from sparkdash.supervisor.scheduling.moves import Known
+from sparkdash.supervisor.scheduling.moves import ProfileFacts
 
 CLIENTS = 1000
 """Most clients that are remembered. A client chooses its own name, and so how many there are."""
@@ -31,7 +31,7 @@ class Stage(Enum):
 
 
 @dataclass(slots=True)
-class Change:
+class PendingSwap:
     """A swap under way, as the scheduler records it."""
 
     target: str | None
@@ -71,7 +71,7 @@ class Ticket:
 
 
 @per_request
-class Held:
+class HeldLease:
     """The right to use an engine, given out."""
 
     profile: str
@@ -106,20 +106,20 @@ class Resident:
 
 
 @dataclass(slots=True)
-class Records:
+class SchedulerRecords:
     """The books."""
 
-    profiles: dict[str, Known]
+    profiles: dict[str, ProfileFacts]
     queue: dict[str, Ticket] = field(default_factory=dict)
     """In order of arrival."""
-    leases: dict[str, Held] = field(default_factory=dict)
+    leases: dict[str, HeldLease] = field(default_factory=dict)
     residents: dict[str, Resident] = field(default_factory=dict)
     """In the order in which they became ready."""
     stops: set[str] = field(default_factory=set)
     """What a person wants gone."""
     clients: dict[tuple[str, Task], str] = field(default_factory=dict)
     """Profile that each client was last given for each task, the longest unused first; at most CLIENTS."""
-    swaps: dict[str | None, Change] = field(default_factory=dict)
+    swaps: dict[str | None, PendingSwap] = field(default_factory=dict)
     """Swaps under way by target, in the order in which they began; None is the swap that only stops."""
 
     def managed(self, profile: str) -> bool:
@@ -153,7 +153,7 @@ class Records:
         """Whether every swap under way that moves memory only takes it."""
         return all(swap.stage is Stage.LOADING for swap in self.swaps.values() if swap.moves_memory)
 
-    def coming(self, profile: str) -> Change | None:
+    def coming(self, profile: str) -> PendingSwap | None:
         """The swap that brings this profile, unless it was cancelled."""
         swap = self.swaps.get(profile)
         return None if swap is None or swap.stage is Stage.CANCELLING else swap

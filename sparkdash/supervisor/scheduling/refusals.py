@@ -11,8 +11,8 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError, UpstreamError
 from sparkdash.printable import one_line
-from sparkdash.supervisor.scheduling.fit import Box, Choice
-from sparkdash.supervisor.scheduling.moves import Known
+from sparkdash.supervisor.scheduling.fit import BoxMemory, Choice
+from sparkdash.supervisor.scheduling.moves import ProfileFacts
 from sparkdash.units import gib
 
 CUT = "cut"
@@ -23,7 +23,7 @@ RETRY_S = 10.0
 """What a full queue asks a client to wait. Clients keep Retry-After to the second, and none waits minutes."""
 
 
-def of(name: str, known: Known | None) -> SparkdashError | None:
+def unstartable(name: str, known: ProfileFacts | None) -> SparkdashError | None:
     """Why this profile can never be started, or None."""
     if known is None:
         return AdmissionError(f"No profile is called {name!r}.", code="model_not_found", status=404)
@@ -63,7 +63,7 @@ def holders(foreign: Sequence[Holding]) -> str | None:
     return f"Others hold memory: {named}." if named else None
 
 
-def no_room(name: str, need: Need, choice: Choice, box: Box) -> SparkdashError:
+def no_room(name: str, need: Need, choice: Choice, box: BoxMemory) -> SparkdashError:
     """It is known not to fit, or it would take the place of a pinned engine; with the figures."""
     sums = " + ".join(f"{term.name} {gib(term.bytes)}" for term in need.terms)
     needs = f"{name} needs {gib(choice.needs)}" + (f" ({sums})" if len(need.terms) > 1 else "")

@@ -11,16 +11,18 @@ from sparkdash.supervisor.scheduling.breaker import Breaker
 from sparkdash.supervisor.scheduling.decisions import Decisions
 from sparkdash.supervisor.scheduling.moves import STUCK, Effect, EngineDied, EngineHeld
 from sparkdash.supervisor.scheduling.offers import Offers
-from sparkdash.supervisor.scheduling.queue import Line
-from sparkdash.supervisor.scheduling.records import Records, Resident
+from sparkdash.supervisor.scheduling.queue import RequestQueue
+from sparkdash.supervisor.scheduling.records import Resident, SchedulerRecords
 
 
 class Residency:
     """One for the scheduler's life."""
 
-    def __init__(self, records: Records, line: Line, offers: Offers, breaker: Breaker, decisions: Decisions) -> None:
+    def __init__(
+        self, records: SchedulerRecords, queue: RequestQueue, offers: Offers, breaker: Breaker, decisions: Decisions
+    ) -> None:
         self._records = records
-        self._line = line
+        self._queue = queue
         self._offers = offers
         self._breaker = breaker
         self._decisions = decisions
@@ -42,7 +44,11 @@ class Residency:
         effects = self._cut(name, move.error)
         self._records.stops.discard(name)
         if refusal := self._breaker.refusal(name, now):
-            return effects if self._records.coming(name) else [*effects, *self._decisions.in_vain(name, refusal)]
+            return (
+                effects
+                if self._records.coming(name)
+                else [*effects, *self._decisions.refuse_requests_for(name, refusal)]
+            )
         if move.error.code == STUCK and not unwanted:
             self._offers.repair(name)
         return effects
@@ -78,4 +84,4 @@ class Residency:
         """Cut its leases; for good where a person stops it: who came back would start it again."""
         stop = self._records.swaps.get(None)
         is_stopped = profile in self._records.stops or (stop is not None and profile in stop.evict)
-        return self._line.cut([profile], refusals.cut_short(error) if is_stopped else error)
+        return self._queue.cut([profile], refusals.cut_short(error) if is_stopped else error)

@@ -35,12 +35,12 @@ from sparkdash.supervisor.scheduling.moves import (
     EngineHeld,
     EngineRecovered,
     Evicted,
-    Known,
     Leave,
     Move,
     Patience,
     PolicyRead,
     Preload,
+    ProfileFacts,
     Refuse,
     Release,
     Stop,
@@ -51,48 +51,50 @@ from sparkdash.supervisor.scheduling.moves import (
     Use,
     WontStop,
 )
-from sparkdash.supervisor.scheduling.occupancy import Rooming, Scales
+from sparkdash.supervisor.scheduling.occupancy import BoxFacts, Occupancy
 from sparkdash.supervisor.scheduling.offers import Offers
-from sparkdash.supervisor.scheduling.queue import Line
-from sparkdash.supervisor.scheduling.records import USE, Change, Records, Stage, Ticket
+from sparkdash.supervisor.scheduling.queue import RequestQueue
+from sparkdash.supervisor.scheduling.records import USE, PendingSwap, SchedulerRecords, Stage, Ticket
 from sparkdash.supervisor.scheduling.residency import Residency
 
 
 class Scheduler:
     """Hand it moves; carry its effects out in their order."""
 
-    def __init__(self, profiles: Mapping[str, Known], *, queue_limit: int, scales: Scales, patience: Patience) -> None:
-        self.records = Records(dict(profiles))
-        self._rooming = Rooming(self.records, scales)
-        self._line = Line(self.records, self._rooming, patience, queue_limit)
+    def __init__(
+        self, profiles: Mapping[str, ProfileFacts], *, queue_limit: int, facts: BoxFacts, patience: Patience
+    ) -> None:
+        self.records = SchedulerRecords(dict(profiles))
+        self._occupancy = Occupancy(self.records, facts)
+        self._queue = RequestQueue(self.records, self._occupancy, patience, queue_limit)
         self._now = 0.0
         self.breaker = Breaker()
         self._offers = Offers()
-        self._decisions = Decisions(self.records, self._rooming, self._line, self._offers, self.breaker)
-        self._residency = Residency(self.records, self._line, self._offers, self.breaker, self._decisions)
+        self._decisions = Decisions(self.records, self._occupancy, self._queue, self._offers, self.breaker)
+        self._residency = Residency(self.records, self._queue, self._offers, self.breaker, self._decisions)
 
     def handle(self, move: Move, now: float) -> list[Effect]:
         """Take note of the move, which came at `now` (monotonic seconds); what must be done."""
-        self._now = self._line.now = self._decisions.now = now
+        self._now = self._queue.now = self._decisions.now = now
         return [
             *self._take(move),
             *self._decisions.call_off(),
             *self._decisions.serve(),
             *self._decisions.evict(),
-            *self._line.tell_places(),
+            *self._queue.tell_places(),
         ]
 
-    def walk_in(self, move: Arrive, now: float) -> str | None:
+    def grant_at_once(self, move: Arrive, now: float) -> str | None:
         """What `handle` would do with an Arrive that changes nothing but the table of leases, as nearly all do: the profile that
         is granted. None: `handle` must look."""
-        name = move.profile or self._rooming.auto(move.task, move.client)
-        if name is None or self._time_has_come(now) or not self._line.walk_in(move, name, now):
+        name = move.profile or self._occupancy.auto(move.task, move.client)
+        if name is None or self._time_has_come(now) or not self._queue.grant_at_once(move, name, now):
             return None
         return name
 
-    def walk_out(self, id_: str, now: float) -> bool:
+    def end_at_once(self, id_: str, now: float) -> bool:
         """The same for a Leave. False: `handle` must look."""
-        return not self._time_has_come(now) and self._line.walk_out(id_, now)
+        return not self._time_has_come(now) and self._queue.end_at_once(id_, now)
 
     @property
     def due(self) -> float | None:
@@ -124,15 +126,15 @@ class Scheduler:
 
     def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
         """Who would leave if `target` were to come next, and whether it fits."""
-        return self._rooming.choice(target, now, person=person)
+        return self._occupancy.choice(target, now, person=person)
 
     def refusal(self, target: str, choice: fit.Choice) -> SparkdashError | None:
         """Why it cannot come now, `choice` being who would leave; None when it may be tried."""
-        return self._rooming.refusal(target, choice)
+        return self._occupancy.refusal(target, choice)
 
     def hold(self, target: str) -> SparkdashError | None:
         """Why no load of it may begin before somebody has left; None when one may."""
-        return self._rooming.hold(target)
+        return self._occupancy.hold(target)
 
     # What came in, one method a move.
 
@@ -141,7 +143,7 @@ class Scheduler:
             case Arrive():
                 return self._arrive(move)
             case Leave(id=id_):
-                self._line.leave(id_)
+                self._queue.leave(id_)
             case Use():
                 return self._use(move)
             case Preload(profiles=profiles):
@@ -155,9 +157,9 @@ class Scheduler:
             case CatalogRead(profiles=profiles):
                 return self._catalog(profiles)
             case PolicyRead(patience=patience, queue_limit=limit):
-                self._line.govern(patience, limit)
+                self._queue.apply_policy(patience, limit)
             case Adopted(profile=profile, ready=False):
-                swap = Change(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
+                swap = PendingSwap(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
                 return [self._decisions.begin(swap)]
             case Adopted(profile=profile, fingerprint=fingerprint):
                 self._residency.came_up(profile, fingerprint, self._now)
@@ -187,7 +189,7 @@ class Scheduler:
         return []
 
     def _arrive(self, move: Arrive) -> list[Effect]:
-        profile = move.profile or self._rooming.auto(move.task, move.client)
+        profile = move.profile or self._occupancy.auto(move.task, move.client)
         if profile is None:
             return [Refuse(move.id, refusals.no_engine(move.task if self._anything_runs else None))]
         ticket = Ticket(
@@ -199,7 +201,7 @@ class Scheduler:
             task=move.task,
             client=move.client,
         )
-        if error := self._barred(profile) or self._line.too_many(ticket):
+        if error := self._barred(profile) or self._queue.too_many(ticket):
             return [Refuse(move.id, error)]
         self.records.queue[move.id] = ticket
         return []
@@ -212,11 +214,11 @@ class Scheduler:
         """Why its engine will not come, when that is known already."""
         if self.records.runs(profile) or self.records.awaits_repair(profile):
             return None
-        choice = self._rooming.choice(profile, self._now, person=False)
-        return self._line.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
+        choice = self._occupancy.choice(profile, self._now, person=False)
+        return self._queue.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
 
     def _use(self, move: Use) -> list[Effect]:
-        if refusals.of(move.profile, self.records.profiles.get(move.profile)):
+        if refusals.unstartable(move.profile, self.records.profiles.get(move.profile)):
             return []
         self.breaker.tried_again(move.profile)
         self.records.queue.pop(USE, None)
@@ -227,38 +229,41 @@ class Scheduler:
         """Cancel loads that no request waits for in favour of a person's choice, unless both can load at the same
         time.
         """
-        records, choice = self.records, self._rooming.choice(wanted, self._now, person=True)
-        if not records.managed(wanted) or self._rooming.beside(wanted, choice):
+        records, choice = self.records, self._occupancy.choice(wanted, self._now, person=True)
+        if not records.managed(wanted) or self._occupancy.beside(wanted, choice):
             return []
         others = [name for name in records.swaps if name not in (None, wanted) and not records.waiting_for(name)]
-        return self._decisions.give_up([name for name in others if records.swaps[name].moves_memory])
+        return self._decisions.cancel_swaps([name for name in others if records.swaps[name].moves_memory])
 
     def _stop(self, profile: str | None) -> list[Effect]:
         records = self.records
         records.stops |= {name for name in records.residents if profile in (None, name)}
         self._offers.stopped(profile)
         waiting = [t for t in records.queue.values() if profile in (None, t.profile)]
-        refused = self._line.refuse(waiting, refusals.stopped(profile))
+        refused = self._queue.refuse(waiting, refusals.stopped(profile))
         coming = [name for name in records.swaps if name is not None and profile in (None, name)]
         records.stops.update(coming)  # it may come up before it can be cancelled
-        return [*self._decisions.give_up(coming), *refused]
+        return [*self._decisions.cancel_swaps(coming), *refused]
 
     def _cancel(self) -> list[Effect]:
         effects: list[Effect] = []
         for target, swap in list(self.records.swaps.items()):
             if swap.stage is not Stage.CANCELLING:
                 waiting = [t for t in self.records.queue.values() if t.profile == target]
-                effects += [*self._decisions.give_up([target]), *self._line.refuse(waiting, refusals.cancelled(target))]
+                effects += [
+                    *self._decisions.cancel_swaps([target]),
+                    *self._queue.refuse(waiting, refusals.cancelled(target)),
+                ]
         return effects
 
-    def _catalog(self, profiles: Mapping[str, Known]) -> list[Effect]:
+    def _catalog(self, profiles: Mapping[str, ProfileFacts]) -> list[Effect]:
         self.records.profiles = dict(profiles)
         self.breaker.read({name: known.fingerprint for name, known in profiles.items()})
         effects: list[Effect] = []
         for ticket in list(self.records.queue.values()):
-            error = refusals.of(ticket.profile, profiles.get(ticket.profile))
+            error = refusals.unstartable(ticket.profile, profiles.get(ticket.profile))
             if error and not (self.records.runs(ticket.profile) or self.records.awaits_repair(ticket.profile)):
-                effects += self._line.refuse([ticket], error)
+                effects += self._queue.refuse([ticket], error)
         return effects
 
     def _drain_over(self, target: str | None) -> list[Effect]:
@@ -267,12 +272,12 @@ class Scheduler:
             return []
         stopped = self.records.stops.intersection(swap.evict)  # by a person, after the swap had begun
         goes = [name for name in swap.evict if name not in stopped]
-        return [*self._line.cut(stopped, refusals.cut(None)), *self._line.cut(goes, refusals.cut(swap.target))]
+        return [*self._queue.cut(stopped, refusals.cut(None)), *self._queue.cut(goes, refusals.cut(swap.target))]
 
-    def _over(self, target: str | None, *, came: bool) -> Change | None:
+    def _over(self, target: str | None, *, came: bool) -> PendingSwap | None:
         swap = self.records.swaps.pop(target, None)
         if swap is not None:
-            self._rooming.ended(swap, came=came)
+            self._occupancy.ended(swap, came=came)
         return swap
 
     def _done(self, target: str | None) -> list[Effect]:
@@ -281,7 +286,7 @@ class Scheduler:
             return []
         self._residency.came_up(swap.target, swap.fingerprint, self._now)
         self._offers.succeeded(swap.target)
-        return self._line.grant([t for t in self.records.queue.values() if t.profile == swap.target])
+        return self._queue.grant([t for t in self.records.queue.values() if t.profile == swap.target])
 
     def _failed(self, target: str | None, error: SparkdashError) -> list[Effect]:
         swap = self._over(target, came=False)
@@ -291,4 +296,4 @@ class Scheduler:
         self._offers.failed(swap.target)
         if (wish := self.records.queue.get(USE)) and wish.profile == swap.target:
             del self.records.queue[USE]
-        return self._decisions.in_vain(swap.target, error)
+        return self._decisions.refuse_requests_for(swap.target, error)

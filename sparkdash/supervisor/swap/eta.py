@@ -55,7 +55,7 @@ class Estimate(NamedTuple):
     high_s: float | None = None
 
 
-class Course:
+class SwapEta:
     """The steps of one swap. `past` are earlier ones, oldest first; `needs` is what the target takes, in bytes."""
 
     def __init__(self, past: Sequence[Steps] = (), *, similar: bool = False, needs: int | None = None) -> None:
@@ -63,7 +63,7 @@ class Course:
         """How many earlier swaps the estimate rests on; 0: none such was seen before."""
         self.similar = similar and bool(past)
         """They were of another launch of the same model."""
-        self._past = [_Past(steps) for steps in past]
+        self._past = [_EarlierSwap(steps) for steps in past]
         self._needs = needs
         self._taken = 0
         self._spent: dict[str, float] = {}
@@ -138,14 +138,14 @@ class Course:
     def _with_present(self, now: float) -> dict[str, float]:
         return self._spent if self._step is None else {**self._spent, self._step: now - self._since}
 
-    def _last_known(self, past: _Past) -> str | None:
+    def _last_known(self, past: _EarlierSwap) -> str | None:
         """The present step, else the last step that is over, as far as the earlier swap had it."""
         if self._step is not None and self._step in past.place:
             return self._step
         known = [name for name in self._spent if name in past.place]
         return max(known, key=past.place.__getitem__) if known else None
 
-    def _place(self, past: _Past, now: float) -> float:
+    def _place(self, past: _EarlierSwap, now: float) -> float:
         """Share of the earlier swap's time at which it was where this one is."""
         step = self._last_known(past)
         if step is None or not past.total:
@@ -161,7 +161,7 @@ class Course:
         told, whole = self._share - self._first, 1.0 - self._first
         return max(told, min(by_time * whole, told + (self._stride or AHEAD))) / whole
 
-    def _left(self, past: _Past, now: float) -> float:
+    def _left(self, past: _EarlierSwap, now: float) -> float:
         """Seconds left if the rest takes as long as in the earlier swap."""
         step = self._last_known(past)
         if step is None:
@@ -201,7 +201,7 @@ class Course:
         return self._reached
 
 
-class _Past:
+class _EarlierSwap:
     """An earlier swap, so that its rest is looked up and not summed anew."""
 
     def __init__(self, steps: Steps) -> None:

@@ -25,14 +25,14 @@ from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.logs.loading import detail
 from sparkdash.errors import EngineError, SparkdashError, UpstreamError
 from sparkdash.host.kernel_log.lines import KernelKind
-from sparkdash.supervisor.liveness.engine_end import AGAIN_S, TAIL, crashed, until_it_ends
+from sparkdash.supervisor.liveness.engine_end import AGAIN_S, TAIL, crash_error, wait_for_end
 from sparkdash.supervisor.liveness.probe import PROBE_S
 from sparkdash.supervisor.logbook import lines_of
-from sparkdash.supervisor.memory.footprint import Scale
+from sparkdash.supervisor.memory.footprint import FootprintMeter
 from sparkdash.supervisor.swap.eta import START
-from sparkdash.supervisor.swap.process_progress import OwnMovement
+from sparkdash.supervisor.swap.process_progress import ProcessProgress
 from sparkdash.supervisor.swap.record import SwapRecord
-from sparkdash.supervisor.swap.standstill import stood_still
+from sparkdash.supervisor.swap.standstill import describe_standstill
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB
 
@@ -64,7 +64,7 @@ class Loading:
         container: str,
         url: str,
         record: SwapRecord,
-        scale: Scale | None = None,
+        scale: FootprintMeter | None = None,
     ) -> None:
         self._tools = tools
         self._record = record
@@ -81,10 +81,10 @@ class Loading:
         self._began_at = tools.clock.now()
         memory = tools.reader.memory()
         self._lowest, self._most_cached = memory.available, memory.page_cache or 0
-        self._own = OwnMovement(tools, container, TAKEN)
+        self._own = ProcessProgress(tools, container, TAKEN)
 
     async def __aenter__(self) -> Self:
-        self._end = asyncio.create_task(until_it_ends(self._tools, self._container))
+        self._end = asyncio.create_task(wait_for_end(self._tools, self._container))
         self._log = asyncio.create_task(self._read_log())
         self._memory = asyncio.create_task(self._watch_memory())
         self._kernel = asyncio.create_task(self._watch_kernel())
@@ -165,7 +165,7 @@ class Loading:
 
     def _heard(self, line: str) -> None:
         self._tools.logbook.add(self._profile.name, line)
-        self._tools.wards.heard_load()
+        self._tools.guarded.heard_load()
         progress = self._adapter.read_log(line)
         shape = _NUMBERS.sub("", line)
         if shape not in self._shapes or progress not in (None, self._latest):
@@ -212,7 +212,7 @@ class Loading:
             while tail is not None:
                 refused = sum(line.kind is KernelKind.DRIVER_MEMORY for line in tail.news())
                 if refused:
-                    self._tools.wards.driver_refused(refused)
+                    self._tools.guarded.driver_refused(refused)
                 await self._tools.clock.sleep(POLL_S)
 
     def _look_at_memory(self) -> bool:
@@ -230,10 +230,10 @@ class Loading:
         if code is not None:
             self._log.cancel()  # it may be behind, or have been lost: the container has all of it
             await self._tools.logbook.close(self._profile.name)
-        return await crashed(self._tools, self._profile, self._container, code, "did not start", self._began_at)
+        return await crash_error(self._tools, self._profile, self._container, code, "did not start", self._began_at)
 
     async def _stood_still(self, still_s: float) -> EngineError:
-        return await stood_still(
+        return await describe_standstill(
             self._tools,
             self._profile,
             self._container,

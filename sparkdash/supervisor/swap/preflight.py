@@ -17,7 +17,7 @@ from sparkdash.supervisor.memory import large_blocks
 from sparkdash.supervisor.tools import Tools
 
 
-async def look_ahead(tools: Tools, target: Profile, evict: Iterable[Engine]) -> KnownFlags | None:
+async def check_start(tools: Tools, target: Profile, evict: Iterable[Engine]) -> KnownFlags | None:
     """The flags that the target's program lists, as far as they are known, once nothing speaks against a start.
 
     Raises:
@@ -39,7 +39,7 @@ async def look_ahead(tools: Tools, target: Profile, evict: Iterable[Engine]) -> 
                 code="weights_missing",
                 hint="Put them there, or mend the path in the profile.",
             )
-    await large_blocks.look_ahead(tools, target, evict)
+    await large_blocks.check_before_stop(tools, target, evict)
     return await tools.flags.known(target, image_id)
 
 

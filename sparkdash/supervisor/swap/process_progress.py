@@ -20,7 +20,7 @@ LOOK_S = 2.0
 """Limit of one look, and the pause between two."""
 
 
-class OwnMovement:
+class ProcessProgress:
     """One load's, from its first look on. `enough`: bytes that count as progress."""
 
     def __init__(self, tools: Tools, container: str, enough: int) -> None:

@@ -20,7 +20,7 @@ from sparkdash.supervisor.memory import block_demand
 from sparkdash.supervisor.scheduling import fit, refusals
 from sparkdash.supervisor.swap import stopping
 from sparkdash.supervisor.tools import Tools
-from sparkdash.units import GIB, MIB, duration, gib
+from sparkdash.units import MIB, duration, gib
 
 SAMPLE_S = 0.1
 STEADY_SAMPLES = 9
@@ -49,7 +49,7 @@ AGAIN_S = 60.0
 """When a start that was refused for missing memory may be tried again."""
 
 
-Told = Callable[[str | None, float | None], None]
+WaitReporter = Callable[[str | None, float | None], None]
 """Tells what is waited for, and until when at most; Unix seconds."""
 
 
@@ -59,20 +59,20 @@ async def until_loads_leave_room(tools: Tools, target: Profile) -> None:
     Each load counts with its peak and a margin, and with all large blocks that it asks for; the reserve is kept.
     """
     while others := tools.books.loading(but=target.name):
-        if not tools.books.debts.who and tools.wards.short(target.name) is None:
+        if not tools.books.debts.who and tools.guarded.short(target.name) is None:
             # before the first of them is weighed: by then another may have been given up, and be in no book
             loads = [tools.books.started[engine.profile] for engine in others]
             peaks = [_at_most(tools, load) for load in loads]
             still = [await _may_still_take(tools, *each) for each in zip(others, peaks, strict=True)]
-            asked = [_at_most(tools, target), reserve(tools), *still]
+            asked = [_at_most(tools, target), tools.reserve_bytes, *still]
             fits = None not in asked and sum(filter(None, asked)) <= tools.reader.memory().available
-            if fits and await block_demand.do_for_all(tools, [target, *loads]):
+            if fits and await block_demand.enough_for_all(tools, [target, *loads]):
                 return
         await tools.clock.sleep(BESIDE_S)
 
 
 async def _may_still_take(tools: Tools, engine: Engine, most: int | None) -> int | None:
-    held = await stopping.holds(tools, engine.container) if engine.container else None
+    held = await stopping.measure_held_memory(tools, engine.container) if engine.container else None
     return None if most is None else max(0, most - (held.took if held else 0))
 
 
@@ -83,7 +83,7 @@ def _at_most(tools: Tools, profile: Profile) -> int | None:
     return None if margin is None or room is None else int(room * (1 + margin))
 
 
-async def wait(tools: Tools, target: Profile, told: Told = lambda *_: None) -> int:
+async def wait_for_memory(tools: Tools, target: Profile, told: WaitReporter = lambda *_: None) -> int:
     """Wait until those who left lately gave their memory back, or `reclaim_s` after the last of them; what is missing.
 
     Lately: evicted for this start, stopped before it, cancelled or crashed. Nobody left: no wait. Missing memory
@@ -113,7 +113,7 @@ async def wait(tools: Tools, target: Profile, told: Told = lambda *_: None) -> i
     return 0
 
 
-async def after_stop(tools: Tools, told: Told) -> None:
+async def after_stop(tools: Tools, told: WaitReporter) -> None:
     """No engine comes: wait shortly, and tell what is missing. The next start goes on waiting for it."""
     debts, clock = tools.books.debts, tools.clock
     until, then = clock.monotonic() + STOP_S, clock.now() + STOP_S
@@ -126,7 +126,7 @@ async def after_stop(tools: Tools, told: Told) -> None:
         await clock.sleep(SAMPLE_S)
 
 
-def admit(tools: Tools, target: Profile, missing: int) -> None:
+def admit_load(tools: Tools, target: Profile, missing: int) -> None:
     """The last look before the start.
 
     Raises:
@@ -146,13 +146,13 @@ def admit(tools: Tools, target: Profile, missing: int) -> None:
 def _must_be_free(tools: Tools, target: Profile) -> int | None:
     there = (e for e in tools.books.engines.values() if e.container and e.state is not EngineState.FAILED)
     others = [engine for engine in there if engine.profile != target.name]
-    return fit.must_be_free(tools.needs(target), reserve(tools), alone=not others)
+    return fit.must_be_free(tools.needs(target), tools.reserve_bytes, alone=not others)
 
 
 def _does_not_fit(tools: Tools, target: Profile, available: int) -> AdmissionError:
     needs = gib(tools.needs(target).room_bytes)
     return AdmissionError(
-        f"{target.name} needs {needs} and {gib(reserve(tools))} are kept in reserve; {gib(available)} are available.",
+        f"{target.name} needs {needs} and {gib(tools.reserve_bytes)} are kept in reserve; {gib(available)} are available.",
         code="does_not_fit",
         status=503,
         holders=refusals.holders(tools.foreign()),
@@ -160,16 +160,11 @@ def _does_not_fit(tools: Tools, target: Profile, available: int) -> AdmissionErr
     )
 
 
-def reserve(tools: Tools) -> int:
-    """Bytes that admission keeps free."""
-    return int(tools.settings.reserve_gib * GIB)
-
-
 def _not_returned(tools: Tools, target: Profile, missing: int, available: int) -> AdmissionError:
     needs = tools.needs(target).room_bytes
     what = "a need that is not known" if needs is None else f"a need of {gib(needs)}"
     return AdmissionError(
-        f"{_gone(tools, missing)}; starting {target.name}, with {what} and {gib(reserve(tools))} kept in reserve, is not "
+        f"{_gone(tools, missing)}; starting {target.name}, with {what} and {gib(tools.reserve_bytes)} kept in reserve, is not "
         f"risked with {gib(available)} available.",
         code="memory_not_returned",
         status=503,

@@ -11,7 +11,7 @@ from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.event import Fact, SwapChanged
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
 from sparkdash.supervisor.clock import Clock
-from sparkdash.supervisor.swap.eta import Course
+from sparkdash.supervisor.swap.eta import SwapEta
 
 MOVED = 0.01
 MOVED_S = 2.0
@@ -27,7 +27,7 @@ less.
 class SwapRecord:
     """Published state of one swap, from its first phase to `end`. `course`: the course of earlier swaps like it."""
 
-    def __init__(self, publish: Callable[[Fact], object], clock: Clock, swap: Swap, course: Course) -> None:
+    def __init__(self, publish: Callable[[Fact], object], clock: Clock, swap: Swap, course: SwapEta) -> None:
         self._publish = publish
         self._clock = clock
         self._course = course

@@ -12,7 +12,7 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.units import duration
 
 
-async def stood_still(
+async def describe_standstill(
     tools: Tools,
     profile: Profile,
     container: str,
@@ -26,9 +26,9 @@ async def stood_still(
     """Describe a load that made no progress for `still_s` seconds; takes 20 s at most. `began_at` in Unix seconds."""
     where = f" in stage {stage}" if stage else ""
     why = f"{profile.name} made no progress for {duration(still_s)}{where}: no new line in its log, no memory taken."
-    kernel = await kernel_reason.of_standstill(tools, began_at)
+    kernel = await kernel_reason.standstill_reason(tools, began_at)
     hint = "Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow."
-    taken = await evidence.take(
+    taken = await evidence.gather_evidence(
         tools,
         profile.name,
         profile.engine,

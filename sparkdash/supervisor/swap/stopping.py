@@ -16,7 +16,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.supervisor.books import Books, failure_of
-from sparkdash.supervisor.memory.debts import Held
+from sparkdash.supervisor.memory.debts import HeldMemory
 from sparkdash.supervisor.tools import Tools
 
 LOG = structlog.get_logger("sparkdash.supervisor")
@@ -24,13 +24,13 @@ MEASURE_S = 1.0
 """Limit of measuring what an engine holds: good to know, and no reason to keep a stop waiting."""
 
 
-async def weigh(tools: Tools, engine: Engine) -> Held | None:
+async def begin_stop(tools: Tools, engine: Engine) -> HeldMemory | None:
     """Publish the engine as stopping; return the memory that it holds, where that can be told."""
     tools.books.move(engine.profile, EngineState.STOPPING)
-    return None if engine.container is None else await holds(tools, engine.container)
+    return None if engine.container is None else await measure_held_memory(tools, engine.container)
 
 
-async def end(tools: Tools, engine: Engine, held: Held | None) -> None:
+async def stop_engine(tools: Tools, engine: Engine, held: HeldMemory | None) -> None:
     """Stop and remove; its last words are kept, what it `held` is remembered, what outlived it is told.
 
     Raises:
@@ -48,11 +48,11 @@ async def end(tools: Tools, engine: Engine, held: Held | None) -> None:
             raise
         finally:
             await words
-        tell(tools.books, name, left)
+        report_leftovers(tools.books, name, left)
     tools.books.drop(name, held)
 
 
-async def end_all(tools: Tools) -> None:
+async def stop_all_engines(tools: Tools) -> None:
     """Stop every container of ours when the daemon has ended; what does not end is logged, as nobody is there to be told."""
     names = [engine.container for engine in tools.books.engines.values() if engine.container]
     names += [container.name for container in tools.books.unadopted.values()]
@@ -66,17 +66,17 @@ async def end_all(tools: Tools) -> None:
             LOG.error("an engine left something behind", container=name, stuck=ended.stuck_how, why=ended.unremoved)
 
 
-async def holds(tools: Tools, container: str) -> Held | None:
+async def measure_held_memory(tools: Tools, container: str) -> HeldMemory | None:
     """What its processes hold now; None when nobody can tell, or not soon."""
     with suppress(SparkdashError, TimeoutError):
         async with asyncio.timeout(MEASURE_S):
             pids, reading = await asyncio.gather(tools.runtime.pids(container), tools.reader.gpu())
         took = tools.reader.engine_bytes(pids, reading) if pids else None
-        return None if took is None else Held(took, tools.reader.memory().available)
+        return None if took is None else HeldMemory(took, tools.reader.memory().available)
     return None
 
 
-def tell(books: Books, profile: str, left: Leftovers) -> None:
+def report_leftovers(books: Books, profile: str, left: Leftovers) -> None:
     """Say which processes outlived an engine, what became of them, and whether that is all."""
     if left.ended:
         text = f"{profile} left {_processes(left.ended)} behind; ended now."

@@ -18,13 +18,13 @@ from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.store import Store
 from sparkdash.supervisor.books import failure_of
-from sparkdash.supervisor.external.adopt import Found
+from sparkdash.supervisor.external.adopt import AdoptableEngine
 from sparkdash.supervisor.memory import guard_words
-from sparkdash.supervisor.memory.footprint import Footprints, Scale
+from sparkdash.supervisor.memory.footprint import FootprintMeter, Footprints
 from sparkdash.supervisor.scheduling.moves import BeginSwap, Move, SwapCancelled, SwapDone, SwapFailed
-from sparkdash.supervisor.swap.eta import Course
+from sparkdash.supervisor.swap.eta import SwapEta
 from sparkdash.supervisor.swap.record import SwapRecord
-from sparkdash.supervisor.swap.transition import Order, Transition, first_phase
+from sparkdash.supervisor.swap.transition import SwapOrder, Transition, first_phase
 from sparkdash.supervisor.tools import Tools
 
 BRING_UP = frozenset({SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM})
@@ -34,7 +34,7 @@ def _new_id() -> str:
     return secrets.token_hex(4)
 
 
-def kin(profile: Profile) -> str:
+def launch_family(profile: Profile) -> str:
     """What launches have in common that load about alike: the engine and the target model."""
     target = profile.models.get("target")
     return f"{profile.engine.value} {target.ref}" if target else ""
@@ -49,12 +49,12 @@ def _requests(held: Mapping[str, int]) -> str:
 class _UnderWay:
     """A swap under way, with its task."""
 
-    order: Order
+    order: SwapOrder
     transition: Transition
     task: asyncio.Task[Move]
 
 
-class Swaps:
+class SwapTasks:
     """Tasks of the swaps under way; each ends with one move, handed to `tell`."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Swaps:
         self._under_way: dict[str | None, _UnderWay] = {}
         """Swaps by target; None is the swap that only stops."""
         self._group: asyncio.TaskGroup | None = None
-        self.resumes: Found | None = None
+        self.resumes: AdoptableEngine | None = None
         """What an earlier daemon left loading; the next swap goes on with it."""
 
     def expected_s(self, profile: Profile | None) -> float | None:
@@ -87,10 +87,10 @@ class Swaps:
         books = self._tools.books
         evict = tuple(books.engines[name] for name in effect.evict)
         managed = target is not None and self._tools.adapter(target.engine).managed
-        scale = Scale(self._tools, target) if target and managed and not self.resumes else None
+        scale = FootprintMeter(self._tools, target) if target and managed and not self.resumes else None
         resumes = self._resumed(target)
         record = self._record(effect, target, first_phase(managed and resumes is None, evict))
-        order = Order(target, evict, record, self._tell, self._unwatch, resumes, scale)
+        order = SwapOrder(target, evict, record, self._tell, self._unwatch, resumes, scale)
         order.drain_until = self._tools.clock.now() + self._tools.settings.drain_s
         transition = Transition(self._tools, order)
         for engine in evict:
@@ -116,7 +116,7 @@ class Swaps:
         )
         return self._tools.books.begin(swap, self._course(target))
 
-    def _resumed(self, target: Profile | None) -> Found | None:
+    def _resumed(self, target: Profile | None) -> AdoptableEngine | None:
         found, self.resumes = self.resumes, None
         return found if found and found.profile == target else None
 
@@ -156,7 +156,7 @@ class Swaps:
             self._failed(order, failure_of(move.error, swap.transition.phase), move.error.text())
         return None
 
-    def _keep_the_spared(self, order: Order) -> None:
+    def _keep_the_spared(self, order: SwapOrder) -> None:
         """Those that were to leave and are still there serve on."""
         engines = self._tools.books.engines
         for name in (engine.profile for engine in order.evict):
@@ -190,7 +190,7 @@ class Swaps:
         if engine is not None and engine.state not in (EngineState.READY, EngineState.FAILED):
             self._tools.books.drop(engine.profile)
 
-    def _failed(self, order: Order, failure: Failure, words: str) -> None:
+    def _failed(self, order: SwapOrder, failure: Failure, words: str) -> None:
         target = order.target
         if target and not self._serves(target.name):
             self._tools.books.fail(target, failure)
@@ -198,20 +198,22 @@ class Swaps:
             self._tools.books.notice(Level.ERROR, failure.code, words, target.name if target else None)
         self._close(order, SwapOutcome.FAILED, failure)
 
-    def _close(self, order: Order, outcome: SwapOutcome, failure: Failure | None = None, *, whole: bool = True) -> Swap:
+    def _close(
+        self, order: SwapOrder, outcome: SwapOutcome, failure: Failure | None = None, *, whole: bool = True
+    ) -> Swap:
         ended, target = order.record.end(outcome, failure), order.target
         if self._store and target:
-            self._store.record_swap(ended, target.fingerprint, kin(target), whole=whole)
+            self._store.record_swap(ended, target.fingerprint, launch_family(target), whole=whole)
         return ended
 
-    def _course(self, target: Profile | None) -> Course:
+    def _course(self, target: Profile | None) -> SwapEta:
         """What earlier swaps to this launch tell; else those to another launch of its model."""
         if self._store is None or target is None:
-            return Course()
+            return SwapEta()
         same, needs = self._store.steps(target.fingerprint), self._tools.needs(target).total_bytes
-        return Course(same or self._store.steps(kin(target)), similar=not same, needs=needs)
+        return SwapEta(same or self._store.steps(launch_family(target)), similar=not same, needs=needs)
 
-    def _weigh(self, scale: Scale | None, ended: Swap) -> None:
+    def _weigh(self, scale: FootprintMeter | None, ended: Swap) -> None:
         engine = self._tools.books.engines.get(ended.target or "")
         if scale and engine and self._group:
             self._group.create_task(self._footprints.weigh(scale, ended.id, engine), name=f"weigh {engine.profile}")

@@ -27,14 +27,14 @@ from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.dialects import openai
 from sparkdash.engines.known_flags import KnownFlags, unlisted_flags
 from sparkdash.errors import EngineError, HostError
-from sparkdash.supervisor.external.adopt import Found
-from sparkdash.supervisor.external.attach import attach
+from sparkdash.supervisor.external.adopt import AdoptableEngine
+from sparkdash.supervisor.external.attach import attach_server
 from sparkdash.supervisor.liveness.engine_end import KILLED_S
 from sparkdash.supervisor.liveness.probe import version_of
 from sparkdash.supervisor.memory import cache_eviction, large_blocks
 from sparkdash.supervisor.memory.behind_reader import BehindReader
-from sparkdash.supervisor.memory.debts import Held
-from sparkdash.supervisor.memory.footprint import Scale
+from sparkdash.supervisor.memory.debts import HeldMemory
+from sparkdash.supervisor.memory.footprint import FootprintMeter
 from sparkdash.supervisor.scheduling.moves import Admitted, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.swap import preflight, reclaim, stopping
 from sparkdash.supervisor.swap.load import Loading
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Order:
+class SwapOrder:
     """What the scheduler decided, with the facts that carrying it out needs."""
 
     target: Profile | None
@@ -56,9 +56,9 @@ class Order:
     """Hands a move to the actor."""
     unwatch: Callable[[str], None]
     """From now on this profile's end is no accident."""
-    resumes: Found | None = None
+    resumes: AdoptableEngine | None = None
     """The target's container runs already: an earlier daemon started it and did not see it come up."""
-    scale: Scale | None = None
+    scale: FootprintMeter | None = None
     """Weighs what comes up."""
     before: Contiguity | None = None
     """How much free memory lay in large blocks just before the start."""
@@ -71,7 +71,7 @@ class Order:
 class Transition:
     """Carries one order out. `phase` is where it is."""
 
-    def __init__(self, tools: Tools, order: Order) -> None:
+    def __init__(self, tools: Tools, order: SwapOrder) -> None:
         self._tools = tools
         self._order = order
         self.phase = order.record.swap.phase
@@ -113,7 +113,7 @@ class Transition:
     async def _look_ahead(self, target: Profile) -> None:
         """Rule 1: a start that cannot succeed evicts nobody."""
         began, self.phase = self.phase, SwapPhase.PREFLIGHT
-        self._flags = await preflight.look_ahead(self._tools, target, self._order.evict)
+        self._flags = await preflight.check_start(self._tools, target, self._order.evict)
         self.phase = began
 
     async def _drain(self) -> None:
@@ -138,9 +138,9 @@ class Transition:
         left = [books.started[engine.profile] for engine in self._order.evict if engine.profile in books.started]
         if self._order.evict:
             self._enter(SwapPhase.STOP)
-            await finish(self._end_all())
+            await finish_despite_cancel(self._end_all())
         if left and self._tools.settings.drop_page_cache:
-            await cache_eviction.let_go(self._tools, left, comes=self._order.target)
+            await cache_eviction.evict_after_stop(self._tools, left, comes=self._order.target)
 
     async def _end_all(self) -> None:
         """All at once: each stop waits for its engine, and most of that is grace. One that will not stop keeps no other from it."""
@@ -148,7 +148,7 @@ class Transition:
         for engine in evict:
             self._order.unwatch(engine.profile)
         # weighed before the first of them gives anything back: what is available then is what the debts count from
-        held = await asyncio.gather(*(stopping.weigh(self._tools, engine) for engine in evict))
+        held = await asyncio.gather(*(stopping.begin_stop(self._tools, engine) for engine in evict))
         self._stopping = [engine.profile for engine in evict if engine.container]
         self._stops_until = self._tools.clock.now() + self._tools.settings.stop_grace_s
         self._tell_stopping()
@@ -157,9 +157,9 @@ class Transition:
             if isinstance(ended, BaseException):
                 raise ended
 
-    async def _end(self, engine: Engine, held: Held | None) -> None:
+    async def _end(self, engine: Engine, held: HeldMemory | None) -> None:
         try:
-            await stopping.end(self._tools, engine, held)
+            await stopping.stop_engine(self._tools, engine, held)
         except HostError:
             self._order.tell(WontStop(engine.profile))
             raise
@@ -178,13 +178,13 @@ class Transition:
     async def _make_room(self, target: Profile) -> None:
         self._enter(SwapPhase.RECLAIM)
         await reclaim.until_loads_leave_room(self._tools, target)
-        missing = await reclaim.wait(self._tools, target, self._order.record.waits)
+        missing = await reclaim.wait_for_memory(self._tools, target, self._order.record.waits)
         self._enter(SwapPhase.PREFLIGHT)
-        await cache_eviction.before_load(self._tools, target)
-        if short := self._tools.wards.short(target.name):
+        await cache_eviction.evict_before_load(self._tools, target)
+        if short := self._tools.guarded.short(target.name):
             raise short
-        self._order.before = await large_blocks.ensure(self._tools, target, self._order.record.waits)
-        reclaim.admit(self._tools, target, missing)
+        self._order.before = await large_blocks.ensure_blocks(self._tools, target, self._order.record.waits)
+        reclaim.admit_load(self._tools, target, missing)
 
     async def _bring_up(self, target: Profile) -> None:
         tools = self._tools
@@ -198,15 +198,15 @@ class Transition:
         self._order.tell(Admitted(target.name))  # not before it is in the books: whoever begins now reckons with it
         start = asyncio.ensure_future(tools.runtime.start(spec))
         try:
-            await finish(start)
-            tools.wards.add(target, start.result())
+            await finish_despite_cancel(start)
+            tools.guarded.add(target, start.result())
             await self._load(target, spec.name, url)
             await self._ready(target, url, load_s=tools.clock.monotonic() - began)
         except BaseException as error:
             if isinstance(error, EngineError) and error.code == "unknown_flag":
                 error.hint = self._which_flags(target) or error.hint
             if start.exception() is None:  # a start that failed left nothing behind, and the name may be a stranger's
-                await finish(self._clean_up(target, spec.name))
+                await finish_despite_cancel(self._clean_up(target, spec.name))
             raise
 
     def _which_flags(self, target: Profile) -> str:
@@ -214,16 +214,16 @@ class Transition:
         named = unlisted_flags(target, self._flags) if self._flags else ()
         return " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
 
-    async def _go_on(self, target: Profile, found: Found) -> None:
+    async def _go_on(self, target: Profile, found: AdoptableEngine) -> None:
         """The rest of a swap whose daemon died while the engine loaded: its memory is taken, its name and port are known."""
         tools, name = self._tools, found.container.name
         tools.books.enter(target, EngineState.LOADING, port=found.port, url=found.url, container=name, adopted=True)
-        tools.wards.add(target, found.container)
+        tools.guarded.add(target, found.container)
         try:
             await self._load(target, name, found.url)
             await self._ready(target, found.url)
         except BaseException:
-            await finish(self._clean_up(target, name))
+            await finish_despite_cancel(self._clean_up(target, name))
             raise
 
     async def _ready(
@@ -259,11 +259,13 @@ class Transition:
             await loading.warm()
 
     async def _clean_up(self, target: Profile, container: str) -> None:
-        killed = self._tools.wards.killed(container)
+        killed = self._tools.guarded.killed(container)
         try:
             async with asyncio.timeout(KILLED_S if killed and killed.done() else None):
                 await self._tools.logbook.close(target.name)
-                stopping.tell(self._tools.books, target.name, await self._tools.runtime.stop(container, 0.0))
+                stopping.report_leftovers(
+                    self._tools.books, target.name, await self._tools.runtime.stop(container, 0.0)
+                )
         except TimeoutError:  # it is dead all the same, and who waits for it must not wait for a runtime that hangs
             text = f"{container} is dead and could not be removed, as {self._tools.runtime.name} does not answer. The next start removes it."
             self._tools.books.notice(Level.WARNING, "runtime_timeout", text, target.name)
@@ -275,7 +277,7 @@ class Transition:
         """An engine that is not ours: it answers, or it does not."""
         self._enter(SwapPhase.LOAD)
         self._tools.books.enter(target, EngineState.LOADING, url=openai.root(target.url or ""))
-        found = await attach(self._tools, target)
+        found = await attach_server(self._tools, target)
         await self._ready(target, found.url, model_id=found.model_id)
 
 
@@ -286,7 +288,7 @@ def first_phase(managed: bool, evict: tuple[Engine, ...]) -> SwapPhase:
     return SwapPhase.RECLAIM if managed else SwapPhase.LOAD
 
 
-async def finish(work: Awaitable[T]) -> T:
+async def finish_despite_cancel(work: Awaitable[T]) -> T:
     """Await `work` to its end even when we are cancelled meanwhile, and more than once; the cancellation follows."""
     task = asyncio.ensure_future(work)
     cancelled = False
