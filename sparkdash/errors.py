@@ -114,6 +114,12 @@ class EngineError(SparkdashError):
         self.evidence = evidence
         """Folder on the box with what was kept of an engine that hung."""
 
+    def without_evidence(self) -> EngineError:
+        """Copy the error for a caller who may not see the whole box: without the folder, a path of the box."""
+        other = copy(self)
+        other.evidence = None
+        return other
+
     def details(self) -> dict[str, Any]:
         """Where the start ended, the engine's last words, and the folder of evidence if there is one."""
         kept = {"evidence": self.evidence} if self.evidence else {}

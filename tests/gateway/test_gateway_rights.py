@@ -26,6 +26,7 @@ from sparkdash.domain.event import (
     EngineChanged,
     Fact,
     GuardChanged,
+    IncidentsChanged,
     Level,
     MeasuringChanged,
     Notice,
@@ -42,6 +43,7 @@ from sparkdash.domain.memory.guard import Guard, GuardKill
 from sparkdash.domain.metric import EngineSample, Memory, Sample
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.errors import EngineError
 from sparkdash.gateway.admission import rights
 from sparkdash.gateway.protocol import route
 
@@ -280,6 +282,42 @@ async def test_listeners_who_see_less_are_not_given_what_others_were(callers: Ca
                     if last in text and text.endswith("\n\n"):
                         break
             assert ("beta" in text) is named, (who, since)
+
+
+FOLDER = "/home/somebody/.local/state/sparkdash/incidents/1"
+STUCK = Failure(code="engine_stuck", message="alpha is stuck.", evidence=FOLDER)
+
+
+async def test_folders_of_evidence_are_hidden_from_a_key_for_some_models(callers: Callers, tools: Any) -> None:
+    """They are paths of the box, and the key's models are no reason to know them."""
+    house = callers.house
+    incident = Incident(id="1", profile=OWN, fingerprint="f", began=1.0, named_at=2.0, why="x", evidence=FOLDER)
+    house.supervisor.kept = IncidentList(incidents=(incident,), repairs=summarize_repairs((incident,)))
+    begin = house.bus.snapshot.seq
+    house.bus.publish(EngineChanged(engine=tools.ready(OWN).replace(failure=STUCK)))
+    house.bus.publish(ParkedChanged(parked={OWN: Parked(since=1, failures=3, failure=STUCK)}))
+    house.bus.publish(SwapChanged(swap=swap("1", OWN, ended=2.0).replace(failure=STUCK)))
+    house.bus.publish(IncidentsChanged(incidents=(incident,), repairs=summarize_repairs((incident,))))
+    last = f"id: {house.bus.snapshot.seq}\n"
+    for who, shown in (("both", True), ("some", False)):
+        state, incidents = [(await callers.ask(who, "GET", f"/api/{path}"))[1] for path in ("state", "incidents")]
+        assert [state.count(FOLDER), incidents.count(FOLDER)] == ([4, 1] if shown else [0, 0])
+        assert state.count("alpha is stuck.") == 3
+        text = ""
+        async with house.client.stream("GET", f"/api/events?since={begin}", headers={"x-api-key": who}) as reply:
+            async for chunk in reply.aiter_text():
+                text += chunk
+                if last in text and text.endswith("\n\n"):
+                    break
+        assert text.count(FOLDER) == (4 if shown else 0)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/use"])
+async def test_an_error_names_no_folder_of_evidence_to_a_key_for_some_models(callers: Callers, path: str) -> None:
+    callers.house.supervisor.error = EngineError("alpha is stuck.", code="engine_stuck", evidence=FOLDER)
+    for who, shown in (("both", True), ("some", False)):
+        told = (await callers.ask(who, "POST", path))[1]
+        assert ("alpha is stuck." in told, FOLDER in told) == (True, shown)
 
 
 async def test_requests_and_swaps_of_others_cannot_be_ended(callers: Callers, tools: Any) -> None:

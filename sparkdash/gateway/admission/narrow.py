@@ -20,7 +20,7 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.gateway.admission.access import may_see, permitted_name, whole_box_refused
 from sparkdash.gateway.admission.sight import KeyView
 from sparkdash.gateway.deps import Deps
@@ -163,7 +163,7 @@ class _Supervisor:
         leased = self._whole.lease(
             own, request_id=request_id, on_wait=on_wait, batch=batch, task=task, client=client, progress=progress
         )
-        return _without_holders(leased)
+        return _narrowed_lease(leased)
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
         """Probe an own model's engine that a lease gave."""
@@ -173,8 +173,8 @@ class _Supervisor:
         """Use an own model. Other models make room as for a request; only own ones are named in the answer."""
         try:
             return self._bus.view.plan(await self._whole.use(self._own(name), cause=cause))
-        except AdmissionError as error:
-            raise error.without_holders() from None
+        except (AdmissionError, EngineError) as error:
+            raise _narrowed(error) from None
 
     async def plan(self, name: str) -> Plan:
         """Plan a swap to an own model."""
@@ -224,13 +224,18 @@ class _Supervisor:
 
 
 @asynccontextmanager
-async def _without_holders(leased: AbstractAsyncContextManager[LeasePort]) -> AsyncIterator[LeasePort]:
-    """The same; a refusal does not tell who else holds the box's memory."""
+async def _narrowed_lease(leased: AbstractAsyncContextManager[LeasePort]) -> AsyncIterator[LeasePort]:
+    """Narrow the errors of a lease."""
     try:
         async with leased as lease:
             yield lease
-    except AdmissionError as error:
-        raise error.without_holders() from None
+    except (AdmissionError, EngineError) as error:
+        raise _narrowed(error) from None
+
+
+def _narrowed(error: AdmissionError | EngineError) -> SparkdashError:
+    """Copy an error without what concerns the whole box: other holders of memory, folders of evidence."""
+    return error.without_holders() if isinstance(error, AdmissionError) else error.without_evidence()
 
 
 class _Running:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sparkdash.access.key import Key
+from sparkdash.domain.engine import Engine, Failure, Parked
 from sparkdash.domain.event import (
     EngineChanged,
     Event,
@@ -62,8 +63,8 @@ class KeyView:
             at=whole.at,
             daemon=whole.daemon,
             profiles=self._summaries(whole.profiles),
-            engines=self._by_name(whole.engines),
-            parked=self._by_name(whole.parked),
+            engines={name: _engine(one) for name, one in self._by_name(whole.engines).items()},
+            parked=self._parked(whole.parked),
             swap=swaps[0] if swaps else None,
             swaps_beside=swaps[1:],
             swaps=tuple(seen for swap in whole.swaps if (seen := self._swap(swap))),
@@ -98,8 +99,8 @@ class KeyView:
         )
 
     def incidents(self, whole: Iterable[Incident]) -> tuple[Incident, ...]:
-        """Incidents of visible profiles."""
-        return tuple(one for one in whole if one.profile in self.profiles)
+        """Cut incidents to those of visible profiles, without the folders of their evidence."""
+        return tuple(one.replace(evidence=None) for one in whole if one.profile in self.profiles)
 
     def repairs(self, whole: Repairs) -> Repairs:
         """Mean time to repair of visible profiles; that of all profiles is hidden."""
@@ -117,7 +118,7 @@ class KeyView:
         seen: Fact | None = None
         match fact:
             case EngineChanged(engine=engine):
-                seen = fact if engine.profile in self.profiles else None
+                seen = EngineChanged(engine=_engine(engine)) if engine.profile in self.profiles else None
             case SwapChanged(swap=swap):
                 part = self._swap(swap)
                 seen = SwapChanged(swap=part) if part else None
@@ -132,7 +133,7 @@ class KeyView:
             case GuardChanged(guard=guard):
                 seen = GuardChanged(guard=self._guard(guard))
             case ParkedChanged(parked=parked):
-                seen = ParkedChanged(parked=self._by_name(parked))
+                seen = ParkedChanged(parked=self._parked(parked))
             case IncidentsChanged(incidents=incidents, repairs=repairs):
                 seen = IncidentsChanged(incidents=self.incidents(incidents), repairs=self.repairs(repairs))
             case Notice(profile=profile):
@@ -148,6 +149,7 @@ class KeyView:
         """Cut a swap; None unless at least one profile that comes or goes is visible."""
         if swap is None or not ({swap.target, *swap.evict} & self.profiles):
             return None
+        swap = swap.replace(failure=_failure(swap.failure)) if swap.failure else swap
         if self.covers(swap):
             return swap
         part = swap.replace(
@@ -156,6 +158,9 @@ class KeyView:
         if swap.target in self.profiles:
             return part
         return part.replace(target=None, progress=None, failure=None, steps=())
+
+    def _parked(self, parked: Mapping[str, Parked]) -> dict[str, Parked]:
+        return {name: one.replace(failure=_failure(one.failure)) for name, one in self._by_name(parked).items()}
 
     def _sample(self, sample: Sample) -> Sample:
         memory = sample.memory and sample.memory.replace(engines=self._by_name(sample.memory.engines), strangers=())
@@ -172,3 +177,12 @@ class KeyView:
 
     def _name(self, name: str | None) -> str | None:
         return name if name in self.profiles else None
+
+
+def _engine(engine: Engine) -> Engine:
+    return engine if engine.failure is None else engine.replace(failure=_failure(engine.failure))
+
+
+def _failure(failure: Failure) -> Failure:
+    """Cut a failure: the folder of its evidence is a path of the box."""
+    return failure.replace(evidence=None)
