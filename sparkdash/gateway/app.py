@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Route
 
 from sparkdash import __version__
 from sparkdash.access.key import Scope as Side
+from sparkdash.api.answers import GatewayHealth
 from sparkdash.domain.profile import AUTO
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import control
@@ -153,7 +154,7 @@ class Gateway:
             return
         scope, receive, send = exchange.asgi_triple()
         scope["path"] = exchange.head.path  # what it was let in for is what is looked up
-        control.hand(scope, deps, exchange.key)
+        control.set_caller(scope, deps, exchange.key)
         await self.control(scope, replay_body(body, receive), send)
 
     def _audited(self, exchange: Exchange, caller: Caller) -> Exchange:
@@ -173,7 +174,7 @@ async def _alive(_deps: Deps, exchange: Exchange) -> None:
     if exchange.method not in READ:
         await exchange.refuse_method(exchange.head.path, READ)
         return
-    await exchange.answer(200, control.Health().model_dump_json().encode(), _JSON)
+    await exchange.answer(200, GatewayHealth().model_dump_json().encode(), _JSON)
 
 
 def _refuse(exchange: Exchange, error: AdmissionError) -> Awaitable[None]:

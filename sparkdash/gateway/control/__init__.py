@@ -1,29 +1,40 @@
-"""Control: the `/api` routes, typed.
+"""Control: handlers of the `/api` routes.
 
-Owns: what each route takes and gives. Must not decide anything: the supervisor does, and errors are raised as they
-are (app.py renders them).
+Owns: one handler for each row of `sparkdash.api.control`. Must not decide anything: the supervisor does, and errors are
+raised as they are (`gateway.app` renders them).
 """
 
 from fastapi import APIRouter, Depends, Request
 
+from sparkdash.api.answers import ErrorEnvelope
+from sparkdash.api.requests import ApiRequest
 from sparkdash.gateway.admission.guard import check_json
 from sparkdash.gateway.control import measuring, reading, switching, upkeep
-from sparkdash.gateway.control.bodies import Health, Problem
-from sparkdash.gateway.control.seen import hand
+from sparkdash.gateway.control.caller import set_caller
 
-__all__ = ["Health", "Problem", "hand", "router"]
+__all__ = ["router", "set_caller"]
 
 
 def router() -> APIRouter:
-    """All of `/api`."""
+    """Make the router of all control routes."""
+    _build_request_models()
     api = APIRouter(
-        prefix="/api",
         dependencies=[Depends(_posts_json)],
-        responses={"default": {"model": Problem, "description": "Any error"}},
+        responses={"default": {"model": ErrorEnvelope, "description": "Any error"}},
     )
     for part in (reading, switching, measuring, upkeep):
-        part.add(api)
+        part.add_routes(api)
     return api
+
+
+def _build_request_models() -> None:
+    """Build the validators that `api.requests` leaves unbuilt for the sake of the clients' start.
+
+    FastAPI's adapter of a body would inherit that it is built late, and warn of its own alias then.
+    """
+    for model in ApiRequest.__subclasses__():
+        model.model_config["defer_build"] = False
+        model.model_rebuild()
 
 
 async def _posts_json(request: Request) -> None:

@@ -9,18 +9,21 @@ import time
 
 from fastapi import APIRouter, Request
 
+from sparkdash.api.answers import Done, LeaseGranted
+from sparkdash.api.control import ControlApi
+from sparkdash.api.requests import LeaseBody, NoParameters
 from sparkdash.domain.event import Level, MeasuringChanged, Notice
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.admission.guard import by_unix_socket
-from sparkdash.gateway.control.bodies import Done, LeaseBody, LeaseGranted, NoBody, Token
+from sparkdash.gateway.control.caller import CallerDeps, LeaseToken
 from sparkdash.gateway.control.process_exit import ProcessExitWatch
-from sparkdash.gateway.control.seen import Seen
+from sparkdash.gateway.control.registration import serves
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.shared.exclusive import TTL_S, ExclusiveHold
 
 
-def add(api: APIRouter) -> None:
-    """All of them."""
+def add_routes(api: APIRouter) -> None:
+    """Register them."""
     ending = ProcessExitWatch()
 
     def released(deps: Deps, token: str) -> bool:
@@ -36,8 +39,8 @@ def add(api: APIRouter) -> None:
             text = f"{held.holder} ended without letting go; others are let in again."
             deps.bus.publish(Notice(level=Level.WARNING, code="let_go", text=text))
 
-    @api.post("/lease", summary="Have the gateway to oneself, for a while; the same again renews it")
-    async def lease(body: LeaseBody, request: Request, deps: Seen) -> LeaseGranted:
+    @serves(api, ControlApi.lease)
+    async def lease(body: LeaseBody, request: Request, deps: CallerDeps) -> LeaseGranted:
         if body.token is None:
             held = deps.exclusive.take(body.holder, body.expected_s, shares=body.shares)
             if body.pid is not None and by_unix_socket(request.scope["server"]):
@@ -51,20 +54,20 @@ def add(api: APIRouter) -> None:
             deps.bus.publish(MeasuringChanged(measuring=seen))
         return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
 
-    @api.delete("/lease", summary="Let others in again")
-    async def let_go(deps: Seen, x_sparkdash_lease: Token = None) -> Done:
+    @serves(api, ControlApi.end_lease)
+    async def let_go(deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Done:
         released(deps, x_sparkdash_lease or "")
         return Done()
 
-    @api.post("/bench/end", summary="Ask the run that is measured to stop; what is measured is kept")
-    async def end(_body: NoBody, deps: Seen) -> Done:
+    @serves(api, ControlApi.end_measuring)
+    async def end(_body: NoParameters, deps: CallerDeps) -> Done:
         deps.exclusive.end()
         if (seen := deps.bus.snapshot.measuring) is not None:
             deps.bus.publish(MeasuringChanged(measuring=seen.replace(ends=True)))
         return Done()
 
-    @api.post("/bench/{run}/resume", status_code=202, summary="Measure what a run still lacks, in a process of its own")
-    async def resume(run: str, _body: NoBody, deps: Seen) -> Done:
+    @serves(api, ControlApi.resume_run)
+    async def resume(run: str, _body: NoParameters, deps: CallerDeps) -> Done:
         deps.exclusive.only()
         if deps.resume is None:
             raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)

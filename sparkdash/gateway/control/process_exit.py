@@ -1,6 +1,6 @@
-"""Ending: when a process of this box ends, somebody is told.
+"""ProcessExitWatch: a callback when a process of this box ends.
 
-Owns: the descriptor by which the kernel tells it. Must not know whose process it is, or what follows.
+Owns: the process descriptor. Must not know whose process it is, or what follows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ class ProcessExitWatch:
         self._fd: int | None = None
 
     def watch(self, pid: int, tell: Callable[[], None]) -> None:
-        """Have `tell` called by the loop once that process has ended. Never for a number that is no process's here: whoever
-        sent it may count otherwise, in a container."""
+        """Have the loop call `tell` once the process has ended; watch no other process from then on.
+
+        A pid without a process is ignored: the sender may run in a container, where pids differ.
+        """
         self.forget()
         try:
             self._fd = os.pidfd_open(pid)

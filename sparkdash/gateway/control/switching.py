@@ -1,59 +1,62 @@
-"""The routes that say which engine runs, and the two marks A and B.
+"""Control routes that say which engine runs, and which profiles are A and B.
 
-Owns: what each of them takes, and which of two marked profiles is the other. Must not decide who runs: the supervisor does.
+Owns: which of two marked profiles is the other. Must not decide who runs: the supervisor does.
 """
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
+from sparkdash.api.answers import Done, TogglePair
+from sparkdash.api.control import ControlApi
+from sparkdash.api.requests import NoParameters, ReleaseBody, StopBody, ToggleBody, UseBody
 from sparkdash.domain.event import ToggleChanged
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.control.bodies import Done, NoBody, ReleaseBody, StopBody, Toggle, ToggleBody, Token, UseBody
-from sparkdash.gateway.control.seen import Seen
+from sparkdash.gateway.control.caller import CallerDeps, LeaseToken
+from sparkdash.gateway.control.registration import serves
 from sparkdash.gateway.deps import Deps
 
 
-def add(api: APIRouter) -> None:
-    """All of them."""
+def add_routes(api: APIRouter) -> None:
+    """Register them."""
 
-    @api.post("/use", status_code=202, summary="Make a profile resident; the swap goes on by itself")
-    async def use(body: UseBody, deps: Seen, x_sparkdash_lease: Token = None) -> Plan:
+    @serves(api, ControlApi.use)
+    async def use(body: UseBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Plan:
         deps.exclusive.admit(x_sparkdash_lease)
         await deps.refresh()
         return await deps.supervisor.use(body.profile, cause=SwapCause(body.cause))
 
-    @api.post("/stop", summary="Stop one engine, or all; answered when it is gone, or at once with `wait: false`")
-    async def stop(body: StopBody, deps: Seen) -> Done:
+    @serves(api, ControlApi.stop)
+    async def stop(body: StopBody, deps: CallerDeps) -> Done:
         await deps.supervisor.stop(body.profile, wait=body.wait)
         return Done()
 
-    @api.post("/release", summary="Let a parked profile be tried again, or all")
-    async def release(body: ReleaseBody, deps: Seen) -> Done:
+    @serves(api, ControlApi.release)
+    async def release(body: ReleaseBody, deps: CallerDeps) -> Done:
         await deps.supervisor.release(body.profile)
         return Done()
 
-    @api.post("/cancel", summary="Give the swap under way up")
-    async def cancel(_body: NoBody, deps: Seen) -> Done:
+    @serves(api, ControlApi.cancel)
+    async def cancel(_body: NoParameters, deps: CallerDeps) -> Done:
         await deps.supervisor.cancel()
         return Done()
 
-    @api.post("/requests/{request_id}/cancel", summary="End one request; its client is told, its engine stops")
-    async def cancel_request(request_id: str, _body: NoBody, deps: Seen) -> Done:
+    @serves(api, ControlApi.cancel_request)
+    async def cancel_request(request_id: str, _body: NoParameters, deps: CallerDeps) -> Done:
         deps.running.cancel(request_id)
         return Done()
 
-    @api.post("/toggle", summary="Mark two profiles A and B, and flip between them")
-    async def toggle(body: ToggleBody, deps: Seen, x_sparkdash_lease: Token = None) -> Toggle:
+    @serves(api, ControlApi.toggle)
+    async def toggle(body: ToggleBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> TogglePair:
         if body.flip:
             deps.exclusive.admit(x_sparkdash_lease)
         return await _toggle(deps, body)
 
 
-async def _toggle(deps: Deps, body: ToggleBody) -> Toggle:
+async def _toggle(deps: Deps, body: ToggleBody) -> TogglePair:
     snapshot, find = deps.bus.snapshot, deps.catalog().find
     a = _able(find(body.a)) if body.a else snapshot.toggle_a
     b = _able(find(body.b)) if body.b else snapshot.toggle_b
@@ -63,7 +66,7 @@ async def _toggle(deps: Deps, body: ToggleBody) -> Toggle:
     if body.flip:
         active = _other(a, b, active)
         await deps.supervisor.use(active, cause=SwapCause.USER)
-    return Toggle(a=a, b=b, active=active)
+    return TogglePair(a=a, b=b, active=active)
 
 
 def _able(profile: Profile) -> str:

@@ -1,44 +1,47 @@
-"""The routes of the daemon's upkeep: images, profiles, the demo's traffic, its end.
+"""Control routes for upkeep: images, profiles, the demo's traffic, the end of the daemon.
 
-Owns: what each of them takes. Must not know how any of it is done.
+Owns: their order. Must not know how any of it is done.
 """
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from fastapi.responses import Response, StreamingResponse
-from starlette.background import BackgroundTask
+from fastapi import APIRouter, BackgroundTasks
+from fastapi.responses import StreamingResponse
 
+from sparkdash.api.answers import Done, ProfileList
+from sparkdash.api.control import ControlApi
+from sparkdash.api.requests import NoParameters, PullBody, ShutdownBody, TrafficBody
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.control.answers import STREAM, pulled
-from sparkdash.gateway.control.bodies import Done, NoBody, ProfileList, PullBody, ShutdownBody, TrafficBody
-from sparkdash.gateway.control.reading import listed
-from sparkdash.gateway.control.seen import Seen
+from sparkdash.gateway.control.caller import CallerDeps
+from sparkdash.gateway.control.reading import profile_list
+from sparkdash.gateway.control.registration import serves, serves_raw
+from sparkdash.gateway.control.streams import STREAM, encode_pull
 
 
-def add(api: APIRouter) -> None:
-    """All of them."""
+def add_routes(api: APIRouter) -> None:
+    """Register them."""
 
-    @api.post("/pull-image", summary="Fetch a profile's image", response_class=StreamingResponse, responses=STREAM)
-    async def pull(body: PullBody, deps: Seen) -> StreamingResponse:
+    @serves_raw(api, ControlApi.pull, StreamingResponse, STREAM)
+    async def pull(body: PullBody, deps: CallerDeps) -> StreamingResponse:
         deps.catalog().find(body.profile)
-        return StreamingResponse(pulled(deps.supervisor.pull(body.profile)), media_type="text/event-stream")
+        return StreamingResponse(encode_pull(deps.supervisor.pull(body.profile)), media_type="text/event-stream")
 
-    @api.post("/reload", summary="Read the profiles again")
-    async def reload(_body: NoBody, deps: Seen) -> ProfileList:
+    @serves(api, ControlApi.reload)
+    async def reload(_body: NoParameters, deps: CallerDeps) -> ProfileList:
         await deps.reload()
-        return listed(deps)
+        return profile_list(deps)
 
-    @api.post("/traffic", summary="Switch the demo's own traffic")
-    async def traffic(body: TrafficBody, deps: Seen) -> Done:
+    @serves(api, ControlApi.traffic)
+    async def traffic(body: TrafficBody, deps: CallerDeps) -> Done:
         if deps.traffic is None:
             raise AdmissionError("Only the demo makes traffic of its own.", code="no_traffic", status=404)
         deps.traffic(body.on)
         return Done()
 
-    @api.post("/shutdown", status_code=202, summary="End the daemon")
-    async def shutdown(body: ShutdownBody, deps: Seen) -> Response:
+    @serves(api, ControlApi.shutdown)
+    async def shutdown(body: ShutdownBody, deps: CallerDeps, after_answer: BackgroundTasks) -> Done:
         async def end() -> None:  # a plain callable that returns an awaitable would be run in a thread, never awaited
             await deps.shutdown(body.engines == "stop")
 
-        return Response(Done().model_dump_json(), 202, media_type="application/json", background=BackgroundTask(end))
+        after_answer.add_task(end)
+        return Done()
