@@ -25,7 +25,7 @@ def test_the_description_of_the_api_is_as_agreed(house: Any) -> None:
 
 
 async def test_every_route_of_the_map_is_described(house: Any) -> None:
-    """ARCHITECTURE section 4 names them."""
+    """ARCHITECTURE section 9 names them."""
     paths = (await house.client.get("/api/openapi.json")).json()["paths"]
     routes = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     assert routes == {
