@@ -277,7 +277,9 @@ class TestLimited:
         assert (await call).status_code == 200
 
     async def test_a_slow_client_is_not_the_engines_silence(self, house: Any) -> None:
-        """While the engine waits for its client nothing can come of it."""
+        """While the engine waits for its client nothing can come of it. Its own limit outlasts the pauses of a busy box."""
+        alpha = house.catalog.profiles["alpha"]
+        house.catalog.profiles["alpha"] = alpha.model_copy(update={"first_byte_s": 30.0, "between_bytes_s": 1.0})
         big = b"data: " + b"x" * 65536 + b"\n\n"
 
         async def script(_seen: Any, wire: Any) -> None:
@@ -293,7 +295,7 @@ class TestLimited:
         async with house.client.stream("POST", "/v1/chat/completions", json=body) as reply:
             async for piece in reply.aiter_raw():
                 if not size:
-                    await asyncio.sleep(0.3)  # six times the limit
+                    await asyncio.sleep(2.5)  # more than twice the limit
                 size += len(piece)
         assert size > 200 * 65536
         assert (await house.ended()).state is RequestState.DONE

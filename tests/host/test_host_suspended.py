@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from sparkdash.host.processes import suspended
+from sparkdash.host.processes import leftovers, suspended
 
 ID = "ab" * 32
 V2 = f"0::/user.slice/user@1000.service/user.slice/libpod-{ID}.scope/container"
@@ -60,3 +61,17 @@ def test_a_process_of_no_container_and_one_that_is_gone(tmp_path: Path, root: Pa
     assert not suspended.is_frozen([7, 8], ID, proc, root)
     suspended.resume({7: "", 8: ""}, ID, proc, root)
     assert file.read_text() == "1"
+
+
+def test_a_process_is_continued_before_the_kernel_shows_that_it_was_stopped() -> None:
+    """On a busy box the signal that stops a process takes hold when the process runs again; until then its state is R."""
+    script = "trap 'echo continued; exit' CONT; echo up; while :; do sleep 0.01; done"
+    with subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == "up\n"
+        try:
+            suspended.resume(leftovers.births([shell.pid]), None)
+            assert shell.wait(10) == 0
+            assert shell.stdout.read() == "continued\n"
+        finally:
+            shell.kill()

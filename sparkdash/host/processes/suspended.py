@@ -16,10 +16,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sparkdash.host.processes import leftovers
-from sparkdash.host.processes.activity import CGROUP, parse_stat
+from sparkdash.host.processes.activity import CGROUP
 from sparkdash.host.processes.proc import PROC
 
-_STOPPED = "T"
 _V1 = ("freezer.state", ("FROZEN", "FREEZING"), "THAWED")
 _V2 = ("cgroup.freeze", ("1",), "0")
 
@@ -30,14 +29,15 @@ def is_frozen(pids: Iterable[int], container: str, proc: Path = PROC, root: Path
 
 
 def resume(processes: Mapping[int, str], container: str | None, proc: Path = PROC, root: Path = CGROUP) -> None:
-    """Thaw the container's control groups and continue those of its processes that are stopped, as far as we may."""
+    """Thaw the container's control groups and continue all of its processes, as far as we may.
+
+    SIGCONT goes to every process: it also takes back a SIGSTOP that a process on a busy box has not met yet.
+    """
     for file, word in _frozen(processes, container, proc, root) if container else ():
         with contextlib.suppress(OSError):
             file.write_text(word)
     for pid, birth in processes.items():
-        found = parse_stat(_told(proc / str(pid) / "stat"))
-        if found is not None and found.state == _STOPPED:
-            _continue(pid, birth)
+        _continue(pid, birth)
 
 
 def _continue(pid: int, birth: str) -> None:
