@@ -21,6 +21,7 @@ from sparkdash.access import audit
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon import connection_notices, control_actions, reloading
+from sparkdash.daemon.config_revision import Rereading
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.listeners import Listeners
 from sparkdash.daemon.memory_accounts import MemoryAccounts
@@ -38,7 +39,6 @@ from sparkdash.host.evidence import PAGE_S, EvidenceTaker
 from sparkdash.host.files import inotify
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
-from sparkdash.revision import Rereading
 from sparkdash.settings import Settings
 from sparkdash.settings import place as settings_file
 from sparkdash.store import Store

@@ -14,13 +14,13 @@ from pathlib import Path
 from sparkdash import listen
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
+from sparkdash.daemon.config_revision import Rereading
+from sparkdash.daemon.handover import Handover
 from sparkdash.daemon.profile_files import ProfileFiles
-from sparkdash.handover import Handover
 from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
-from sparkdash.revision import Rereading
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor
 from sparkdash.telemetry import Collector

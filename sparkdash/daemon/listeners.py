@@ -17,8 +17,8 @@ import structlog
 from sparkdash import listen, paths
 from sparkdash.access.keyring import Keyring
 from sparkdash.access.keyring import place as keyring_place
+from sparkdash.daemon.handover import Handover
 from sparkdash.errors import ProfileError
-from sparkdash.handover import Handover
 from sparkdash.settings import Settings
 
 LOG = structlog.get_logger("sparkdash")

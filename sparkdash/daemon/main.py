@@ -14,8 +14,9 @@ from pathlib import Path
 
 import uvloop
 
-from sparkdash import handover, log, notify, paths
+from sparkdash import log, paths
 from sparkdash.bench.plan import sweep_file
+from sparkdash.daemon import handover, systemd_notify
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.lifecycle import serve
 from sparkdash.daemon.log_limits import limit_logs
@@ -42,7 +43,7 @@ def run(load_settings: Callable[[], Settings]) -> None:
     raise_file_limit()
     sweep_file.forget()
     faulthandler.enable()  # systemd's watchdog ends us with SIGABRT: the journal then says where the loop was stuck
-    notifier, settings = notify.from_environment(), load_settings()
+    notifier, settings = systemd_notify.from_environment(), load_settings()
     inherited = handover.from_environment(notifier)
     parts = Parts(
         settings=settings,
@@ -96,7 +97,7 @@ def _processes() -> Path:
     return paths.state_dir() / "processes"
 
 
-async def _attended(daemon: Daemon, notifier: notify.Notifier) -> None:
+async def _attended(daemon: Daemon, notifier: systemd_notify.Notifier) -> None:
     """Tell systemd that the daemon is ready once the engines of an earlier daemon are known."""
     await daemon.supervisor.adopted()
     await notifier.attend(daemon.server.stopping(), f"serving {daemon.url}/v1 with {daemon.parts.runtime.name}")

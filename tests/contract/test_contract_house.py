@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import house
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_planted_circle_is_found(tmp_path: Path) -> None:
@@ -39,3 +42,14 @@ def test_types_of_io_may_be_named_by_a_pure_module() -> None:
     text = '"""Pure."""\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import asyncio\n'
     assert house.Module("m", text).is_pure
     assert house.impurities({"m": house.Module("m", text)}) == []
+
+
+def test_every_room_has_a_floor_and_a_row_on_the_map() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    floors = next(contract["layers"] for contract in contracts if contract["name"] == "layers")
+    placed = {room.strip().removeprefix("sparkdash.") for floor in floors for room in floor.split("|")}
+    files = [f for f in (ROOT / "sparkdash").iterdir() if f.suffix == ".py" or (f / "__init__.py").exists()]
+    rooms = {file.stem for file in files if not file.stem.startswith("__")}
+    page = (ROOT / "sparkdash" / "ARCHITECTURE.md").read_text()
+    assert placed == rooms
+    assert {room for room in rooms if f"`{room}`" not in page and f"`{room}/`" not in page} == set()

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash import handover
+from sparkdash.daemon import handover
 
 pytestmark = pytest.mark.timeout(240)
 

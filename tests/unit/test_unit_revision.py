@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sparkdash.daemon.config_revision import LIVE, Rereading, revised
 from sparkdash.domain.event import Notice
 from sparkdash.errors import ProfileError
-from sparkdash.revision import LIVE, Rereading, revised
 from sparkdash.settings import Policy, Settings, load
 
 NOW = Settings()

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sparkdash.daemon.systemd_notify import Notifier
 from sparkdash.errors import HostError
-from sparkdash.notify import Notifier
 
 FIRST = 3
 """First descriptor that is handed over (SD_LISTEN_FDS_START)."""
