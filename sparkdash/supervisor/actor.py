@@ -1,4 +1,4 @@
-"""The actor: one inbox, one owner of the scheduler's books, and effects carried out.
+"""Actor: one inbox, one owner of the scheduler's records, and effects carried out.
 
 Owns: the inbox, the swaps under way, those who wait for an order, what an earlier daemon left.
 Must not decide: the scheduler does. Must not do: the transition does.
@@ -75,8 +75,9 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.waiters import Waiter, Waiters
 
 COUNTED_S = 0.02
-"""How late it may be told how many requests use an engine, where nothing else has changed: once for all that came or went
-meanwhile, as each telling makes a new Engine and an event for everybody."""
+"""Seconds by which a new count of an engine's requests may be published late, where nothing else changed. Each
+publication makes a new Engine and an event for everybody.
+"""
 
 
 class Actor:
@@ -87,7 +88,7 @@ class Actor:
         self.catalog = catalog
         self._tools = tools
         self._profiles = dict(catalog.profiles)
-        """What the scheduler knows; `catalog` may be a move ahead."""
+        """Profiles that the scheduler knows; `catalog` may be a move ahead."""
         self._read: deque[Catalog] = deque()
         """Catalogs whose moves are in the inbox."""
         self._inbox: deque[tuple[Move | Adoption, Waiter | None]] = deque()
@@ -111,17 +112,19 @@ class Actor:
         self._alarm = DecisionTimer(tools.clock, lambda: self.post(Tick()))
         self._waiters = Waiters()
         self._looking = False
-        """Is a task at it to look for them again?"""
+        """Whether a task looks again for engines of an earlier daemon."""
         self._unknown: frozenset[str] = frozenset()
         """Containers that an earlier daemon left, whose profiles may be in files that cannot be read."""
         self._group: asyncio.TaskGroup | None = None
         self.adopted = asyncio.Event()
         """Engines of an earlier daemon have been looked for."""
         self.idle = asyncio.Event()
-        """No move in the inbox, no swap, nothing to tell."""
+        """Set while no move is in the inbox, no swap is under way and nothing is to be published."""
 
     async def run(self, group: asyncio.TaskGroup, preloads: Iterable[str]) -> None:
-        """Until cancelled; what takes time are tasks of `group`. `preloads`: the profiles that are to run from the beginning."""
+        """Handle moves until cancelled; slow work becomes tasks of `group`. `preloads`: profiles to run from the
+        beginning.
+        """
         self._group = group
         await self._adopt(preloads)
         group.create_task(self._tell_counts(), name="counts")
@@ -134,7 +137,7 @@ class Actor:
             self._refresh()  # figures are told once for all that has come
 
     def recall(self) -> None:
-        """What an earlier daemon parked stays parked."""
+        """Take over parked profiles and incidents of an earlier daemon."""
         self._parking.recall(self.catalog.profiles)
         self.incidents.recall()
 
@@ -148,7 +151,7 @@ class Actor:
         self._waiters.end(refusals.shutting_down())
 
     def post(self, move: Move) -> None:
-        """Have it handled; soon, and in its turn."""
+        """Queue a move; it is handled soon and in its turn."""
         self._put(move)
 
     def arrive(self, move: Arrive) -> str | None:
@@ -162,14 +165,14 @@ class Actor:
         return None
 
     def leave(self, ticket: str) -> None:
-        """A request is over."""
+        """End the lease of a request."""
         if not self._inbox and self._scheduler.end_at_once(ticket, self._tools.clock.monotonic()):
             self._counted()
         else:
             self.post(Leave(ticket))
 
     async def ask(self, move: Move) -> None:
-        """Have it handled; returns when what it orders is carried out. Raises DaemonError when the daemon ends."""
+        """Post the move; return when its orders are carried out. Raises DaemonError when the daemon ends."""
         if self.leasing.over:
             raise refusals.shutting_down()
         waiter = asyncio.get_running_loop().create_future()
@@ -177,7 +180,7 @@ class Actor:
         await waiter
 
     async def plan(self, profile: Profile) -> tuple[Plan, SparkdashError | None]:
-        """What using it would do, and why that would be refused: as of now, so an advice.
+        """Describe what using the profile would do now, and why that would be refused; advice only.
 
         Raises:
             AdmissionError: it cannot run here.
@@ -195,7 +198,7 @@ class Actor:
         return plan, None if runs else self._scheduler.refusal(profile.name, choice)
 
     def replace_catalog(self, catalog: Catalog) -> None:
-        """The profiles, or the owner's policies for them, were read again."""
+        """Replace the profiles, or the owner's policies for them."""
         self.catalog = catalog
         self._read.append(catalog)
         self.post(CatalogRead(self._planner.known(catalog)))
@@ -213,7 +216,7 @@ class Actor:
         self._tools.guarded.refresh()
 
     def replace_settings(self, settings: Settings) -> None:
-        """The owner's limits and patience were read again."""
+        """Hand the owner's new limits and patience to the scheduler."""
         self.post(PolicyRead(_patience(settings), settings.queue_limit))
 
     def _put(self, move: Move | Adoption, waiter: Waiter | None = None) -> None:
@@ -301,7 +304,7 @@ class Actor:
             self._carry_out(effect)
 
     def _note(self, move: Move) -> None:
-        """What people see of a move, before its effects."""
+        """Publish what people see of a move, before its effects."""
         books = self._tools.books
         match move:
             case Arrive() | Leave():
@@ -368,7 +371,7 @@ class Actor:
         return self._group
 
     def _refresh(self) -> None:
-        """What follows from the scheduler's books: figures, the next alarm, those who wait for its rest."""
+        """Publish figures, set the next timer and settle waiters, as the scheduler's records now say."""
         self._alarm.set(self._running(), self._scheduler.due)
         books, records = self._tools.books, self._scheduler.records
         self._swaps.waiting(records.waiting_for, records.in_flight)

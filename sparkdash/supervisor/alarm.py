@@ -1,6 +1,6 @@
-"""One alarm, set to the moment at which time itself changes a decision. Without such a moment nothing sleeps or wakes.
+"""Decision timer: wakes the actor at the moment when time itself changes a decision.
 
-Owns: the one sleeping task. Must not know what is decided then.
+Owns: the one sleeping task; without such a moment nothing sleeps. Must not know what is decided then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The books that people see: every engine's state, published at each change.
+"""Books: every engine's published state, with notices and parked profiles.
 
 Owns: Engine values and their publication (`swap.record` owns the swaps'). Must not know why anything happens. The actor
 and its transitions write the books; everyone else reads frozen values.
@@ -39,7 +39,7 @@ Publish = Callable[[Fact], object]
 
 
 def failure_of(error: SparkdashError, phase: SwapPhase | None = None) -> Failure:
-    """The error as the frozen value that snapshots and records hold."""
+    """Convert the error to the frozen value that snapshots and records hold."""
     ours = phase.value if phase else None
     if isinstance(error, EngineError):
         return Failure(
@@ -55,7 +55,7 @@ def failure_of(error: SparkdashError, phase: SwapPhase | None = None) -> Failure
 
 
 def error_of(failure: Failure) -> EngineError:
-    """The other way: as it is told again. `failure_of` gives the same value back."""
+    """Convert a failure back to an error. `failure_of` gives the same value back."""
     return EngineError(
         failure.message,
         code=failure.code,
@@ -68,7 +68,7 @@ def error_of(failure: Failure) -> EngineError:
 
 
 class Books:
-    """What is, as frozen values."""
+    """Present state of all engines, as frozen values."""
 
     def __init__(self, publish: Publish, clock: Clock) -> None:
         self._publish = publish
@@ -80,7 +80,7 @@ class Books:
         self.unadopted: Mapping[str, ContainerInfo] = {}
         """Containers of an earlier daemon that run and whose profiles cannot be read, by profile."""
         self.debts = MemoryDebts()
-        """What engines that ended, however they did, have not given back."""
+        """Memory that ended engines have not given back."""
         self.started: dict[str, Profile] = {}
         """Each engine's profile as it was started, whatever its file says now."""
 
@@ -138,7 +138,7 @@ class Books:
             self._write(old.replace(state=EngineState.FAILED, since=self._clock.now(), failure=failure))
 
     def fail(self, profile: Profile, failure: Failure) -> None:
-        """The engine is gone, and this is why. It stays to be seen."""
+        """Mark the engine failed, as it is gone. It stays visible."""
         self._look_whether_gone(profile.name)
         if old := self._engines.get(profile.name):
             failed = old.replace(state=EngineState.FAILED, since=self._clock.now(), failure=failure)
@@ -147,7 +147,7 @@ class Books:
             self.enter(profile, EngineState.FAILED, failure=failure)
 
     def drop(self, name: str, held: HeldMemory | None = None) -> None:
-        """The engine is gone as it should be; `held` is what it was measured to hold."""
+        """Remove an engine that ended as it should. `held`: memory that it was measured to hold."""
         self._look_whether_gone(name, held)
         if old := self._engines.pop(name, None):
             absent = old.replace(state=EngineState.ABSENT, since=self._clock.now(), progress=None, in_flight=0)
@@ -178,7 +178,7 @@ class Books:
             self._write(old.replace(liveness=liveness))
 
     def progress(self, name: str, progress: LoadProgress) -> None:
-        """How far the engine that is being loaded has come."""
+        """Set the progress of an engine that is being loaded."""
         if old := self._engines.get(name):
             self._write(old.replace(progress=progress))
 
@@ -205,13 +205,13 @@ class Books:
         self._publish(IncidentsChanged(incidents=kept.incidents[:RECENT_INCIDENTS], repairs=kept.repairs))
 
     def recall(self, parked: Mapping[str, Parked]) -> None:
-        """These an earlier daemon had parked."""
+        """Take over the parked profiles of an earlier daemon."""
         if parked:
             self.parked = dict(parked)
             self._publish(ParkedChanged(parked=self.parked))
 
     def park(self, parked: Mapping[str, breaker.ParkedFailure]) -> dict[str, Parked | None]:
-        """These profiles are parked; published when that changed. What changed: None for those that no longer are."""
+        """Set the parked profiles, published when they changed; return the changes, None for released profiles."""
         before, now = self.parked, {name: self._parked(name, each) for name, each in parked.items()}
         if now == before:
             return {}

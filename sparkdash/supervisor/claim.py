@@ -24,19 +24,18 @@ _NUMBERS = count(1)
 
 @per_request
 class Lease:
-    """The right to use an engine until the context is left."""
+    """Right to use an engine until the context is left."""
 
     profile: Profile
     engine: Engine
-    """The incarnation, as it was when the lease was granted."""
+    """Incarnation of the engine when the lease was granted."""
     url: str
-    """Root URL, without /v1."""
     names: tuple[str, ...]
     """Model names that the engine accepts; the first replaces any other."""
     lost: asyncio.Future[SparkdashError]
     """Done when the engine died, or the lease was cut after the drain limit; its result says why."""
     headers: Mapping[str, str]
-    """What every request to this engine must carry."""
+    """Headers that every request to this engine must carry."""
 
 
 class AnswerProgress(Protocol):
@@ -54,17 +53,17 @@ class AnswerProgress(Protocol):
 
 
 class HeldRequests(NamedTuple):
-    """What an engine holds of ours at one moment."""
+    """Requests of ours that an engine holds at one moment."""
 
     requests: int
     held_up: int
-    """How many of them wait for their own slow clients."""
+    """Number of answers that wait for slow clients."""
     relayed_at: float | None
     """Monotonic time of the last byte of any answer, of those that are over too; None before the first."""
 
 
 class LeaseClaim:
-    """One request's place with the actor. Every method may be called when it is over already."""
+    """Hand-over of a lease between the actor and one request. Every method may be called after its end."""
 
     __slots__ = ("_granted", "_on_wait", "lost", "ticket")
 
@@ -80,17 +79,17 @@ class LeaseClaim:
         return self._granted
 
     def grant(self, lease: Lease) -> None:
-        """The wait is over."""
+        """End the wait with a lease."""
         if self._granted is not None and not self._granted.done():
             self._granted.set_result(lease)
 
     def refuse(self, error: SparkdashError) -> None:
-        """The wait was in vain. Each waiter gets an error of its own: a traceback belongs to one."""
+        """End the wait with an error. Each waiter gets a copy: a traceback belongs to one."""
         if self._granted is not None and not self._granted.done():
             self._granted.set_exception(copy.copy(error))
 
     def cut(self, error: SparkdashError) -> None:
-        """The lease is no longer good."""
+        """End the lease with an error."""
         if not self.lost.done():
             self.lost.set_result(error)
 
@@ -100,7 +99,7 @@ class LeaseClaim:
 
 
 class LeaseClaims:
-    """Those of all requests that wait or are served."""
+    """Claims of all requests that wait or are served."""
 
     def __init__(self, lease_of: Callable[[str, LeaseClaim], Lease]) -> None:
         self._lease_of = lease_of
@@ -110,11 +109,11 @@ class LeaseClaims:
         return iter(self._open.values())
 
     def come(self, claim: LeaseClaim) -> None:
-        """One request more."""
+        """Add the claim of a new request."""
         self._open[claim.ticket] = claim
 
     def leave(self, claim: LeaseClaim) -> bool:
-        """It is over; False when it was already."""
+        """Remove the claim; False when it was removed before."""
         return self._open.pop(claim.ticket, None) is not None
 
     def carry_out(self, effect: Grant | Wait | Refuse | Cut) -> None:
@@ -124,7 +123,7 @@ class LeaseClaims:
                 self._tell(claim, effect)
 
     def retire(self, error: SparkdashError, *, cut: bool) -> None:
-        """The daemon ends: whoever waits is refused; with `cut` whoever is served, too."""
+        """Refuse everyone who waits, as the daemon ends; with `cut` end every lease too."""
         for claim in list(self._open.values()):
             claim.refuse(error)
             if cut:

@@ -19,21 +19,21 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep for so many seconds."""
         ...
 
 
 class SystemClock:
-    """The box's own."""
+    """The operating system's clock."""
 
     def now(self) -> float:
-        """See Clock."""
+        """Return Unix seconds."""
         return time.time()
 
     def monotonic(self) -> float:
-        """See Clock."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """See Clock."""
+        """Sleep for so many seconds."""
         await asyncio.sleep(seconds)

@@ -95,7 +95,7 @@ class FlagProbe:
         return known
 
     def look(self) -> None:
-        """Have unknown programs asked, as profiles or images may have changed."""
+        """Have unknown programs asked for their flags, as profiles or images may have changed."""
         self._wake.set()
 
     async def run(

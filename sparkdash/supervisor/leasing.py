@@ -1,6 +1,6 @@
-"""One request's way: it asks, waits, holds the engine, leaves.
+"""Leasing: the way of one request, from its arrival over waiting and holding an engine to its end.
 
-Owns: the claims of those who wait and of those who are served. Must not decide who is served: the scheduler does.
+Owns: the claims of waiting and served requests. Must not decide who is served: the scheduler does.
 
 Rule: leaving is a post, not a wait: no cancellation can come between.
 """
@@ -27,19 +27,19 @@ from sparkdash.supervisor.tools import Tools
 
 
 class RequestIntake(Protocol):
-    """Where requests come and go: the actor."""
+    """Receives arrivals and departures of requests: the actor."""
 
     def arrive(self, move: Arrive) -> str | None:
-        """The profile whose engine it may use here and now; None: it waits for the effects."""
+        """Return the profile that the request may use at once; None: it waits for the effects."""
         ...
 
     def leave(self, ticket: str) -> None:
-        """It is over; that never waits."""
+        """End the request's lease or wait; never waits."""
         ...
 
 
 class Leasing:
-    """One for the supervisor's life. `profiles` are those that the scheduler knows."""
+    """Leases of all requests. `profiles` are those that the scheduler knows."""
 
     def __init__(
         self, tools: Tools, profiles: Callable[[], Mapping[str, Profile]], desk: RequestIntake, watch: EngineWatch
@@ -55,7 +55,7 @@ class Leasing:
         self._relayed_at: dict[str, float] = {}
         """By profile: time of the last byte of answers that are over."""
         self.over = False
-        """The daemon ends: who comes is refused."""
+        """Whether the daemon ends, so that new requests are refused."""
 
     def lease(
         self,
@@ -67,7 +67,7 @@ class Leasing:
         client: str | None,
         progress: AnswerProgress | None,
     ) -> AbstractAsyncContextManager[Lease]:
-        """See Supervisor.lease; without a profile it is for what runs."""
+        """Lease an engine as described at Supervisor.lease; without a profile, one that runs."""
         if profile is None:
             return _EngineLease(self, None, request_id, on_wait, batch, task, client, progress)
         if profile.engine is EngineKind.REMOTE:
@@ -93,18 +93,18 @@ class Leasing:
             self._claims.leave(claim)
 
     def come(self, claim: LeaseClaim) -> None:
-        """One request more. Raises DaemonError when the daemon ends."""
+        """Add the claim of a new request. Raises DaemonError when the daemon ends."""
         if self.over:
             raise refusals.shutting_down()
         self._claims.come(claim)
 
     def at_once(self, claim: LeaseClaim, move: Arrive) -> Lease | None:
-        """The engine, if it is its turn now. None: its claim waits for it."""
+        """Return a lease if it is granted at once. None: the claim waits for it."""
         name = self._desk.arrive(move)
         return None if name is None else self._granted(name, claim)
 
     def leave(self, claim: LeaseClaim) -> None:
-        """Its stay is over. Idempotent."""
+        """End the request's stay. Idempotent."""
         if self._claims.leave(claim):
             self._desk.leave(claim.ticket)
 
@@ -114,7 +114,7 @@ class Leasing:
             self._relayed_at[profile] = at
 
     def now(self) -> float:
-        """Monotonic seconds."""
+        """Return monotonic seconds."""
         return self._tools.clock.monotonic()
 
     async def broke_off(self, lease: Lease, trouble: UpstreamError) -> None:
@@ -140,7 +140,7 @@ class Leasing:
         self._claims.carry_out(effect)
 
     def retire(self, *, cut: bool) -> None:
-        """The daemon ends: refuse whoever waits or comes; with `cut` also whoever is served. Idempotent."""
+        """Refuse new and waiting requests, as the daemon ends; with `cut` end every lease too. Idempotent."""
         self.over = True
         self._claims.retire(refusals.shutting_down(), cut=cut)
 
@@ -158,7 +158,7 @@ class Leasing:
 
 
 class _EngineLease(LeaseClaim):
-    """One request's time with an engine of this box, from its arrival on."""
+    """Lease of one request on an engine of this box, from its arrival on."""
 
     __slots__ = ("_arrival", "_lease", "_leasing", "_progress", "_since")
 
@@ -179,7 +179,7 @@ class _EngineLease(LeaseClaim):
         self._leasing = leasing
         self._progress = progress
         self._since: float | None = None
-        """When the lease was granted; None before."""
+        """Time of the grant; None before."""
         self._arrival = Arrive(self.ticket, profile, batch, task, client)
 
     async def __aenter__(self) -> Lease:

@@ -1,4 +1,4 @@
-"""The last words of every engine, kept after its container is gone.
+"""Logbook: last log lines of every engine, kept after its container is gone.
 
 Owns: log lines by profile. Must not know what they mean.
 """
@@ -18,15 +18,15 @@ KEPT = 1000
 """Lines kept of each profile. vLLM's start-up is 100 to 300 of them."""
 
 LAST_WORDS_S = 10.0
-"""How long an ended engine's log is waited for: a runtime is slow on a busy box, and nobody else knows why it ended."""
+"""Limit of reading an ended engine's log: a runtime is slow on a busy box, and only the log says why it ended."""
 RECENT_S = 3.0
-"""How long the last lines of an engine that runs are waited for."""
+"""Limit of reading the last lines of an engine that runs."""
 
 
 def lines_of(
     runtime: Runtime, container: str, *, follow: bool, tail: int | None = None
 ) -> AbstractAsyncContextManager[AsyncIterator[str]]:
-    """The runtime's lines, and the end of what reads them when the context is left early."""
+    """Open the container's log lines; the runtime's reader is closed when the context is left early."""
     return aclosing(cast("AsyncGenerator[str, None]", runtime.logs(container, follow=follow, tail=tail)))
 
 
@@ -48,16 +48,16 @@ class Logbook:
         self._containers[profile] = container
 
     def add(self, profile: str, line: str) -> None:
-        """One line of the present incarnation."""
+        """Add a line of the present incarnation."""
         self._lines.setdefault(profile, deque(maxlen=KEPT)).append(line)
 
     def tail(self, profile: str, count: int = KEPT) -> list[str]:
-        """The last lines that are kept."""
+        """Return the last lines that are kept."""
         lines = list(self._lines.get(profile, ()))
         return lines[max(0, len(lines) - count) :]
 
     async def close(self, profile: str) -> None:
-        """The container is about to be removed: keep its last lines."""
+        """Keep the last lines of a container that is about to be removed."""
         container = self._containers.pop(profile, None)
         if container is None:
             return

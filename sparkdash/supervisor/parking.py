@@ -14,7 +14,7 @@ from sparkdash.supervisor.scheduling.breaker import Breaker, ParkedFailure
 
 
 class Parking:
-    """One for the supervisor's life. Without a store, parked profiles are forgotten with the daemon."""
+    """Copies parked profiles between breaker, books and store. Without a store, they are forgotten with the daemon."""
 
     def __init__(self, breaker: Breaker, books: Books, store: Store | None) -> None:
         self._breaker = breaker
@@ -22,7 +22,7 @@ class Parking:
         self._store = store
 
     def recall(self, profiles: Mapping[str, Profile]) -> None:
-        """What an earlier daemon parked stays parked, unless its file went away or its launch was edited since."""
+        """Park again what an earlier daemon parked, unless its file went away or its launch was edited since."""
         kept = self._store.parked if self._store else {}
         for name, parked in kept.items():
             profile = profiles.get(name)

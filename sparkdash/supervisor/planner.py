@@ -1,4 +1,4 @@
-"""What decisions and people ask of the box: needs, memory, times; and the plan that is made of them.
+"""Planner: needs, memory and times for decisions and people, and the plan made of them.
 
 Owns: the answers to the scheduler's questions (`BoxFacts`), and Plan. Must not decide anything.
 """
@@ -24,7 +24,7 @@ from sparkdash.units import gib
 
 
 class Planner:
-    """One for the supervisor's life. `profiles` are those that the scheduler knows, `expected_s` is learned."""
+    """Answers BoxFacts for the scheduler. `profiles` are those that the scheduler knows, `expected_s` is learned."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Planner:
         self._expected_s = expected_s
 
     def box(self) -> BoxMemory:
-        """See BoxFacts. A box that does not tell its memory has engines run alone."""
+        """Return the box's memory now. Where it cannot be read, engines run alone."""
         reserve, beside = self._tools.reserve_bytes, self._tools.settings.side_by_side
         try:
             memory = self._tools.reader.memory()
@@ -52,7 +52,7 @@ class Planner:
         return BoxMemory(memory.total, available, reserve, missing != 0, holders, side_by_side=beside)
 
     def need(self, profile: str) -> Need:
-        """See BoxFacts."""
+        """Return the memory need of this profile's engine."""
         found = self._profile(profile)
         return self._tools.needs(found) if found else Need()
 
@@ -62,11 +62,11 @@ class Planner:
         return tasks_of(found, self._tools.needs.target(found)) if found else None
 
     def reload_s(self, profile: str) -> float | None:
-        """See BoxFacts."""
+        """Return the learned seconds to bring the profile up."""
         return self._expected_s(self._profiles().get(profile))
 
     def short(self, profile: str) -> SparkdashError | None:
-        """See BoxFacts. What is on its way back is waited for first, and then it is judged."""
+        """Return why no load may begin now. Memory on its way back is waited for before that is judged."""
         if self._tools.books.debts.who:
             return None
         try:
@@ -78,11 +78,11 @@ class Planner:
         return found
 
     def known(self, catalog: Catalog) -> dict[str, ProfileFacts]:
-        """What decisions need of each profile, the owner's policy with it."""
+        """Return the facts that decisions need of each profile, with the owner's policy."""
         return {name: self.card(profile) for name, profile in catalog.profiles.items()}
 
     def card(self, profile: Profile) -> ProfileFacts:
-        """The same of one."""
+        """Return the facts that decisions need of one profile."""
         policy = self._tools.settings.policy_of(profile.name)
         return ProfileFacts(
             profile.fingerprint,
@@ -131,12 +131,12 @@ class Planner:
         )
 
     def _profile(self, name: str) -> Profile | None:
-        """As it was started, whatever its file says now."""
+        """Return the profile as its engine was started, else as its file says now."""
         return self._tools.books.started.get(name) or self._profiles().get(name)
 
 
 def held(hold: SparkdashError, choice: Choice) -> str:
-    """That the guard lets no load begin, and what would change that."""
+    """Word the plan's sentence that the guard lets no load begin, and what would change that."""
     if not choice.leaving:
         return hold.text()
     return f"{hold.message} It is looked at again once {' and '.join(choice.names)} left."

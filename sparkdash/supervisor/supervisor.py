@@ -1,6 +1,6 @@
-"""The supervisor: what others ask of the room, and how it is put together.
+"""Supervisor: the public face of this package, and how its parts are put together.
 
-Owns: the public face, and the tasks that live as long as the actor. Must not touch the scheduler: the actor does.
+Owns: the tasks that live as long as the actor. Must not touch the scheduler: the actor does.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def _nothing(_profile: str) -> None:
 
 
 class Supervisor:
-    """Which engine runs and who may use it. `run()` it, then lease."""
+    """Decides which engine runs and who may use it. Start `run()`, then lease."""
 
     def __init__(
         self,
@@ -117,11 +117,11 @@ class Supervisor:
 
     @property
     def catalog(self) -> Catalog:
-        """The profiles, as they were read last."""
+        """Profiles as they were read last."""
         return self._actor.catalog
 
     async def run(self) -> None:
-        """The actor, until cancelled. Whatever else ends it is a fault of ours and should end the daemon."""
+        """Run the actor until cancelled. Any other end is a fault of ours, and should end the daemon."""
         try:
             self._tools.guarded.open()
             self._actor.recall()
@@ -200,7 +200,7 @@ class Supervisor:
         return plan
 
     async def plan(self, name: str) -> Plan:
-        """What `use` would do, and why. Raises AdmissionError when it is unknown or cannot run here."""
+        """Describe what `use` would do, and why. Raises AdmissionError when it is unknown or cannot run here."""
         profile = self._here(name)
         await self.adopted()
         return (await self._actor.plan(profile))[0]
@@ -235,15 +235,15 @@ class Supervisor:
         await self._actor.ask(Cancel())
 
     def need(self, profile: Profile) -> Need:
-        """What a launch of it takes, as far as it is known now; `on_needs` is called when more is."""
+        """Return the memory need of a launch, as far as it is known; `on_needs` is called when more is."""
         return self._tools.needs(profile)
 
     def target(self, profile: Profile) -> WeightFacts | None:
-        """What its model's weights say; None until they are read, and where they are not on this box."""
+        """Return the facts of its model's weights; None until they are read, and where they are not on this box."""
         return self._tools.needs.target(profile)
 
     def sees(self, profile: Profile) -> bool | None:
-        """Does a launch of it read pictures? None is not known; `on_needs` is called when more is."""
+        """Whether a launch reads pictures; None is not known. `on_needs` is called when more is."""
         return reads_images(profile, self.target(profile))
 
     def served(self, request: Request) -> None:
@@ -256,7 +256,7 @@ class Supervisor:
         self._actor.post(Release(None if name is None else self.catalog.find(name).name))
 
     def replace_catalog(self, catalog: Catalog) -> None:
-        """The profiles were read again. Engines that run go on, also when their profile changed or went away."""
+        """Replace the profiles. Running engines go on, also when their profile changed or went away."""
         self._actor.replace_catalog(catalog)
         self._tools.flags.look()
         if self._group and not self._actor.leasing.over:
@@ -264,12 +264,14 @@ class Supervisor:
 
     @property
     def settings(self) -> Settings:
-        """Those that hold now."""
+        """Settings that hold now."""
         return self._tools.settings
 
     def replace_settings(self, settings: Settings) -> None:
-        """The owner's file was edited. Holds from the next decision on; what is under way goes on by what it began with,
-        where that was read already."""
+        """Replace the settings after the owner edited their file.
+
+        They hold from the next decision on. Work under way keeps the values that it has read already.
+        """
         self._tools.settings = settings
         self._tools.guarded.apply_settings(settings)
         self._actor.replace_settings(settings)
@@ -289,10 +291,10 @@ class Supervisor:
         return self._actor.incidents.list
 
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
-        """The engine's log: from its container while there is one, else the last lines that it left.
+        """Return the engine's log: from its container while there is one, else its last lines.
 
-        Raises:
-            AdmissionError: unknown profile.
+            Raises:
+        AdmissionError: unknown profile.
         """
         profile = name if name in self._tools.books.engines else self.catalog.find(name).name
         return self._tools.logbook.read(profile, tail=tail, follow=follow)
@@ -313,7 +315,7 @@ class Supervisor:
         self._actor.post(Release(profile.name))
 
     def retire(self, *, cut: bool) -> None:
-        """The daemon ends: refuse whoever waits or comes; with `cut` also whoever is served. Idempotent."""
+        """Refuse new and waiting requests, as the daemon ends; with `cut` end every lease too. Idempotent."""
         self._actor.leasing.retire(cut=cut)
 
     async def close(self, *, stop_engines: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""What this daemon did not start: attached servers, remote services, adopted engines, foreign containers."""
+"""Engines that this daemon did not start: attached servers, remote services, adopted engines, foreign containers."""

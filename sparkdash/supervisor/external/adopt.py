@@ -1,7 +1,6 @@
-"""What an earlier daemon left running.
+"""Adoption: engines that an earlier daemon left running.
 
-Owns: the decision what becomes of each container that carries our owner label, and carrying it out. Containers of
-others are `strangers`'.
+Owns: what becomes of each container that carries our owner label. Containers of others belong to `strangers`.
 """
 
 from __future__ import annotations
@@ -49,17 +48,17 @@ class AdoptableEngine:
     profile: Profile
     port: int
     version: str | None = None
-    """The engine's own, when it tells one."""
+    """Version of the engine's program, where it tells one."""
 
     @property
     def url(self) -> str:
-        """The engine's root URL."""
+        """Return the root URL of the engine."""
         return f"http://127.0.0.1:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What is there from before."""
+    """Containers of an earlier daemon, by what becomes of them."""
 
     ready: tuple[AdoptableEngine, ...] = ()
     """Runs and generates; in the order of their starts."""
@@ -68,18 +67,18 @@ class Adoption:
     unknown: tuple[ContainerInfo, ...] = ()
     """Run, and their profiles may be in files that cannot be read now: what becomes of them is decided when those are read again."""
     problems: tuple[ProfileProblem, ...] = ()
-    """Of those files, when it was looked."""
+    """Problems of those files at the time of the look."""
 
 
 async def find_engines(tools: Tools, catalog: Catalog, stuck: Collection[str] = ()) -> Adoption:
-    """What may be adopted; our other containers are removed. Never raises for one that misbehaves.
+    """Find engines to adopt, and remove our other containers. One that misbehaves raises nothing.
 
-    One that has not come up yet was loading when its daemon died: minutes of work that are gone on with. `stuck` are
-    profiles whose engines that daemon found stuck: one that still generates nothing is removed, unless its owner wants
-    to be told only.
+    An engine that has not come up yet was loading when its daemon died; its load goes on. `stuck` are profiles whose
+    engines that daemon found stuck. Such an engine is removed if it still generates nothing, unless its owner only
+    wants to be told.
 
     Raises:
-        HostError: the runtime does not tell what is there.
+        HostError: the runtime does not list its containers.
     """
     report_leftovers(tools.books, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
     known = {engine.container for engine in tools.books.engines.values()}
@@ -107,7 +106,7 @@ async def find_engines(tools: Tools, catalog: Catalog, stuck: Collection[str] = 
 
 
 async def find_engines_again(tools: Tools, catalog: Callable[[], Catalog], stuck: Collection[str] = ()) -> Adoption:
-    """The same for as long as the runtime does not tell: what an earlier daemon left holds memory, and nobody knows it."""
+    """Repeat `find_engines` until the runtime answers: engines of an earlier daemon hold memory."""
     for pause_s in chain(AGAIN_S, repeat(AGAIN_S[-1])):
         await tools.clock.sleep(pause_s)
         with suppress(SparkdashError):
@@ -143,7 +142,7 @@ async def _unfit(tools: Tools, found: AdoptableEngine, stuck: Collection[str]) -
 
 
 async def _was_up(tools: Tools, found: AdoptableEngine) -> bool:
-    """Does its log say that it served once? One that cannot be read says nothing."""
+    """Whether the engine's log says that it served once. An unreadable log says nothing."""
     adapter = tools.adapter(found.profile.engine)
     with suppress(SparkdashError, TimeoutError):
         async with asyncio.timeout(LOG_S), lines_of(tools.runtime, found.container.name, follow=False) as lines:
@@ -182,7 +181,7 @@ def report_unadoptable(tools: Tools, container: ContainerInfo, problems: Sequenc
 
 
 def _match(catalog: Catalog, container: ContainerInfo) -> AdoptableEngine | str:
-    """What it is, or why it cannot be adopted."""
+    """Return the engine to adopt, or why the container cannot be adopted."""
     labels = container.labels
     if container.state is not ContainerState.RUNNING:
         return "it has ended"

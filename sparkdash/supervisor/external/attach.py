@@ -24,9 +24,9 @@ class Attached:
     """An attached server that answers."""
 
     url: str
-    """The server's root, without /v1."""
+    """Root URL of the server, without /v1."""
     model_id: str
-    """The server's name of the profile's model."""
+    """Name of the profile's model at the server."""
 
 
 async def attach_server(tools: Tools, profile: Profile) -> Attached:

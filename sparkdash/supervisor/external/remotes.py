@@ -23,7 +23,7 @@ from sparkdash.supervisor.scheduling import refusals
 
 
 class Remotes:
-    """One for the supervisor's life. `settings` as they are now; `now` is in Unix seconds."""
+    """Leases for remote services. `settings` returns the present ones; `now` returns Unix seconds."""
 
     def __init__(
         self, settings: Callable[[], Settings], now: Callable[[], float], environment: Mapping[str, str] = os.environ
@@ -35,11 +35,11 @@ class Remotes:
 
     @contextmanager
     def lease(self, profile: Profile, lost: asyncio.Future[SparkdashError]) -> Iterator[Lease]:
-        """The right to ask this service. An UpstreamError that leaves the context is told as the service's.
+        """Lease this service. An UpstreamError that leaves the context is reworded for a service elsewhere.
 
-        Raises:
-            AdmissionError: `max_concurrency` requests are on it already, or it cannot be used.
-            HostError: code `key_missing`: our environment lacks its key, or has what cannot be one.
+            Raises:
+        AdmissionError: `max_concurrency` requests are on it already, or it cannot be used.
+        HostError: code `key_missing`: our environment lacks its key, or has what cannot be one.
         """
         if profile.cannot_run:
             raise AdmissionError(f"{profile.name} cannot run here: {profile.cannot_run}.", code="cannot_run")
@@ -88,7 +88,7 @@ class Remotes:
 
 
 def host(profile: Profile) -> str:
-    """Where it is, for words."""
+    """Return the service's host, for messages."""
     return urlsplit(profile.url or "").netloc.rpartition("@")[2] or profile.name
 
 
@@ -102,7 +102,7 @@ def not_started(profile: Profile) -> AdmissionError:
 
 
 def _as_remote_error(profile: Profile, error: UpstreamError) -> UpstreamError:
-    """The engines' words would send its reader to a log that is not here."""
+    """Reword an engine's error for a service elsewhere, whose log is not on this box."""
     if error.code in ("engine_unreachable", "engine_timeout"):
         text, code = f"{profile.name} cannot be reached: {error.message}", "remote_unreachable"
     elif error.code == "engine_died":

@@ -17,20 +17,22 @@ from sparkdash.supervisor.tools import Tools
 
 
 async def find_strangers(tools: Tools) -> dict[Stranger, set[int]]:
-    """Those that run now, with their host process ids. Raises HostError when the runtime does not tell."""
+    """Return the foreign containers that run now, with host process ids. Raises HostError when the runtime fails."""
     found = await _here(tools)
     pids = await asyncio.to_thread(leftovers.of_containers, found.keys()) if found else {}
     return {one: pids[id_] for id_, one in found.items()}
 
 
 async def _here(tools: Tools) -> dict[str, Stranger]:
-    """By container id."""
+    """Foreign containers by container id."""
     here = await tools.runtime.containers({})
     return {each.id: one for each in here if (one := as_stranger(each, tools.owner, tools.settings))}
 
 
 def as_stranger(container: ContainerInfo, owner: str, settings: Settings) -> Stranger | None:
-    """What it takes of ours, but for its memory; None when it is ours, does not run or is in nobody's way. Pure."""
+    """Return the foreign container and its use of the GPU and our ports; None when it is ours, ended or in nobody's
+    way.
+    """
     if container.state is not ContainerState.RUNNING or container.labels.get(LABEL_OWNER) == owner:
         return None
     first, last = settings.engine_ports
@@ -41,7 +43,7 @@ def as_stranger(container: ContainerInfo, owner: str, settings: Settings) -> Str
 
 
 async def report_strangers(tools: Tools) -> None:
-    """Once, as a notice; a runtime that does not tell them is complained of elsewhere."""
+    """Publish a notice of foreign containers, once. Runtime failures are reported elsewhere."""
     with suppress(SparkdashError):
         if found := [f"{each.name} ({each.image or 'no image'})" for each in (await _here(tools)).values()]:
             text = f"Not ours, and left alone: {', '.join(found)}. What they hold of the memory is not there for our engines."

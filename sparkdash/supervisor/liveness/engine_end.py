@@ -1,7 +1,7 @@
-"""The end of an engine that nobody ended: when it came, and why.
+"""Engine end: when an engine ended by itself, and why.
 
-Owns: waiting for a container's end, and the words of a death out of the memory guard's, the engine's own and the
-kernel's. Must not know what follows from a death.
+Owns: waiting for a container's end, and the words of a death from the memory guard, the engine and the kernel. Must not
+know what follows from a death.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ TAIL = 40
 AGAIN_S = 5.0
 """Pause after the runtime could not be asked."""
 KILLED_S = 2.0
-"""How long the runtime may take to notice the end of an engine that the memory guard killed, and to clear it away while
-somebody waits. One that hangs, as it does just then, is not waited for."""
+"""Seconds in which the runtime may notice, and clear away, an engine that the memory guard killed. A runtime that
+hangs, as it does just then, is not waited for.
+"""
 
 REMOVED = -1000
 """Stands for the exit code of a container that is no longer there."""
 
 
 async def wait_for_end(tools: Tools, container: str) -> int | None:
-    """The container's exit code, once it has one; None when the memory guard killed it and the runtime does not tell."""
+    """Wait for the container's exit code; None when the memory guard killed it and the runtime does not tell."""
     asked = asyncio.ensure_future(_exit_code(tools, container))
     either: set[asyncio.Future[Any]] = {asked, *filter(None, [tools.guarded.killed(container)])}
     try:

@@ -1,4 +1,4 @@
-"""The judge of liveness: does an engine that holds work make progress? Pure.
+"""Judge of liveness: decides whether an engine that holds work makes progress.
 
 Owns: what counts as progress, what excuses an engine that shows none, and the thresholds. Must not know how the signals
 are gathered, or what is done about a stuck engine.
@@ -18,6 +18,8 @@ returns answers 200 on `/health`, `/v1/models` and `/metrics` for ever.
 
 The thresholds are those of reports about vLLM, SGLang and llama.cpp on GB10 and other boxes; none was measured on a
 GB10 by us. vLLM has no time-out of its own on one GPU; SGLang and TensorRT-LLM end themselves after 300 s.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Thresholds:
     """Seconds of work without progress."""
 
     slow_s: float = 30.0
-    """Until the engine is called silent. One step of a large batch over a long context takes up to 30 s."""
+    """Until an engine is called silent. One step of a large batch over a long context takes up to 30 s."""
     suspect_s: float = 60.0
     """Until light evidence is taken."""
     stopped_s: float = 60.0
@@ -43,13 +45,14 @@ class Thresholds:
     plain_s: float = 300.0
     """Until it is stuck without such a vote."""
     busy_cpu_s: float = 900.0
-    """The same while the CPU works and the GPU does not: kernels compiled in the engine's own process took 10 minutes."""
+    """Limit while the CPU works and the GPU does not: kernels compiled in the engine's own process took 10 minutes."""
     compiling_s: float = 1800.0
-    """The same while compilers run."""
+    """Limit while compilers run."""
     blind_s: float = 900.0
-    """The same for an engine that shows nothing but the bytes of its answers: prefills of 335 s were seen."""
+    """Limit of an engine that shows nothing but the bytes of its answers: prefills of 335 s were seen."""
     blind_at_work_s: float = 1800.0
-    """The same while the GPU computes: an answer that is not streamed shows nothing until it is whole."""
+    """Limit of such an engine while the GPU computes: an answer that is not streamed shows nothing until it is whole.
+    """
     young_s: float = 600.0
     """For so long after its start all but `stopped_s` is doubled: first requests compile and tune."""
     recovery_s: float = 120.0
@@ -60,7 +63,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class LivenessVerdict:
-    """What the judge says of one look."""
+    """Judgement of one look."""
 
     state: LivenessState
     why: str

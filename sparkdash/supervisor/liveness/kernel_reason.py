@@ -1,4 +1,4 @@
-"""The kernel's word on why an engine ended or stands still, beside the engine's own.
+"""Kernel reason: what the kernel's log adds to an engine's own words about its end or standstill.
 
 Owns: when the kernel's log is asked, and how its line joins a failure. An engine that the kernel killed says nothing
 itself, and a fault of the GPU shows in its log as any exception.
@@ -16,7 +16,7 @@ from sparkdash.host.kernel_log.lines import KernelKind, KernelLine, advice, expl
 from sparkdash.supervisor.tools import Tools
 
 RECENT_S = 300.0
-"""How far back the kernel's log explains the death of an engine that ran."""
+"""Seconds before a running engine's death that its search of the kernel's log covers."""
 NEAR_S = 60.0
 """A kill or a fault of the GPU so shortly before an engine's end is told, also where the kernel does not say whose it was."""
 _UNEXPLAINED = frozenset({"engine_crash", "out_of_memory"})
@@ -56,7 +56,7 @@ async def standstill_reason(tools: Tools, since: float) -> KernelReason | None:
 
 
 def join_reasons(failure: Failure, line: KernelLine, *, is_ours: bool) -> Failure:
-    """One failure out of the engine's and the kernel's words. Pure."""
+    """Join the engine's and the kernel's words to one failure."""
     sentence = _sentence(line)
     if is_ours and line.kind is KernelKind.OOM_KILL:
         return failure.replace(code="out_of_memory", message=sentence, hint=advice(line))

@@ -35,7 +35,7 @@ _LOADS = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMI
 
 
 class Telemetry(Protocol):
-    """What a look asks of telemetry, which answers from what it read last."""
+    """Latest readings of telemetry, answered without asking anybody."""
 
     def figures(self, name: str) -> EngineFigures | None:
         """Raw figures that the profile's engine told last; None where there is none, or it tells nothing."""
@@ -43,7 +43,7 @@ class Telemetry(Protocol):
 
     @property
     def gpu(self) -> GpuFigures | None:
-        """The last look at the GPU that was answered."""
+        """Last answered reading of the GPU."""
         ...
 
 
@@ -111,7 +111,7 @@ class SignalReader:
             self._reading.discard(container)
 
     def _gpu_of(self, engine: Engine, now: float) -> GpuFigures | None:
-        """What the GPU does for this engine; None while another one works, or where it is not this box's."""
+        """Return the GPU's figures for this engine; None while another one works, or for another box's GPU."""
         gpu = self._telemetry().gpu
         if gpu is None or now - gpu.looked_at > FRESH_S or not _is_here(engine):
             return None

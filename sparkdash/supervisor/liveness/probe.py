@@ -63,7 +63,7 @@ async def _wrong_with(tools: Tools, profile: Profile, url: str) -> str | None:
 
 
 async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
-    """The engine's own version, when it tells one."""
+    """Return the engine's own version, where it tells one."""
     path = tools.adapter(profile.engine).probes.version
     if path is None:
         return None

@@ -1,6 +1,8 @@
-"""Signals of an engine's liveness, as one look finds them. Pure.
+"""Signals of an engine's liveness, as one look finds them.
 
 Owns: the values that a look gathers, and their words. Must not judge them (`judge` does), nor know how they are gathered.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ NAMES_SHOWN = 3
 
 
 class HealthAnswer(Enum):
-    """What the engine's health route answered."""
+    """Answer of the engine's health route."""
 
     WELL = auto()
     BROKEN = auto()
@@ -40,7 +42,7 @@ class EngineSignals:
     waiting: float | None = None
     """Requests that wait in the engine, the deferred ones included."""
     deferred: float | None = None
-    """Those of them that wait for a grammar, or for a KV cache that is fetched."""
+    """Number of waiting requests that wait for a grammar, or for a KV cache that is fetched."""
     kv_used: float | None = None
     """Share of the KV cache in use, as the engine told it, not rounded."""
     progress: tuple[float | None, ...] = ()
@@ -54,11 +56,13 @@ class EngineSignals:
     """CPU time that all its processes have used."""
     processes: int | None = None
     stopped: int | None = None
-    """How many of them were stopped by a signal, or are frozen with their control group."""
+    """Number of processes that were stopped by a signal, or are frozen with their control group."""
     stopped_names: tuple[str, ...] = ()
-    """Their names, each once."""
+    """Names of the stopped processes, each once."""
     in_kernel: int | None = None
-    """How many of them wait in the kernel, where no signal reaches them: for the disk, or in a driver that hangs."""
+    """Number of processes that wait in the kernel, where no signal reaches them: for the disk, or in a driver that
+    hangs.
+    """
     compilers: tuple[str, ...] = ()
     """Names of compilers among its processes."""
     read_bytes: float | None = None
@@ -68,9 +72,9 @@ class EngineSignals:
     low_w: float | None = None
     """Power below which this GPU computes nothing."""
     utilization: float | None = None
-    """Of the GPU, 0..1; None also while another engine of the box works."""
+    """Utilization of the GPU, 0..1; None also while another engine of the box works."""
     lag_s: float = 0.0
-    """How late this look came because sparkdash itself was held up."""
+    """Seconds by which sparkdash itself was late with this look."""
 
     @property
     def has_work(self) -> bool:
@@ -79,7 +83,7 @@ class EngineSignals:
 
 
 def describe_signals(look: EngineSignals, cores: float | None, still_s: float, excuse: str) -> str:
-    """What was seen, with the figures; `excuse`: what lengthens the wait for a verdict, empty for nothing."""
+    """Describe the signals with their figures. `excuse`: what lengthens the wait for a verdict, empty for nothing."""
     parts = [_requests(look)]
     if look.stopped:
         parts.append(_stopped(look, look.stopped))

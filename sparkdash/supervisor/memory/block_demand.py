@@ -1,4 +1,4 @@
-"""How many large blocks the loads of this box ask for, and what too few of them lead to.
+"""Block demand: how many large free blocks loads ask for, and what too few of them lead to.
 
 Owns: the settings and figures that the verdict (`contiguity`) is asked with. Must not know how blocks are won back.
 """
@@ -17,7 +17,7 @@ Mode = Literal["refuse", "warn", "off"]
 
 
 async def shortage_mode(tools: Tools) -> Mode:
-    """What too few large blocks lead to.
+    """Return what too few large blocks lead to.
 
     Unless the owner chose: a refusal where the GPU takes its memory from the kernel's own pool, and nothing elsewhere,
     since it was seen nowhere else.
@@ -29,7 +29,7 @@ async def shortage_mode(tools: Tools) -> Mode:
 
 
 def blocks_asked(tools: Tools, profile: Profile) -> BlockDemand:
-    """What a load of this profile asks for."""
+    """Return the blocks that a load of this profile asks for."""
     if not profile.gpu:
         return BlockDemand(0, "it uses no GPU")
     return contiguity.blocks_for(tools.needs(profile).room_bytes, tools.load_history())

@@ -28,13 +28,13 @@ from sparkdash.units import MIB, duration, gib
 LET_GO_S = 5.0
 """Limit of letting go of cached weights: a swap does not wait longer for what the kernel would do by itself."""
 LATE_S = 1.0
-"""How much longer a thread is waited for that ends by itself after LET_GO_S, unless its disk hangs."""
+"""Seconds beyond LET_GO_S for a thread that ends by itself then, unless its disk hangs."""
 LEAST = 64 * MIB
 """Bytes of page cache for which no load waits."""
 
 
 async def evict_weights(tools: Tools, bytes_wanted: int, *, keep: Collection[Path] = ()) -> int:
-    """Have the kernel forget cached weights that no engine uses, until `bytes_wanted` are let go of; tell and return how many.
+    """Evict cached weights that no engine uses, until `bytes_wanted` are free; report and return the bytes.
 
     `keep` are files that stay, those of what loads next. Takes LET_GO_S and LATE_S at most, and never fails.
     """
@@ -89,19 +89,19 @@ def short(tools: Tools, still_takes: int) -> bool:
 
 
 def shortage(memory: Memory, takes: int, kept: int) -> int:
-    """Bytes of page cache in the way of memory that is about to be taken, `kept` staying free; 0 while memory is plentiful. Pure."""
+    """Bytes of page cache in the way of memory that is about to be taken, `kept` staying free; 0 while memory is plentiful."""
     return max(0, min(takes + kept - memory.free, memory.page_cache or 0))
 
 
 async def unshared_weight_files(tools: Tools, profile: Profile) -> set[Path]:
-    """The weight files of a profile that no other engine reads too."""
+    """Return the profile's weight files that no other engine reads too."""
     refs, hf_home = _weights(tools, [profile]), tools.settings.hf_home.expanduser()
     others = _weights(tools, [each for each in _in_use(tools) if each.name != profile.name])
     return await in_thread(lambda: _files(refs, hf_home) - _files(others, hf_home))
 
 
 async def weight_files(tools: Tools, profile: Profile) -> set[Path]:
-    """The weight files of a profile that are on this box; none where the disk does not answer within LET_GO_S."""
+    """Return the profile's weight files on this box; none where the disk does not answer within LET_GO_S."""
     refs, hf_home = _weights(tools, [profile]), tools.settings.hf_home.expanduser()
     with suppress(TimeoutError):
         async with asyncio.timeout(LET_GO_S):
@@ -110,13 +110,15 @@ async def weight_files(tools: Tools, profile: Profile) -> set[Path]:
 
 
 def eviction_order(cached: Iterable[Path], of_profiles: Iterable[Path], stay: Collection[Path]) -> list[Path]:
-    """The files that may go, in that order: those that no profile uses, then those of profiles. Pure."""
+    """Sort the files that may go: those that no profile uses, then those of profiles."""
     theirs = set(of_profiles) - set(stay)
     return [*sorted(set(cached) - theirs - set(stay)), *sorted(theirs)]
 
 
 async def evict_after_stop(tools: Tools, left: Sequence[Profile], comes: Profile | None) -> None:
-    """Have the kernel forget the weight files of those who left that nobody who runs or `comes` reads, and tell. It never fails."""
+    """Evict the weight files of engines that left, unless a running engine or `comes` reads them, and report it. Never
+    fails.
+    """
     books, hf_home, names = tools.books, tools.settings.hf_home.expanduser(), ", ".join(each.name for each in left)
     stay = _in_use(tools)
     old, kept = _weights(tools, left), _weights(tools, [*stay, *([comes] if comes else [])])

@@ -1,4 +1,4 @@
-"""Whether free memory lies in blocks large enough for a load. Pure: figures in, a verdict and its words out.
+"""Contiguity: whether free memory lies in blocks large enough for a load; the verdict and its words.
 
 Owns: how many free blocks a load asks for, and what this box's earlier loads change of that. Must not know how blocks are
 counted or won.
@@ -6,6 +6,8 @@ counted or won.
 Sources: sparkring launches with 200 or more free blocks of 32 MiB and refuses with fewer (its #173: a box up for 7 days
 with 118 GiB available and none left stood at shard 8 of 11 for ten minutes; one just started has 782). Its loads fill a box of
 121 GiB. No figure was published for smaller loads: theirs are in proportion. Unverified on a GB10 of our own.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -34,16 +36,16 @@ _BY_HAND = f"Drop caches (`{MEND}`; `sparkdash service install --helper` has spa
 
 @dataclass(frozen=True, slots=True)
 class BlockDemand:
-    """How many free blocks of 32 MiB a load asks for, and why so many."""
+    """Free blocks of 32 MiB that a load asks for, and why so many."""
 
     blocks: int
     why: str
 
 
 def blocks_for(need_bytes: int | None, past: Iterable[LoadContiguity] = ()) -> BlockDemand:
-    """What a load of this size asks for, after the box's earlier loads, oldest first.
+    """Return the demand of a load of this size, in view of the box's earlier loads, oldest first.
 
-    A load at least as large that came up with fewer blocks shows that so few are enough. A load at most as large that
+        A load at least as large that came up with fewer blocks shows that so few are enough. A load at most as large that
     nearly wedged the box with as many shows that they are not. What was seen last counts.
     """
     base = found = _by_size(need_bytes)
@@ -82,14 +84,14 @@ def lacking_bytes(blocks: int, wanted: BlockDemand) -> int:
 
 
 def describe_shortage(blocks: int, wanted: BlockDemand) -> str:
-    """The figures: "fragmented: 140 of 200 free 32 MiB blocks"."""
+    """Describe the shortage, as in "fragmented: 140 of 200 free 32 MiB blocks"."""
     return f"fragmented: {blocks} of {wanted.blocks} free 32 MiB blocks"
 
 
 def refusal(
     profile: str, blocks: int, wanted: BlockDemand, available: int, tried: Iterable[str] = (), *, as_root: bool = False
 ) -> AdmissionError:
-    """The load is not risked. `as_root`: caches were dropped and memory compacted, so that nothing but a restart is left."""
+    """Build the refusal of a load. `as_root`: caches were dropped and memory compacted, so only a restart is left."""
     done = "".join(f" {each}" for each in tried)
     return AdmissionError(
         f"{profile} is not started, as memory is {describe_shortage(blocks, wanted)} ({wanted.why}), with {gib(available)} available."
@@ -102,7 +104,7 @@ def refusal(
 
 
 def warning(profile: str, blocks: int, wanted: BlockDemand, available: int) -> str:
-    """The load is started all the same, as the owner wants it."""
+    """Word the warning of a load that is started all the same, as the owner wants it."""
     return (
         f"Memory is {describe_shortage(blocks, wanted)} for {profile} ({wanted.why}), with {gib(available)} available. It is started, as "
         "`contiguity` is `warn`; the box may stand still while it loads."

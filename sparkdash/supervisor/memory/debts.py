@@ -1,8 +1,10 @@
-"""Memory that engines which left have not given back yet. Pure.
+"""Debts: memory that ended engines have not given back yet.
 
 Owns: who left, what each held, and how much of it is missing. Must not know how memory is measured.
 
 Rule: what is missing is told only when it was measured what an engine held; a declared need is no evidence of a leak.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class HeldMemory:
-    """What an engine held before it was stopped. Bytes."""
+    """Memory that an engine held before its stop, in bytes."""
 
     took: int
-    """Measured, not declared."""
+    """Measured bytes, not declared ones."""
     available: int
-    """Of the box, at that time."""
+    """Available memory of the box at that time."""
 
 
 class MemoryDebts:
@@ -34,16 +36,16 @@ class MemoryDebts:
         self._took: dict[str, int | None] = {}
         self._before: int | None = None
         self.at = float("-inf")
-        """When the last one left; monotonic seconds."""
+        """Time when the last engine left, monotonic seconds."""
 
     @property
     def who(self) -> tuple[str, ...]:
-        """Those who left, in their order."""
+        """Profiles of the engines that left, in their order."""
         return tuple(self._took)
 
     @property
     def held(self) -> int | None:
-        """What they held together; None when it is not known of all."""
+        """Bytes that they held together; None when one of them was not measured."""
         known = [took for took in self._took.values() if took is not None]
         return sum(known) if known and len(known) == len(self._took) else None
 

@@ -1,4 +1,4 @@
-"""What a launch takes of the unified memory, measured while it comes up and once more after a long prompt.
+"""Footprint: memory that a launch takes, measured while it comes up and once more after a long prompt.
 
 Owns: when memory is looked at, and what may be learned from it. Must not know phases, logs or the store's rows.
 
@@ -43,17 +43,17 @@ GROWN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """The box at one moment. Bytes."""
+    """Memory of the box at one moment, in bytes."""
 
     available: int
     own: int | None
-    """What the engine's processes hold; None when that is not known, or not all of it."""
+    """Bytes that the engine's processes hold; None when that is not known, or not for all."""
     others: int
-    """What all other processes hold."""
+    """Bytes that all other processes hold."""
     beside: frozenset[tuple[str, str | None]]
     """Other engines of ours, as (profile, container)."""
     blind: bool
-    """One of those is on the GPU, and the driver does not tell whose memory is whose."""
+    """Whether another engine is on the GPU, and the driver does not tell whose memory is whose."""
 
 
 class FootprintMeter:
@@ -73,7 +73,7 @@ class FootprintMeter:
         self.last: MemoryReading | None = None
 
     async def before(self) -> None:
-        """The box without it. One that cannot be looked at stops no start: nothing is learned then."""
+        """Measure the box before the start. A failed reading stops no start: nothing is learned then."""
         with suppress(SparkdashError):
             self._zero = await self._look(None)
         self._began = self._tools.clock.monotonic()
@@ -95,7 +95,7 @@ class FootprintMeter:
         return 0 if self._beside else zero - available
 
     async def after(self, id_: str, engine: Engine) -> Weighing | None:
-        """What it took, now that it is ready; None when there was no look before it. `id_` is the swap's."""
+        """Measure the ready engine; None without a reading before the start. `id_` is the swap's."""
         if (zero := self._zero) is None:
             return None
         now = self.last = await self._look(engine)
@@ -154,14 +154,16 @@ class Footprints:
         self._busy: set[str] = set()
 
     async def weigh(self, scale: FootprintMeter, id_: str, engine: Engine) -> None:
-        """The engine is ready: measure and keep."""
+        """Measure an engine that became ready, and keep the result."""
         with _harmless(engine.profile):
             seen = await scale.after(id_, engine)
             if seen and self._still(engine):  # one that was stopped meanwhile held less and less
                 self._keep(scale, engine, seen, LONG_PROMPT // 2)
 
     def worth_a_look(self, request: Request) -> bool:
-        """Did it compute a prompt so long that the engine may hold more than at its start, or at the last look?"""
+        """Whether the request's computed prompt was so long that the engine may hold more memory than when last
+        measured.
+        """
         known = self._scales.get(request.profile)
         if known is None or request.profile in self._busy:
             return False
@@ -188,7 +190,7 @@ class Footprints:
             self._learned()
 
     def _still(self, engine: Engine) -> bool:
-        """Is it this incarnation that runs, and all of it?"""
+        """Whether this incarnation still runs, and all of it."""
         now = self._tools.books.engines.get(engine.profile)
         if now is None or now.state not in (EngineState.READY, EngineState.DRAINING):
             return False
@@ -216,12 +218,12 @@ def _holds(engine: Engine) -> bool:
 
 
 def _fallen(then: MemoryReading, now: MemoryReading) -> int:
-    """What was taken between two looks and not by other processes."""
+    """Return the bytes taken between two readings, less those of other processes."""
     return (then.available - now.available) - (now.others - then.others)
 
 
 def held_memory(zero: MemoryReading, now: MemoryReading) -> tuple[int | None, Measure | None]:
-    """What it holds, and by which of the two figures; nothing when neither shows anything: no engine holds nothing."""
+    """Return the bytes that the engine holds, and which figure says so; None where neither shows anything."""
     fallen = _fallen(zero, now)
     if now.own is not None and (fallen <= now.own + UNSEEN or now.beside or zero.beside):
         return now.own, Measure.PROCESSES

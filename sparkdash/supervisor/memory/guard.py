@@ -1,7 +1,7 @@
-"""The loop's side of the memory guard: what it may kill, what it did, and whether a load may begin.
+"""Guarded engines: the supervisor's side of the memory guard.
 
-Owns: the table that is handed to the guard, and what follows from its word. Must not know how memory is watched or a
-process killed: `host.guard` does both, in a thread that waits for nobody.
+Owns: the table of engines that the guard may kill, and what follows from its reports. Must not know how memory is
+watched or a process killed: `host.memory_guard` does both, in a thread that waits for nobody.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOADING = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARM
 
 @dataclass(slots=True)
 class GuardedEngine:
-    """One container of ours, from its start on."""
+    """Container of ours that the guard may kill, from its start on."""
 
     profile: Profile
     target: KillTarget | None
@@ -56,7 +56,9 @@ class GuardedEngine:
 
 
 class GuardedEngines:
-    """One for the supervisor's life, all of it but `aim` on the loop. Without a guard, or with one that is off, all is well."""
+    """Engines under the memory guard. All but `aim` runs on the loop. Without a guard, or with mode `off`, nothing
+    happens.
+    """
 
     def __init__(
         self,
@@ -86,10 +88,10 @@ class GuardedEngines:
         self._table: tuple[Victim, ...] = ()
         self._standing = domain.Guard(mode="off")
         self._asking: set[asyncio.Task[None]] = set()
-        """The runtime is asked to end what could not be signalled."""
+        """Tasks that have the runtime end engines that could not be signalled."""
 
     def open(self) -> None:
-        """Have the guard begin."""
+        """Start the guard."""
         if self._guard is None:
             self._stand(self._standing)
             return
@@ -98,7 +100,7 @@ class GuardedEngines:
         self._guard.start(lambda report: loop.call_soon_threadsafe(self.hear, report), self.aim)
 
     def close(self) -> None:
-        """The guard ends; engines that run on are the next daemon's."""
+        """Stop the guard; engines that run on belong to the next daemon."""
         if self._guard is not None:
             self._guard.close()
         for task in self._asking:
@@ -110,7 +112,7 @@ class GuardedEngines:
         self._unadopted.clear()
 
     def apply_settings(self, settings: Settings) -> None:
-        """The owner's file was edited: other floors, another mode, other policies."""
+        """Apply edited settings: floors, mode and policies."""
         self._settings = settings
         if self._guard is not None:
             self._guard.govern(settings)
@@ -121,7 +123,7 @@ class GuardedEngines:
             guarded.victim = None  # weighed anew
 
     def add(self, profile: Profile, container: ContainerInfo) -> None:
-        """This container runs now."""
+        """Add a container that runs now."""
         self._forget(container.name)
         self._guarded[container.name] = GuardedEngine(profile, KillTarget.of(container) if self._guard else None)
         self.refresh()
@@ -154,7 +156,9 @@ class GuardedEngines:
                 self._unadopted[name] = container, found
 
     def _victim(self, engine: Engine, guarded: GuardedEngine) -> Victim | None:
-        """What its end would cost now; None when it cannot be killed, or is gone. Weighed anew in each state only."""
+        """Describe the engine and the cost of its end; None when it is gone or cannot be killed. Weighed anew in each
+        state only.
+        """
         if guarded.target is None or guarded.reason is not None or not _is_there(engine, guarded.target):
             return None
         if guarded.victim is None or guarded.state is not engine.state:
@@ -193,7 +197,7 @@ class GuardedEngines:
             self._guard.heard_load()
 
     def driver_refused(self, lines: int) -> None:
-        """The kernel's log has more lines in which the driver was refused memory."""
+        """Tell the guard that the kernel's log has more lines in which the driver was refused memory."""
         if self._guard is not None:
             self._guard.driver_refused(lines)
 
@@ -214,7 +218,7 @@ class GuardedEngines:
             guarded.aimed = report
 
     def hear(self, report: GuardReport) -> None:
-        """The guard's word."""
+        """Handle a report of the guard."""
         assert self._guard  # noqa: S101 - it is what speaks
         if report.error is not None:
             self._notice(Level.ERROR, "guard_failed", f"The memory guard could not look: {report.error}.")
@@ -286,9 +290,9 @@ class GuardedEngines:
 
 
 def _is_there(engine: Engine, target: KillTarget) -> bool:
-    """One that failed is gone, unless it would not stop."""
+    """Whether the engine is there. A failed one is gone, unless it would not stop."""
     return engine.state is not EngineState.FAILED or target.alive
 
 
 _SEVERITY = {Level.INFO: 20, Level.WARNING: 30, Level.ERROR: 40}
-"""The numbers of the logging module."""
+"""Severity numbers of the logging module."""

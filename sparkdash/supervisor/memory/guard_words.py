@@ -1,4 +1,9 @@
-"""What people are told of the memory guard. Pure: its figures in, sentences out."""
+"""Guard words: messages about the memory guard, from its figures.
+
+Owns: their codes and texts. Must not know when they are shown.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,16 @@ from sparkdash.host.memory_guard.wedge_signs import Sign, Wedge
 from sparkdash.units import gib, percent
 
 CODE = "memory_guard"
-"""Of an engine that the guard killed."""
+"""Code for an engine that the guard killed."""
 WEDGING = "memory_wedging"
-"""Of a load that the guard stopped on a sign that the box was about to stand still."""
+"""Code for a load that the guard stopped on a sign that the box was about to stand still."""
 LIVELOCK = "load_livelock"
-"""Of a load that the guard stopped since it stood still by the way in which it reads: the profile's own, and it may be parked for it."""
+"""Code for a load that the guard stopped because its way of reading stood still. It is the profile's own failure, and
+parks it.
+"""
 CODES = frozenset({CODE, WEDGING, LIVELOCK})
 RETRY_S = 10.0
-"""What a client is asked to wait while memory is short."""
+"""Seconds that clients are asked to wait while memory is short."""
 
 GRAVITY = {
     GuardLevel.OK: Level.INFO,
@@ -33,7 +40,7 @@ _MEANS = {
 
 
 def level(report: GuardReport, floors: Floors, *, acts: bool) -> str:
-    """The guard entered another level."""
+    """Word the notice that the guard entered another level."""
     now, available = report.verdict.level, report.look.available
     if now is not GuardLevel.OK:
         means = _MEANS[now] if acts else "`guard` is `warn`, so nothing is done about it"
@@ -44,12 +51,12 @@ def level(report: GuardReport, floors: Floors, *, acts: bool) -> str:
 
 
 def ended(report: GuardReport, profile: str, floors: Floors) -> EngineError:
-    """The guard ended this profile's engine: memory was short, or its load was about to freeze the box."""
+    """Build the failure of an engine that the guard ended: memory was short, or its load was about to freeze the box."""
     return killed(report, profile, floors) if report.wedge is None else wedging(report, report.wedge, profile)
 
 
 def wedging(report: GuardReport, wedge: Wedge, profile: str) -> EngineError:
-    """The guard stopped this profile's load on a sign."""
+    """Build the failure of a load that the guard stopped on a sign."""
     return EngineError(
         f"The memory guard stopped the load of {profile}: {wedge.evidence}, and boxes stood still for good after that. "
         f"{gib(report.look.available)} were available{_blocks(report)}.{_missed(report)}",
@@ -72,7 +79,7 @@ _MENDS = {
 
 
 def killed(report: GuardReport, profile: str, floors: Floors) -> EngineError:
-    """The guard killed this profile's engine."""
+    """Build the failure of an engine that the guard killed."""
     return EngineError(
         f"The memory guard killed {profile}: {gib(report.look.available)} were available{_pressed(report)}"
         f"{_falling(report, floors)}, and under {gib(floors.kill)} the whole box may stand still.{_missed(report)}",
@@ -82,7 +89,7 @@ def killed(report: GuardReport, profile: str, floors: Floors) -> EngineError:
 
 
 def short(profile: str, available: int, floors: Floors) -> AdmissionError:
-    """No load of this profile begins now."""
+    """Build the refusal of a load while memory is short."""
     return AdmissionError(
         f"{profile} is not started while memory is short: {gib(available)} are available, and until {gib(floors.hold)} are,"
         " the memory guard lets no load begin.",

@@ -34,10 +34,10 @@ WaitReporter = Callable[[str | None, float | None], None]
 
 
 async def check_before_stop(tools: Tools, target: Profile, leave: Iterable[Engine]) -> None:
-    """The look before anything is stopped: refuse where not even those who leave could give blocks enough.
+    """Refuse before anything is stopped, where not even the leaving engines could give back enough blocks.
 
     Raises:
-        AdmissionError: `fragmented`.
+    AdmissionError: `fragmented`.
     """
     needs = [tools.needs(tools.books.started[e.profile]).total_bytes for e in leave if e.profile in tools.books.started]
     if needs and None not in needs:  # with nobody to stop, the look before the start is the same one

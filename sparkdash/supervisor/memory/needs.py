@@ -1,7 +1,7 @@
-"""What a launch takes of the memory: the one place that is asked.
+"""Needs: the memory that a launch takes; the one place that is asked.
 
-Owns: which source is believed, and the estimates at hand. What was learned on this box goes before what is estimated;
-an estimate starts from what the profile declares. Must not know how either is found.
+Owns: which source is believed, and the estimates at hand. A figure learned on this box goes before an estimate; an
+estimate starts from what the profile declares. Must not know how either is found.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class Needs:
         self._hf_home = hf_home
         self._box_bytes = box_bytes
         self._estimates: dict[str, Need] = {}
-        """By fingerprint."""
+        """Estimates by fingerprint."""
         self._targets: dict[str, WeightFacts] = {}
-        """What was read of each target model, by fingerprint."""
+        """Facts read of each target model, by fingerprint."""
 
     def __call__(self, profile: Profile) -> Need:
-        """The need of this launch; terms that nobody knows are None."""
+        """Return the need of this launch; unknown terms are None."""
         if seen := self._learned(profile.fingerprint):
             return footprint.need(seen)
         found = self._estimates.get(profile.fingerprint)
         return found or self._estimates.setdefault(profile.fingerprint, estimate(profile, {}, self._box_bytes()))
 
     def target(self, profile: Profile) -> WeightFacts | None:
-        """What is known of its model's weights; None until they are read, and where they are not here."""
+        """Return the facts of the model's weights; None until they are read, and where they are not here."""
         return self._targets.get(profile.fingerprint)
 
     async def read(self, profiles: Iterable[Profile]) -> None:

@@ -1,10 +1,9 @@
-"""PURE: how far a load has read its weight files, from their opens, closes and positions.
+"""Read files: how far a load has read its weight files, from their opens, closes and positions.
 
-Owns: what lies behind the reader, told once for each time it is read. Must not know how it is found out, nor what is done with it.
+Owns: the ranges that lie behind the reader, reported once for each time they are read. Must not know how opens are
+observed, nor what is done with the ranges.
 
-Rule: in doubt nothing is behind. An engine opens a file for its header first (1 ms), and looks at its end (llama.cpp): neither means
-that it was read. A mapped file has no position and no close before it is unmapped. Opens are not counted: the kernel merges two equal
-reports in a row. Where several read one file, the first close counts, and the others read from the disk.
+Pure.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ class _File:
     size: int
     is_open: bool = False
     since: float | None = None
-    """When it was opened last; None: never, as far as was seen."""
+    """Time when it was opened last; None: never, as far as was seen."""
     is_behind: bool = False
     """Read whole and closed, and not told yet."""
     told: int = 0
     """Bytes from its beginning that were told while it is open."""
     position: int = 0
-    """Of the last look."""
+    """Position at the last look."""
 
 
 class ReadFiles:
-    """The files of one load, by any number that stands for each."""
+    """Weight files of one load, by any number that stands for each."""
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
         self._files = {number: _File(size) for number, size in sizes.items()}
@@ -49,7 +48,7 @@ class ReadFiles:
         return any(file.is_open for file in self._files.values())
 
     def opened(self, number: int, at: float) -> None:
-        """Note an open."""
+        """Note the open of a file."""
         file = self._files[number]
         if not file.is_open:
             file.is_open, file.since, file.told, file.position = True, at, 0, 0
@@ -65,7 +64,7 @@ class ReadFiles:
         self._files = {number: _File(file.size) for number, file in self._files.items()}
 
     def behind(self, positions: Mapping[int, int]) -> list[Range]:
-        """What was read since the last call, as (file, from, up to); `positions` are those of open files now.
+        """Return the ranges read since the last call, as (file, from, up to). `positions` are those of open files now.
 
         An open file counts up to the smaller of two positions in a row, and whole once it is closed.
         """

@@ -31,7 +31,7 @@ class Incidents:
         self._clock = clock
         self._new_id = new_id
         self._all: dict[str, Incident] = {}
-        """By id, oldest first."""
+        """Incidents by id, oldest first."""
         self._open: dict[str, str] = {}
         """Ids of open incidents by profile."""
         self.interrupted: set[str] = set()
@@ -56,7 +56,7 @@ class Incidents:
             self._publish()
 
     def open(self, profile: str) -> Incident | None:
-        """The open incident of this profile."""
+        """Return the open incident of this profile."""
         return self._all.get(self._open.get(profile, ""))
 
     def begin(self, profile: str, fingerprint: str, began: float, why: str, step: RepairStep) -> Incident:
@@ -102,7 +102,7 @@ class Incidents:
     # What happens to an engine with an open incident.
 
     def ends(self, profile: str) -> None:
-        """The engine has ended, for whatever reason."""
+        """Note that the engine has ended, for whatever reason."""
         self.step(profile, RepairStep.END)
 
     def serves(self, profile: str) -> None:
@@ -122,7 +122,7 @@ class Incidents:
             self.end(name, IncidentEnd.STOPPED, words.left_for(None))
 
     def not_started(self, profile: str, why: str | None) -> None:
-        """The next start of this profile failed; None: it was cancelled."""
+        """Close the incident, as the next start of this profile failed; None: it was cancelled."""
         if not self._is_ending(profile):
             return
         if why is None:

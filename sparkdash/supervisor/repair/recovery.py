@@ -1,7 +1,9 @@
-"""Recovery: whether an engine works again after its requests were cancelled, one look after another. Pure.
+"""Recovery: whether an engine works again after its requests were cancelled, one look after another.
 
 Some engines that stood still were free again 94 to 105 s after the last of their requests had been aborted. Those whose
 processes are stopped, or whose HTTP server answers nothing, cannot even learn that a request was aborted.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ AGAIN_S = 30.0
 
 
 class Outlook(Enum):
-    """What a look at the engine calls for."""
+    """Next action that a look at the engine calls for."""
 
     WAIT = auto()
     TRY = auto()
-    """It looks free: a short generation shows whether it works."""
+    """The engine looks free: a short generation shows whether it works."""
     HOPELESS = auto()
     """Waiting longer helps nothing: the engine cannot recover, or its time is up."""
 
 
 class Recovery:
-    """One for each time that an engine's requests are cancelled. Monotonic seconds."""
+    """Judges the recovery of one engine after its requests were cancelled. Monotonic seconds."""
 
     def __init__(self, began: float, thresholds: Thresholds) -> None:
         self._began = began

@@ -40,7 +40,7 @@ LOG = structlog.get_logger("sparkdash.supervisor")
 LOOK_EVERY_S = 5.0
 """Seconds between two looks at an engine that has requests."""
 LOOK_S = 10.0
-"""Limit of one look."""
+"""Seconds until one look is given up."""
 LOOKS_KEPT = 24
 """Looks that go into the evidence: two minutes."""
 GRACE_S = 10.0
@@ -50,7 +50,7 @@ RELAPSE_S = 600.0
 
 
 class Repair:
-    """One incarnation's; `run` until cancelled, or until the engine is given up."""
+    """Repair of one incarnation; `run` until cancelled, or until the engine is given up."""
 
     def __init__(
         self, tools: Tools, watched: WatchedEngine, incidents: Incidents, tell: Callable[[Move], None]

@@ -29,7 +29,7 @@ from sparkdash.supervisor.swap.stopping import measure_held_memory, report_lefto
 from sparkdash.supervisor.tools import Tools
 
 PROBE_EVERY_S = 5.0
-"""How often an engine that is not ours is probed."""
+"""Seconds between two probes of an attached server."""
 LOOK_EVERY_S = 10.0
 """Seconds between two looks at an engine of this box while it has requests."""
 MISSES = 3
@@ -39,8 +39,9 @@ CONFIRM_S = 5.0
 later.
 """
 CLEARED_S = 30.0
-"""How long the end of one that is seen to have ended is waited for: its last words, and a slow runtime that clears it away. One that
-hangs is not waited for."""
+"""Seconds to wait for last words and the runtime's clean-up of an engine that ended. A runtime that hangs is not waited
+for.
+"""
 
 
 class EngineWatch:
@@ -57,7 +58,7 @@ class EngineWatch:
         """Containers whose end is seen and not told yet: a slow runtime takes its time to clear away."""
 
     def begin(self, group: asyncio.TaskGroup, profile: Profile, engine: Engine) -> None:
-        """Watch this incarnation."""
+        """Start to watch this incarnation."""
         self.end(profile.name)
         self._deaths.pop(profile.name, None)
         watched = self._watched[profile.name] = WatchedEngine(profile, engine)
@@ -70,7 +71,7 @@ class EngineWatch:
             watched.looking.append(group.create_task(repair.run(), name=f"judge {profile.name}"))
 
     def end(self, name: str) -> None:
-        """Its end is no accident any more."""
+        """Stop watching: the engine's end is no accident any more."""
         if watched := self._watched.pop(name, None):
             watched.task.cancel()
             watched.stop_looking()

@@ -1,4 +1,9 @@
-"""Words of a repair: what requests, notices and failures say of a stuck engine. Pure."""
+"""Repair words: messages about stuck engines in requests, notices and failures.
+
+Owns: their texts. Must not know when they are shown.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,39 +23,39 @@ RELAPSED = "it had been stuck a short time before"
 
 
 def stopped(name: str, why: str) -> str:
-    """What the requests are told that the engine held."""
+    """Word the error of requests that the engine held."""
     return f"{name} stopped making progress: {why}."
 
 
 def named(name: str, why: str) -> str:
-    """The notice when an engine is found stuck."""
+    """Word the notice that an engine is stuck."""
     return f"{stopped(name, why)} Evidence is taken, then its requests are cancelled."
 
 
 def only_told(name: str, why: str, *, ours: bool) -> str:
-    """The notice of an engine that is left alone."""
+    """Word the notice of a stuck engine that is left alone."""
     if ours:
         return f"{stopped(name, why)} Nothing is done (`on_stuck: tell`); `sparkdash stop {name}` ends it."
     return f"{stopped(name, why)} The server is not ours, so it is left alone."
 
 
 def ended(name: str, why: str, why_not: str) -> str:
-    """The failure of an engine that was ended."""
+    """Word the failure of a stuck engine that was ended."""
     return f"{stopped(name, why)} Cancelling its requests did not free it ({why_not}), so it was ended."
 
 
 def left_for(target: str | None) -> str:
-    """How the incident of an engine ended that was ended for a swap."""
+    """Word the end of an incident whose engine was ended for a swap."""
     return "It was stopped." if target is None else f"It left for {target}."
 
 
 def not_started(why: str) -> str:
-    """How the incident of an engine ended that did not come up again."""
+    """Word the end of an incident whose engine did not come up again."""
     return f"It did not come up again: {why}"
 
 
 def over(incident: Incident) -> str:
-    """The notice at the end of an incident; empty where nobody needs one."""
+    """Word the notice at the end of an incident; empty where nobody needs one."""
     name, took = incident.profile, duration((incident.ended_at or incident.named_at) - incident.began)
     match incident.end:
         case IncidentEnd.RECOVERED | IncidentEnd.RESTARTED:

@@ -1,1 +1,4 @@
-"""Scheduling decisions: who is granted an engine, and which swaps begin. No module here does I/O; see DESIGN.md."""
+"""Scheduling: decides who is granted an engine, and which swaps begin; see DESIGN.md.
+
+Pure.
+"""

@@ -1,4 +1,4 @@
-"""Profiles that are not tried for now, or not until a person says so, and why. Pure.
+"""Breaker: profiles that are not tried for now, or not until a person says so, and why.
 
 Owns: the memory of failures and what follows from it. Must not know how a failure came about.
 
@@ -14,6 +14,8 @@ memory until boxes died. Therefore:
   unless the failure itself says when to come back.
 * `release`, an edit that changes the launch, and a pulled image end the parking. A person's `use` is one more try: if
   it fails, the profile is parked again at once.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -46,14 +48,14 @@ PASSING = frozenset(
         "memory_not_returned", "memory_wedging", "runtime_missing", "runtime_timeout", "shutting_down", "unkillable",
     }
 )  # fmt: skip
-"""The box's or another engine's fault."""
+"""Failures caused by the box or another engine."""
 
 _CHANGING = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedFailure:
-    """One profile that is not started until it is released."""
+    """Last failure of a profile that is not started until it is released."""
 
     error: SparkdashError
     failures: int
@@ -68,7 +70,7 @@ class _Record:
     passing: int = 0
     """Failures in a row that were the box's."""
     failed_at: list[float] = field(default_factory=list)
-    """The profile's own, starts and deaths."""
+    """Times of the profile's own failures: starts and deaths."""
     deaths: list[float] = field(default_factory=list)
     stuck_at: list[float] = field(default_factory=list)
     """Deaths of engines that were stuck, of the last hour."""
@@ -80,7 +82,7 @@ class _Record:
 
     @property
     def failures(self) -> int:
-        """How many it is parked for."""
+        """Number of failures for which the profile is parked."""
         stuck = len(self.stuck_at) if len(self.stuck_at) > MOST_STUCK else 0
         return max(1, self.earlier, len(self.failed_at), stuck)
 
@@ -93,7 +95,7 @@ class Breaker:
 
     @property
     def parked(self) -> dict[str, ParkedFailure]:
-        """Those that wait for a person."""
+        """Profiles that wait for a person."""
         return {
             name: ParkedFailure(record.error, record.failures, record.fingerprint)
             for name, record in self._records.items()
@@ -107,7 +109,7 @@ class Breaker:
         self._records[profile] = record
 
     def failed(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
-        """It did not come up."""
+        """Record a failed start."""
         record = self._record(profile, fingerprint, error)
         if error.code in PASSING:
             record.passing += 1
@@ -120,8 +122,11 @@ class Breaker:
         record.parked |= again or error.code in PERMANENT
 
     def died(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
-        """It ran, and is gone. Once is no reason to refuse it: the next request starts it. One that the memory guard killed
-        rests first: what it was killed for may be there still."""
+        """Record the death of an engine that ran.
+
+        One death is no reason to refuse the profile: the next request starts it. A profile whose engine the memory
+        guard killed rests first, since the cause may be there still.
+        """
         if error.code in ("memory_guard", "memory_wedging"):
             self.failed(profile, fingerprint, error, now)
         elif error.code not in PASSING:
@@ -133,7 +138,7 @@ class Breaker:
                 record.parked |= len(record.stuck_at) > MOST_STUCK
 
     def came_up(self, profile: str) -> None:
-        """It runs: what its starts failed for no longer counts. Deaths do, for their ten minutes or hour."""
+        """Forget failed starts, as the engine runs. Deaths still count for their ten minutes or hour."""
         record = self._records.pop(profile, None)
         if record and (record.deaths or record.stuck_at):
             kept = _Record(record.fingerprint, record.error, failed_at=record.deaths, deaths=record.deaths.copy())
@@ -151,8 +156,10 @@ class Breaker:
             self._records.pop(name, None)
 
     def read(self, fingerprints: Mapping[str, str]) -> None:
-        """The profiles were read again: one that was edited has a clean slate, and what does not change the launch (a
-        smaller declared need) may be the mending too."""
+        """Forget edited profiles, and end every rest after the profiles were read again.
+
+        An edit that does not change the launch (a smaller declared need) may be the mending too.
+        """
         for name, record in list(self._records.items()):
             if fingerprints.get(name) != record.fingerprint:
                 del self._records[name]
@@ -185,7 +192,9 @@ class Breaker:
 
 
 def _reason(error: SparkdashError) -> str:
-    """What makes two failures the same. A crash that nobody knows is told by its words, figures and addresses left out."""
+    """Return the key by which two failures are the same. An unknown crash is known by its words, without figures and
+    addresses.
+    """
     return error.code if error.code != "engine_crash" else _CHANGING.sub("", error.message)
 
 

@@ -1,8 +1,10 @@
 """Decisions that follow from the books after every move: grants in the order of the line, swaps that begin or are
-called off. Pure.
+called off.
 
 Owns: when a swap may begin beside those under way, and when time itself decides. Must not know the moves: the scheduler
 records them.
+
+Pure.
 """
 
 from __future__ import annotations

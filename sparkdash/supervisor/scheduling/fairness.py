@@ -1,4 +1,4 @@
-"""Whose turn it is. Pure.
+"""Fairness: the order of turns, and when a swap is held back.
 
 Owns: the order of those who wait, and when a swap is held back for those whom it would interrupt.
 
@@ -9,6 +9,8 @@ Rule 2: a request does not interrupt an engine in use before it has served `min_
 Rule 3: a batch request does not interrupt an engine that people or agents use at all.
 Rule 4: `max_wait_s` ends both. Nobody is refused for having waited: that would throw its place away.
 Rule 5: time changes a decision only when nothing is under way; `due` says when.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ SERVED_FROM = 20
 
 
 class ServiceTimes:
-    """How long requests take, by profile."""
+    """Service times of requests, by profile."""
 
     def __init__(self) -> None:
         self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=SERVED_FROM))
 
     def note(self, profile: str, seconds: float) -> None:
-        """One was served for so long."""
+        """Add the service time of one request."""
         self._took[profile].append(seconds)
 
     def free_in(self, profile: str, since: Sequence[float], now: float) -> float | None:
@@ -52,7 +54,7 @@ class ServiceTimes:
 
 
 def turn_order(tickets: Iterable[Ticket], patience: Patience, now: float) -> list[Ticket]:
-    """Those who wait, next first."""
+    """Sort the waiting tickets, next first."""
 
     def rank(ticket: Ticket) -> int:
         if now - ticket.since >= patience.max_wait_s:
@@ -65,7 +67,7 @@ def turn_order(tickets: Iterable[Ticket], patience: Patience, now: float) -> lis
 def held_until(
     ticket: Ticket, leaving: Sequence[str], records: SchedulerRecords, patience: Patience, now: float
 ) -> float | None:
-    """Until when this ticket's swap waits for those who use what it would evict; None: it may begin."""
+    """Return until when this ticket's swap waits for users of engines that it evicts; None: it may begin."""
     if ticket.cause is not SwapCause.REQUEST:
         return None
     ends = [_spared_until(name, ticket, records, patience, now) for name in leaving]
@@ -91,7 +93,7 @@ def _in_use_until(last: float | None, *, busy: bool) -> float:
 
 
 def idle_at(name: str, resident: Resident, records: SchedulerRecords) -> float | None:
-    """When this engine has been unused for as long as it may be; None: it may stay."""
+    """Return when this engine's allowed time without use ends; None: it may stay."""
     known = records.profiles.get(name)
     if known is None or known.idle_ttl_s is None or known.pinned or not resident.managed or not records.runs(name):
         return None

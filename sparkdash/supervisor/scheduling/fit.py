@@ -1,13 +1,14 @@
-"""Who must leave so that an engine can come, and why; whether it fits at all. Pure.
+"""Fit: which engines must leave so that another can come, why, and whether it fits at all.
 
-Rule 1: as many managed engines as really fit. What comes must fit into what is available, and all together into the
-        box, the reserve kept free in both.
-Rule 2: an engine whose need is not known runs alone, and beside one nobody starts.
-Rule 3: nobody leaves for nothing: the smallest set that makes room. Idle ones before busy ones, then those used
-        longest ago, then those that are back soonest. A pinned engine leaves only for a person.
-Rule 4: what is known not to fit is said before anybody leaves. A shortage that rests on figures that were never
-        measured is not known: then room is made, and the look at the box before the start is the last word
-        (`must_be_free`).
+Rule 1: as many managed engines as really fit. The newcomer must fit into available memory, and all together into the
+box; both keep the reserve free.
+Rule 2: an engine whose need is not known runs alone, and no engine starts beside it.
+Rule 3: the smallest set that makes room leaves. Idle engines go before busy ones, then the longest unused, then the
+quickest to reload. A pinned engine leaves only for a person.
+Rule 4: a request that is known not to fit is refused before any engine leaves. A shortage that rests on figures that
+were never measured is not known. Then room is made, and the look at the box before the start decides (`must_be_free`).
+
+Pure.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BoxMemory:
-    """The box's memory as of now, bytes. None is unknown."""
+    """Memory of the box now, in bytes. None is unknown."""
 
     total: int | None = None
     available: int | None = None
-    """What can be taken, with what is known to be on its way back from engines that ended lately."""
+    """Memory that can be taken, with what engines that ended lately are known to give back."""
     reserve: int = 0
-    """What is kept free."""
+    """Bytes that are kept free."""
     owed: bool = False
     """More is on its way back than was measured."""
     holders: str | None = None
-    """Who else holds much of it, in a sentence, if that was looked at lately."""
+    """Other large holders of memory, in a sentence, if they were looked at lately."""
     side_by_side: bool = True
     """False: the owner wants one engine at a time."""
 
@@ -53,20 +54,20 @@ class Occupant:
     """False: it is someone else's; it takes no place and is never evicted."""
     pinned: bool = False
     unstopped: bool = False
-    """It would not stop, serves nobody and is in the way."""
+    """Whether the engine would not stop; it serves nobody and is in the way."""
     stuck: bool = False
-    """Its work does not move, and it serves nobody for now."""
+    """Whether the engine makes no progress and serves nobody for now."""
     busy: int = 0
-    """Requests that use it."""
+    """Requests on the engine."""
     idle_s: float = 0.0
-    """How long nobody has used it."""
+    """Seconds since its last use."""
     reload_s: float | None = None
-    """How long bringing it back takes; None is unknown."""
+    """Seconds to bring it back; None is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """One who has to go, and why, in words."""
+    """An engine that has to leave, and why."""
 
     profile: str
     reason: str
@@ -74,32 +75,32 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who leaves for a comer, and what that gives. Bytes."""
+    """Engines that leave for a newcomer, and the memory that results, in bytes."""
 
     leaving: tuple[Leaving, ...] = ()
     needs: int | None = None
     available: int | None = None
-    """What the comer may take once they have left, the reserve taken off; a lower bound while one of them is unknown."""
+    """Memory for the newcomer once they have left, less the reserve; a lower bound while one of them is unknown."""
     fits: bool | None = None
     """None: not known; such a start is tried."""
     pinned: tuple[str, ...] = ()
-    """Those that would have to leave and may not: a person must say so."""
+    """Pinned engines that would have to leave: only a person evicts them."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Who leaves."""
+        """Profiles that leave."""
         return tuple(one.profile for one in self.leaving)
 
     @property
     def refused(self) -> bool:
-        """Is it known that it cannot come?"""
+        """Whether the newcomer is known not to come."""
         return self.fits is False or bool(self.pinned)
 
 
 def choose(comer: Occupant, occupants: Iterable[Occupant], box: BoxMemory, *, person: bool) -> Choice:
-    """Which of `occupants` leave so that `comer` can come. `person`: someone asked for it by name, outside a request.
+    """Choose which of `occupants` leave so that `comer` can come. `person`: asked for by name, outside a request.
 
-    It is among those who leave when it is there already: then this is a restart.
+    The comer is among those who leave when it is there already: this is a restart.
     """
     if not comer.managed:
         again = [Leaving(o.profile, _again(o)) for o in occupants if o.profile == comer.profile]
@@ -123,9 +124,10 @@ def choose(comer: Occupant, occupants: Iterable[Occupant], box: BoxMemory, *, pe
 
 
 def must_be_free(need: Need, reserve: int, *, alone: bool) -> int | None:
-    """What must be available before a start, bytes; None: it is tried, and the engine's own check is the last word.
+    """Return the bytes that must be available before a start; None: the start is tried and the engine's own check
+    decides.
 
-    Beside others the reserve is always kept. One that runs alone may use it when that was seen to go well here: owners
+        Beside others the reserve is always kept. One that runs alone may use it when that was seen to go well here: owners
     give an engine up to 87 % of the box. And an estimate alone is no reason to refuse what may well run.
     """
     needs = need.room_bytes
@@ -135,18 +137,18 @@ def must_be_free(need: Need, reserve: int, *, alone: bool) -> int | None:
 
 
 class _FitQuestion:
-    """One question: what is asked for, who is there, what the box has."""
+    """One decision: the newcomer, the engines that are there, and the box's memory."""
 
     def __init__(self, comer: Occupant, there: Sequence[Occupant], box: BoxMemory) -> None:
         self._comer, self._there, self._box = comer, there, box
         self._needs = comer.need.room_bytes
 
     def must_leave(self, occupant: Occupant) -> bool:
-        """Whatever the figures say."""
+        """Whether the engine must leave, whatever the figures say."""
         return self._why_it_must(occupant) is not None
 
     def smallest(self, must: Sequence[Occupant], candidates: Sequence[Occupant]) -> Sequence[Occupant] | None:
-        """The fewest of `candidates` that make room together with `must`; of several such sets the cheapest."""
+        """Find the fewest of `candidates` that make room together with `must`; of several such sets the cheapest."""
         for size in range(len(candidates) + 1):
             enough = [some for some in combinations(candidates, size) if self._makes_room([*must, *some])]
             if enough:
@@ -154,7 +156,7 @@ class _FitQuestion:
         return None
 
     def choice(self, leaving: Sequence[Occupant], *, pinned: tuple[str, ...] = ()) -> Choice:
-        """The answer; those who leave in the order in which they came."""
+        """Build the choice, with the leaving engines in the order in which they came."""
         gone = [o for o in self._there if o in leaving]
         told = tuple(Leaving(o.profile, self._why_it_must(o) or _standing(o)) for o in gone)
         return Choice(told, self._needs, self._room(gone), self._fits(gone), pinned)
@@ -207,7 +209,7 @@ def _again(one: Occupant) -> str:
 
 
 def _price(some: Sequence[Occupant]) -> tuple[int, int, int, list[float], float]:
-    """What it costs to let these go: pinned first, then those that serve, busy, used lately, long to reload."""
+    """Rank a set of engines by what its end costs: pinned, serving, busy, lately used, slow to reload."""
     return (
         sum(o.pinned for o in some),
         sum(not o.stuck for o in some),

@@ -1,6 +1,9 @@
-"""What can happen to the scheduler, and what it decides: the two alphabets of the decision table.
+"""Moves and effects: the scheduler's inputs and outputs.
 
-Pure data. A move is imperative or past tense (what came in), an effect is an order to the actor (what must be done).
+Owns: both alphabets of the decision table. A move is imperative or past tense (what came in); an effect is an order to
+the actor (what must be done).
+
+Pure.
 """
 
 from __future__ import annotations
@@ -31,16 +34,16 @@ class ProfileFacts:
     secret_at: str | None = None
     """Place of a secret in the profile's file, whose rule is not silenced: the profile is not started."""
     pinned: bool = False
-    """It leaves only for a person."""
+    """Only a person evicts the engine."""
     idle_ttl_s: float | None = None
-    """It is stopped when nobody has used it for so long; None: never."""
+    """Seconds without use after which the engine is stopped; None: never."""
     limit: int | None = None
     """Requests that it serves at once, those that wait for it counted; None: as many as come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """What the owner decides, seconds."""
+    """The owner's limits for waiting, in seconds."""
 
     min_dwell_s: float = 0.0
     max_wait_s: float = float("inf")
@@ -53,11 +56,11 @@ class Arrive:
     id: str
     profile: str | None
     batch: bool = False
-    """It may wait while those are served who are waited for by people and agents."""
+    """Whether requests of people and agents go first."""
     task: Task | None = None
     """Task of the request; None: any engine can do it."""
     client: str | None = None
-    """The client that asks; None: not known."""
+    """Name of the client; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Preload:
-    """These should be there before anybody asks, in this order, as far as they fit beside what runs."""
+    """Load these profiles before anybody asks, in this order, as far as they fit beside running engines."""
 
     profiles: tuple[str, ...]
 
@@ -96,21 +99,21 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What made this profile fail, or every one (None), has been mended; failures no longer count."""
+    """Forget the failures of this profile, or of every one (None): their cause has been mended."""
 
     profile: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogRead:
-    """These are the profiles now."""
+    """The profiles were read again."""
 
     profiles: Mapping[str, ProfileFacts]
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRead:
-    """The owner decided otherwise how long and how many may wait."""
+    """The owner changed the patience and the queue limit."""
 
     patience: Patience
     queue_limit: int
@@ -151,7 +154,7 @@ class EngineRecovered:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The time came at which time itself changes a decision."""
+    """Time itself changes a decision now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +215,7 @@ Move = (
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """This request may use the engine of this profile now."""
+    """Let this request use the profile's engine now."""
 
     id: str
     profile: str
@@ -220,7 +223,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """This request's place in the queue changed; 1 is next."""
+    """Tell this request its new place in the queue; 1 is next."""
 
     id: str
     position: int
@@ -228,7 +231,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """This request will not be served."""
+    """Refuse this request."""
 
     id: str
     error: SparkdashError
@@ -247,7 +250,7 @@ class BeginSwap:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """What no request waits for is not done: a person's wish, a preload."""
+    """Report that something no request waits for is not done: a person's wish, a preload."""
 
     profile: str
     error: SparkdashError
@@ -270,7 +273,7 @@ class CancelSwap:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """These leases ended without their holders' wish."""
+    """End these leases against their holders' wish."""
 
     ids: tuple[str, ...]
     error: SparkdashError

@@ -1,7 +1,9 @@
-"""The box as `fit` sees it: the occupants and the memory once the swaps under way are done. Pure.
+"""Occupancy: the box as `fit` sees it, once the swaps under way are done.
 
 Owns: how residents, leases and swaps become occupants, and the forecast of memory behind the swaps. Must not decide
 which profiles leave: `fit` does.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from sparkdash.supervisor.scheduling.records import PendingSwap, SchedulerRecord
 
 
 class BoxFacts(Protocol):
-    """What decisions ask the world for; answered at once, from memory."""
+    """Facts about the box that decisions need; answered at once, from memory."""
 
     def box(self) -> fit.BoxMemory:
-        """The box's memory now."""
+        """Memory of the box now."""
         ...
 
     def need(self, profile: str) -> Need:
-        """What this profile's engine takes: the one that runs, else the one that would come."""
+        """Memory need of this profile's engine: the running one, else the one that would come."""
         ...
 
     def tasks(self, profile: str) -> frozenset[Task] | None:
@@ -32,7 +34,7 @@ class BoxFacts(Protocol):
         ...
 
     def reload_s(self, profile: str) -> float | None:
-        """How long bringing it up takes; None is unknown."""
+        """Seconds to bring the profile up; None is unknown."""
         ...
 
     def short(self, profile: str) -> SparkdashError | None:
@@ -41,7 +43,7 @@ class BoxFacts(Protocol):
 
 
 class Occupancy:
-    """Who would leave for whom, asked of the books at one moment."""
+    """Answers, from the records, which engines would leave for which."""
 
     def __init__(self, records: SchedulerRecords, facts: BoxFacts) -> None:
         self._records = records
@@ -50,7 +52,7 @@ class Occupancy:
         """Memory of the box before the loads under way took any of it."""
 
     def choice(self, comer: str, now: float, *, person: bool) -> fit.Choice:
-        """Who leaves if `comer` were to come next. `person`: someone asked for it by name, outside a request."""
+        """Choose who leaves if `comer` were next. `person`: asked for by name, outside a request."""
         if (swap := self._records.coming(comer)) is not None:
             return swap.choice
         records = self._records

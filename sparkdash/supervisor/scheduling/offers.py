@@ -1,7 +1,9 @@
-"""Offers: engines that come when nobody waits and nobody must leave for them. Pure.
+"""Offers: engines that come when no request waits for them and none must leave.
 
 Owns: which engines were ended because they were stuck (they come again, once each), which were evicted for a swap that
 failed (they fall back, once each), and what is to be preloaded. Must not know whether an offer can be taken.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class Offers:
         self._preloads: deque[str] = deque()
 
     def repair(self, profile: str) -> None:
-        """Its engine was ended because it was stuck: another is to come in its place."""
+        """Offer another engine in the place of a stuck one that was ended."""
         if profile not in self._repairs:
             self._repairs.append(profile)
 
@@ -34,11 +36,11 @@ class Offers:
         return profile in self._repairs
 
     def preload(self, profiles: tuple[str, ...]) -> None:
-        """These should be there before anybody asks."""
+        """Offer these profiles before anybody asks."""
         self._preloads.extend(profiles)
 
     def next(self) -> tuple[str, SwapCause] | None:
-        """The offer whose turn it is."""
+        """Return the next offer and its cause."""
         if self._repairs:
             return self._repairs[0], SwapCause.REPAIR
         if self.fallbacks:
@@ -54,7 +56,7 @@ class Offers:
         self._evicted.setdefault(target, []).append(profile)
 
     def failed(self, target: str) -> None:
-        """That swap failed: those that left for it may come back."""
+        """Offer the profiles again that left for a swap that failed."""
         self.fallbacks.extend(name for name in self._evicted.pop(target, ()) if name != target)
 
     def succeeded(self, target: str) -> None:

@@ -1,6 +1,8 @@
-"""Those who wait and those who are served: granted, refused, cut, told their place. Pure.
+"""Request queue: waiting and served requests are granted, refused, cut, or told their place.
 
-Owns: the queue and the leases of the records. Must not know how swaps go, only whom one would evict.
+Owns: the queue and the leases of the records. Must not know how swaps proceed, only whom one would evict.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from sparkdash.supervisor.scheduling.records import USE, HeldLease, SchedulerRec
 
 
 class RequestQueue:
-    """One for the scheduler's life."""
+    """Queue and leases of one scheduler."""
 
     def __init__(self, records: SchedulerRecords, occupancy: Occupancy, patience: Patience, limit: int) -> None:
         self.now = 0.0
-        """When the move came that is handled, monotonic seconds."""
+        """Time of the move that is handled, monotonic seconds."""
         self._records = records
         self._occupancy = occupancy
         self._patience = patience
@@ -38,11 +40,11 @@ class RequestQueue:
     # Asked of one ticket.
 
     def choice(self, ticket: Ticket) -> fit.Choice:
-        """Who would leave for it."""
+        """Choose which engines would leave for the ticket."""
         return self._occupancy.choice(ticket.profile, self.now, person=ticket.id == USE)
 
     def held_until(self, ticket: Ticket, choice: fit.Choice) -> float | None:
-        """Until when its swap waits for those whom it would interrupt; None: it may begin."""
+        """Return until when the ticket's swap waits for those whom it would interrupt; None: it may begin."""
         return fairness.held_until(ticket, choice.names, self._records, self._patience, self.now)
 
     def cannot_come(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
@@ -78,7 +80,7 @@ class RequestQueue:
         return [ticket.id for ticket in fairness.turn_order(queue.values(), self._patience, self.now)] if queue else []
 
     def leave(self, id_: str) -> None:
-        """It is over, waiting or served, known or not."""
+        """Remove a request, waiting or served, known or not."""
         self._records.queue.pop(id_, None)
         if held := self._records.leases.pop(id_, None):
             self._given_back(held)
@@ -95,7 +97,7 @@ class RequestQueue:
         return True
 
     def end_at_once(self, id_: str, now: float) -> bool:
-        """It is over, if nobody waits for that and no time begins by it."""
+        """End a lease, if no request waits for that and no time begins by it."""
         held = self._records.leases.get(id_)
         if held is None or not self._plain(held.profile):
             return False
@@ -105,7 +107,7 @@ class RequestQueue:
         return True
 
     def _plain(self, profile: str) -> bool:
-        """Does a request more or less of it change no decision?"""
+        """Whether one request more or less on this profile changes no decision."""
         records = self._records
         if records.queue or records.stops or records.swaps:
             return False
@@ -117,7 +119,7 @@ class RequestQueue:
         return self.grant([ticket for ticket in self._records.queue.values() if not self._records.misses(ticket)])
 
     def grant(self, tickets: Iterable[Ticket]) -> list[Effect]:
-        """These go; a person's wish is fulfilled."""
+        """Grant these tickets, and drop a person's wish that is fulfilled."""
         effects: list[Effect] = []
         for ticket in list(tickets):
             del self._records.queue[ticket.id]
@@ -131,7 +133,7 @@ class RequestQueue:
         return effects
 
     def refuse(self, tickets: Iterable[Ticket], error: SparkdashError) -> list[Effect]:
-        """These will not be served; a wish is dropped."""
+        """Refuse these tickets, and drop a person's wish among them."""
         effects: list[Effect] = []
         for ticket in tickets:
             del self._records.queue[ticket.id]
@@ -173,7 +175,7 @@ class RequestQueue:
         return list(told)
 
     def _as_served(self) -> list[Ticket]:
-        """The queue in the order of serving: the profile that is coming first, then profile by profile."""
+        """Sort the queue by order of serving: the profile that is coming first, then profile by profile."""
         line = fairness.turn_order(self._records.queue.values(), self._patience, self.now)
         ranks: dict[str | None, int] = {target: rank for rank, target in enumerate(self._records.swaps)}
         for ticket in line:

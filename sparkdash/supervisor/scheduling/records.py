@@ -1,4 +1,9 @@
-"""What the scheduler's books hold, and the small questions that they answer. Written by the scheduler alone."""
+"""Records of the scheduler: tickets, leases, residents and pending swaps, with small questions about them.
+
+Owns: the data. Must not decide anything; the scheduler alone writes it.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +43,7 @@ class PendingSwap:
     choice: Choice
     cause: SwapCause
     fingerprint: str | None
-    """Of the target, as the catalog was when the swap began."""
+    """Fingerprint of the target's profile when the swap began."""
     moves_memory: bool = True
     """False: neither the target nor the evicted profiles are engines of this box."""
     stage: Stage = Stage.DRAINING
@@ -49,30 +54,30 @@ class PendingSwap:
 
     @property
     def evict(self) -> tuple[str, ...]:
-        """Who leaves."""
+        """Profiles that the swap evicts."""
         return self.choice.names
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """One who waits."""
+    """A waiting request, or a person's wish."""
 
     id: str
     profile: str
     cause: SwapCause = SwapCause.REQUEST
     follows: bool = False
-    """It asked for `auto`: when its target fails it takes whatever runs then."""
+    """Whether the request asked for `auto`: when its target fails, it takes whatever runs then."""
     batch: bool = False
-    """It lets those go first who are waited for by people and agents."""
+    """Whether requests of people and agents go first."""
     since: float = 0.0
-    """When it came, monotonic seconds."""
+    """Time of arrival, monotonic seconds."""
     task: Task | None = None
     client: str | None = None
 
 
 @per_request
 class HeldLease:
-    """The right to use an engine, given out."""
+    """A granted right to use an engine."""
 
     profile: str
     batch: bool
@@ -86,15 +91,15 @@ class Resident:
     fingerprint: str | None
     managed: bool
     ready_at: float
-    """When it became ready, monotonic seconds."""
+    """Time when the engine became ready, monotonic seconds."""
     ready: bool = True
     """False: it would not stop, and serves nobody."""
     stuck: bool = False
-    """Its work does not move. It serves nobody, and requests for it wait for its repair."""
+    """Whether the engine makes no progress. It serves nobody, and requests for it wait for its repair."""
     used_at: float | None = None
-    """When a request was last granted or over; None: none was."""
+    """Time when a request was last granted or over; None: none was."""
     talked_at: float | None = None
-    """The same, of requests that are not batch."""
+    """The same for requests that are not batch."""
     asked_at: dict[Task, float] = field(default_factory=dict)
     """Time of the last granted request, by task."""
 
@@ -107,40 +112,40 @@ class Resident:
 
 @dataclass(slots=True)
 class SchedulerRecords:
-    """The books."""
+    """All records of the scheduler."""
 
     profiles: dict[str, ProfileFacts]
     queue: dict[str, Ticket] = field(default_factory=dict)
-    """In order of arrival."""
+    """Tickets in order of arrival."""
     leases: dict[str, HeldLease] = field(default_factory=dict)
     residents: dict[str, Resident] = field(default_factory=dict)
     """In the order in which they became ready."""
     stops: set[str] = field(default_factory=set)
-    """What a person wants gone."""
+    """Profiles whose engines a person wants stopped."""
     clients: dict[tuple[str, Task], str] = field(default_factory=dict)
     """Profile that each client was last given for each task, the longest unused first; at most CLIENTS."""
     swaps: dict[str | None, PendingSwap] = field(default_factory=dict)
     """Swaps under way by target, in the order in which they began; None is the swap that only stops."""
 
     def managed(self, profile: str) -> bool:
-        """Does its engine take a place? One whose file went away was started by us, too."""
+        """Whether sparkdash starts this profile's engine. True also for a profile whose file went away."""
         known = self.profiles.get(profile)
         return known is None or known.managed
 
     def waiting_for(self, profile: str | None) -> int:
-        """How many requests wait for this profile."""
+        """Count the requests that wait for this profile."""
         return sum(t.profile == profile for t in self.queue.values() if t.id != USE)
 
     def in_flight(self, profile: str) -> int:
-        """How many leases are on this profile's engine."""
+        """Count the leases on this profile's engine."""
         return sum(held.profile == profile for held in self.leases.values())
 
     def talking(self, profile: str) -> bool:
-        """Is any of them not batch?"""
+        """Whether any lease on the engine is not batch."""
         return any(held.profile == profile and not held.batch for held in self.leases.values())
 
     def leaving(self) -> set[str]:
-        """Those whose end is decided."""
+        """Return the profiles whose engines are to end."""
         return self.stops.union(*(swap.evict for swap in self.swaps.values()))
 
     @property
@@ -154,22 +159,24 @@ class SchedulerRecords:
         return all(swap.stage is Stage.LOADING for swap in self.swaps.values() if swap.moves_memory)
 
     def coming(self, profile: str) -> PendingSwap | None:
-        """The swap that brings this profile, unless it was cancelled."""
+        """Return the swap that brings this profile, unless it was cancelled."""
         swap = self.swaps.get(profile)
         return None if swap is None or swap.stage is Stage.CANCELLING else swap
 
     def runs(self, profile: str) -> bool:
-        """Does its engine serve, and is it here to stay?"""
+        """Whether the profile's engine serves, and is here to stay."""
         resident = self.residents.get(profile)
         return resident is not None and resident.ready and not resident.stuck and profile not in self.leaving()
 
     def awaits_repair(self, profile: str) -> bool:
-        """Is its engine stuck, and nothing else decided about it?"""
+        """Whether the profile's engine is stuck, and nothing else is decided about it."""
         resident = self.residents.get(profile)
         return resident is not None and resident.ready and resident.stuck and profile not in self.leaving()
 
     def as_written(self, profile: str) -> bool:
-        """Does it run, and from its file as that is now? A profile that is gone from the catalog has no newer one."""
+        """Whether the engine runs from the present version of its file. A profile that left the catalog has no newer
+        one.
+        """
         known = self.profiles.get(profile)
         return self.runs(profile) and (known is None or self.residents[profile].fingerprint == known.fingerprint)
 

@@ -1,4 +1,9 @@
-"""Why a request is not served: the words. Pure."""
+"""Refusals: the errors that tell a request why it is not served.
+
+Owns: their codes, words and hints. Must not decide whether a request is refused.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ CUT = "cut"
 NAMED = 2
 """Holders that a refusal names."""
 RETRY_S = 10.0
-"""What a full queue asks a client to wait. Clients keep Retry-After to the second, and none waits minutes."""
+"""Seconds that a full queue asks clients to wait. Clients keep Retry-After to the second, and none waits minutes."""
 
 
 def unstartable(name: str, known: ProfileFacts | None) -> SparkdashError | None:
@@ -53,18 +58,18 @@ def nothing_to_pull(profile: Profile, *, containerised: bool) -> SparkdashError 
 
 
 def shutting_down() -> SparkdashError:
-    """The daemon ends; clients come again to the next one."""
+    """Build the refusal while the daemon ends; clients come again to the next one."""
     return DaemonError("sparkdash is shutting down.", code="shutting_down", retry_after=10.0)
 
 
 def holders(foreign: Sequence[Holding]) -> str | None:
-    """The largest holders that are not ours, in a short sentence; None without any."""
+    """Name the largest foreign holders of memory in a short sentence; None without any."""
     named = ", ".join(f"{one_line(one.name)} {gib(one.bytes)}" for one in foreign[:NAMED])
     return f"Others hold memory: {named}." if named else None
 
 
 def no_room(name: str, need: Need, choice: Choice, box: BoxMemory) -> SparkdashError:
-    """It is known not to fit, or it would take the place of a pinned engine; with the figures."""
+    """Build the refusal, with figures, of a profile that does not fit or would evict a pinned engine."""
     sums = " + ".join(f"{term.name} {gib(term.bytes)}" for term in need.terms)
     needs = f"{name} needs {gib(choice.needs)}" + (f" ({sums})" if len(need.terms) > 1 else "")
     reserve = f"{gib(box.reserve)} are kept in reserve"
@@ -88,7 +93,7 @@ def no_room(name: str, need: Need, choice: Choice, box: BoxMemory) -> SparkdashE
 
 
 def not_offered(name: str, choice: Choice, cause: SwapCause) -> SparkdashError:
-    """There is no room beside what runs for what nobody waits for."""
+    """Build the notice that an offered profile does not fit beside running engines."""
     repair = cause is SwapCause.REPAIR
     what = "not started again after it was stuck" if repair else "not preloaded"
     return AdmissionError(
@@ -99,7 +104,7 @@ def not_offered(name: str, choice: Choice, cause: SwapCause) -> SparkdashError:
 
 
 def too_many(name: str, limit: int, again_s: float | None) -> SparkdashError:
-    """As many use the profile as may."""
+    """Build the refusal at the profile's `max_concurrency`."""
     return AdmissionError(
         f"{name} serves {limit} request{'s' if limit > 1 else ''} at once, and as many are there.",
         code="too_many_requests",
@@ -121,7 +126,7 @@ def no_engine(task: Task | None = None) -> SparkdashError:
 
 
 def queue_full(limit: int) -> SparkdashError:
-    """As many wait as may."""
+    """Build the refusal at the queue's limit."""
     return AdmissionError(
         f"{limit} requests wait already.",
         code="queue_full",
@@ -159,5 +164,5 @@ def cut(target: str | None) -> SparkdashError:
 
 
 def cut_short(error: SparkdashError) -> SparkdashError:
-    """The engine of a lease died, or is stuck, while a person stops it."""
+    """Build the error of a lease whose engine died, or is stuck, while a person stops it."""
     return EngineError(f"{error.message} The request was cut, as a person stops the engine.", code=CUT)

@@ -1,6 +1,8 @@
-"""What the moves about an engine that is there change of the books: it came up, died, is stuck, recovered, left. Pure.
+"""Residency: what the scheduler records when an engine comes up, dies, gets stuck, recovers or leaves.
 
 Owns: the residents of the records. Must not decide what follows: `decisions` does.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from sparkdash.supervisor.scheduling.records import Resident, SchedulerRecords
 
 
 class Residency:
-    """One for the scheduler's life."""
+    """Applies moves about resident engines to the scheduler's records."""
 
     def __init__(
         self, records: SchedulerRecords, queue: RequestQueue, offers: Offers, breaker: Breaker, decisions: Decisions
@@ -54,7 +56,7 @@ class Residency:
         return effects
 
     def held(self, move: EngineHeld) -> list[Effect]:
-        """Have it serve nobody until it recovers or is replaced. One that drains has drained."""
+        """Have the stuck engine serve nobody until it recovers or is replaced. Its drain is over."""
         resident = self._records.residents.get(move.profile)
         if resident is None:
             return []
@@ -62,17 +64,17 @@ class Residency:
         return self._cut(move.profile, move.error)
 
     def recovered(self, profile: str) -> None:
-        """It serves again."""
+        """Let a recovered engine serve again."""
         if resident := self._records.residents.get(profile):
             resident.stuck = False
 
     def wont_stop(self, profile: str) -> None:
-        """It was told to go and is still there."""
+        """Note that an engine was told to end and is still there."""
         if resident := self._records.residents.get(profile):
             resident.ready = False
 
     def evicted(self, profile: str) -> None:
-        """It is gone as it should be; it may fall back if what it left for fails."""
+        """Remove an evicted engine; it may fall back if the swap that evicted it fails."""
         records = self._records
         resident = records.residents.pop(profile, None)
         records.stops.discard(profile)

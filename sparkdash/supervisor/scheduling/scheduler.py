@@ -1,4 +1,4 @@
-"""The scheduler: grants requests and orders swaps. Pure; DESIGN.md has the table and the reasons.
+"""Scheduler: grants requests and orders swaps; DESIGN.md has the table and the reasons.
 
 Owns the books of tickets, leases and the swaps under way, and what each move changes of them; `residency` owns those of
 the engines that are there. `decisions` has what follows after every move. Must not know asyncio, clocks, containers.
@@ -12,6 +12,8 @@ the engines that are there. `decisions` has what follows after every move. Must 
   not run chooses the next swap, and nobody behind it may take an engine that this swap evicts. All who wait when a swap
   is done are granted together.
 * Rule 5: an offer (a fallback, a preload) evicts nobody.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -85,15 +87,17 @@ class Scheduler:
         ]
 
     def grant_at_once(self, move: Arrive, now: float) -> str | None:
-        """What `handle` would do with an Arrive that changes nothing but the table of leases, as nearly all do: the profile that
-        is granted. None: `handle` must look."""
+        """Grant a request at once where that changes only the table of leases, as nearly all do; return its profile.
+
+        None: `handle` must look.
+        """
         name = move.profile or self._occupancy.auto(move.task, move.client)
         if name is None or self._time_has_come(now) or not self._queue.grant_at_once(move, name, now):
             return None
         return name
 
     def end_at_once(self, id_: str, now: float) -> bool:
-        """The same for a Leave. False: `handle` must look."""
+        """End a lease at once where that changes only the table of leases. False: `handle` must look."""
         return not self._time_has_come(now) and self._queue.end_at_once(id_, now)
 
     @property
@@ -116,7 +120,7 @@ class Scheduler:
 
     @property
     def stopping(self) -> bool:
-        """Is something that a person wanted gone still to go?"""
+        """Whether something that a person wanted stopped has still to end."""
         return bool(self.records.stops) or None in self.records.swaps or self.cancelling
 
     @property
@@ -125,7 +129,7 @@ class Scheduler:
         return any(swap.stage is Stage.CANCELLING for swap in self.records.swaps.values())
 
     def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
-        """Who would leave if `target` were to come next, and whether it fits."""
+        """Choose which engines would leave if `target` were next, and find out whether it fits."""
         return self._occupancy.choice(target, now, person=person)
 
     def refusal(self, target: str, choice: fit.Choice) -> SparkdashError | None:

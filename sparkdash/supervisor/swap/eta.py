@@ -1,4 +1,4 @@
-"""Progress of a swap, and the time that it should still take. Pure.
+"""Estimate of a swap: its progress, and the time that it should still take.
 
 Owns: the swap's steps, and what earlier swaps' steps say of the rest. Must not know clocks, logs or stores: times come
 in as monotonic seconds.
@@ -11,6 +11,8 @@ The share is a place on the course of earlier swaps. It moves with finished step
 present step, and with time only within the present step, at most one of its own steps ahead of the log. A load without
 progress stays where it is. A load that takes far longer than ever is on another course: its share and its time are
 unknown.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from sparkdash.domain.swap import Step, SwapPhase
 Steps = tuple[Step, ...]
 
 START = "start"
-"""The load before the log's first word: the interpreter and its imports."""
+"""Step before the log's first word: the interpreter and its imports."""
 NEARLY = 0.99
-"""The most that is said before an engine is ready."""
+"""Largest share shown before an engine is ready."""
 BY_TIME = 0.9
 """Largest share of a step that passing time can show; the rest waits for the log or the next step."""
 AHEAD = 0.5
@@ -40,7 +42,7 @@ LONGER_S = 10.0
 
 
 class Estimate(NamedTuple):
-    """Of a swap under way. Seconds and a share of 0..1; None is not known."""
+    """Estimate of a swap under way: seconds, and a share of 0..1; None is not known."""
 
     fraction: float | None = None
     """Share of the way: by earlier swaps' course where there are any, else by the memory needed. Never falls, never 1;
@@ -51,18 +53,18 @@ class Estimate(NamedTuple):
     ever.
     """
     low_s: float | None = None
-    """The least and the most that is left by those earlier swaps; None while there is but one."""
+    """Least and most seconds left by those earlier swaps; None while there is but one."""
     high_s: float | None = None
 
 
 class SwapEta:
-    """The steps of one swap. `past` are earlier ones, oldest first; `needs` is what the target takes, in bytes."""
+    """Steps and estimate of one swap. `past` are earlier ones, oldest first; `needs` are the target's bytes."""
 
     def __init__(self, past: Sequence[Steps] = (), *, similar: bool = False, needs: int | None = None) -> None:
         self.learned_from = len(past)
-        """How many earlier swaps the estimate rests on; 0: none such was seen before."""
+        """Number of earlier swaps that the estimate rests on."""
         self.similar = similar and bool(past)
-        """They were of another launch of the same model."""
+        """Whether they were of another launch of the same model."""
         self._past = [_EarlierSwap(steps) for steps in past]
         self._needs = needs
         self._taken = 0
@@ -72,19 +74,19 @@ class SwapEta:
         self._step: str | None = None
         self._since = 0.0
         self._first: float | None = None
-        """The stage's share when its step began."""
+        """Share of the stage when its step began."""
         self._share: float | None = None
         self._stride: float | None = None
         """Largest step between two shares that the log showed in this stage."""
         self._reached = 0.0
 
     def enter(self, phase: SwapPhase, now: float) -> None:
-        """The swap goes on to this phase."""
+        """Enter this phase."""
         self._phase = phase
         self._go_on(None if phase is SwapPhase.DRAIN else START if phase is SwapPhase.LOAD else phase.value, now, None)
 
     def heard(self, progress: LoadProgress, now: float) -> None:
-        """The log told where the load is. What an engine still says while it is warmed up is passed by."""
+        """Note the log's progress. Lines of an engine that is being warmed up do not count."""
         if self._phase is not SwapPhase.LOAD:
             return
         complete = progress.fraction is not None and progress.fraction >= 1.0
@@ -98,15 +100,15 @@ class SwapEta:
             self._share = progress.fraction
 
     def took(self, taken: int) -> None:
-        """The load holds this many bytes by now."""
+        """Note the bytes that the load holds by now."""
         self._taken = max(self._taken, taken)
 
     def steps(self, now: float) -> Steps:
-        """What it did so far, the step under way with it."""
+        """Return the steps so far, with the one under way."""
         return tuple(Step(name=name, s=seconds) for name, seconds in self._with_present(now).items())
 
     def estimate(self, now: float) -> Estimate:
-        """As of now. A fraction once told is not taken back."""
+        """Estimate as of now. The fraction never falls."""
         if not self._past:
             return Estimate(self._ratchet(self._by_memory()))
         fraction = self._ratchet(median(self._place(past, now) for past in self._past))
@@ -131,7 +133,7 @@ class SwapEta:
         return f"{name} {count}"
 
     def _plain(self) -> str | None:
-        """The present step without its count."""
+        """Return the present step's name without its count."""
         name, _, count = (self._step or "").rpartition(" ")
         return name if name and count.isdecimal() else self._step
 
@@ -139,7 +141,7 @@ class SwapEta:
         return self._spent if self._step is None else {**self._spent, self._step: now - self._since}
 
     def _last_known(self, past: _EarlierSwap) -> str | None:
-        """The present step, else the last step that is over, as far as the earlier swap had it."""
+        """Return the latest step that the earlier swap had too: the present one, else the last that is over."""
         if self._step is not None and self._step in past.place:
             return self._step
         known = [name for name in self._spent if name in past.place]
@@ -169,7 +171,9 @@ class SwapEta:
         return past.after(step) + (self._left_here(past.took(step), now) if step == self._step else 0.0)
 
     def _left_here(self, took: float, now: float) -> float:
-        """Of the present step: as long as it took then, and the more the log tells of it, at the pace of now."""
+        """Return the seconds left of the present step: as in the earlier swap, and increasingly at the log's present
+        pace.
+        """
         gone = now - self._since
         learned = max(0.0, took - gone)
         if self._share is None or self._first is None or not self._is_paced():
@@ -210,7 +214,7 @@ class _EarlierSwap:
         self.total = sum(self.seconds)
 
     def took(self, name: str) -> float:
-        """Seconds of this step."""
+        """Return the seconds of this step."""
         return self.seconds[self.place[name]]
 
     def after(self, name: str) -> float:

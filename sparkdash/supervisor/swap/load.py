@@ -116,10 +116,10 @@ class Loading:
             await self._while_it_lives(self._tools.clock.sleep(pause))
 
     async def warm(self) -> None:
-        """Have it generate a few tokens: an engine may answer every probe and die at the first request.
+        """Have the engine generate a few tokens: it may answer every probe and die at the first request.
 
-        Raises:
-            EngineError: it ended (classified), or answered nothing of use (`bad_answer`).
+            Raises:
+        EngineError: it ended (classified), or answered nothing of use (`bad_answer`).
         """
         chat = self._adapter.probes.chat
         if chat is None:
@@ -134,7 +134,7 @@ class Loading:
             raise self._bad_answer(error.message.rstrip(".")) from error
 
     async def _while_it_lives(self, work: Awaitable[T]) -> T:
-        """The result of `work`, or the engine's death, whichever comes first."""
+        """Await `work`, or raise the engine's death, whichever comes first."""
         doing = asyncio.ensure_future(work)
         try:
             await asyncio.wait({doing, self._end}, return_when=asyncio.FIRST_COMPLETED)
@@ -153,7 +153,7 @@ class Loading:
         return False
 
     async def _read_log(self) -> None:
-        """What it says until it ends. A log that cannot be read, or no longer, is a pity: the probes go on, and so it is tried again."""
+        """Read the log until the engine ends. A log that cannot be read is tried again, as probes go on without it."""
         tail: int | None = None
         while not self._end.done():
             with suppress(SparkdashError):
@@ -189,7 +189,7 @@ class Loading:
         self._record.progress(self._latest)
 
     async def _watch_memory(self) -> None:
-        """Until the engine is ready: its start, its load and its warm-up."""
+        """Watch memory for progress until the engine is ready: through its start, load and warm-up."""
         own_at = float("-inf")
         own: bool | None = None
         while True:

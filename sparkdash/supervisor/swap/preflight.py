@@ -1,4 +1,4 @@
-"""What can be known to fail of a start before anything is stopped for it.
+"""Preflight: faults of a start that can be known before anything is stopped for it.
 
 Owns: the looks at the image, at local weights and at free memory, and their refusals. Must not know phases.
 """
@@ -18,11 +18,11 @@ from sparkdash.supervisor.tools import Tools
 
 
 async def check_start(tools: Tools, target: Profile, evict: Iterable[Engine]) -> KnownFlags | None:
-    """The flags that the target's program lists, as far as they are known, once nothing speaks against a start.
+    """Check that nothing speaks against a start; return the known flags of the target's program.
 
     Raises:
-        HostError: its image or weights are not on this box.
-        AdmissionError: `fragmented`.
+    HostError: its image or weights are not on this box.
+    AdmissionError: `fragmented`.
     """
     image, runtime = target.image, tools.runtime
     image_id = await runtime.image_id(image) if runtime.containerised and image is not None else ""
@@ -44,7 +44,7 @@ async def check_start(tools: Tools, target: Profile, evict: Iterable[Engine]) ->
 
 
 def weights_paths(profile: Profile, *, containerised: bool) -> list[Path]:
-    """Where this box must have the models that are given as paths. Pure."""
+    """Return the paths at which this box must have the profile's models."""
     models = profile.weights if containerised else profile.used_models
     return [path for ref in models if ref.path and (path := Path(ref.path)).is_absolute()]
 

@@ -21,7 +21,7 @@ LOOK_S = 2.0
 
 
 class ProcessProgress:
-    """One load's, from its first look on. `enough`: bytes that count as progress."""
+    """Progress of one load's processes since its first look. `enough`: bytes that count as progress."""
 
     def __init__(self, tools: Tools, container: str, enough: int) -> None:
         self._tools = tools

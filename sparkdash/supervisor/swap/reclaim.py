@@ -30,15 +30,15 @@ second.
 """
 STEADIES = "the memory of those who left to be steady"
 TOLD_SAMPLES = 10
-"""What is waited for is told once a second."""
+"""Samples between two reports of the wait: once a second."""
 BACK_SAMPLES = 2
 """Enough of them when all that was held is seen to be back."""
 BACK_STEADY = 128 * MIB
 """Bytes of movement over those two samples: 1.25 GiB a second."""
 PATIENCE_S = 10.0
-"""How long memory that is missing is waited for when the next engine fits without it."""
+"""Seconds to wait for missing memory when the next engine fits without it."""
 STOP_S = 5.0
-"""How long it is waited for when no engine comes."""
+"""Seconds to wait for missing memory when no engine comes."""
 MARGINS = {Basis.LEARNED: 0.1, Basis.DECLARED: 0.5}
 """Margins beyond the peaks of loads that run at the same time. Declared needs were up to a quarter too low, and name no
 peak.
@@ -46,7 +46,7 @@ peak.
 BESIDE_S = 1.0
 """Seconds between two looks at what the other loads have taken."""
 AGAIN_S = 60.0
-"""When a start that was refused for missing memory may be tried again."""
+"""Seconds until a start that was refused for missing memory may be tried again."""
 
 
 WaitReporter = Callable[[str | None, float | None], None]
@@ -114,7 +114,7 @@ async def wait_for_memory(tools: Tools, target: Profile, told: WaitReporter = la
 
 
 async def after_stop(tools: Tools, told: WaitReporter) -> None:
-    """No engine comes: wait shortly, and tell what is missing. The next start goes on waiting for it."""
+    """Wait shortly for memory when no engine comes, and report what is missing. The next start goes on waiting."""
     debts, clock = tools.books.debts, tools.clock
     until, then = clock.monotonic() + STOP_S, clock.now() + STOP_S
     while missing := debts.missing(tools.reader.memory().available):
@@ -127,7 +127,7 @@ async def after_stop(tools: Tools, told: WaitReporter) -> None:
 
 
 def admit_load(tools: Tools, target: Profile, missing: int) -> None:
-    """The last look before the start.
+    """Look at available memory once more before the start.
 
     Raises:
         AdmissionError: `does_not_fit`; `memory_not_returned` when that is why, or when it is not known whether it fits.

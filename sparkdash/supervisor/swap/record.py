@@ -82,7 +82,7 @@ class SwapRecord:
             self._tell(self.swap.replace(waiting=count))
 
     def end(self, outcome: SwapOutcome, failure: Failure | None = None) -> Swap:
-        """Publish the swap's outcome."""
+        """End the swap: publish and return it with its outcome."""
         ended = self.swap.replace(
             waits_for=None,
             until=None,

@@ -67,7 +67,7 @@ async def stop_all_engines(tools: Tools) -> None:
 
 
 async def measure_held_memory(tools: Tools, container: str) -> HeldMemory | None:
-    """What its processes hold now; None when nobody can tell, or not soon."""
+    """Measure the memory that the container's processes hold; None when nobody can tell, or not soon."""
     with suppress(SparkdashError, TimeoutError):
         async with asyncio.timeout(MEASURE_S):
             pids, reading = await asyncio.gather(tools.runtime.pids(container), tools.reader.gpu())

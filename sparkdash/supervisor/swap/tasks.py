@@ -1,4 +1,4 @@
-"""The swaps under way: each transition as a task, and the records written at its end.
+"""Swap tasks: each transition under way as a task, and the records written at its end.
 
 Owns: the orders and tasks of the swaps. Must not decide when a swap begins or is cancelled.
 """
@@ -35,7 +35,7 @@ def _new_id() -> str:
 
 
 def launch_family(profile: Profile) -> str:
-    """What launches have in common that load about alike: the engine and the target model."""
+    """Return the key of launches that load about alike: the engine and the target model."""
     target = profile.models.get("target")
     return f"{profile.engine.value} {target.ref}" if target else ""
 
@@ -76,7 +76,7 @@ class SwapTasks:
         """Swaps by target; None is the swap that only stops."""
         self._group: asyncio.TaskGroup | None = None
         self.resumes: AdoptableEngine | None = None
-        """What an earlier daemon left loading; the next swap goes on with it."""
+        """Engine that an earlier daemon left loading; the next swap continues its load."""
 
     def expected_s(self, profile: Profile | None) -> float | None:
         """Learned time of bringing this profile up."""
@@ -157,14 +157,14 @@ class SwapTasks:
         return None
 
     def _keep_the_spared(self, order: SwapOrder) -> None:
-        """Those that were to leave and are still there serve on."""
+        """Mark engines ready again that were to leave and are still there."""
         engines = self._tools.books.engines
         for name in (engine.profile for engine in order.evict):
             if name in engines and engines[name].state is EngineState.DRAINING:
                 self._tools.books.move(name, EngineState.READY)
 
     def _keep_contiguity(self, swap: _UnderWay, move: SwapDone | SwapFailed | SwapCancelled) -> None:
-        """Of a load that began: what it met and what it left, and how it went."""
+        """Store how a load went, with the free blocks before and after it."""
         target, tools = swap.order.target, self._tools
         if self._store is None or target is None or swap.transition.phase not in BRING_UP:
             return
@@ -207,7 +207,7 @@ class SwapTasks:
         return ended
 
     def _course(self, target: Profile | None) -> SwapEta:
-        """What earlier swaps to this launch tell; else those to another launch of its model."""
+        """Return the estimator, with steps of earlier swaps to this launch, else to another launch of its model."""
         if self._store is None or target is None:
             return SwapEta()
         same, needs = self._store.steps(target.fingerprint), self._tools.needs(target).total_bytes

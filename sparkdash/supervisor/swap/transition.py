@@ -1,4 +1,4 @@
-"""One change of residents, from the first drain to the last warm-up token.
+"""Transition: one change of residents, from the first drain to the last warm-up token.
 
 Owns: the phases and their order, and what is cleaned away when one fails or is cancelled. Must not decide who
 leaves or who comes: an Order says so. How one is ended is stopping's, how room is made reclaim's, how one is loaded load's.
@@ -46,22 +46,22 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class SwapOrder:
-    """What the scheduler decided, with the facts that carrying it out needs."""
+    """Decision of the scheduler, with the facts that carrying it out needs."""
 
     target: Profile | None
     evict: tuple[Engine, ...]
     record: SwapRecord
-    """The swap's public record."""
+    """Public record of the swap."""
     tell: Callable[[Move], None]
     """Hands a move to the actor."""
     unwatch: Callable[[str], None]
     """From now on this profile's end is no accident."""
     resumes: AdoptableEngine | None = None
-    """The target's container runs already: an earlier daemon started it and did not see it come up."""
+    """Container of the target that runs already: an earlier daemon started it and did not see it come up."""
     scale: FootprintMeter | None = None
-    """Weighs what comes up."""
+    """Meter of the load's memory."""
     before: Contiguity | None = None
-    """How much free memory lay in large blocks just before the start."""
+    """Free large blocks just before the start."""
     drain_until: float | None = None
     """When requests are cut that hold the evicted engines, Unix seconds."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
