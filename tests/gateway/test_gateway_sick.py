@@ -242,6 +242,15 @@ class TestLimited:
         assert (told["code"], "sent nothing more" in told["message"]) == ("engine_timeout", True)
         assert (await house.ended()).error == "engine_timeout"
 
+    async def test_a_stream_that_stands_still_does_not_have_as_long_as_its_first_byte(self, house: Any) -> None:
+        """The limit between two pieces holds from the first piece on, however long that one might have taken."""
+        alpha = house.catalog.profiles["alpha"]
+        house.catalog.profiles["alpha"] = alpha.model_copy(update={"first_byte_s": 300.0})
+        house.engine.script = mute_after_a_word
+        reply = await asyncio.wait_for(house.chat(stream=True), 20)
+        assert b"sent nothing more within" in reply.content
+        assert (await house.ended()).error == "engine_timeout"
+
     async def test_pings_are_no_sign_of_work(self, house: Any) -> None:
         """llama-server writes comments into a stream while its engine stands still: that ends it all the same."""
 

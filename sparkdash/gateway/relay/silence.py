@@ -56,7 +56,7 @@ class SilenceTimer:
         self._now = now
         self._end = end
         self._began = now()
-        self._handle = self._after(self._first_s if self._first_s is not None else self._between_s)
+        self._handle = self._after(self._first_s)
 
     def cancel(self) -> None:
         """Stop the timer; `end` is no longer called."""
@@ -64,7 +64,9 @@ class SilenceTimer:
             self._handle.cancel()
 
     def _after(self, seconds: float | None) -> asyncio.TimerHandle | None:
-        return None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._look)
+        """Look again then, and no later than a pause that begins now may last."""
+        delays = [each for each in (seconds, self._between_s) if each is not None]
+        return asyncio.get_running_loop().call_later(min(delays), self._look) if delays else None
 
     def _look(self) -> None:
         now, at = self._now(), self._heard.heard_at
