@@ -1,5 +1,6 @@
-"""The nouns of sparkdash: frozen values, one meaning each.
+"""Frozen values that every room shares: profile, engine, swap, request, sample, event and snapshot.
 
-Owns: what a profile, an engine, a swap, a request, a sample, an event and a snapshot are, and `state.apply`.
-Must not know: asyncio, time, sockets, files. Every value is JSON-ready through pydantic.
+Owns: these values, and `state.apply`. Every value is JSON-ready through pydantic.
+Must not know: asyncio, time, sockets, files.
+Pure.
 """

@@ -1,4 +1,7 @@
-"""What every domain value that crosses a process border is made of: frozen, and strict about its keys."""
+"""Base class and decorator of the domain's values: frozen, strict about their keys.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 T = TypeVar("T")
 STRICT = ConfigDict(extra="forbid")
-"""The `__pydantic_config__` of what is made by `per_request`."""
+"""`__pydantic_config__` of the classes that `per_request` makes."""
 
 
 class Frozen(BaseModel):
@@ -30,7 +33,10 @@ class Frozen(BaseModel):
 
 @dataclass_transform(frozen_default=True)
 def per_request(cls: type[T]) -> type[T]:
-    """A class of values that are made several times for every request. No model, as their maker knows their types, and whoever
-    reads them from elsewhere has pydantic check them; and frozen for the type checker alone: to have Python see to either
-    costs four times what they cost to make, and a model ten times their memory."""
+    """Make a slotted value class for values that are made several times per request.
+
+    The class is no pydantic model: its makers know the types, and readers from outside have pydantic check them. It is
+    frozen for the type checker alone. Freezing at run time costs four times the construction, and a model ten times
+    the memory.
+    """
     return dataclass(slots=True)(cls)

@@ -1,6 +1,7 @@
-"""ContainerSpec: what a runtime is asked to start, and what it says it has.
+"""Container values: the specification that a runtime starts, and the state that it reports.
 
-Pure data between the engine adapters, which write it, and the runtimes, which carry it out.
+Owns: pure data between the engine adapters, which write it, and the runtimes, which carry it out.
+Pure.
 """
 
 from __future__ import annotations
@@ -12,27 +13,29 @@ from sparkdash.domain.profile import Mount
 
 LABEL_PROFILE = "sparkdash.profile"
 LABEL_SERVES = "sparkdash.serves"
-"""Aliases with commas between them; only on an exported command, for engines whose own flags cannot say them."""
+"""Comma-separated aliases; only on an exported command, for engines whose own flags cannot carry them."""
 LABEL_FINGERPRINT = "sparkdash.fingerprint"
 LABEL_PORT = "sparkdash.port"
 LABEL_OWNER = "sparkdash.owner"
-"""Which daemon started it: the state folder's path hashed, so that two daemons on one box never adopt each other's."""
+"""Hash of the daemon's state folder, so that two daemons on one box never adopt each other's engines."""
 
 CONTAINER_PREFIX = "sparkdash-"
-"""Every container of an engine is named so."""
+"""Prefix of the name of every engine's container."""
 
 ENV_MARK = "SPARKDASH_ENGINE"
-"""A variable in the environment of every process of an engine: owner and container. A worker whose parent is gone
-still tells by it whose it is."""
+"""Environment variable of every process of an engine: owner and container.
+
+It identifies a worker whose parent is gone.
+"""
 
 
 def mark(owner: str, container: str) -> str:
-    """The value of ENV_MARK."""
+    """Return the value of ENV_MARK."""
     return f"{owner}/{container}"
 
 
 class ContainerSpec(Frozen):
-    """One engine's container. With a process runtime, `image`, `mounts`, `tmpfs`, `devices` and `shm_size` do not count."""
+    """Container of one engine. A process runtime ignores `image`, `mounts`, `tmpfs`, `devices` and `shm_size`."""
 
     name: str
     image: str | None
@@ -52,7 +55,7 @@ class ContainerSpec(Frozen):
 
 
 class ContainerState(StrEnum):
-    """A runtime's word for where a container is."""
+    """State of a container in the runtime's own words."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -61,7 +64,7 @@ class ContainerState(StrEnum):
 
 
 class ContainerInfo(Frozen):
-    """One container as its runtime reports it. Times are Unix seconds."""
+    """Container as its runtime reports it. Times are Unix seconds."""
 
     id: str
     name: str
@@ -72,41 +75,41 @@ class ContainerInfo(Frozen):
     pid: int | None = None
     started_at: float | None = None
     gpu: bool = False
-    """Was it given one?"""
+    """Whether the container has a GPU."""
     ports: tuple[int, ...] = ()
-    """Of this box, that it publishes; none with the host's network, where nobody tells."""
+    """Published ports of this box; empty with the host's network, where the runtime lists none."""
 
 
 class Stranger(Frozen):
-    """A container that is not ours and takes of what our engines need. It is shown and never touched."""
+    """Foreign container that uses what the engines need. It is shown and never touched."""
 
     name: str
     image: str | None = None
     gpu: bool = False
-    """Was it given one?"""
+    """Whether the container has a GPU."""
     ports: tuple[int, ...] = ()
-    """That it publishes and that are ours to give."""
+    """Published ports that belong to `engine_ports`."""
     bytes: int | None = None
-    """What its processes hold, counted as our engines' are; None while nobody can tell."""
+    """Memory of its processes, counted as for engines; None while unknown."""
 
 
 class Leftovers(Frozen):
-    """Processes that outlived the engine that they belonged to; host pids."""
+    """Processes that outlived their engine, as host pids."""
 
     ended: tuple[int, ...] = ()
-    """Ended by us."""
+    """Processes that sparkdash ended."""
     stuck: tuple[int, ...] = ()
-    """Still there: not even SIGKILL ended them, or we may not send it."""
+    """Processes that survived SIGKILL, or that sparkdash may not signal."""
     stuck_how: tuple[str, ...] = ()
-    """Of each of these who it is and what keeps it, in words; empty where that is not told."""
+    """Identity of each stuck process and what keeps it, in words; empty where unknown."""
     unremoved: str | None = None
-    """Why the ended container itself is still listed by its runtime; None: it is not."""
+    """Why the runtime still lists the ended container; None once it is removed."""
     unseen: bool = False
-    """There may be more: the look at all processes was late."""
+    """Whether more processes may exist because the scan of all processes was late."""
 
 
 class PullProgress(Frozen):
-    """One step of fetching an image. `fraction` is of 1, None when the runtime does not say."""
+    """Step of fetching an image. `fraction` is 0..1, None when the runtime does not say."""
 
     image: str
     detail: str

@@ -1,4 +1,7 @@
-"""Engine: one incarnation of a profile."""
+"""Engine: one incarnation of a profile.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from sparkdash.domain.task import Task
 
 
 class EngineState(StrEnum):
-    """Where an engine is in its life."""
+    """Stage of an engine's life."""
 
     ABSENT = "absent"
     CREATING = "creating"
@@ -24,20 +27,20 @@ class EngineState(StrEnum):
 
 
 class LoadProgress(Frozen):
-    """How far an engine's start is, from its own log.
+    """Progress of an engine's start, read from its own log.
 
-    `stage` is a word of the field: download, weights, compile, kv, graphs, warmup, http, ready; start until the log has said one of them.
+    `stage` is one of download, weights, compile, kv, graphs, warmup, http, ready; start until the log names one.
     """
 
     stage: str
     fraction: float | None = None
     """Share of this stage that is done, 0..1; None when the log does not say."""
     detail: str = ""
-    """The log's own line, shortened."""
+    """Line of the log, shortened."""
 
 
 class Failure(Frozen):
-    """Why an engine did not come up or died, for people and programs."""
+    """Reason why an engine did not come up, or died."""
 
     code: str
     """out_of_memory, port_in_use, unknown_flag, model_not_found, image_missing, no_gpu_device, cdi_stale, wrong_arch,
@@ -57,26 +60,26 @@ class Failure(Frozen):
 
 
 class Parked(Frozen):
-    """A profile that is not started until it is released or edited, since trying again would not help."""
+    """Profile that is not started until it is released or edited, since another attempt would not help."""
 
     since: float
     """Unix seconds."""
     failures: int
-    """Within ten minutes; of an engine that was stuck more than three times, within an hour."""
+    """Failures within ten minutes, or an hour for an engine that was stuck more than three times."""
     failure: Failure
-    """The last one."""
+    """Last failure."""
     fingerprint: str = ""
-    """Of the launch that failed: an edit of it lets it go. Empty when it is not told."""
+    """Fingerprint of the launch that failed; an edited profile has another and is released. Empty when unknown."""
 
 
 class Engine(Frozen):
-    """One incarnation of a profile. Times are Unix seconds."""
+    """Incarnation of a profile. Times are Unix seconds."""
 
     profile: str
     kind: EngineKind
     state: EngineState
     since: float
-    """When it entered this state."""
+    """Time when the engine entered this state."""
     fingerprint: str
     port: int | None = None
     url: str | None = None
@@ -87,18 +90,18 @@ class Engine(Frozen):
     version: str | None = None
     ready_at: float | None = None
     load_s: float | None = None
-    """How long its last start took, from create to ready; None for an adopted engine."""
+    """Duration of the last start, from create to ready; None for an adopted engine."""
     progress: LoadProgress | None = None
     failure: Failure | None = None
     adopted: bool = False
     simulated: bool = False
     in_flight: int = 0
     does: frozenset[Task] | None = None
-    """Tasks that the engine can do; None: not known."""
+    """Tasks that the engine can do; None while unknown."""
     asked_at: dict[Task, float] = {}
     """Time of the last request to the engine, by task; published when the number of requests changes."""
     liveness: Liveness | None = None
-    """Whether it makes progress on its work; None without work, or before the first look."""
+    """Liveness of the engine; None without work, or before the first look."""
 
     @property
     def is_foreign(self) -> bool:

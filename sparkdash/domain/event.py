@@ -1,6 +1,7 @@
-"""Event: a numbered fact. A snapshot plus every event after its number is the present.
+"""Events: numbered facts. A snapshot plus every later event gives the present.
 
-Facts are never lost (a reader that falls behind is told to resync); samples may be: only the latest counts.
+Facts are never lost: a reader that falls behind is told to resync. Of samples only the latest counts.
+Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sparkdash.domain.swap import Swap
 
 
 class Level(StrEnum):
-    """How much a notice asks of the reader."""
+    """Severity of a notice."""
 
     INFO = "info"
     WARNING = "warning"
@@ -53,14 +54,14 @@ class RequestChanged:
 
 
 class SampleTaken(Frozen):
-    """A tick of telemetry. The one event that may be dropped for a newer one."""
+    """Telemetry was sampled. The one event that a newer one may replace."""
 
     kind: Literal["sample"] = "sample"
     sample: Sample
 
 
 class ProfilesChanged(Frozen):
-    """The catalog was read again; these are all of them. `problems` are the files that could not be read."""
+    """The catalog was read again; all its profiles. `problems` are the files that could not be read."""
 
     kind: Literal["profiles"] = "profiles"
     profiles: tuple[ProfileSummary, ...]
@@ -68,7 +69,7 @@ class ProfilesChanged(Frozen):
 
 
 class ToggleChanged(Frozen):
-    """Which two profiles the A/B key flips between."""
+    """The pair of profiles that the A/B key flips between has changed."""
 
     kind: Literal["toggle"] = "toggle"
     a: str | None
@@ -90,7 +91,7 @@ class GuardChanged(Frozen):
 
 
 class ParkedChanged(Frozen):
-    """A profile was parked or released; these are all that are parked now, by name."""
+    """A profile was parked or released; all parked profiles by name."""
 
     kind: Literal["parked"] = "parked"
     parked: dict[str, Parked]
@@ -127,7 +128,7 @@ class Notice(Frozen):
     text: str
     profile: str | None = None
     at: float | None = None
-    """Its event's time, which it keeps in the snapshot; Unix seconds."""
+    """Time of the notice's event, kept in the snapshot; Unix seconds."""
 
 
 class Withheld(Frozen):

@@ -1,4 +1,7 @@
-"""Evidence of an engine that hangs: what is asked for before the engine is ended, and where it was kept."""
+"""Evidence of an engine that hangs: the request before the engine is ended, and the folder that holds the result.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,39 +14,39 @@ from sparkdash.domain.profile import EngineKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceRequest:
-    """One engine at one moment. Times are Unix seconds; `looks` are JSON-ready, without prompts."""
+    """Request for evidence about one engine. Times are Unix seconds; `looks` are JSON-ready, without prompts."""
 
     profile: str
     kind: EngineKind
     reason: str
-    """Why the engine looks stuck, in one sentence."""
+    """Reason to suspect the engine, in one sentence."""
     pids: frozenset[int] = frozenset()
-    """Host pids of its processes, as last known; empty when the runtime does not tell."""
+    """Host pids of the engine's processes, as last known; empty when the runtime lists none."""
     container: str | None = None
     url: str | None = None
-    """Root URL of its server, which is asked for its figures."""
+    """Root URL of the engine's server, for its figures."""
     fingerprint: str = ""
     version: str | None = None
     started_at: float | None = None
-    """Start of the engine; lines of the kernel's log count from here."""
+    """Start of the engine; kernel log lines count from here."""
     looks: Sequence[Mapping[str, Any]] = ()
-    """The last looks at it, oldest first."""
+    """Last looks at the engine, oldest first."""
     log: Sequence[str] = ()
-    """The last lines of its log, as it wrote them; secrets and prompts are removed when they are kept."""
+    """Last lines of the engine's raw log; secrets and prompts are removed when the lines are kept."""
     light: bool = False
-    """Only processes and figures, in 0.3 s: for an engine that is merely suspected."""
+    """Whether to take only processes and figures, in 0.3 s, for an engine that is merely suspected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where evidence is kept. `folder` None: nowhere, and `problem` says why; both: only part of it was written."""
+    """Location of evidence. Without `folder`, `problem` says why; with both, only part was written."""
 
     folder: str | None
     problem: str | None = None
 
 
 TakeEvidence = Callable[[EvidenceRequest], Awaitable[Evidence]]
-"""Takes evidence within 20 s (a light one in 0.3 s), and never raises but when it is cancelled."""
+"""Callback that takes evidence within 20 s (light: 0.3 s), and raises only when cancelled."""
 
 
 async def no_evidence(_request: EvidenceRequest) -> Evidence:

@@ -1,6 +1,7 @@
-"""Raw figures that telemetry hands to whoever judges liveness: an engine's, and the GPU's.
+"""Raw figures of an engine and of the GPU, from telemetry to the judgement of liveness.
 
-Owns: both values. Must not know names of metrics, rates, or what the figures mean.
+Owns: both values. Must not know names of metrics, rates, or the meaning of a figure.
+Pure.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ class EngineFigures:
     """Figures of one incarnation of an engine. None: the engine does not tell. Times are monotonic seconds."""
 
     answered_at: float | None = None
-    """When the question was asked whose answer these figures are; None before the first answer."""
+    """Time of the scrape that gave these figures; None before the first answer."""
     unanswered_since: float | None = None
-    """When the first question was asked that has no answer yet, or got none; None once one was answered."""
+    """Time of the first scrape without an answer; None once a scrape was answered."""
     running: float | None = None
     waiting: float | None = None
     deferred: float | None = None
-    """Of those waiting: how many wait for a grammar, remote KV or the like, and not for room."""
+    """Waiting requests that wait for a grammar, remote KV or the like, and not for room."""
     kv_used: float | None = None
     """KV cache in use / KV cache, not rounded: the only figure of vLLM that moves during a prefill."""
     asleep: bool | None = None
@@ -36,7 +37,7 @@ class EngineFigures:
 
 @dataclass(frozen=True, slots=True)
 class GpuFigures:
-    """The last look at the GPU that was answered. None: the driver does not tell."""
+    """Last answered reading of the GPU. None: unknown to the driver."""
 
     looked_at: float
     """Monotonic seconds."""

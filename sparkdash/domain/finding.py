@@ -1,4 +1,7 @@
-"""Finding: one thing that `doctor` says about the box."""
+"""Findings of `sparkdash doctor` about the box.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from sparkdash.domain.base import Frozen
 
 
 class Status(StrEnum):
-    """How much a finding matters."""
+    """Severity of a finding."""
 
     OK = "ok"
     NOTE = "note"
     """Worth knowing; nothing need be done."""
     UNKNOWN = "unknown"
-    """What the check needs could not be read."""
+    """The check could not read what it needs."""
     WARN = "warn"
     """Engines run, but slower, or not for long, or not after the next logout."""
     FAIL = "fail"
@@ -22,7 +25,7 @@ class Status(StrEnum):
 
 
 class Finding(Frozen):
-    """What one check found. `evidence` says what was read and where; `fix` is one line that mends it."""
+    """Result of one check. `evidence` names what was read and where; `fix` is one line that repairs it."""
 
     name: str
     status: Status
@@ -31,6 +34,6 @@ class Finding(Frozen):
 
 
 class Diagnosis(Frozen):
-    """All that the doctor found, in the order of its checks."""
+    """All findings of the doctor, in the order of its checks."""
 
     findings: tuple[Finding, ...]

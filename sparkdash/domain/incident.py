@@ -1,6 +1,7 @@
-"""Incident: one time that an engine stood still while it held requests, and what was done about it.
+"""Incident: one standstill of an engine that held requests, and its repair.
 
-Unix seconds and seconds throughout.
+Times are Unix seconds, durations seconds.
+Pure.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from sparkdash.domain.base import Frozen
 from sparkdash.domain.liveness import RepairStep
 
 RECENT_INCIDENTS = 20
-"""Incidents that a snapshot has; GET /api/incidents tells all that are kept."""
+"""Incidents in a snapshot; GET /api/incidents returns all that are kept."""
 
 
 class IncidentEnd(StrEnum):
-    """How an incident ended."""
+    """Outcome of an incident."""
 
     MOVED = "moved"
     """The engine moved again by itself."""
@@ -31,7 +32,7 @@ class IncidentEnd(StrEnum):
     STOPPED = "stopped"
     """A person, or a swap to another profile, ended the engine."""
     TOLD = "told"
-    """Nothing was done but telling: its requests left, and it moved when the next ones came."""
+    """Nothing was done but to report it: the requests left, and the engine moved again with the next ones."""
     UNKNOWN = "unknown"
     """The daemon ended meanwhile."""
 
@@ -41,14 +42,14 @@ REPAIRS = frozenset({IncidentEnd.RECOVERED, IncidentEnd.RESTARTED})
 
 
 class TakenStep(Frozen):
-    """One step of a repair, and when it began."""
+    """Step of a repair, with the time of its start."""
 
     step: RepairStep
     at: float
 
 
 class Incident(Frozen):
-    """One time that an engine stood still while it held requests."""
+    """A standstill of an engine that held requests."""
 
     id: str
     profile: str
@@ -56,17 +57,17 @@ class Incident(Frozen):
     began: float
     """Time of the last progress that was seen."""
     named_at: float
-    """When the engine was found stuck."""
+    """Time when the engine was found stuck."""
     why: str
-    """What was seen, as one sentence."""
+    """Signals that showed the standstill, as one sentence."""
     steps: tuple[TakenStep, ...] = ()
     ended_at: float | None = None
-    """When the profile served again, or was given up; None while the incident is open."""
+    """Time when the profile served again or was given up; None while the incident is open."""
     end: IncidentEnd | None = None
     note: str = ""
-    """How it ended, as one sentence; empty while the incident is open."""
+    """Outcome as one sentence; empty while the incident is open."""
     evidence: str | None = None
-    """Folder with what was found out about the engine before it was ended."""
+    """Folder with the evidence that was taken before the engine was ended."""
 
     @property
     def repaired_s(self) -> float | None:
@@ -82,10 +83,10 @@ class RepairTime(Frozen):
 
 
 class Repairs(Frozen):
-    """Mean time to repair: over all profiles, and of each."""
+    """Mean time to repair over all profiles, and for each."""
 
     every: RepairTime | None = None
-    """None before the first repair."""
+    """Mean over all profiles; None before the first repair."""
     by_profile: dict[str, RepairTime] = {}
 
 
@@ -97,7 +98,7 @@ class IncidentList(Frozen):
 
 
 def summarize_repairs(incidents: Iterable[Incident]) -> Repairs:
-    """Mean time to repair of these incidents."""
+    """Compute the mean time to repair of these incidents."""
     took: defaultdict[str, list[float]] = defaultdict(list)
     for incident in incidents:
         if incident.repaired_s is not None:

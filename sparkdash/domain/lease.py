@@ -1,4 +1,7 @@
-"""Ticket and lease: one request's claim on an engine, and the row that people see of it."""
+"""Requests as people see them, and the routes and header of a lease.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pydantic import ConfigDict
 from sparkdash.domain.base import STRICT, per_request
 
 LEASE_HEADER = "x-sparkdash-lease"
-"""Carries the token of whoever has the gateway to itself on each of its requests; it reaches no engine."""
+"""Request header with the token of an exclusive lease of the gateway; never forwarded to an engine."""
 
 ASIDES = frozenset(
     (
@@ -24,11 +27,11 @@ ASIDES = frozenset(
         "/v1/responses/input_tokens",
     )
 )
-"""Routes on which an engine is asked something beside its work, and by some clients before each request."""
+"""Routes that ask an engine something beside its work; some clients call them before each request."""
 
 
 class RequestState(StrEnum):
-    """Where a request is."""
+    """Progress of a request."""
 
     WAITING = "waiting"
     """No engine yet: queued behind others or behind a swap."""
@@ -43,7 +46,7 @@ class RequestState(StrEnum):
 
 @per_request
 class Request:
-    """One request as the gateway saw it. Times are Unix seconds, durations seconds, rates tokens per second."""
+    """A request as the gateway saw it. Times are Unix seconds, durations seconds, rates tokens per second."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     _: KW_ONLY
@@ -52,28 +55,30 @@ class Request:
     client: str
     """Short name made from the User-Agent, never an address or a key."""
     key: str | None = None
-    """Name of the access key that it came with; None when none was asked for."""
+    """Name of the access key; None where none is required."""
     profile: str
     route: str
     state: RequestState
     started_at: float
     stream: bool = False
     position: int | None = None
-    """Place in the queue, 1 is next; None when it does not wait."""
+    """Position in the queue, 1 is next; None when the request does not wait."""
     granted_at: float | None = None
     finished_at: float | None = None
     status: int | None = None
     ttft_s: float | None = None
-    """From the moment that the request was sent to the engine to the first event that carries text, reasoning or a tool call; waiting for a swap is not in it."""
+    """Time from sending the request to the engine until the first event with text, reasoning or a tool call. Waiting
+    for a swap is not included.
+    """
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     reasoning_tokens: int | None = None
-    """Part of the completion, where the engine counts them."""
+    """Reasoning tokens within the completion, where the engine counts them."""
     decode_tok_s: float | None = None
-    """(completion tokens - 1) / (last - first text-bearing event), counted by the engine's own usage."""
+    """Decode rate: (completion tokens - 1) / (last - first text-bearing event), by the engine's own usage."""
     finish_reason: str | None = None
     error: str | None = None
-    """The error's code, never the prompt."""
+    """Code of the error, never the prompt."""
     internal: bool = False
-    """Made by sparkdash itself: the demo's traffic."""
+    """Whether sparkdash itself made the request: the demo's traffic."""

@@ -1,7 +1,8 @@
-"""Lists: what a list among a profile's args becomes on a command line.
+"""List values of a profile's args, and how each engine's command line writes them.
 
-Owns: which flags of which engine take a list as words, or once for each value; the way there and the way back are
-made from it. What is not listed takes one word, and its list is JSON.
+Owns: the flags that take a list as several words, or once per value; export and import share the table. For any other
+flag a list is one JSON word.
+Pure.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from sparkdash.domain.profile import EngineKind
 
 
 class ListArgs(NamedTuple):
-    """Flags of one engine; names with hyphens."""
+    """Flags of one engine that take lists; names with hyphens."""
 
     several: frozenset[str] = frozenset()
-    """Their values follow as words: `--sizes 1 2 4`."""
+    """Flags whose values follow as words: `--sizes 1 2 4`."""
     repeated: frozenset[str] = frozenset()
-    """Given once for each value: `--middleware a --middleware b`."""
+    """Flags given once per value: `--middleware a --middleware b`."""
 
 
 NO_LISTS = ListArgs()
@@ -25,9 +26,10 @@ NO_LISTS = ListArgs()
 _VLLM = ListArgs(
     several=frozenset(
         {
-            "allowed-media-domains", "api-key", "collect-detailed-traces", "cpu-offload-params", "cudagraph-capture-sizes",
-            "ignore-patterns", "kv-cache-dtype-skip-layers", "logits-processors", "lora-modules", "lora-target-modules",
-            "numa-bind-cpus", "numa-bind-nodes", "offload-params", "served-model-name", "sleep-preserve-parameter-names",
+            "allowed-media-domains", "api-key", "collect-detailed-traces", "cpu-offload-params",
+            "cudagraph-capture-sizes", "ignore-patterns", "kv-cache-dtype-skip-layers", "logits-processors", "lora-modules", "lora-target-modules",
+            "numa-bind-cpus", "numa-bind-nodes", "offload-params", "served-model-name",
+            "sleep-preserve-parameter-names",
         }
     ),
     repeated=frozenset({"middleware"}),
@@ -39,5 +41,5 @@ _SGLANG = ListArgs(several=frozenset({"cuda-graph-bs", "uvicorn-access-log-exclu
 
 
 def list_args_of(kind: EngineKind) -> ListArgs:
-    """The flags of that engine."""
+    """Return the list flags of an engine kind."""
     return {EngineKind.VLLM: _VLLM, EngineKind.SGLANG: _SGLANG}.get(kind, NO_LISTS)

@@ -1,4 +1,7 @@
-"""Liveness: whether an engine makes progress on the work it holds, as people and programs see it."""
+"""Liveness: whether an engine makes progress on the work it holds.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from sparkdash.domain.base import Frozen
 
 
 class LivenessState(StrEnum):
-    """What an engine that holds work is doing."""
+    """Activity of an engine that holds work."""
 
     BUSY = "busy"
     """Tokens are generated, or bytes of an answer are relayed."""
@@ -23,15 +26,15 @@ class LivenessState(StrEnum):
 
 
 class RepairStep(StrEnum):
-    """What is being done about a stuck engine."""
+    """Current repair of a stuck engine."""
 
     WATCH = "watch"
-    """It is only told: `on_stuck: tell`, or the engine is not ours."""
+    """The engine is only reported: `on_stuck: tell`, or sparkdash did not start it."""
     EVIDENCE = "evidence"
     CANCEL = "cancel"
-    """Its requests are cancelled, and it is watched whether that frees it."""
+    """Cancel the engine's requests and watch for progress."""
     END = "end"
-    """It is being ended; the next start follows."""
+    """The engine is being ended; its next start follows."""
 
 
 class Liveness(Frozen):
@@ -39,8 +42,8 @@ class Liveness(Frozen):
 
     state: LivenessState
     why: str = ""
-    """What was seen, with figures: "1 request running, no token, no KV change, GPU 14 W, 0 % CPU"."""
+    """Signals with figures: "1 request running, no token, no KV change, GPU 14 W, 0 % CPU"."""
     since: float
-    """Time of the last progress, or of the beginning of the work if there was none since."""
+    """Time of the last progress; without any, the beginning of the work."""
     step: RepairStep | None = None
     step_since: float | None = None

@@ -1,4 +1,7 @@
-"""Measuring: where a run of the bench is, as its process tells the daemon."""
+"""Progress of a bench run, as its process reports it to the daemon.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +11,33 @@ from sparkdash.domain.base import Frozen
 from sparkdash.limits import COUNT, NAME, PRINTABLE, WORD
 
 SILENT_S = 20.0
-"""A run tells every five seconds, and its right lapses after fifteen: one that is silent for so long has died."""
+"""Silence after which a run counts as dead: it reports every 5 s, and its lease lapses after 15 s."""
 
 
 class Measuring(Frozen):
-    """One moment of a run."""
+    """Progress report of a bench run."""
 
     run: str = Field(max_length=NAME, pattern=PRINTABLE)
-    """Its id."""
+    """Id of the run."""
     doing: str = Field(max_length=WORD, pattern=PRINTABLE)
-    """launching, settling, measuring."""
+    """launching, settling or measuring."""
     arm: str = Field(max_length=NAME, pattern=PRINTABLE)
     cell: str | None = Field(default=None, max_length=NAME, pattern=PRINTABLE)
-    """In words: `ctx 2K x 150`; None while no cell is measured."""
+    """Label of the cell, such as `ctx 2K x 150`; None while no cell is measured."""
     launch: int = Field(ge=0, le=COUNT)
-    """Counted from 1."""
+    """Number of the launch, counted from 1."""
     launches: int = Field(ge=0, le=COUNT)
     done: int = Field(ge=0, le=COUNT)
-    """Cells of launches that are measured, of `cells`."""
+    """Measured cells of all launches, out of `cells`."""
     cells: int = Field(ge=0, le=COUNT)
     share: float = Field(ge=0, le=1)
-    """Of all work, by tokens."""
+    """Share of all work, by tokens."""
     left_s: float | None = Field(default=None, ge=0)
     at: float = 0.0
-    """When the daemon was told, Unix seconds."""
+    """Time of the report by the daemon's clock, Unix seconds."""
     ends: bool = False
-    """It was asked to stop, and will when it next asks."""
+    """Whether the run was asked to stop and will do so at its next report."""
 
     def lives(self, now: float) -> bool:
-        """Is it still measured, as far as was told? `now`: the daemon's Unix seconds."""
+        """Whether the last report is recent enough at `now` (Unix seconds of the daemon)."""
         return now - self.at < SILENT_S

@@ -1,6 +1,8 @@
-"""Mend: the name of one thing that the gateway sets right in a request for the engine that will read it.
+"""Names of the corrections that the gateway makes to a request for the engine that will read it.
 
-What each does is the gateway's business (docs/requests.md); the names are here because profiles switch them off.
+Owns: the names, because profiles switch corrections off (`mends_off`). The gateway defines each one
+(docs/requests.md).
+Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from enum import StrEnum
 
 
 class MendName(StrEnum):
-    """In the order in which they are applied."""
+    """Name of a correction, in the order of application."""
 
     CLAUDE_BILLING_LINE = "claude-billing-line"
     MESSAGES_SYSTEM_TURNS = "messages-system-turns"

@@ -1,6 +1,7 @@
-"""Metric and Sample: one tick of telemetry, named by the field's words.
+"""Metric and Sample: one tick of telemetry.
 
-Every rate says what it divides by what. None is "not known", never zero.
+Every rate names its numerator and denominator. None is "not known", never zero.
+Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sparkdash.domain.container import Stranger
 
 
 class Metric(StrEnum):
-    """What an engine is asked for every tick."""
+    """Figure that telemetry derives for an engine every tick."""
 
     DECODE = "decode_tok_s"
     PREFILL = "prefill_tok_s"
@@ -31,7 +32,7 @@ class Metric(StrEnum):
 
 
 class MetricInfo(NamedTuple):
-    """How a metric is shown, and what it is."""
+    """Label, unit and meaning of a metric."""
 
     label: str
     unit: str
@@ -39,35 +40,43 @@ class MetricInfo(NamedTuple):
 
 
 METRICS: dict[Metric, MetricInfo] = {
-    Metric.DECODE: MetricInfo("decode", "tok/s", "generated tokens / wall time, over the last ticks, all requests together"),
+    Metric.DECODE: MetricInfo(
+        "decode", "tok/s", "generated tokens / wall time, over the last ticks, all requests together"
+    ),
     Metric.PREFILL: MetricInfo("prefill", "tok/s", "prompt tokens really computed (cached ones excluded) / wall time"),
-    Metric.PREFIX_HIT: MetricInfo("prefix", "share", "prompt tokens found in the prefix cache / prompt tokens looked up, last 60 s"),
+    Metric.PREFIX_HIT: MetricInfo(
+        "prefix", "share", "prompt tokens found in the prefix cache / prompt tokens looked up, last 60 s"
+    ),
     Metric.PREFIX_HIT_LIFETIME: MetricInfo("prefix lifetime", "share", "the same since the engine was ready here"),
     Metric.KV_USED: MetricInfo("kv", "share", "KV cache in use / KV cache"),
     Metric.KV_CAPACITY: MetricInfo("kv capacity", "tokens", "tokens that the KV cache can hold"),
     Metric.RUNNING: MetricInfo("running", "requests", "requests the engine works on"),
     Metric.WAITING: MetricInfo("waiting", "requests", "requests queued inside the engine"),
     Metric.ACCEPTANCE: MetricInfo("acceptance", "share", "accepted draft tokens / drafted tokens, last 60 s"),
-    Metric.ACCEPTANCE_LENGTH: MetricInfo("mean acceptance length", "tokens", "1 + accepted draft tokens / drafts, last 60 s"),
+    Metric.ACCEPTANCE_LENGTH: MetricInfo(
+        "mean acceptance length", "tokens", "1 + accepted draft tokens / drafts, last 60 s"
+    ),
     Metric.TTFT_P50: MetricInfo("ttft p50", "s", "median time to first token, from the engine's histogram, last 60 s"),
     Metric.TTFT_P95: MetricInfo("ttft p95", "s", "95th percentile of the same"),
-    Metric.PREEMPTIONS: MetricInfo("preemptions", "requests", "requests thrown out of the KV cache since the engine started"),
-}  # fmt: skip
+    Metric.PREEMPTIONS: MetricInfo(
+        "preemptions", "requests", "requests thrown out of the KV cache since the engine started"
+    ),
+}
 
 
 class EngineSample(Frozen):
-    """One engine's tick."""
+    """Figures of one engine at one tick."""
 
     at: float
-    """Unix seconds of the last answer that the values come from; older than the sample when the engine is silent."""
+    """Time of the last answer behind the values, Unix seconds; older than the sample while the engine is silent."""
     values: dict[Metric, float | None] = {}
     acceptance_at: tuple[float, ...] | None = None
     """Accepted / drafts for each draft position, over the last 60 s; None without speculation or drafts."""
     error: str | None = None
-    """Why the last scrape gave nothing."""
+    """Error of the last scrape; None when it succeeded."""
 
     def get(self, metric: Metric) -> float | None:
-        """The value, or None when the engine does not tell."""
+        """Return the value of a metric, or None when it is unknown."""
         return self.values.get(metric)
 
 
@@ -83,11 +92,13 @@ class Memory(Frozen):
     swap_used: int | None = None
     pressure: float | None = None
     engines: dict[str, int | None] = {}
-    """By profile: what its processes hold; on a GB10 the sum of NVML's per-process figures plus their resident host memory where NVML is silent."""
+    """Memory of each profile's processes. On a GB10: the sum of NVML's per-process figures, plus the resident host
+    memory where NVML is silent.
+    """
     strangers: tuple[Stranger, ...] = ()
-    """Other containers that take of what our engines need."""
+    """Other containers that use what the engines need."""
     reserve: int = 0
-    """What admission keeps free."""
+    """Memory that admission keeps free."""
 
 
 class Gpu(Frozen):
@@ -105,16 +116,16 @@ class Gpu(Frozen):
 
     @property
     def unified(self) -> bool:
-        """Whether it takes its memory from the kernel's own pool, as a DGX Spark's does."""
+        """Whether the GPU takes its memory from the kernel's own pool, as a DGX Spark's does."""
         return self.name is not None and "GB10" in self.name
 
 
 class Sample(Frozen):
-    """One tick: everything measured at about the same moment. Unix seconds."""
+    """Everything measured at about the same moment. Unix seconds."""
 
     at: float
     engines: dict[str, EngineSample] = {}
     memory: Memory | None = None
     gpu: Gpu | None = None
     low_power: bool = False
-    """The GPU is stuck in its low-power state: every speed taken meanwhile is that of a crippled box."""
+    """Whether the GPU is stuck in its low-power state, so that every speed is that of a crippled box."""

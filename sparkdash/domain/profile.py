@@ -1,7 +1,8 @@
 """Profile: a file's promise of how to run one model on one engine.
 
-Owns: the resolved profile (variants already applied) and its fingerprint. How YAML becomes one is the
-catalog's business; how one becomes a command line is the engine adapter's.
+Owns: the resolved profile (variants already applied) and its fingerprint. The catalog turns YAML into a profile; the
+engine adapter turns a profile into a command line.
+Pure.
 """
 
 from __future__ import annotations
@@ -20,36 +21,37 @@ from sparkdash.domain.mend import MendName
 from sparkdash.units import GIB
 
 AUTO = "auto"
-"""The name that clients give for whatever runs now; no profile may have it."""
+"""Name that clients use for the engine that runs now; no profile may have it."""
 
 MODE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-"""How a mode may be called."""
+"""Pattern of a mode's name."""
 
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
-"""How a profile's words name one of its models: "{drafter}"."""
+"""Placeholder of one of the profile's models: "{drafter}"."""
 
 ArgValue = bool | int | float | str | list[Any] | dict[str, Any] | None
-"""An engine flag's value. True is a bare flag, False and None leave it out, a dict or list is passed as JSON,
-but for the lists of `domain.lists`."""
+"""Value of an engine flag. True is a bare flag; False and None leave it out; a dict or list is passed as JSON, except
+the lists of `domain.list_args`.
+"""
 
 
 class EngineKind(StrEnum):
-    """The dialect that an engine speaks."""
+    """Engine kind, which selects the dialect."""
 
     VLLM = "vllm"
     SGLANG = "sglang"
     LLAMACPP = "llamacpp"
     TRTLLM = "trtllm"
     OPENAI = "openai"
-    """Anything that already listens at `url`; sparkdash neither starts nor stops it."""
+    """Any server that already listens at `url`; sparkdash neither starts nor stops it."""
     REMOTE = "remote"
-    """A service elsewhere that speaks OpenAI's API at `url`: a cloud, another box. It is never started, stopped or looked after."""
+    """Remote service with OpenAI's API at `url`: a cloud, another box. Never started, stopped or watched."""
     SIM = "sim"
-    """The simulated engine. Every figure it gives is labelled simulated."""
+    """The simulated engine. All its figures are labelled simulated."""
 
 
 class ApiProtocol(StrEnum):
-    """How clients ask for a chat: OpenAI's completions, OpenAI's responses, Anthropic's messages."""
+    """API of a chat: OpenAI's completions, OpenAI's responses, Anthropic's messages."""
 
     CHAT = "chat"
     RESPONSES = "responses"
@@ -57,16 +59,16 @@ class ApiProtocol(StrEnum):
 
 
 class OnStuck(StrEnum):
-    """What is done about an engine that holds requests and does not move."""
+    """Action on an engine that holds requests and does not move."""
 
     RESTART = "restart"
-    """It is ended and brought up again."""
+    """End the engine and start it again."""
     TELL = "tell"
-    """It is told and nothing else."""
+    """Only report it."""
 
 
 class ModelRef(Frozen):
-    """Where weights are: a folder or file on this box, or a repository on the Hugging Face hub."""
+    """Location of weights: a folder or file on this box, or a repository on the Hugging Face hub."""
 
     path: str | None = None
     hf: str | None = None
@@ -80,18 +82,18 @@ class ModelRef(Frozen):
 
     @property
     def ref(self) -> str:
-        """What an engine is given: the path or the repository's name."""
+        """Path or repository name that an engine is given."""
         return self.path or self.hf or ""
 
 
 class MemoryNeed(Frozen):
-    """What an engine takes from the unified memory, in GiB. None is unknown, not zero."""
+    """Declared unified memory of an engine, in GiB. None is unknown, not zero."""
 
     weights_gib: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     kv_gib: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     overhead_gib: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     source: str | None = None
-    """Where the figures come from; a figure without a source is not believed by readers."""
+    """Source of the figures; readers distrust a figure without a source."""
 
     @property
     def total_bytes(self) -> int | None:
@@ -102,22 +104,22 @@ class MemoryNeed(Frozen):
 
 
 class Published(Frozen):
-    """One published figure for a profile. Rates are per second; None was not published."""
+    """A published figure for a profile. Rates are per second; None was not published."""
 
     workload: str
     source: str
-    """The name of the document that the figure was read in."""
+    """Name of the document with the figure."""
     decode_tok_s: float | None = None
     prefill_tok_s: float | None = None
     e2e_tok_s: float | None = None
     """Completion tokens divided by the whole time of the request, prefill included."""
     aggregate_tok_s: float | None = None
     tok_s: float | None = None
-    """A rate of which the source does not say what was measured; never compared with the others."""
+    """Rate without a stated definition; never compared with the others."""
     upto: float | None = None
-    """Upper end, where a range was published for the row's one figure."""
+    """Upper end of a published range."""
     kv_tokens: int | None = Field(default=None, ge=0)
-    """Tokens that the KV cache holds."""
+    """Capacity of the KV cache in tokens."""
     prefix_hit_rate: Annotated[float | None, Field(ge=0, le=1)] = None
     math_score: Annotated[float | None, Field(ge=0, le=1)] = None
     note: str | None = None
@@ -132,24 +134,24 @@ class SimSpeed(Frozen):
 
 
 class SimSpec(Frozen):
-    """How the simulated engine should behave. All of it is invented for rehearsal; none of it is a measurement."""
+    """Behaviour of the simulated engine. Invented for rehearsal; nothing is a measurement."""
 
     load_s: float = Field(default=8.0, ge=0)
     speeds: tuple[SimSpeed, ...] = (SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=2000),)
     acceptance: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
-    """Chance that the draft token at each position is accepted, given that those before it were."""
+    """Chance of accepting the draft token at each position, given that the earlier ones were accepted."""
     reasoning_tokens: int = Field(default=0, ge=0)
-    """The first so many tokens of a chat's answer are reasoning."""
+    """Number of leading reasoning tokens in a chat's answer."""
     memory_gib: float = Field(default=20.0, ge=0)
     kv_tokens: int = Field(default=262144, gt=0)
     time_scale: float = Field(default=1.0, gt=0)
-    """Everything runs this many times faster than it says; for tests."""
+    """Factor by which everything runs faster; for tests."""
     fault: str | None = None
-    """One of the zoo's names (sparkdash.sim.engine.faults)."""
+    """Name of a fault (sparkdash.sim.engine.faults)."""
     fault_after_s: float | None = Field(default=None, ge=0)
-    """The fault begins when the engine has served for so long; not for faults of its start."""
+    """Serving time until the fault begins; not for faults of the start."""
     fault_after_tokens: int | None = Field(default=None, ge=1)
-    """The fault begins with this token of an answer; not for faults of its start."""
+    """Token of an answer with which the fault begins; not for faults of the start."""
 
 
 class Mount(Frozen):
@@ -161,7 +163,7 @@ class Mount(Frozen):
 
 
 class Profile(Frozen):
-    """How to run one model on one engine, with every variant and default already applied."""
+    """A model on an engine, with every variant and default already applied."""
 
     name: str
     """`family` or `family/variant`."""
@@ -170,68 +172,68 @@ class Profile(Frozen):
     engine_version: str | None = None
     image: str | None = None
     command: tuple[str, ...] = ()
-    """The program in the container that the engine's arguments follow; empty: the adapter's default."""
+    """Program in the container, before the engine's arguments; empty: the adapter's default."""
     models: dict[str, ModelRef] = {}
-    """`target` is the model served; `drafter` and others can be named in args as "{drafter}"."""
+    """`target` is the served model; args name the others as "{drafter}"."""
     serves: tuple[str, ...] = ()
-    """Aliases that clients may use; unique over the catalog."""
+    """Aliases for clients; unique over the catalog."""
     args: dict[str, ArgValue] = {}
     env: dict[str, str] = {}
     env_from: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...] = ()
-    """Names of variables handed on from the daemon's own environment, tokens above all: their values are never written down."""
+    """Variables handed on from the daemon's own environment, mainly tokens; their values are never written down."""
     mounts: tuple[Mount, ...] = ()
     tmpfs: tuple[str, ...] = ()
     gpu: bool = True
-    """False: no device is handed to the container (a CPU engine)."""
+    """Whether the container gets the GPU; False for a CPU engine."""
     shm_size: str | None = None
     url: str | None = None
     """Address of an engine of kind `openai`, with or without /v1. For a `remote`: the base URL as its provider writes
     it, mostly with /v1.
     """
     model_id: str | None = None
-    """Name of the model on an attached server or remote service. Not given: for a `remote` the profile's own name, for
-    an `openai` the name that the server lists.
+    """Name of the model on an attached server or remote service. Default: for a `remote` the profile's own name, for an
+    `openai` the name that the server lists.
     """
     key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
-    """Name of the variable in the daemon's environment that holds the key of a `remote`. The key itself is never written down."""
+    """Variable of the daemon's environment with the key of a `remote`. The key itself is never written down."""
     context: int | None = Field(default=None, gt=0)
     """Context length in tokens, when it is not among the engine's arguments."""
     memory: MemoryNeed = MemoryNeed()
     nodes: int = Field(default=1, ge=1)
     request: dict[str, Any] = {}
-    """Defaults merged into a request's body where the client did not set the key."""
+    """Defaults for keys that the client did not set in a request's body."""
     request_set: dict[str, Any] = {}
-    """Set in a request's body whatever the client wrote; an object is laid over the client's own, key by key."""
+    """Keys set in every request's body, over the client's values; objects are merged key by key."""
     request_strip: tuple[str, ...] = ()
-    """Keys taken out of a request's body."""
+    """Keys removed from every request's body."""
     modes: dict[Annotated[str, Field(pattern=MODE.pattern)], dict[str, Any]] = {}
-    """Ways to ask the running engine: as model `NAME:MODE`, with these keys set as `request_set` does; no swap."""
+    """Named sets of request keys: model `NAME:MODE` applies them like `request_set`, without a swap."""
     mends_off: tuple[MendName, ...] = ()
-    """Mends of requests (docs/requests.md) that this profile's engine does not need."""
+    """Corrections of requests (docs/requests.md) to switch off for this profile."""
     mirror_reasoning: bool = False
-    """A chat's answer says what its engine calls `reasoning` as `reasoning_content`, too."""
+    """Whether answers repeat the engine's `reasoning` as `reasoning_content`."""
     first_byte_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Limit in seconds for the first byte of an answer. Not given: `first_byte_s` of the box."""
+    """Limit in seconds for the first byte of an answer. Default: `first_byte_s` of the settings."""
     between_bytes_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Limit in seconds for the silence between two pieces of an answer. Not given: `between_bytes_s` of the box."""
+    """Limit in seconds for the silence between two pieces of an answer. Default: `between_bytes_s` of the settings."""
     on_stuck: OnStuck = OnStuck.RESTART
     protocols: tuple[ApiProtocol, ...] | None = None
-    """What its engine speaks; the rest is translated. Not given: what is known of the engine and its version."""
+    """APIs that the engine speaks; others are translated. Default: what is known of the engine and its version."""
     fallbacks: tuple[str, ...] = ()
-    """Profiles that answer in its place, tried in this order, when it cannot."""
+    """Profiles that answer when this one cannot, in this order."""
     published: tuple[Published, ...] = ()
     cannot_run: str | None = None
-    """Why this system cannot run as published; it stays visible and is never started."""
+    """Why this box cannot run the published system; the profile stays visible and is never started."""
     nearest: str | None = None
-    """The profile to use instead of one that cannot run."""
+    """Profile to use instead of one that cannot run."""
     sim: SimSpec | None = None
     silence: dict[str, Annotated[str, Field(min_length=1)]] = {}
     """Rules of `profiles check` that this profile breaks on purpose, each with the reason."""
     source: str = ""
-    """file:line it was read from."""
+    """file:line of the profile."""
 
     def mode(self, name: str) -> str | None:
-        """The mode that a client's name for this profile ends with (`NAME:MODE`), if it does."""
+        """Return the mode in a client's name for this profile (`NAME:MODE`), or None."""
         written = name.rsplit("/", 1)[-1]
         _, colon, mode = written.rpartition(":")
         known = (self.name, *self.serves)
@@ -239,29 +241,29 @@ class Profile(Frozen):
 
     @property
     def family(self) -> str:
-        """The name without its variant."""
+        """Name without the variant."""
         return self.name.split("/", 1)[0]
 
     @property
     def variant(self) -> str | None:
-        """The variant's own name, or None for the base of the family."""
+        """Name of the variant, or None for the base of the family."""
         return self.name.split("/", 1)[1] if "/" in self.name else None
 
     @property
     def used_models(self) -> tuple[ModelRef, ...]:
-        """The target and every model that the command line or environment names; others are not this launch's business."""
+        """Target and every model that the command line or environment names."""
         named = placeholders([self.args, self.env, list(self.command)]) | {"target"}
         return tuple(ref for name, ref in self.models.items() if name in named)
 
     @property
     def weights(self) -> tuple[ModelRef, ...]:
-        """The same as they lie on this box: a path that an own mount brings in is under its source, or left out in a volume."""
+        """Used models at their host paths: own mounts are resolved to their source; paths in a volume are left out."""
         found = (_on_host(ref, self.mounts) for ref in self.used_models)
         return tuple(ref for ref in found if ref.hf or ref.ref.startswith("/"))
 
     @property
     def fetches_nothing(self) -> str | None:
-        """Why no image and no weights are fetched for it; None when they are."""
+        """Why no image and no weights are fetched for this profile; None when they are."""
         if self.engine is EngineKind.SIM:
             return "it is simulated"
         if self.engine is EngineKind.REMOTE:
@@ -270,7 +272,7 @@ class Profile(Frozen):
 
     @property
     def fingerprint(self) -> str:
-        """12 hex digits over everything that changes the running engine: two equal ones are the same launch."""
+        """Hash (12 hex digits) of everything that changes the running engine: equal hashes mean the same launch."""
         launch = self.model_dump(
             mode="json",
             include={
@@ -300,7 +302,7 @@ def _on_host(ref: ModelRef, mounts: tuple[Mount, ...]) -> ModelRef:
 
 
 def placeholders(value: Any) -> set[str]:
-    """The names that occur as "{name}" anywhere in `value`."""
+    """Collect the names that occur as "{name}" anywhere in `value`."""
     if isinstance(value, str):
         return set(PLACEHOLDER.findall(value))
     if isinstance(value, dict):
@@ -311,7 +313,7 @@ def placeholders(value: Any) -> set[str]:
 
 
 class ProfileSummary(Frozen):
-    """What lists and clients see of a profile."""
+    """Profile as lists and clients see it."""
 
     name: str
     about: str
@@ -319,7 +321,7 @@ class ProfileSummary(Frozen):
     engine_version: str | None
     image: str | None
     weights: tuple[ModelRef, ...] = ()
-    """The models that a start reads."""
+    """Models that a start reads."""
     serves: tuple[str, ...]
     modes: tuple[str, ...] = ()
     context: int | None
@@ -328,12 +330,12 @@ class ProfileSummary(Frozen):
     cannot_run: str | None
     nearest: str | None
     published_decode_tok_s: float | None
-    """The best published decode rate, for the list's column."""
+    """Best published decode rate, for the list's column."""
     published_note: str | None
-    """Which workload and document that rate is of."""
+    """Workload and document of that rate."""
     speculation: str | None
-    """"eagle3 k=1", "mtp k=2", …; None when the profile does not speculate."""
+    """Speculation such as "eagle3 k=1" or "mtp k=2"; None without."""
     fingerprint: str
     simulated: bool
     sees: bool | None = None
-    """Does it read pictures? None is not known."""
+    """Whether the model reads images; None while unknown."""

@@ -1,6 +1,7 @@
-"""A stuck engine and its repair in words, the same for the command line, the screen and the streams that wait. Pure.
+"""Texts about a stuck engine and its repair, shared by the command line, the screen and waiting streams.
 
-Rule: only what was seen is told, with the time since; nothing is estimated.
+Rule: only observations, with the time since; no estimates.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _STEPS = {
 
 
 def step_text(liveness: Liveness, now: float) -> str:
-    """ "requests cancelled, looking again 40s"; empty while nothing is done."""
+    """Word the current step, such as "requests cancelled, looking again 40s"; empty while nothing is done."""
     if liveness.step is None:
         return ""
     since = "" if liveness.step_since is None else f" {age(max(0.0, now - liveness.step_since))}"
@@ -26,14 +27,14 @@ def step_text(liveness: Liveness, now: float) -> str:
 
 
 def state_text(liveness: Liveness, now: float) -> str:
-    """ "stuck for 2m10s"; of an engine that moves only its state."""
+    """Word the state, such as "stuck for 2m10s"; only the state's name for an engine that moves."""
     if liveness.state in (LivenessState.BUSY, LivenessState.PREFILL):
         return liveness.state.value
     return f"{liveness.state.value} for {age(max(0.0, now - liveness.since))}"
 
 
 def waiting_on(liveness: Liveness | None, now: float) -> str:
-    """What a request waits for whose engine is stuck; empty for any other engine."""
+    """Word what a request waits for whose engine is stuck; empty for any other engine."""
     if liveness is None or liveness.state is not LivenessState.STUCK:
         return ""
     step = step_text(liveness, now)
@@ -41,19 +42,19 @@ def waiting_on(liveness: Liveness | None, now: float) -> str:
 
 
 def is_told(liveness: Liveness | None) -> bool:
-    """Whether people should read of it: an engine that has stood still for a while, whatever the reason."""
+    """Whether the liveness is worth showing: an engine that has stood still for a while, for any reason."""
     return liveness is not None and (
         liveness.state not in (LivenessState.BUSY, LivenessState.PREFILL) or bool(liveness.why)
     )
 
 
 def repair_text(time: RepairTime) -> str:
-    """ "3 repairs, 4m12s on average"."""
+    """Word the mean time to repair: "3 repairs, 4m12s on average"."""
     return f"{time.n} repair{'s' * (time.n != 1)}, {duration(time.mean_s)} on average"
 
 
 def end_text(incident: Incident, now: float) -> str:
-    """ "restarted after 4m12s", or the step that an open incident is at."""
+    """Word the outcome of an incident: "restarted after 4m12s", or the current step of an open one."""
     if incident.ended_at is not None and incident.end is not None:
         return f"{incident.end.value} after {duration(incident.ended_at - incident.began)}"
     step = incident.steps[-1] if incident.steps else None

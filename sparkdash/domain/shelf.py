@@ -1,4 +1,7 @@
-"""Shelf: what of each profile is on the box, its image and its weights."""
+"""Shelf: each profile's image and weights on the box.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,20 @@ from sparkdash.domain.base import Frozen
 
 
 class Item(Frozen):
-    """An image, or all weights of a profile. `size` is in bytes on disk; of weights that are not whole, what came so far."""
+    """Image, or all weights of a profile. `size` is bytes on disk; for incomplete weights, the bytes so far."""
 
     here: bool
     size: int | None = None
 
 
 class Stock(Frozen):
-    """One profile's. None: it needs none, or it is not known."""
+    """Image and weights of one profile. None: not needed, or unknown."""
 
     image: Item | None = None
     weights: Item | None = None
 
 
 class Shelf(Frozen):
-    """By profile; nothing of one of which nothing is known, as of a simulated one."""
+    """Stock of all profiles; a profile of which nothing is known, such as a simulated one, is absent."""
 
     stock: dict[str, Stock] = {}

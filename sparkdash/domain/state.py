@@ -1,6 +1,7 @@
-"""Snapshot: all that a newcomer must know at event number `seq`, and the one way it moves on.
+"""Snapshot: the whole state at event number `seq`, and its only transition, `apply`.
 
-`apply` is used by the daemon's bus and by every TUI's mirror, so both see the same world.
+The daemon's bus and every TUI's mirror use `apply`, so both see the same state.
+Pure.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ RECENT_REQUESTS = 50
 RECENT_SWAPS = 20
 RECENT_NOTICES = 50
 FIGURE_WINDOW = 20
-"""Requests that a profile's median speeds are taken over."""
+"""Requests behind a profile's median speeds."""
 
 OPEN = frozenset({RequestState.WAITING, RequestState.PREFILL, RequestState.STREAMING})
-"""States of a request that is not over."""
+"""States of a request that has not ended."""
 
 
 class DaemonInfo(Frozen):
-    """Who serves."""
+    """Identity of the serving daemon."""
 
     version: str
     host: str
@@ -59,14 +60,14 @@ class DaemonInfo(Frozen):
     url: str
     """Base URL for clients, with /v1."""
     simulated: bool = False
-    """True in the demo: every figure is invented."""
+    """Whether every figure is invented: the demo."""
 
 
 class Figures(Frozen):
-    """What was seen of one profile here, kept while another runs. Rates in tokens per second."""
+    """Speeds of one profile on this box, kept while another runs. Rates in tokens per second."""
 
     requests: int = 0
-    """Finished requests that gave a rate, since the daemon started."""
+    """Finished requests with a rate, since the daemon started."""
     rates: tuple[float, ...] = ()
     """Decode rates of the last requests, oldest first."""
     ttfts: tuple[float, ...] = ()
@@ -76,7 +77,7 @@ class Figures(Frozen):
     prefix_hit: float | None = None
     load_s: float | None = None
     at: float | None = None
-    """When the newest of them was taken, Unix seconds."""
+    """Time of the newest rate, Unix seconds."""
 
     @property
     def decode_tok_s(self) -> float | None:
@@ -90,7 +91,7 @@ class Figures(Frozen):
 
 
 class Snapshot(Frozen):
-    """The world at event `seq`."""
+    """State of the system at event `seq`."""
 
     seq: int
     at: float
@@ -101,59 +102,59 @@ class Snapshot(Frozen):
     parked: dict[str, Parked] = {}
     """Profiles that are not started until they are released or edited."""
     unadopted: tuple[str, ...] = ()
-    """Profiles of an earlier daemon's engines that run but serve nobody, since the profile files cannot be read."""
+    """Profiles with an engine of an earlier daemon that could not be adopted, since their files cannot be read."""
     swap: Swap | None = None
-    """The swap under way, the oldest where there are several; or None."""
+    """Swap under way, the oldest of several; or None."""
     swaps_beside: tuple[Swap, ...] = ()
-    """Further swaps under way, in the order in which they began."""
+    """Further swaps under way, in order of their start."""
     swaps: tuple[Swap, ...] = ()
-    """Ended ones, newest first."""
+    """Ended swaps, newest first."""
     requests: dict[str, Request] = {}
-    """Open ones by id, in order of arrival."""
+    """Open requests by id, in order of arrival."""
     recent: tuple[Request, ...] = ()
-    """Ended ones, newest first."""
+    """Ended requests, newest first."""
     sample: Sample | None = None
     figures: dict[str, Figures] = {}
     toggle_a: str | None = None
     toggle_b: str | None = None
     traffic: bool | None = None
-    """Is the demo's own traffic on? None when there is no such source."""
+    """Whether the demo's own traffic is on; None without such a source."""
     guard: Guard | None = None
-    """None before it began."""
+    """Memory guard; None before its start."""
     incidents: tuple[Incident, ...] = ()
-    """Times that an engine stood still, newest first; at most RECENT_INCIDENTS."""
+    """Incidents, newest first; at most RECENT_INCIDENTS."""
     repairs: Repairs = Repairs()
-    """Mean time to repair, over all incidents that are kept."""
+    """Mean time to repair, over all kept incidents."""
     measuring: Measuring | None = None
-    """The run of the bench that is measured; it tells every few seconds, so one that is silent has died."""
+    """Bench run in progress. It reports every few seconds: a silent one has died."""
     notices: tuple[Notice, ...] = ()
-    """Newest first."""
+    """Notices, newest first."""
 
     @property
     def active(self) -> Engine | None:
-        """The engine that `auto` means for text, to a client that has used none."""
+        """Engine that `auto` means for text, to a client without a previous request."""
         return self.engines.get(self.auto(Task.GENERATE) or "")
 
     def auto(self, task: Task | None) -> str | None:
-        """The profile that `auto` means for this task, to a client that has used none."""
+        """Return the profile that `auto` means for this task, to a client without a previous request."""
         ready = [e for e in self.engines.values() if e.state in (EngineState.READY, EngineState.DRAINING)]
         return meant_by_auto(task, [Candidate(e.profile, e.does, e.asked_at, e.ready_at or 0.0) for e in ready])
 
     @property
     def swaps_under_way(self) -> tuple[Swap, ...]:
-        """All swaps under way, in the order in which they began."""
+        """All swaps under way, in order of their start."""
         return (self.swap, *self.swaps_beside) if self.swap else ()
 
     def swap_to(self, profile: str) -> Swap | None:
-        """The swap under way whose target is this profile."""
+        """Return the swap under way with this target, or None."""
         return next((swap for swap in self.swaps_under_way if swap.target == profile), None)
 
     def profile(self, name: str) -> ProfileSummary | None:
-        """The profile of that exact name."""
+        """Return the profile of exactly that name, or None."""
         return next((p for p in self.profiles if p.name == name), None)
 
     def is_outdated(self, name: str) -> bool:
-        """Does this profile's engine run from its file as that was before an edit? A profile that is gone has no newer one."""
+        """Whether this profile's engine runs an older version of its file. False for a removed profile."""
         engine, profile = self.engines.get(name), self.profile(name)
         if engine is None or profile is None or engine.state is EngineState.FAILED:
             return False
@@ -161,10 +162,10 @@ class Snapshot(Frozen):
 
 
 def apply(snapshot: Snapshot, event: Event) -> Snapshot:
-    """The world after `event`. Pure.
+    """Return the state after `event`.
 
     Raises:
-        ValueError: when an event is missing between the two; the reader must fetch a snapshot anew.
+        ValueError: an event is missing between the two; the reader must fetch a new snapshot.
     """
     if event.seq <= snapshot.seq:
         return snapshot
@@ -227,7 +228,7 @@ def _swap(snapshot: Snapshot, swap: Swap) -> Snapshot:
 
 
 def _requests(snapshot: Snapshot, changed: Sequence[Request]) -> Snapshot:
-    """Several in one go: the tables are copied once."""
+    """Apply several changes of requests; the tables are copied once."""
     requests, ended = dict(snapshot.requests), []
     for request in changed:
         if request.state in OPEN:
@@ -242,8 +243,11 @@ def _requests(snapshot: Snapshot, changed: Sequence[Request]) -> Snapshot:
 
 
 def _remembered(ended: Sequence[Request], recent: Sequence[Request]) -> tuple[Request, ...]:
-    """The newest of all, which stand first. Of what was asked on the side, and went well, only the last of a kind: a bench, or
-    a client that counts before it asks, would leave no room for anything else."""
+    """Merge ended requests into the recent ones, newest first.
+
+    Of successful side requests only the last of each kind stays: a bench, or a client that counts before it asks,
+    would fill the table.
+    """
     if not any(one.route in ASIDES for one in ended):
         return (*ended, *recent)[:RECENT_REQUESTS]
     kept, kinds = list[Request](), set[tuple[str, ...]]()
@@ -297,7 +301,7 @@ def _sampled(snapshot: Snapshot, sample: Sample) -> dict[str, Figures]:
 
 
 def replay(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
-    """`apply` one after another; changes of requests that follow on one another cost little more than one."""
+    """Apply events in order; a run of request changes costs little more than one."""
     seq, at, changed = snapshot.seq, snapshot.at, list[Request]()
     for event in events:
         if isinstance(event.fact, RequestChanged) and event.seq == seq + 1:
@@ -310,7 +314,7 @@ def replay(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
 
 
 def _together(snapshot: Snapshot, seq: int, at: float, changed: Sequence[Request]) -> Snapshot:
-    """The world after the changes of requests up to event `seq`."""
+    """Return the state after the changes of requests up to event `seq`."""
     if not changed:
         return snapshot
     return _requests(snapshot, changed).replace(seq=seq, at=at)

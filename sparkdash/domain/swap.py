@@ -1,4 +1,7 @@
-"""Swap: one change of residents, from the first drain to the last warm-up token."""
+"""Swap: one change of residents, from the first drain to the last warm-up token.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class SwapPhase(StrEnum):
 
 
 class SwapCause(StrEnum):
-    """Who wanted it."""
+    """Origin of a swap."""
 
     REQUEST = "request"
     USER = "user"
@@ -30,14 +33,14 @@ class SwapCause(StrEnum):
     IDLE = "idle"
     FALLBACK = "fallback"
     ADOPT = "adopt"
-    """An earlier daemon began it."""
+    """An earlier daemon began the swap."""
     PRELOAD = "preload"
     REPAIR = "repair"
-    """The engine before it was stuck."""
+    """The previous engine was stuck."""
 
 
 class SwapOutcome(StrEnum):
-    """How it ended."""
+    """Outcome of a swap."""
 
     DONE = "done"
     FAILED = "failed"
@@ -45,90 +48,96 @@ class SwapOutcome(StrEnum):
 
 
 class Step(Frozen):
-    """One step of a swap that ended: a phase, or within the load a stage of the engine's own log."""
+    """Step of an ended swap: a phase, or within the load a stage of the engine's own log."""
 
     name: str
-    """A phase's word; "start" before the engine's first word, then a LoadProgress's stage. What comes after a stage said
-    that it is complete is "... done", and a stage that comes a second time "... 2"."""
+    """Phase's word. "start" before the engine's first word, then a LoadProgress's stage. After a stage that reported
+    its completion "... done"; a repeated stage is "... 2".
+    """
     s: float
 
 
 class Swap(Frozen):
-    """One change of residents. Times are Unix seconds, durations seconds."""
+    """A change of residents. Times are Unix seconds, durations seconds."""
 
     id: str
     target: str | None
-    """The profile that comes; None when a swap only stops."""
+    """Profile that comes up; None when a swap only stops."""
     evict: tuple[str, ...]
     reasons: dict[str, str] = {}
-    """Why each of them leaves, in words."""
+    """Reason of each eviction, in words."""
     cause: SwapCause
     phase: SwapPhase
     started_at: float
     phase_at: float
-    """When the present phase began."""
+    """Start of the present phase."""
     waits_for: str | None = None
-    """What its present phase waits for, in words: "2 requests of gpt-oss-120b". None: for nothing, or `progress` tells."""
+    """Condition that the present phase waits for, such as "2 requests of gpt-oss-120b". None: nothing, or `progress`
+    tells it.
+    """
     until: float | None = None
-    """When that wait ends at the latest, Unix seconds: requests are cut, engines killed, missing memory is given up."""
+    """Deadline of that wait, Unix seconds: then requests are cut, engines killed, missing memory given up."""
     progress: LoadProgress | None = None
     waiting: int = 0
-    """Requests that wait for the target."""
+    """Number of requests that wait for the target."""
     expected_s: float | None = None
-    """Learned time of the whole swap; None before the first."""
+    """Learned duration of the whole swap; None before the first."""
     fraction: float | None = None
     """Share of the whole swap, 0..1. Never falls; 1 only once done. Measured against earlier swaps where there are any,
-    else against the memory that the target needs. None: not known, as while the swap takes far longer than ever.
+    else against the memory that the target needs. None: unknown, as while the swap takes far longer than ever.
     """
     still_since: float | None = None
-    """Time since which the load shows no progress: no new line in its log, no memory taken. Set after half a minute;
-    None while it moves.
+    """Time since which the load shows no progress: no new log line, no memory taken. Set after half a minute; None
+    while it moves.
     """
     eta_s: float | None = None
-    """What was left at `eta_at`, a drain's rest left out: the median over earlier swaps. None before the first."""
+    """Remaining seconds at `eta_at`, without the rest of a drain: the median over earlier swaps.
+
+    None before the first.
+    """
     eta_low_s: float | None = None
-    """The least and the most that those earlier swaps still took from here; None while there is but one."""
+    """Least and most that those earlier swaps still took from here; None while there is only one."""
     eta_high_s: float | None = None
     eta_at: float | None = None
-    """When these were told, Unix seconds: count on from there."""
+    """Time of these estimates, Unix seconds: count on from there."""
     learned_from: int = 0
-    """Earlier swaps that the estimate rests on; 0: none such was seen here."""
+    """Number of earlier swaps behind the estimate; 0 without any."""
     similar: bool = False
-    """They brought up another launch of the same model on the same engine."""
+    """Whether those swaps brought up another launch of the same model on the same engine."""
     stage_s: dict[SwapPhase, float] = {}
-    """Time of each phase that is over."""
+    """Duration of each completed phase."""
     steps: tuple[Step, ...] = ()
-    """What it did in order and how long each took, the drain left out; of one that ended."""
+    """Steps in order with their durations, without the drain; only of an ended swap."""
     ended_at: float | None = None
     outcome: SwapOutcome | None = None
     failure: Failure | None = None
 
 
 class Plan(Frozen):
-    """What making a profile resident would do. Bytes and seconds; None is unknown, not zero."""
+    """Effects of making a profile resident. Bytes and seconds; None is unknown, not zero."""
 
     profile: str
     evict: tuple[str, ...] = ()
     """Profiles that would leave; empty when the profile runs already or fits beside the others."""
     reasons: dict[str, str] = {}
-    """Why each of them would leave, in words."""
+    """Reason of each eviction, in words."""
     beside: tuple[str, ...] = ()
     """Profiles whose engines would stay."""
     need: Need = Need()
-    """What it takes, term by term."""
+    """Need of the profile, term by term."""
     needs_bytes: int | None = None
-    """What must be free before it starts: its peak where that is known, else the sum of the terms."""
+    """Memory that must be free before the start: the peak where known, else the sum of the terms."""
     now_bytes: int | None = None
-    """What is available now, with what engines that ended lately are still giving back."""
+    """Available memory now, with what recently ended engines are still giving back."""
     reserve_bytes: int = 0
-    """What is kept free."""
+    """Memory that is kept free."""
     available_bytes: int | None = None
-    """What would be available once those have left, the reserve taken off."""
+    """Memory that would be available after the evictions, less the reserve."""
     fits: bool | None = None
-    """None while it is not known; such a start is tried."""
+    """Whether the profile fits; None while unknown, and then the start is tried."""
     verdict: str = ""
-    """The same for people, with what it rests on."""
+    """Verdict for people, with its basis."""
     held: str | None = None
-    """Why the memory guard lets no load of it begin as memory is now, with the figures and until when; None when it does."""
+    """Why the memory guard holds this load back now, with the figures and until when; None when it does not."""
     expected_s: float | None = None
-    """Learned time of the swap; None before the first, 0 when the profile runs already."""
+    """Learned duration of the swap; None before the first, 0 when the profile runs already."""

@@ -1,7 +1,8 @@
-"""A swap under way in words, the same for the command line, the screen and the streams of clients that wait. Pure.
+"""Texts about a swap under way, shared by the command line, the screen and streams of waiting clients.
 
-Rule: an estimate is only told where such a swap was seen before, with the spread of those seen; otherwise only what
-has passed. Of a load that stands still nothing is estimated.
+Rule: an estimate needs earlier swaps of the kind, and carries their spread; otherwise only the elapsed time is told. A
+load that stands still has no estimate.
+Pure.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.units import age, percent
 
 _ENDS = {SwapPhase.DRAIN: "cut", SwapPhase.STOP: "killed"}
-"""What becomes of those who are waited for too long."""
+"""Consequence for those who are waited for too long."""
 
 
 class TimeLeft(NamedTuple):
-    """Seconds that a swap should still take, a drain's rest left out."""
+    """Seconds that a swap should still take, without the rest of a drain."""
 
     s: float
     low_s: float | None
     high_s: float | None
-    """None while only one such swap was seen."""
+    """None while only one earlier swap is known."""
 
 
 def time_left(swap: Swap, now: float) -> TimeLeft | None:
-    """Counted on from when it was told; None before the first such swap. All zero: it takes longer than it ever did."""
+    """Count the estimate on to `now`; None before the first such swap. All zero: longer than ever before."""
     if swap.eta_s is None or swap.eta_at is None:
         return None
     passed = 0.0 if swap.phase is SwapPhase.DRAIN else max(0.0, now - swap.eta_at)
@@ -39,7 +40,7 @@ def time_left(swap: Swap, now: float) -> TimeLeft | None:
 
 
 def stage_text(swap: Swap) -> str:
-    """ "weights 62 %": the load's stage and its own share where the log tells them, else the phase."""
+    """Word the load's stage and share, such as "weights 62 %"; the phase where the log names none."""
     if swap.progress is None:
         return swap.phase.value
     share = f" {percent(swap.progress.fraction)}" if swap.progress.fraction is not None else ""
@@ -47,7 +48,9 @@ def stage_text(swap: Swap) -> str:
 
 
 def wait_text(swap: Swap, now: float) -> str:
-    """ "waits for 2 requests of a, cut in 1m40s"; empty where nothing is waited for, or the load's progress tells it."""
+    """Word the wait, such as "waits for 2 requests of a, cut in 1m40s"; empty without one, or when the progress tells
+    it.
+    """
     if swap.waits_for is None:
         return ""
     words = f"waits for {swap.waits_for}"
@@ -58,12 +61,12 @@ def wait_text(swap: Swap, now: float) -> str:
 
 
 def still_text(swap: Swap, now: float) -> str:
-    """ "no progress for 2m10s"; empty while the load moves."""
+    """Word the standstill, such as "no progress for 2m10s"; empty while the load moves."""
     return "" if swap.still_since is None else f"no progress for {age(now - swap.still_since)}"
 
 
 def estimate_text(swap: Swap, now: float) -> str:
-    """ "about 1m40s left (1m20s to 2m10s)", "longer than usual", or "first load here".
+    """Word the estimate: "about 1m40s left (1m20s to 2m10s)", "longer than usual", or "first load here".
 
     "no progress for 2m10s" replaces each of these. Empty for a swap that only stops.
     """
@@ -84,7 +87,9 @@ def estimate_text(swap: Swap, now: float) -> str:
 
 
 def progress_text(swap: Swap, now: float) -> str:
-    """ "weights 62 % · about 1m40s left (1m20s to 2m10s)"; of a first load "weights 62 % · first load here, 43s so far"."""
+    """Word stage and estimate: "weights 62 % · about 1m40s left (1m20s to 2m10s)", or "weights 62 % · first load here,
+    43s so far".
+    """
     words = [stage_text(swap), estimate_text(swap, now)]
     if swap.target is not None and swap.eta_s is None:
         words[1] += f", {age(now - swap.started_at)} so far"
@@ -92,7 +97,7 @@ def progress_text(swap: Swap, now: float) -> str:
 
 
 def waiting_text(swap: Swap | None, profile: str, now: float) -> str:
-    """What a request for `profile` waits for; `auto` takes what comes. Empty when nothing is known of it."""
+    """Word what a request for `profile` waits for; `auto` matches any target. Empty when unknown."""
     if swap is None:
         return ""
     if swap.target is None:

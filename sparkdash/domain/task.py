@@ -1,6 +1,7 @@
-"""Task: the kind of work that a request asks for, and the engine that `auto` means for it. Pure.
+"""Tasks of requests, and the engine that `auto` means for each.
 
-Owns: the rule of `auto`, which the supervisor and readers of a snapshot share. Must not know routes or command lines.
+Owns: the rule of `auto`, shared by the supervisor and readers of a snapshot. Must not know routes or command lines.
+Pure.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ class Task(StrEnum):
 
 
 class Candidate(NamedTuple):
-    """A running engine as a candidate for `auto`. All times are of one clock, whichever."""
+    """A running engine as a candidate for `auto`. All times are of the same clock."""
 
     profile: str
     tasks: frozenset[Task] | None
-    """Tasks that the engine can do; None: not known."""
+    """Tasks that the engine can do; None while unknown."""
     used_at: Mapping[Task, float]
     """Time of the last request to the engine, by task."""
     ready_at: float
@@ -36,9 +37,9 @@ class Candidate(NamedTuple):
 
 
 def meant_by_auto(task: Task | None, there: Iterable[Candidate], own: str | None = None) -> str | None:
-    """Choose the profile that `auto` means for this task; None: no running engine can do it.
+    """Choose the profile that `auto` means for this task; None when no running engine can do it.
 
-    The order of choice: `own`, the profile that this client used last; the profile last used for this task; the profile
+    Order of choice: `own`, the profile that this client used last; the profile last used for this task; the profile
     that became ready last.
     """
 

@@ -1,7 +1,8 @@
-"""WeightFacts: what a checkpoint's own headers tell about its size, its KV cache, and what a decoded token reads.
+"""WeightFacts: size, KV cache and bytes read per token of a checkpoint, from its headers.
 
-Owns: the value and the arithmetic on it. Must not know: files, where the headers came from, any engine's flags.
-Rule: what the headers do not tell is None; nothing is guessed from a model's name.
+Owns: the value and the arithmetic on it. Must not know: files, the origin of the headers, any engine's flags. Rule:
+unknown facts are None; nothing is guessed from a model's name.
+Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ BF16_BITS = 16.0
 
 
 class Attention(StrEnum):
-    """What a layer keeps of the tokens that it has seen."""
+    """Kind of state that a layer keeps of earlier tokens."""
 
     FULL = "full"
     """Keys and values (or one latent) of every token."""
@@ -27,7 +28,7 @@ class Attention(StrEnum):
 
 
 class KvLayers(Frozen):
-    """Layers that keep the same. Elements are counted per token and layer, states in bytes per sequence and layer."""
+    """Layers with the same KV geometry. Elements are per token and layer, states in bytes per sequence and layer."""
 
     kind: Attention
     layers: int = Field(gt=0)
@@ -36,10 +37,10 @@ class KvLayers(Frozen):
     value_elements: int = Field(default=0, ge=0)
     window: int | None = Field(default=None, gt=0)
     state_bytes: int | None = Field(default=None, ge=0)
-    """Of a linear layer; None is unknown."""
+    """State of a linear layer; None is unknown."""
 
     def bytes(self, tokens: int, sequences: int, key_bits: float, value_bits: float, step: int = 0) -> int | None:
-        """What these layers keep of `tokens` tokens, shared by `sequences` sequences; a window also holds those of one step."""
+        """Compute the bytes for `tokens` tokens in `sequences` sequences; a window also holds those of one step."""
         if self.kind is Attention.LINEAR:
             return None if self.state_bytes is None else self.layers * self.state_bytes * sequences
         held = min(tokens, self.window * sequences + step) if self.window else tokens
@@ -47,7 +48,7 @@ class KvLayers(Frozen):
 
 
 class WeightBytes(Frozen):
-    """The bytes of all tensors, by what they are for. They add up to the whole checkpoint."""
+    """Bytes of all tensors by purpose. They add up to the whole checkpoint."""
 
     dense: int = Field(default=0, ge=0)
     """Attention, norms, routers, shared experts, dense MLPs: read for every token."""
@@ -64,15 +65,15 @@ class WeightBytes(Frozen):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum over all purposes."""
         return self.dense + self.experts + self.embedding + self.head + self.draft + self.senses
 
 
 class WeightFacts(Frozen):
-    """One checkpoint. Bytes are of the tensors, without file headers; None was not told."""
+    """Facts about one checkpoint. Bytes are of the tensors, without file headers; None is unknown."""
 
     origin: str
-    """The folder, file or repository that it was read from."""
+    """Folder, file or repository of the checkpoint."""
     format: str
     """safetensors or gguf."""
     architecture: str | None = None
@@ -80,37 +81,37 @@ class WeightFacts(Frozen):
     bytes: WeightBytes
     bytes_by_dtype: dict[str, int] = {}
     parameters: int | None = None
-    """Elements of the unquantized weights; scales and zero points are none."""
+    """Number of unquantized weights; scales and zero points do not count."""
     layers: int | None = None
     hidden: int | None = None
     heads: int | None = None
     kv_heads: int | None = None
     head_dim: int | None = None
     kv: tuple[KvLayers, ...] = ()
-    """Every layer that keeps something, alike ones together. Empty: not known."""
+    """Layers with state, grouped by geometry. Empty: unknown."""
     experts: int | None = None
     active_experts: int | None = None
     tied_head: bool = False
-    """The embedding serves as LM head and is then read whole for every token."""
+    """Whether the embedding also serves as LM head, and is then read whole for every token."""
     context: int | None = None
     """Native context length in tokens."""
     dtype: str | None = None
-    """Of the unquantized tensors: bfloat16, float16, float32."""
+    """Type of the unquantized tensors: bfloat16, float16, float32."""
     quantization: str | None = None
     """nvfp4, mxfp4, fp8, gptq int4, …; None is unquantized."""
     kv_dtype: str | None = None
-    """The KV cache's dtype that the checkpoint itself asks for: fp8, or None."""
+    """Type of the KV cache that the checkpoint itself requests: fp8, or None."""
     sees: bool = False
-    """Is there a vision tower among the tensors?"""
+    """Whether the tensors include a vision tower."""
 
     @property
     def mtp(self) -> bool:
-        """Does it hold multi-token-prediction layers?"""
+        """Whether the checkpoint has multi-token-prediction layers."""
         return self.bytes.draft > 0
 
     @property
     def hybrid(self) -> bool:
-        """Do its layers keep different things?"""
+        """Whether the layers have different KV geometries."""
         return len(self.kv) > 1
 
     def kv_bytes(
@@ -122,29 +123,28 @@ class WeightFacts(Frozen):
         *,
         step: int = 0,
     ) -> int | None:
-        """The KV cache for `tokens` tokens in all, held by `sequences` sequences; None while a layer's kind is unknown.
+        """Compute the KV cache for `tokens` tokens in `sequences` sequences; None while a layer's kind is unknown.
 
-        `step` is how many tokens an engine computes at once: they enter a window before older ones leave it.
-
-        Per full layer 2 x KV heads x head size x bytes a token; a sliding layer stops at its window, a linear one keeps
-        its state (vLLM's FullAttentionSpec, SlidingWindowSpec and MambaSpec in v1/kv_cache_interface.py).
+        `step` is the number of tokens that an engine computes at once: they enter a window before older ones leave it.
+        A full layer takes 2 x KV heads x head size x bytes a token. A sliding layer stops at its window, a linear one
+        keeps its state (vLLM's FullAttentionSpec, SlidingWindowSpec and MambaSpec in v1/kv_cache_interface.py).
         """
         sizes = [layer.bytes(tokens, sequences, key_bits, value_bits or key_bits, step) for layer in self.kv]
         known = [size for size in sizes if size is not None]
         return sum(known) if sizes and len(known) == len(sizes) else None
 
     def kv_bytes_per_token(self, bits: float = BF16_BITS) -> int | None:
-        """What one more token costs in a long sequence: the full layers alone."""
+        """Bytes of one more token in a long sequence: the full layers alone."""
         if not self.kv:
             return None
         full = (layer for layer in self.kv if layer.kind is Attention.FULL)
         return sum(layer.bytes(1, 1, bits, bits) or 0 for layer in full)
 
     def active_bytes(self) -> int | None:
-        """Weights that one decoded token of one sequence reads, in bytes; None while the share of the experts is unknown.
+        """Bytes of weights read per decoded token of one sequence; None while the experts' share is unknown.
 
-        Non-expert weights, LM head and top-k of the experts; the embedding is a lookup (the decode roofline of
-        memory-bound generation; for several positions at once more experts are hit).
+        Non-expert weights, LM head and the top-k experts; the embedding is a lookup. This is the decode roofline of
+        memory-bound generation; several positions at once hit more experts.
         """
         head = self.bytes.embedding if self.tied_head and not self.bytes.head else self.bytes.head
         if not self.bytes.experts:
@@ -155,7 +155,7 @@ class WeightFacts(Frozen):
 
 
 class Unread(Frozen):
-    """Weights that nothing could be told of."""
+    """Weights whose headers could not be read."""
 
     reason: str
-    """Not here, incomplete, malformed: in words, with what to do."""
+    """Absent, incomplete or malformed: the reason in words, and what to do."""

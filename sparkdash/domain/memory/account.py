@@ -1,4 +1,7 @@
-"""MemoryAccount: every byte of the box's memory, once, with who holds it."""
+"""MemoryAccount: every byte of the box's memory counted once, with its holder.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from sparkdash.domain.base import Frozen
 
 
 class Holder(StrEnum):
-    """What kind of thing holds memory."""
+    """Kind of a memory holder."""
 
     ENGINE = "engine"
     """An engine of this daemon; `name` is its profile."""
     CONTAINER = "container"
-    """A container that is not ours."""
+    """A container that sparkdash did not start."""
     UNIT = "unit"
     """A systemd service or desktop application."""
     PROGRAM = "program"
@@ -28,7 +31,7 @@ class Holder(StrEnum):
     """Other shared memory: tmpfs, memfd, System V."""
     KERNEL = "kernel"
     UNACCOUNTED = "unaccounted"
-    """In no process and in none of the kernel's own figures: GPU memory that nobody names, drivers' buffers."""
+    """Memory in no process and in none of the kernel's own figures: unnamed GPU memory, drivers' buffers."""
     WEIGHTS = "weights"
     """Page cache of one profile's weight files."""
     CACHE = "cache"
@@ -37,65 +40,65 @@ class Holder(StrEnum):
 
 
 RECLAIMABLE = frozenset({Holder.WEIGHTS, Holder.CACHE})
-"""What the kernel gives back when somebody needs memory."""
+"""Kinds that the kernel gives back on demand."""
 FOREIGN = frozenset({Holder.CONTAINER, Holder.UNIT, Holder.PROGRAM, Holder.LEFTOVER, Holder.UNACCOUNTED})
-"""Holders that no order to sparkdash ends."""
+"""Kinds that no sparkdash command ends."""
 
 
 class Holding(Frozen):
-    """One holder's share. Bytes; None is not known."""
+    """Share of one holder. Bytes; None is unknown."""
 
     kind: Holder
     name: str
-    """As the user knows it: profile, container, service, program. Comes from outside: a terminal gets it escaped."""
+    """Profile, container, service or program as the user knows it. Untrusted text: escape it for a terminal."""
     bytes: int
-    """Its share of the box's memory, each byte counted once."""
+    """Share of the box's memory, each byte counted once."""
     host_bytes: int | None = None
-    """Of `bytes`: anonymous and shared memory of its processes."""
+    """Part of `bytes`: anonymous and shared memory of the processes."""
     gpu_bytes: int | None = None
-    """GPU memory of its processes by NVML; part of `bytes` where GPU and system share one memory."""
+    """GPU memory of the processes by NVML; part of `bytes` where GPU and system share one memory."""
     swap_bytes: int | None = None
-    """What it has in swap, beyond `bytes`."""
+    """Memory in swap, beyond `bytes`."""
     user: str | None = None
     what: str | None = None
-    """Largest programs, image, or what the figure means."""
+    """Largest programs, image, or the meaning of the figure."""
     processes: int | None = None
     pid: int | None = None
-    """Its largest process."""
+    """Pid of the largest process."""
     remedy: str | None = None
-    """Command that frees it; None where there is none, or where ending it would cut the owner off."""
+    """Command that frees the memory; None where there is none, or where it would cut the owner off."""
 
     @property
     def reclaimable(self) -> bool:
-        """Whether the kernel gives it back when somebody needs memory."""
+        """Whether the kernel gives the memory back on demand."""
         return self.kind in RECLAIMABLE
 
 
 class GpuMemory(StrEnum):
-    """Where the GPU's memory is."""
+    """Location of the GPU's memory."""
 
     UNIFIED = "unified"
     """In the system's memory, as on a GB10."""
     OWN = "own"
     """On the GPU itself: none of it is in the account."""
     SILENT = "silent"
-    """Not known: a driver is loaded and does not answer."""
+    """Unknown: a driver is loaded and does not answer."""
     NONE = "none"
     """No GPU."""
 
 
 class MemoryAccount(Frozen):
-    """One look. The holdings' bytes add up to `total`."""
+    """Account of the box's memory at one moment. The holdings' bytes add up to `total`."""
 
     at: float
     """Unix seconds."""
     total: int
     available: int | None = None
     holdings: tuple[Holding, ...]
-    """Who holds memory, largest first; then what comes back on demand; free memory last."""
+    """Holders, largest first; then reclaimable memory; free memory last."""
     gpu: GpuMemory = GpuMemory.NONE
     gpu_told: bool = False
-    """Whether the driver named the processes on the GPU, each with its memory."""
+    """Whether the driver listed the processes on the GPU, each with its memory."""
     unreadable: int = 0
     """Processes that this user may not look at."""
     mlocked_bytes: int | None = None
@@ -103,8 +106,8 @@ class MemoryAccount(Frozen):
     swap_total: int | None = None
     swap_used: int | None = None
     notes: tuple[str, ...] = ()
-    """Where two sources overlap or contradict, and what was done."""
+    """Overlaps and contradictions between sources, and how each was resolved."""
 
     def foreign(self, least: int = 0) -> tuple[Holding, ...]:
-        """Holders that are not ours and hold at least so much, largest first."""
+        """Return the foreign holders of at least `least` bytes, largest first."""
         return tuple(one for one in self.holdings if one.kind in FOREIGN and one.bytes >= least)

@@ -1,7 +1,8 @@
-"""Contiguity: how much of the free memory lies in large blocks, before and after each load.
+"""Contiguity: the share of free memory in large blocks, before and after each load.
 
-Bytes, and counts since boot; None is what a kernel does not tell. Free memory in small pieces is of no use to the GPU's
-driver: boxes stood still with gigabytes available and no large block left.
+Bytes, and counts since boot; None is unknown to this kernel. The GPU's driver cannot use free memory in small pieces:
+boxes stood still with gigabytes available and no large block left.
+Pure.
 """
 
 from __future__ import annotations
@@ -12,67 +13,68 @@ from sparkdash.domain.base import Frozen
 from sparkdash.units import MIB
 
 BLOCK = 32 * MIB
-"""The block that figures count in, as owners of Sparks report them (sparkring, `prepare_launch_memory.py`)."""
+"""Block size of the figures, as owners of Sparks report them (sparkring, `prepare_launch_memory.py`)."""
 
 
 class Contiguity(Frozen):
-    """One look at the kernel's free lists and at how hard it worked to fill them."""
+    """Reading of the kernel's free lists and of its effort to fill them."""
 
     boot: str | None = None
-    """Which start of the box this is (its boot id): counters begin anew with each, and so does a trend."""
+    """Boot id: counters and trends begin anew with each boot."""
     page_bytes: int
     largest_bytes: int
-    """The largest block that this kernel keeps: 4 MiB on x86; 32 MiB with 14 orders of 4 KiB pages."""
+    """Largest block of this kernel: 4 MiB on x86; 32 MiB with 14 orders of 4 KiB pages."""
     free_bytes: int
     """Free memory in blocks of any size, all zones."""
     free_2m_bytes: int
-    """The same in blocks of 2 MiB and more."""
+    """Free memory in blocks of 2 MiB and more, all zones."""
     free_32m_bytes: int
-    """In blocks of 32 MiB and more (or of the kernel's largest size, where that is smaller), in zone Normal of all nodes;
-    in every zone but Movable where there is no zone Normal."""
+    """Free memory in blocks of 32 MiB and more, or of the kernel's largest size where that is smaller. Zone Normal of
+    all nodes; without a zone Normal, every zone but Movable.
+    """
     compact_stall: int | None = None
-    """How often somebody waited while the kernel moved pages to make a large block."""
+    """Number of waits for the kernel to move pages into a large block."""
     compact_fail: int | None = None
-    """How often that gave none."""
+    """Number of such waits that gave no block."""
     compact_success: int | None = None
     allocstall: int | None = None
-    """How often somebody had to free memory before getting some."""
+    """Number of allocations that had to free memory first."""
     scanned: int | None = None
-    """Pages that were looked at to be taken back, by kswapd and by those who waited."""
+    """Pages that were examined for reclaim, by kswapd and by waiting allocations."""
     reclaimed: int | None = None
-    """Pages of them that were."""
+    """Pages that were reclaimed."""
     refaults: int | None = None
-    """File pages that were read again soon after they were taken back."""
+    """File pages that were read again soon after their reclaim."""
     oom_kill: int | None = None
 
     @property
     def blocks(self) -> int:
-        """Free blocks of 32 MiB; where blocks are smaller or larger, as many as they amount to."""
+        """Free memory as a number of 32 MiB blocks."""
         return self.free_32m_bytes // BLOCK
 
 
 class LoadOutcome(StrEnum):
-    """How a load went, as far as it says something of contiguity."""
+    """Outcome of a load, as far as it concerns contiguity."""
 
     DONE = "done"
     WEDGING = "wedging"
-    """It was stopped on a sign that the box was about to stand still."""
+    """The load was stopped because the box was about to stand still."""
     FAILED = "failed"
-    """For any other reason, or it was cancelled."""
+    """The load failed for any other reason, or was cancelled."""
 
 
 class LoadContiguity(Frozen):
-    """Contiguity before and after one load, and how the load went."""
+    """Contiguity before and after one load, with its outcome."""
 
     id: str
-    """Of the swap that brought it up."""
+    """Id of the swap of this load."""
     at: float
-    """When it ended, Unix seconds."""
+    """End of the load, Unix seconds."""
     profile: str
     need_bytes: int | None = None
-    """What the load was thought to take; None: not known."""
+    """Expected need of the load; None while unknown."""
     before: Contiguity | None = None
-    """As admission saw it, before the start."""
+    """Reading at admission, before the start."""
     after: Contiguity | None = None
-    """When the load had ended. A load that went well holds its memory then."""
+    """Reading at the end of the load. A successful load holds its memory at that moment."""
     outcome: LoadOutcome

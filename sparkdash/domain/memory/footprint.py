@@ -1,12 +1,13 @@
-"""Footprint: what a launch was seen to take of the unified memory, over its last loads on this box.
+"""Footprint: unified memory that a launch took, over its last loads on this box.
 
-Owns: one load's measurement, how several become one figure, and the need that follows from it. Must not know how memory
-is measured, nor where figures are kept.
+Owns: the measurement of one load, the summary of several, and the need that follows. Must not know how memory is
+measured, or where figures are kept.
 
-What counts: memory that the kernel cannot give back while the engine runs. Weights that are read through the page cache
+Counted: memory that the kernel cannot give back while the engine runs. Weights that are read through the page cache
 into the engine's own memory count once, in the engine. Weights that stay mapped from their file (llama.cpp without
-`--no-mmap`) are page cache: the kernel may drop them, MemAvailable counts them as available, and so a footprint leaves
-them out; such an engine runs slowly rather than not at all when they do not fit.
+`--no-mmap`) are page cache, which MemAvailable counts as available. A footprint leaves them out: an engine whose
+mapped weights do not fit runs slowly, but it runs.
+Pure.
 """
 
 from __future__ import annotations
@@ -23,61 +24,62 @@ from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.units import tokens
 
 LEARNED_FROM = 5
-"""Loads of one fingerprint that a footprint is taken from: enough for one outlier to lose, few enough to follow a new driver."""
+"""Loads per footprint: enough for one outlier to lose, few enough to follow a new driver."""
 LONG_PROMPT = 8192
-"""Prompt tokens, those from the prefix cache left out, from which a request shows what long prompts take beyond the start:
-several times the 2048 that vLLM computes per step by default, so that every buffer has had its full size."""
+"""Computed prompt tokens from which a request shows what long prompts add after the start. Several times vLLM's default
+step of 2048, so that every buffer has had its full size.
+"""
 
 
 class Measure(StrEnum):
-    """How a load's memory was measured."""
+    """Method of a measurement."""
 
     PROCESSES = "processes"
-    """What the engine's own processes held: NVML's figures and their anonymous and shared host memory."""
+    """Memory of the engine's own processes: NVML's figures, and anonymous and shared host memory."""
     AVAILABLE = "available"
-    """By how much MemAvailable fell, less what all other processes took and gave back meanwhile."""
+    """Fall of MemAvailable, less what all other processes took and gave back meanwhile."""
 
 
 class Weighing(Frozen):
-    """What one load was seen to take. Bytes; None is unknown, not zero."""
+    """Measured memory of one load. Bytes; None is unknown, not zero."""
 
     id: str
-    """Of the swap that brought it up."""
+    """Id of the swap of this load."""
     at: float
-    """When it was ready, Unix seconds."""
+    """Time when the engine was ready, Unix seconds."""
     measure: Measure | None = None
-    """What `steady_bytes` comes from; None when it could not be measured."""
+    """Method behind `steady_bytes`; None when the memory could not be measured."""
     steady_bytes: int | None = Field(default=None, ge=0)
-    """Held once ready."""
+    """Memory held once ready."""
     peak_bytes: int | None = Field(default=None, ge=0)
-    """The most held while it came up."""
+    """Peak during the start."""
     after_prompt_bytes: int | None = Field(default=None, ge=0)
-    """Held after the first prompt of LONG_PROMPT tokens or more; None before one."""
+    """Memory held after the first prompt of LONG_PROMPT tokens or more; None before one."""
     spoilt: str | None = None
-    """Why nothing is learned from it, in words; None when it counts."""
+    """Reason why the load does not count, in words; None when it counts."""
     curve: tuple[tuple[float, int], ...] = ()
-    """By how much MemAvailable had fallen: (seconds since the start, bytes), others' memory included. At most 200 points."""
+    """Fall of MemAvailable as (seconds since the start, bytes), others' memory included. At most 200 points."""
 
 
 class Footprint(Frozen):
-    """What a launch takes, from its last loads. Bytes; None is unknown, not zero."""
+    """Memory of a launch over its last loads. Bytes; None is unknown, not zero."""
 
     steady_bytes: int
-    """Median of what was held once ready."""
+    """Median of the memory held once ready."""
     peak_bytes: int | None = None
     """Largest of the peaks: a start that fits only usually has wedged boxes."""
     after_prompt_bytes: int | None = None
-    """Largest of what was held after a long prompt; never less than `steady_bytes`."""
+    """Largest of the memory held after a long prompt; never less than `steady_bytes`."""
     loads: int
-    """How many loads it is taken from."""
+    """Number of loads behind the figures."""
     at: float
-    """When the newest of them was ready, Unix seconds."""
+    """Time when the newest load was ready, Unix seconds."""
     measure: Measure
-    """Of the newest of them."""
+    """Method of the newest load."""
 
 
 def footprint(weighings: Sequence[Weighing]) -> Footprint | None:
-    """One figure from the last LEARNED_FROM loads that count, oldest first; None without any."""
+    """Summarize the last LEARNED_FROM loads that count, oldest first; None without any."""
     counted = [w for w in weighings if w.spoilt is None and w.steady_bytes is not None and w.measure is not None]
     last = counted[-LEARNED_FROM:]
     if not last:
@@ -98,7 +100,7 @@ def footprint(weighings: Sequence[Weighing]) -> Footprint | None:
 
 
 def need(seen: Footprint) -> Need:
-    """The need that was learned: what it holds once ready, and what the first long prompt adds."""
+    """Turn a footprint into a need: the steady memory, and what the first long prompt adds."""
     terms = [Term(name="steady", bytes=seen.steady_bytes, source=_source(seen))]
     if seen.after_prompt_bytes is not None:
         grown = seen.after_prompt_bytes - seen.steady_bytes

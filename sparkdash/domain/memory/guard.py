@@ -1,6 +1,7 @@
-"""Guard: what the memory guard watches for, where it stands, and what it has done.
+"""State of the memory guard: its floors, its level, and its kills.
 
-Bytes and Unix seconds throughout. A level is named after what the guard does there.
+Bytes and Unix seconds throughout. A level is named after the action of the guard.
+Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from sparkdash.domain.base import Frozen
 
 
 class GuardLevel(StrEnum):
-    """How short memory is, mildest first."""
+    """Shortage of memory, mildest first."""
 
     OK = "ok"
     WARN = "warn"
@@ -23,12 +24,12 @@ class GuardLevel(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for ok, and one more for each level worse."""
+        """Number of the level: 0 for ok, one more for each worse level."""
         return _ORDER.index(self)
 
     @property
     def worse(self) -> GuardLevel:
-        """The next one; the worst stays what it is."""
+        """Next worse level; the worst returns itself."""
         return _ORDER[min(self.rank + 1, len(_ORDER) - 1)]
 
 
@@ -43,38 +44,38 @@ class Floors(Frozen):
     kill: int
 
     def level(self, available: int, margin: float = 1.0) -> GuardLevel:
-        """Where `available` bytes are, every floor taken `margin` times as high."""
+        """Return the level at `available` bytes, with every floor multiplied by `margin`."""
         floors = ((GuardLevel.KILL, self.kill), (GuardLevel.HOLD, self.hold), (GuardLevel.WARN, self.warn))
         return next((level for level, floor in floors if available < floor * margin), GuardLevel.OK)
 
     def of(self, level: GuardLevel) -> int:
-        """The floor of a level; 0 for ok, which has none."""
+        """Return the floor of a level; 0 for ok, which has none."""
         return {GuardLevel.WARN: self.warn, GuardLevel.HOLD: self.hold, GuardLevel.KILL: self.kill}.get(level, 0)
 
 
 class GuardKill(Frozen):
-    """One engine that the guard killed."""
+    """An engine that the guard killed."""
 
     at: float
     profile: str
     available: int
-    """What was left at that moment."""
+    """Available memory at that moment."""
     pressure: float | None = None
-    """PSI "full avg10" then, as a share of time; None where the kernel does not tell."""
+    """PSI "full avg10" at that moment, as a share of time; None where the kernel has no PSI."""
     processes: int = 0
-    """How many went; 0 when none could be signalled, and the runtime was asked instead."""
+    """Number of killed processes; 0 when none could be signalled and the runtime was asked instead."""
     reason: str
-    """The whole sentence."""
+    """Explanation as one sentence."""
 
 
 class Guard(Frozen):
-    """The guard as everybody sees it."""
+    """State of the memory guard."""
 
     mode: Literal["off", "warn", "act"]
     floors: Floors | None = None
-    """None when it is off."""
+    """Floors; None when the guard is off."""
     level: GuardLevel = GuardLevel.OK
     since: float | None = None
-    """When it entered this level; None before the first change."""
+    """Time of the last change of level; None before the first."""
     kills: tuple[GuardKill, ...] = ()
-    """The last ones of this daemon's life, newest first."""
+    """Last kills of this daemon's life, newest first."""

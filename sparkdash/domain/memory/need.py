@@ -1,7 +1,8 @@
-"""Need: what one launch takes of the unified memory, term by term, each with where the figure comes from.
+"""Need: unified memory that one launch takes, term by term, each with its source.
 
-Owns: the value that `why`, admission and the screens share. Must not know how a term was found: the footprints are
-learned by the store's readers, the estimate is made from the weights' own headers, the rest is declared in a profile.
+Owns: the value that `why`, admission and the screens share. Must not know how a term was found. Footprints are learned
+by the store's readers, estimates come from the weights' headers, the rest is declared in a profile.
+Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sparkdash.domain.base import Frozen
 
 
 class Basis(StrEnum):
-    """What a need rests on, the most trusted first."""
+    """Origin of a need, the most trusted first."""
 
     LEARNED = "learned"
     """Measured on this box, from earlier loads of the same fingerprint."""
@@ -23,31 +24,31 @@ class Basis(StrEnum):
     ESTIMATED = "estimated"
     """Computed from the weights' headers and the engine's flags."""
     UNKNOWN = "unknown"
-    """At least one term is not known: no sum."""
+    """At least one term is unknown, so there is no sum."""
 
 
 class Term(Frozen):
-    """One summand of a need."""
+    """Summand of a need."""
 
     name: str
-    """A word of the field: weights, drafter, kv, overhead, utilization (a share of the box that the engine takes whole), steady."""
+    """Word of the field: weights, drafter, kv, overhead, steady, or utilization (a share of the box taken whole)."""
     bytes: int | None = Field(default=None, ge=0)
     """None is unknown, not zero."""
     source: str
-    """In words: the header, flag, file or measurement that the figure comes from; for an unknown one, what is missing."""
+    """Header, flag, file or measurement behind the figure, in words; for an unknown one, what is missing."""
 
 
 class Need(Frozen):
-    """What a launch takes while it serves, and at most while it loads. Bytes; None is unknown, not zero."""
+    """Memory that a launch takes while it serves, and at most while it loads. Bytes; None is unknown, not zero."""
 
     basis: Basis = Basis.UNKNOWN
     terms: tuple[Term, ...] = ()
     peak_bytes: int | None = Field(default=None, ge=0)
-    """The most it takes while loading, when that is known; never less than what it takes while it serves."""
+    """Peak while loading, when known; never less than the need while serving."""
 
     @property
     def total_bytes(self) -> int | None:
-        """The sum of the terms: what it takes while it serves. None while any is unknown, or none is named."""
+        """Sum of the terms: the need while serving. None while any term is unknown, or without terms."""
         total = 0
         for term in self.terms:  # a loop: every decision asks for it, several times
             if term.bytes is None:
@@ -57,7 +58,7 @@ class Need(Frozen):
 
     @property
     def room_bytes(self) -> int | None:
-        """What must be free before it starts: its peak when known, else its sum."""
+        """Memory that must be free before the start: the peak when known, else the sum."""
         total = self.total_bytes
         if total is None or self.peak_bytes is None:
             return total
