@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from sparkdash.domain.memory.need import Need
-from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, Published
+from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
+from sparkdash.domain.published import Published
 
 
 class SummaryAdapter(Protocol):

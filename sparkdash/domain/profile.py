@@ -18,6 +18,8 @@ from pydantic import Field, model_validator
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.mend import MendName
+from sparkdash.domain.published import Published
+from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.units import GIB
 
 AUTO = "auto"
@@ -103,57 +105,6 @@ class MemoryNeed(Frozen):
         return int(sum(known) * GIB) if len(known) == len(terms) else None
 
 
-class Published(Frozen):
-    """A published figure for a profile. Rates are per second; None was not published."""
-
-    workload: str
-    source: str
-    """Name of the document with the figure."""
-    decode_tok_s: float | None = None
-    prefill_tok_s: float | None = None
-    e2e_tok_s: float | None = None
-    """Completion tokens divided by the whole time of the request, prefill included."""
-    aggregate_tok_s: float | None = None
-    tok_s: float | None = None
-    """Rate without a stated definition; never compared with the others."""
-    upto: float | None = None
-    """Upper end of a published range."""
-    kv_tokens: int | None = Field(default=None, ge=0)
-    """Capacity of the KV cache in tokens."""
-    prefix_hit_rate: Annotated[float | None, Field(ge=0, le=1)] = None
-    math_score: Annotated[float | None, Field(ge=0, le=1)] = None
-    note: str | None = None
-
-
-class SimSpeed(Frozen):
-    """Decode and prefill speed of the simulated engine at one context length (tokens)."""
-
-    context: int = Field(ge=0)
-    decode_tok_s: float = Field(gt=0)
-    prefill_tok_s: float = Field(gt=0)
-
-
-class SimSpec(Frozen):
-    """Behaviour of the simulated engine. Invented for rehearsal; nothing is a measurement."""
-
-    load_s: float = Field(default=8.0, ge=0)
-    speeds: tuple[SimSpeed, ...] = (SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=2000),)
-    acceptance: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
-    """Chance of accepting the draft token at each position, given that the earlier ones were accepted."""
-    reasoning_tokens: int = Field(default=0, ge=0)
-    """Number of leading reasoning tokens in a chat's answer."""
-    memory_gib: float = Field(default=20.0, ge=0)
-    kv_tokens: int = Field(default=262144, gt=0)
-    time_scale: float = Field(default=1.0, gt=0)
-    """Factor by which everything runs faster; for tests."""
-    fault: str | None = None
-    """Name of a fault (sparkdash.sim.engine.faults)."""
-    fault_after_s: float | None = Field(default=None, ge=0)
-    """Serving time until the fault begins; not for faults of the start."""
-    fault_after_tokens: int | None = Field(default=None, ge=1)
-    """Token of an answer with which the fault begins; not for faults of the start."""
-
-
 class Mount(Frozen):
     """A folder or file of the host made visible to the engine."""
 
@@ -172,7 +123,7 @@ class Profile(Frozen):
     engine_version: str | None = None
     image: str | None = None
     command: tuple[str, ...] = ()
-    """Program in the container, before the engine's arguments; empty: the adapter's default."""
+    """The program in the container, before the engine's arguments; empty: the adapter's default."""
     models: dict[str, ModelRef] = {}
     """`target` is the served model; args name the others as "{drafter}"."""
     serves: tuple[str, ...] = ()

@@ -14,7 +14,8 @@ from fake_daemon import FakeDaemon, engine, summary, swap
 from sparkdash import catalog, paths
 from sparkdash.cli.parameters import complete_profile
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, Published
+from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
+from sparkdash.domain.published import Published
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.launch import containers
 from sparkdash.host.flag_store import FlagStore

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.memory.need import Basis, Need
-from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, SimSpec
+from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
+from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts
 from sparkdash.engines.estimate.launch_need import HOST_BYTES, LOADER_BYTES, OVERHEAD_BYTES, estimate
 from sparkdash.units import GIB

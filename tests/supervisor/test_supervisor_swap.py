@@ -10,7 +10,7 @@ import pytest
 from sparkdash.domain.engine import EngineState, LoadProgress
 from sparkdash.domain.event import EngineChanged, SwapChanged
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
-from sparkdash.domain.swap_text import progress_text
+from sparkdash.domain.text.swap_text import progress_text
 from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.store import Store
 

@@ -22,8 +22,9 @@ from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
 from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.profile_figures import Figures
 from sparkdash.domain.shelf import Shelf
-from sparkdash.domain.state import DaemonInfo, Figures, Snapshot
+from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.app import SparkdashApp

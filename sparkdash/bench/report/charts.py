@@ -18,7 +18,7 @@ from sparkdash.bench.report.arm_tables import Source
 from sparkdash.bench.report.published_figures import RATES, cell_of
 from sparkdash.bench.report.roofline_table import Roof
 from sparkdash.bench.run import CellKey
-from sparkdash.domain.profile import Published
+from sparkdash.domain.published import Published
 
 PALETTE = ("#4c8dff", "#f0883e", "#3fb27f", "#c678dd", "#d4a72c", "#e5534b", "#39c5cf", "#8b949e")
 """Told apart on dark and on light paper."""

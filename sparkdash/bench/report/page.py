@@ -24,7 +24,7 @@ from sparkdash.bench.report.blocks import DASH, Block, Command, Heading, Page, R
 from sparkdash.bench.report.layout import Build, Group, Layout, derived
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm
-from sparkdash.domain.profile import Published
+from sparkdash.domain.published import Published
 from sparkdash.domain.weights import WeightFacts
 
 SIMULATED = "SIMULATED: at least one engine was a simulated one. No figure here was measured on a real model."

@@ -15,7 +15,7 @@ from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.arm_tables import Source
 from sparkdash.bench.report.blocks import Block, Cell, Grid, Heading, Text, Tone, change, value
 from sparkdash.bench.run import CellKey
-from sparkdash.domain.profile import Published
+from sparkdash.domain.published import Published
 
 _CONTEXT = re.compile(r"ctx (\d+)(K?), (short|medium|long)")
 _CROWD = re.compile(r"(\d+) at once, (\d+) tokens each")

@@ -29,7 +29,7 @@ def incidents(profile: MaybeProfileName = None, as_json: AsJson = False) -> None
     import time
 
     from sparkdash.client.blocking import Client
-    from sparkdash.domain.repair_text import repair_text
+    from sparkdash.domain.text.repair_text import repair_text
 
     with Client() as client:
         kept = client.incidents(profile=profile)
@@ -49,7 +49,7 @@ def incidents(profile: MaybeProfileName = None, as_json: AsJson = False) -> None
 
 
 def _row(one: Incident, now: float) -> tuple[str, ...]:
-    from sparkdash.domain.repair_text import end_text
+    from sparkdash.domain.text.repair_text import end_text
     from sparkdash.units import age
 
     words = [f"{one.why}.", one.note, f"Evidence: {one.evidence}" if one.evidence else ""]

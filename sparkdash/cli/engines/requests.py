@@ -41,7 +41,7 @@ def requests(
 
 
 def _row(row: Request, world: Snapshot) -> tuple[str, ...]:
-    from sparkdash.domain.repair_text import waiting_on
+    from sparkdash.domain.text.repair_text import waiting_on
     from sparkdash.units import age, number, tokens
 
     place = f" {row.position}" if row.position is not None else ""

@@ -17,10 +17,10 @@ from sparkdash.domain.liveness import Liveness
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import EngineSample, Memory, Metric
-from sparkdash.domain.repair_text import is_told, repair_text, state_text, step_text, waiting_on
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
-from sparkdash.domain.swap_text import estimate_text, stage_text, wait_text
+from sparkdash.domain.text.repair_text import is_told, repair_text, state_text, step_text, waiting_on
+from sparkdash.domain.text.swap_text import estimate_text, stage_text, wait_text
 from sparkdash.printable import one_line
 from sparkdash.units import DASH, GIB, age, duration, gib, number, percent, tokens
 

@@ -82,7 +82,7 @@ def why_lines(plan: Plan, columns: int, others: Sequence[str] = ()) -> Iterator[
 def stuck_lines(profile: str, world: Snapshot, columns: int) -> Iterator[str]:
     """What failed last and where its evidence is; why the engine stands still, and what is done about it."""
     from sparkdash.cli.profiles.page import wrap_beside_label
-    from sparkdash.domain.repair_text import is_told, repair_text, state_text, step_text
+    from sparkdash.domain.text.repair_text import is_told, repair_text, state_text, step_text
 
     for label, text in last_failure.failure_rows(world, profile):
         yield from wrap_beside_label(_row(label, ""), text, columns)

@@ -11,7 +11,8 @@ from textwrap import wrap
 
 from sparkdash.cli.output.screen import format_table
 from sparkdash.domain.memory.need import Need
-from sparkdash.domain.profile import EngineKind, Profile, Published
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.published import Published
 from sparkdash.engines.registry import adapter
 from sparkdash.units import DASH, gib, number, percent, tokens
 

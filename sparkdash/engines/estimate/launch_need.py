@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sparkdash.domain.memory.need import Basis, Need, Term
-from sparkdash.domain.profile import EngineKind, Profile, SimSpec
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.domain.weights import Unread, WeightFacts
 from sparkdash.engines.estimate import allocation
 from sparkdash.engines.launch.argv import lookup

@@ -16,8 +16,8 @@ import structlog
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import AUTO
-from sparkdash.domain.repair_text import waiting_on
-from sparkdash.domain.swap_text import waiting_text
+from sparkdash.domain.text.repair_text import waiting_on
+from sparkdash.domain.text.swap_text import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway.admission.access import permitted_name
 from sparkdash.gateway.deps import Deps

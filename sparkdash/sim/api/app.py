@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any
 
 import sparkdash
-from sparkdash.domain.profile import Profile, SimSpec
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.engines.launch import argv
 from sparkdash.sim.api import anthropic_messages, embeddings, openai_chat, openai_responses, prompt
 from sparkdash.sim.api.answer import Answer, compact

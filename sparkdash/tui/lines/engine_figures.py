@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineSample, Metric
-from sparkdash.domain.state import Figures
+from sparkdash.domain.profile_figures import Figures
 from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, dimmed, inked, join, length, pad
 from sparkdash.tui.lines.spark import sparkline
 from sparkdash.tui.mirror import View

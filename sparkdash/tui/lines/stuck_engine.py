@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
-from sparkdash.domain.repair_text import repair_text, state_text, step_text
+from sparkdash.domain.text.repair_text import repair_text, state_text, step_text
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, wrap
 from sparkdash.tui.mirror import View
 

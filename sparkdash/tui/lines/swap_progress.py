@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkdash.domain.swap import Swap, SwapPhase
-from sparkdash.domain.swap_text import estimate_text, stage_text, still_text, time_left, wait_text
+from sparkdash.domain.text.swap_text import estimate_text, stage_text, still_text, time_left, wait_text
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.spark import meter

@@ -11,10 +11,10 @@ from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.liveness import LivenessState
 from sparkdash.domain.memory.need import Basis
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
-from sparkdash.domain.repair_text import waiting_on
 from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome
-from sparkdash.domain.swap_text import time_left
+from sparkdash.domain.text.repair_text import waiting_on
+from sparkdash.domain.text.swap_text import time_left
 from sparkdash.tui.ink import Ink, Line, dimmed, inked
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.units import DASH, gib, tokens

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine, EngineState, Failure
-from sparkdash.domain.state import DaemonInfo, Figures
+from sparkdash.domain.profile_figures import Figures
+from sparkdash.domain.state import DaemonInfo
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, wrap
 from sparkdash.tui.lines import engine_figures, stuck_engine, words
 from sparkdash.tui.lines.swap_progress import swap_rows, swap_title

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.liveness import LivenessState
 from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.profile_figures import Figures
 from sparkdash.domain.shelf import Stock
-from sparkdash.domain.state import Figures, Snapshot
+from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, join, length, pad, wrap

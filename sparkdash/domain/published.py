@@ -1,0 +1,34 @@
+"""Published performance figures of a profile.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sparkdash.domain.base import Frozen
+
+
+class Published(Frozen):
+    """A published figure for a profile. Rates are per second; None was not published."""
+
+    workload: str
+    source: str
+    """Name of the document with the figure."""
+    decode_tok_s: float | None = None
+    prefill_tok_s: float | None = None
+    e2e_tok_s: float | None = None
+    """Completion tokens divided by the whole time of the request, prefill included."""
+    aggregate_tok_s: float | None = None
+    tok_s: float | None = None
+    """Rate without a stated definition; never compared with the others."""
+    upto: float | None = None
+    """Upper end of a published range."""
+    kv_tokens: int | None = Field(default=None, ge=0)
+    """Capacity of the KV cache in tokens."""
+    prefix_hit_rate: Annotated[float | None, Field(ge=0, le=1)] = None
+    math_score: Annotated[float | None, Field(ge=0, le=1)] = None
+    note: str | None = None

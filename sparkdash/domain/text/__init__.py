@@ -1,0 +1,4 @@
+"""Texts that the command line, the screens and waiting streams share.
+
+Pure.
+"""
