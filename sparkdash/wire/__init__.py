@@ -1,9 +1,10 @@
 """Wire: a client's HTTP connection, over llhttp as uvicorn's is, with limits for heads and a way past ASGI's messages.
 
-`connection` parses and orders the answers. `head` is what a request says before its body, `told` an answer's head,
-`line` one request's end of the connection. `deadline` is the connection's one clock, `turns` limits how many requests
-begin at a time, and `connection_limit` the connections. uvicorn's server takes it for a protocol of its own. An
-application gets ASGI, or the Line itself if it has `serve_channel`.
+`connection` orders the answers, on top of `request_parser`. `request_head` is what a request says before its body,
+`request_body` and `request_channel` are the two halves of one request's end of the connection, `response_headers` are
+headers as they are written. `deadline` is the connection's one clock, `turns` limits how many requests begin at a time,
+`connection_limit` limits the connections. uvicorn's server makes the connections. An application gets ASGI, or the
+RequestChannel itself if it has `serve_channel`.
 """
 
 from sparkdash.wire.connection import ClientConnection, Shutdown

@@ -1,4 +1,4 @@
-"""Deadline: one moment by which something must have come. It is moved with every request, and that costs next to nothing."""
+"""Deadline: a time limit that is moved with every request at next to no cost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """`passed` is called once it is there. Its timer is only ever set earlier; one that rings too soon is set again."""
+    """One time limit; `passed` is called when it has passed.
+
+    The timer is only ever set earlier: one that rings too soon is set again.
+    """
 
     __slots__ = ("_at", "_loop", "_passed", "_rings_at", "_timer")
 
@@ -24,7 +27,7 @@ class Deadline:
         return self._at
 
     def set(self, seconds: float) -> None:
-        """In so many seconds; what was set before no longer counts."""
+        """Move the deadline to `seconds` from now."""
         self._at = at = self._loop.time() + seconds
         if self._timer is None:
             self._ring_at(at)
@@ -33,12 +36,12 @@ class Deadline:
             self._ring_at(at)
 
     def clear(self) -> None:
-        """There is none."""
+        """Drop the deadline; another may be set."""
         self._at = None
 
     def stop(self) -> None:
-        """There will be none any more, and nobody is held to be told."""
-        self._at, self._passed = None, _nobody
+        """Cancel and drop the callback."""
+        self._at, self._passed = None, _do_nothing
         if self._timer is not None:
             self._timer.cancel()
 
@@ -57,5 +60,5 @@ class Deadline:
             self._passed()
 
 
-def _nobody() -> None:
-    """Is told nothing."""
+def _do_nothing() -> None:
+    """Stand in for a dropped callback."""

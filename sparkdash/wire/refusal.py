@@ -1,4 +1,7 @@
-"""Refusals before there is a request that an application could answer. Pure."""
+"""Refusals before there is a request that an application could answer.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ def _refusal(status: str, code: str, message: str, hint: str | None = None) -> b
 
 
 NO_REQUEST = _refusal(
-    "400 Bad Request", "bad_request", "This is no HTTP request that can be read.", "HTTP/1.1 needs one Host header."
+    "400 Bad Request", "bad_request", "The HTTP request cannot be read.", "HTTP/1.1 needs one Host header."
 )
-TOO_LATE = _refusal("408 Request Timeout", "request_timeout", "The request did not come to its end in time.")
+TOO_LATE = _refusal("408 Request Timeout", "request_timeout", "The request was not complete in time.")
 TOO_LARGE = _refusal(
     "431 Request Header Fields Too Large",
     "head_too_large",

@@ -1,6 +1,6 @@
-"""Head: what a request says before its body, and at which door it says it.
+"""RequestHead: first line and headers of a request, and the listener that it came through.
 
-Owns: that who says the same words again is handed the same object. Must not know what is served.
+Owns: that equal heads are one object. Must not know what is served.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ from weakref import ref
 
 import httptools
 
+from sparkdash.wire.addresses import Address
+
 Fields = list[tuple[bytes, bytes]]
 """Headers as they came, but for the case of their names."""
-Address = tuple[str, int | None] | None
-"""A host and a port; (path, None) for a unix socket."""
-Door = tuple[Address, str]
+Listener = tuple[Address, str]
 """A server's own address and the scheme."""
-Words = tuple[Door, str, bytes, bytes, Fields]
-"""The door, the version, the method, the URL and the headers."""
+RawHead = tuple[Listener, str, bytes, bytes, Fields]
+"""Listener, version, method, URL and headers."""
 
 
 class RequestHead:
-    """A request's first line and its headers, but for the body's length. Clients say the same again and again, on one connection or
-    on many: that is one object then, and what was found out about it is kept in `memo`. `headers`: their names in lower case; `named`: by
-    name.
+    """First line and headers of a request, but for the length of its body.
+
+    Clients send the same head again and again, on one connection or on many: that is one object, and what was found out
+    about it is kept in `memo`. `headers`: with names in lower case; `named`: the same by name.
     """
 
     __slots__ = (
-        "__weakref__", "door", "expects", "headers", "is_old", "keeps", "memo", "method", "named", "path", "query", "raw_path",
-        "version", "words",
+        "__weakref__", "expects", "headers", "is_http10", "keeps", "listener", "memo", "method", "named", "path", "query", "raw",
+        "raw_path", "version",
     )  # fmt: skip
 
-    def __init__(self, words: Words, *, keeps: bool) -> None:
-        """Read a request's headers. `keeps`: they do not ask that the connection be closed.
+    def __init__(self, raw: RawHead, *, keeps: bool) -> None:
+        """Read a head. `keeps`: the headers do not ask that the connection be closed.
 
         Raises httptools.HttpParserError or ValueError: the URL is invalid, or a request of HTTP/1.1 has not exactly one
         Host (RFC 9112 section 3.2).
         """
-        self.words = words
-        self.door, self.version, method, url, self.headers = words
+        self.raw = raw
+        self.listener, self.version, method, url, self.headers = raw
         self.named = by_name(self.headers)
         if self.version == "1.1" and b"," in self.named.get(b"host", b","):
             raise ValueError("not one Host")
@@ -48,45 +49,47 @@ class RequestHead:
         self.raw_path, self.query = _parted(url)
         path = self.raw_path.decode("ascii")
         self.path = unquote(path) if "%" in path else path
-        self.is_old = self.version == "1.0"
-        """Is it of HTTP/1.0, which knows neither chunks nor connections that are kept?"""
-        self.keeps = keeps and not self.is_old
-        """Is the connection for further requests?"""
+        self.is_http10 = self.version == "1.0"
+        """HTTP/1.0 has neither chunks nor persistent connections."""
+        self.keeps = keeps and not self.is_http10
+        """Whether the connection stays open for further requests."""
         self.expects = self.named.get(b"expect", b"").lower() == b"100-continue"
-        """Does the client wait with its body until it is told to go on?"""
+        """Whether the client sends its body only after `100 Continue`."""
         self.memo: Any = None
-        """For the application: what follows from the head alone."""
+        """The application's: what follows from the head alone."""
 
 
 class RequestHeadCache:
-    """How the connection of a server began that was opened last, as clients open many in a burst, and say the same on each. It is
-    not held here: a head, and any key in it, goes with the last connection that said it."""
+    """Caches the first request head of the last connection, weakly: clients open many in a burst, each with the same head.
+
+    A head, and any key in it, goes with the last connection that sent it.
+    """
 
     def __init__(self) -> None:
-        self._last: Callable[[], RequestHead | None] = _nobodys
+        self._last: Callable[[], RequestHead | None] = _no_head
 
-    def first(self, words: Words, *, keeps: bool) -> RequestHead:
-        """The head of a connection's first request. `keeps`: see Head. Raises as Head does."""
+    def first(self, raw: RawHead, *, keeps: bool) -> RequestHead:
+        """Return the head of a connection's first request. `keeps`, and what is raised: as in RequestHead."""
         head = self._last()
-        if head is None or head.words != words:
-            head = RequestHead(words, keeps=keeps)
+        if head is None or head.raw != raw:
+            head = RequestHead(raw, keeps=keeps)
             self._last = ref(head)
         return head
 
 
-def _nobodys() -> None:
-    """Nobody has said anything."""
+def _no_head() -> None:
+    """Return None: there was no connection yet."""
 
 
 def by_name(headers: Fields) -> dict[bytes, bytes]:
-    """What comes more than once is one list (RFC 9110 section 5.3)."""
+    """Return headers by name; values of a name that comes more than once are one list (RFC 9110 section 5.3)."""
     named = dict(headers)
     if len(named) == len(headers):
         return named
-    said: dict[bytes, list[bytes]] = {}
+    values_of: dict[bytes, list[bytes]] = {}
     for name, value in headers:
-        said.setdefault(name, []).append(value)
-    return {name: b", ".join(values) for name, values in said.items()}
+        values_of.setdefault(name, []).append(value)
+    return {name: b", ".join(values) for name, values in values_of.items()}
 
 
 def _parted(url: bytes) -> tuple[bytes, bytes]:

@@ -1,4 +1,7 @@
-"""Told: what an answer says before its body, but for its status. Pure."""
+"""ResponseHeaders: headers of an answer in the form in which they are written.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,16 @@ LENGTH = b"content-length"
 
 
 class ResponseHeaders:
-    """An answer's headers, in the form in which they are written; who answers the same again and again makes it once.
+    """Headers of an answer as they are written. Make equal headers once, and use them for many answers.
 
-    `headers`: all but the body's length, their names in lower case; `length`: of the body, in bytes, if they tell it; `lines`: how they
-    are written; `closes`: they say that the connection ends.
+    `headers`: all but the Content-Length, with names in lower case; `length`: bytes of the body, where the headers say;
+    `lines`: the bytes to write; `closes`: whether the headers announce the end of the connection.
     """
 
     __slots__ = ("closes", "headers", "length", "lines")
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Raises ValueError: a header has a line break in it, and would be another."""
+        """Raises ValueError: a header contains a line break, and would be written as two."""
         self.length: int | None = None
         self.headers: list[tuple[bytes, bytes]] = []
         self.closes = False

@@ -1,7 +1,7 @@
 """Turns: how many requests begin in one turn of the event loop.
 
-Owns: the count, and who waits. Must not know what a request is. What a turn writes leaves at its end: a burst that is begun in one turn
-reaches the engine as a whole, and no answer is passed on before its last request has begun.
+Owns: the count, and the requests that wait. Must not know what a request is. What a turn writes leaves at its end: a
+burst that begins in one turn reaches the engine as a whole, and no answer is passed on before its last request has begun.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable
 
 MOST = 6
-"""With 32 requests at once on 16 cores, and 6 begun in a turn, the first was answered after 1.8 ms instead of 3.2, the median came a fifth
-sooner and the last when it came before. Fewer cost more turns: with 1 the median was hardly better, a request of many cost a quarter more
-CPU, and the last came an eighth later (docs/relay.md)."""
+"""Measured with 32 requests at once on 16 cores (docs/relay.md). With 6 a turn the first answer came after 1.8 ms instead of
+3.2 ms, the median a fifth sooner, the last no later. With 1 a turn the median was hardly better, a request among many
+cost a quarter more CPU, and the last answer came an eighth later.
+"""
 
 
 class Turns:
-    """Shared by the connections of one server. Nothing is set up while nobody asks."""
+    """Limit that the connections of one server share. Nothing is scheduled while no request comes."""
 
     __slots__ = ("_left", "_waiting")
 
@@ -27,7 +28,7 @@ class Turns:
         self._waiting: deque[Callable[[], object]] = deque()
 
     def take(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """May one more begin in this turn of the loop? Otherwise `wait`."""
+        """Take a place in this turn of the loop; False when there is none: then `wait`."""
         if not self._left:
             return False
         if self._left == MOST:
@@ -36,7 +37,7 @@ class Turns:
         return True
 
     def wait(self, begin: Callable[[], object]) -> None:
-        """`begin` is called in a later turn, after those that waited before."""
+        """Call `begin` in a later turn, after those that waited before."""
         self._waiting.append(begin)
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:

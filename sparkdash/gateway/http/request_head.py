@@ -100,7 +100,9 @@ class ParsedHead:
         """The head of the request on this line."""
         said = line.head
         if said.memo is None:
-            said.memo = cls(said.method, said.path, said.raw_path, said.query, said.headers, said.named, said.door[0])
+            said.memo = cls(
+                said.method, said.path, said.raw_path, said.query, said.headers, said.named, said.listener[0]
+            )
         head: ParsedHead = said.memo
         return head
 
