@@ -1,4 +1,4 @@
-"""Who may use the gateway: keys and what each may do, and the record of what was done with that.
+"""Access to the gateway: keys with their rights, and the audit log.
 
 Owns: the file of keys and the audit log. Must not know HTTP.
 """

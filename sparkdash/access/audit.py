@@ -1,6 +1,6 @@
-"""Audit: who changed what, when; JSON lines in `audit.jsonl` of the state folder.
+"""Audit log: changes with their author and time, as JSON lines in `audit.jsonl` of the state folder.
 
-Owns: the file and its size. Must not know HTTP, and never gets a secret.
+Owns: the file and its size. Must not know HTTP, and never receives a secret.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from sparkdash.units import MIB
 
 FILE_NAME = "audit.jsonl"
 LIMIT = 8 * MIB
-"""Bytes after which the file is moved aside, once: so much again is kept in `audit.jsonl.old`."""
+"""Size at which the file becomes `audit.jsonl.old`, so that twice as much is kept."""
 
 
-def place() -> Path:
-    """Where this user's daemon keeps it."""
+def audit_file() -> Path:
+    """Path of this user's audit log."""
     return paths.state_dir() / FILE_NAME
 
 
-def append(path: Path, entry: Mapping[str, object], *, limit: int = LIMIT) -> None:
-    """One line at the end; blocks for a write. Raises OSError."""
+def append_entry(path: Path, entry: Mapping[str, object], *, limit: int = LIMIT) -> None:
+    """Append one line; blocks for a write. Raises OSError."""
     line = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

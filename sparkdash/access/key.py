@@ -1,8 +1,11 @@
-"""Key: what one secret may do. Nothing here does I/O.
+"""Keys: named secrets with their rights and limits.
 
-Rule: the secret itself exists only where it is made and shown, once; everywhere else there is its digest.
-A digest is plain SHA-256: a slow hash (bcrypt, argon2) protects secrets that can be guessed, and nobody guesses 256 random
-bits; it would cost milliseconds with every request.
+Owns: the model of a key, making and comparing secrets. Must not know files or HTTP.
+Rule: the secret itself exists only where it is made and shown, once; everywhere else its digest is used. The digest is
+plain SHA-256: a slow hash (bcrypt, argon2) protects secrets that can be guessed, which 256 random bits cannot. It would
+cost milliseconds with every request.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from pydantic import Field
 from sparkdash.domain.base import Frozen
 
 PREFIX = "sk-sparkdash-"
-"""Some clients take only what begins with `sk-`; the rest lets a scanner that finds one in a repository say whose it is."""
+"""Begins with `sk-`, as some clients require; the rest lets a scanner that finds a key in a repository name its origin."""
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 RANDOM_BYTES = 32
 _SPAN = re.compile(r"([1-9]\d{0,4})([mhdw])")
@@ -29,29 +32,29 @@ _UNIT_S = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Scope(StrEnum):
-    """A side of the gateway."""
+    """Side of the gateway that a key may use."""
 
     INFERENCE = "inference"
-    """What clients of models use: /v1 and the engines' own paths."""
+    """Routes for clients of models: /v1 and the engines' own paths."""
     CONTROL = "control"
-    """/api: what runs, what was asked for, and every change."""
+    """Routes of /api: the state, the requests, and every change."""
 
 
 class Key(Frozen):
-    """One named key. Limits that are None are none."""
+    """Named key with its rights and limits; None means no limit."""
 
     name: str = Field(pattern=NAME)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """Of the secret, in hex."""
+    """Digest of the secret, in hex."""
     scopes: tuple[Scope, ...] = (Scope.INFERENCE,)
     models: tuple[str, ...] = ()
-    """Names of profiles, families or aliases, `*` allowed; empty: all."""
+    """Names of profiles, families or aliases, `*` allowed; all models if empty."""
     requests_per_minute: int | None = Field(default=None, ge=1)
-    """In any 60 seconds."""
+    """Limit of requests in any 60 seconds."""
     tokens_per_day: int | None = Field(default=None, ge=1)
-    """Prompt and completion together, by the engines' own counts, in a day of UTC."""
+    """Limit of prompt and completion tokens per day of UTC, by the engines' own counts."""
     batch: bool = False
-    """Its requests let those of others go first, unless one of them says otherwise."""
+    """Whether requests of this key yield to others, unless a request says otherwise."""
     created_at: float = 0.0
     """Unix seconds."""
     expires_at: float | None = None
@@ -62,7 +65,7 @@ class Key(Frozen):
         return self.expires_at is not None and now >= self.expires_at
 
     def may_use(self, names: Iterable[str]) -> bool:
-        """Is one of these names of a profile among those that it may use?"""
+        """Whether the key may use a profile with one of these names."""
         return not self.models or any(fnmatchcase(name, wanted) for name in names for wanted in self.models)
 
 
@@ -83,17 +86,17 @@ def expiry(text: str, now: float) -> float:
 
 
 def new_secret() -> str:
-    """A secret of 256 random bits."""
+    """Make a secret of 256 random bits."""
     return PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
 
 
 def digest(secret: str) -> str:
-    """SHA-256 in hex, which is all that is kept of a secret."""
+    """Return the SHA-256 of a secret in hex, which is all that is stored."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def matching(keys: Iterable[Key], presented: str) -> Key | None:
-    """The key with this secret. Compares with all of them, each in constant time, so that the time tells nothing."""
+    """Find the key with this secret; compares with every key in constant time, so that timing reveals nothing."""
     asked, found = digest(presented), None
     for key in keys:
         if hmac.compare_digest(key.sha256, asked):

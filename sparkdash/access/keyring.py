@@ -1,6 +1,6 @@
-"""Keyring: the keys in their file, `keys.json` in the config folder, which only its owner may read.
+"""Keyring: the file of keys, `keys.json` in the config folder, which only its owner may read.
 
-Owns: reading, adding, revoking; each change whole or not at all. Must not know what a key is asked for.
+Owns: reading, adding and revoking, each change whole or not at all. Must not know how keys are checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from sparkdash.errors import AdmissionError, HostError, ProfileError
 FILE_NAME = "keys.json"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 GONE_S = 0.5
-"""How long the file must be gone until there are no keys: some editors take it away for a moment, in which everybody could come in."""
+"""Absence of the file after which its keys no longer count: some editors remove the file for a moment, and without keys
+every client would be let in.
+"""
 
 Keys = tuple[Key, ...]
 
@@ -34,30 +36,30 @@ class _File(Frozen):
     keys: Keys = ()
 
 
-def place() -> Path:
-    """Where this user's keys are."""
+def keys_file() -> Path:
+    """Path of this user's file of keys."""
     return paths.config_dir() / FILE_NAME
 
 
 class Keyring:
-    """The keys of one file, read again when it has changed."""
+    """Keys of one file, read again after each change."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
         self._clock = clock
         self._seen: tuple[int, ...] | None = None
         self._again = False
-        """Is it to be read again though it looks as it did?"""
+        """Whether to read the file again although its stat is unchanged."""
         self._gone_at: float | None = None
-        """When it was first missed; None while it is there, and once that counts."""
+        """Time when the file was first missed; None while it exists, and once its absence counts."""
         self._keys: Keys = ()
 
     def look(self) -> Keys:
-        """The keys as they are now; costs one `stat` when nothing has changed.
+        """Return the current keys; costs one `stat` if the file is unchanged.
 
         Raises:
-            ProfileError: the file was changed into one that is no good; said once, and until the next change the keys of
-                before hold. One that only could not be read (no descriptor is left) is tried again at each look.
+            ProfileError: the file has become invalid; raised once, and the earlier keys stay until the next change. A
+                file that only cannot be read (no descriptor is left) is tried again with each call.
         """
         seen = _mark(self._path)
         if seen != self._seen or self._again:
@@ -82,15 +84,15 @@ class Keyring:
 
     @property
     def last(self) -> Keys:
-        """The keys that were last read."""
+        """Keys of the last successful reading."""
         return self._keys
 
 
-def read(path: Path) -> Keys:
-    """The keys in this file; none when it is not there.
+def read_keys(path: Path) -> Keys:
+    """Read the keys in this file; none if it does not exist.
 
     Raises:
-        ProfileError: code `keys_invalid`: it cannot be read, holds something else, or others may write to it.
+        ProfileError: code `keys_invalid`: the file cannot be read, is invalid, or may be written by other users.
     """
     try:
         return _read(path) or ()
@@ -99,14 +101,14 @@ def read(path: Path) -> Keys:
 
 
 def _read(path: Path) -> Keys | None:
-    """None: it is not there. Raises ProfileError for what is in it, or who may write it; OSError."""
+    """Read the keys; None without a file. Raises ProfileError for an invalid or exposed file, and OSError."""
     try:
         mode = path.stat().st_mode
         text = path.read_bytes()
     except FileNotFoundError:
         return None
     if mode & OTHERS_WRITE:
-        raise _unusable(f"Others may write to {path}, and so give themselves keys.", f"chmod 600 {path}")
+        raise _unusable(f"Others may write to {path}, and could give themselves keys.", f"chmod 600 {path}")
     try:
         return _File.model_validate_json(text).keys
     except ValidationError as error:
@@ -115,11 +117,11 @@ def _read(path: Path) -> Keys | None:
         raise _unusable(f"{path} is no list of keys: {where}: {first['msg']}.") from None
 
 
-def add(path: Path, key: Key) -> None:
-    """Put a key into the file.
+def add_key(path: Path, key: Key) -> None:
+    """Add a key to the file.
 
     Raises:
-        AdmissionError: code `key_exists`: one has that name.
+        AdmissionError: code `key_exists`: another key has that name.
         ProfileError, HostError: the file cannot be read or written.
     """
 
@@ -128,15 +130,15 @@ def add(path: Path, key: Key) -> None:
             raise AdmissionError(
                 f"There is a key {key.name!r} already.",
                 code="key_exists",
-                hint=f"Revoke it first (`sparkdash keys revoke {key.name}`), or take another name.",
+                hint=f"Revoke it first (`sparkdash keys revoke {key.name}`), or choose another name.",
             )
         return (*keys, key)
 
     _change(path, with_it)
 
 
-def revoke(path: Path, name: str) -> Keys:
-    """Take a key out of the file; those that are left.
+def revoke_key(path: Path, name: str) -> Keys:
+    """Remove a key from the file; return the remaining keys.
 
     Raises:
         AdmissionError: code `key_not_found`.
@@ -157,7 +159,7 @@ def revoke(path: Path, name: str) -> Keys:
 def _change(path: Path, to: Callable[[Keys], Keys]) -> Keys:
     try:
         with _alone(path):
-            keys = to(read(path))
+            keys = to(read_keys(path))
             _write(path, keys)
     except OSError as error:
         raise HostError(f"{path} cannot be written: {error.strerror}.", code="keys_not_written") from None
@@ -166,7 +168,7 @@ def _change(path: Path, to: Callable[[Keys], Keys]) -> Keys:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Two commands at once do not lose each other's key."""
+    """Hold a lock, so that two commands at once do not lose each other's key."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as lock:
@@ -189,7 +191,7 @@ def _write(path: Path, keys: Keys) -> None:
 
 
 def _mark(path: Path) -> tuple[int, ...]:
-    """What differs once the file was changed; empty when it is not there."""
+    """Stat values that differ after each change of the file; empty without a file."""
     try:
         found = os.stat(path)  # noqa: PTH116 - with every request, and half as dear as Path.stat
     except OSError:
@@ -202,6 +204,6 @@ def _unreadable(path: Path, error: OSError) -> ProfileError:
 
 
 def _unusable(
-    what: str, hint: str = "Mend it, or move it away and make keys anew with `sparkdash keys add`."
+    what: str, hint: str = "Correct it, or move it away and make new keys with `sparkdash keys add`."
 ) -> ProfileError:
     return ProfileError(what, code="keys_invalid", hint=hint)

@@ -42,7 +42,7 @@ def _complete(incomplete: str) -> list[str]:
     from sparkdash.access import keyring
 
     try:
-        return [key.name for key in keyring.read(keyring.place()) if key.name.startswith(incomplete)]
+        return [key.name for key in keyring.read_keys(keyring.keys_file()) if key.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a Tab that fails must stay silent, whatever the reason
         return []
 
@@ -100,7 +100,7 @@ def add(
         created_at=now,
         expires_at=_expiry(expires, now),
     )
-    keyring.add(keyring.place(), key)
+    keyring.add_key(keyring.keys_file(), key)
     _note("keys add", name)
     if as_json:
         print_json(
@@ -150,7 +150,7 @@ def list_(as_json: AsJson = False) -> None:
     """
     from sparkdash.access import keyring
 
-    found = keyring.read(keyring.place())
+    found = keyring.read_keys(keyring.keys_file())
     used = _usage([key.name for key in found])
     if as_json:
         print_json({"keys": [_facts(key, used.get(key.name)) for key in found]})
@@ -168,7 +168,7 @@ def _usage(names: list[str]) -> dict[str, KeyUsage]:
     from sparkdash.store import usage
 
     try:
-        return usage.read(paths.state_dir() / "sparkdash.db", names, usage.day_of(time.time()))
+        return usage.read_key_usage(paths.state_dir() / "sparkdash.db", names, usage.day_of(time.time()))
     except sqlite3.Error as error:
         print_note(f"What was used is not known: the database cannot be read ({error}).")
         return {}
@@ -207,7 +207,7 @@ def revoke(name: Existing, as_json: AsJson = False) -> None:
     from sparkdash import settings
     from sparkdash.access import keyring
 
-    left = keyring.revoke(keyring.place(), name)
+    left = keyring.revoke_key(keyring.keys_file(), name)
     _note("keys revoke", name)
     if as_json:
         print_json({"revoked": name, "left": [key.name for key in left]})
@@ -231,6 +231,6 @@ def _note(did: str, name: str) -> None:
 
     entry = {"at": round(time.time(), 3), "who": f"uid {os.getuid()}", "from": None, "did": did, "said": {"name": name}}
     try:
-        audit.append(audit.place(), {**entry, "status": None})
+        audit.append_entry(audit.audit_file(), {**entry, "status": None})
     except OSError as error:
         print_note(f"The audit log cannot be written: {error.strerror}.")

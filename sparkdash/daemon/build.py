@@ -193,7 +193,7 @@ def _capturing(settings: Settings) -> Callable[[Exchange, bytes, float], None] |
 
 def _written_down(entry: Mapping[str, object]) -> None:
     try:
-        audit.append(audit.place(), entry)
+        audit.append_entry(audit.audit_file(), entry)
     except OSError as error:  # a full disk must not keep the owner from stopping an engine
         LOG.warning("the audit log cannot be written", why=error.strerror)
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from sparkdash import listen, paths
-from sparkdash.access.keyring import Keyring
-from sparkdash.access.keyring import place as keyring_place
+from sparkdash.access.keyring import Keyring, keys_file
 from sparkdash.daemon.handover import Handover
 from sparkdash.errors import ProfileError
 from sparkdash.settings import Settings
@@ -64,7 +63,7 @@ def open_listeners(settings: Settings, handover: Handover) -> Iterator[Listeners
 
 def _keys(settings: Settings) -> Keyring:
     """Read the keys. Raises ProfileError without keys beyond loopback, and for a damaged file of keys."""
-    keyring = Keyring(keyring_place())
+    keyring = Keyring(keys_file())
     if not keyring.look() and settings.beyond_loopback:
         raise ProfileError(
             f"sparkdash would serve everybody who can reach {settings.host}: there are no keys yet.",

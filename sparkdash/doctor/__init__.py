@@ -1,7 +1,7 @@
-"""The doctor: what of this box would keep engines from running well, each finding with its evidence and its cure.
+"""The doctor: faults of this box that keep engines from running well, each with its evidence and its cure.
 
-Owns: the checks (PURE, over Facts) and the one look at the box that feeds them (probe). Rule: it only reads; nothing
-here changes the box, and nothing here waits without a limit.
+Owns: the checks (pure functions of Facts) and the probe that reads those facts. Rule: the doctor only reads; it never
+changes the box, and never waits without a limit.
 """
 
 from sparkdash.doctor.check import CHECKS, Check

@@ -1,20 +1,22 @@
-"""PURE: what a check is, and the register of all of them.
+"""Checks of the doctor: their results, the facts that they declare, and the register of all.
 
-Owns: the words in which a check says what it found, and what it declares to need. Must not know any check.
+Owns: the form of a result and of a declaration. Must not know any check.
+
+Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from sparkdash.doctor.facts import Facts
 from sparkdash.domain.finding import Status
 
 
 class CheckResult(NamedTuple):
-    """A finding without its check's name."""
+    """Finding without the name of its check."""
 
     status: Status
     evidence: str
@@ -22,82 +24,82 @@ class CheckResult(NamedTuple):
 
 
 def ok(evidence: str) -> CheckResult:
-    """As it should be."""
+    """Report that all is well."""
     return CheckResult(Status.OK, evidence)
 
 
 def note(evidence: str, fix: str | None = None) -> CheckResult:
-    """Worth knowing."""
+    """Report a fact worth knowing, which harms nothing."""
     return CheckResult(Status.NOTE, evidence, fix)
 
 
 def unknown(evidence: str, fix: str | None = None) -> CheckResult:
-    """Could not be told."""
+    """Report that the check could not be decided."""
     return CheckResult(Status.UNKNOWN, evidence, fix)
 
 
 def warn(evidence: str, fix: str) -> CheckResult:
-    """Will hurt sooner or later."""
+    """Report a fault that will hurt sooner or later."""
     return CheckResult(Status.WARN, evidence, fix)
 
 
 def fail(evidence: str, fix: str) -> CheckResult:
-    """Keeps engines from running."""
+    """Report a fault that keeps engines from running."""
     return CheckResult(Status.FAIL, evidence, fix)
 
 
-Look = Callable[[Facts], Iterator[CheckResult]]
+CheckFunction = Callable[[Facts], Iterator[CheckResult]]
+
+
+class CheckReads(TypedDict, total=False):
+    """Facts that a check declares to need; only these are read."""
+
+    reads: tuple[str, ...]
+    """Files, by glob pattern; patterns may hold names such as `{user}`."""
+    modes: tuple[str, ...]
+    """Paths whose permissions are read, and whose content is not."""
+    runs: tuple[tuple[str, ...], ...]
+    """Commands."""
+    disks: tuple[str, ...]
+    """Paths whose file system is measured."""
+    listeners: bool
+    gpu: bool
+    profiles: bool
+    loads: bool
+    account: bool
+    """The account of the box's memory."""
+    kernel: bool
+    """The kernel's log of the last day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: `about` in one sentence, and all that it may ask Facts for. Only what is asked for is read."""
+    """Check with its subject in one sentence (`about`) and the facts that it reads."""
 
     name: str
     about: str
-    look: Look
+    look: CheckFunction
     reads: tuple[str, ...] = ()
-    """Files, by glob pattern; they may hold names such as `{user}`."""
     modes: tuple[str, ...] = ()
-    """Things whose permissions are looked at, and whose content is not."""
     runs: tuple[tuple[str, ...], ...] = ()
     disks: tuple[str, ...] = ()
-    """Places whose file system is measured."""
     listeners: bool = False
     gpu: bool = False
     profiles: bool = False
     loads: bool = False
     account: bool = False
-    """Who holds the box's memory."""
     kernel: bool = False
-    """Whether the kernel's log of the last day is read."""
 
 
 CHECKS: dict[str, Check] = {}
-"""By name, in the order in which they are told."""
+"""All checks by name, in the order of the report."""
 
 
-def check(
-    name: str,
-    about: str,
-    *,
-    reads: tuple[str, ...] = (),
-    modes: tuple[str, ...] = (),
-    runs: tuple[tuple[str, ...], ...] = (),
-    disks: tuple[str, ...] = (),
-    listeners: bool = False,
-    gpu: bool = False,
-    profiles: bool = False,
-    loads: bool = False,
-    account: bool = False,
-    kernel: bool = False,
-) -> Callable[[Look], Look]:
-    """Register a function as a check."""
+def check(name: str, about: str, **needs: Unpack[CheckReads]) -> Callable[[CheckFunction], CheckFunction]:
+    """Register a function as a check; `needs` are the facts that it may ask for."""
 
-    def register(look: Look) -> Look:
-        CHECKS[name] = Check(
-            name, about, look, reads, modes, runs, disks, listeners, gpu, profiles, loads, account, kernel
-        )
+    def register(look: CheckFunction) -> CheckFunction:
+        CHECKS[name] = Check(name, about, look, **needs)
         return look
 
     return register

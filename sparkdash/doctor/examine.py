@@ -1,6 +1,6 @@
-"""From the names of checks to their findings.
+"""Run of the doctor: from the names of checks to their findings.
 
-Owns: which checks run, and that one that stumbles does not take the others with it.
+Owns: the choice of checks, and keeping the others going when one fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparkdash.errors import AdmissionError
 
 
 async def examine(probe: Probe, names: Iterable[str] = ()) -> tuple[Finding, ...]:
-    """Look at the box and say what was found; all checks, or those named.
+    """Read the box and run all checks, or those named.
 
     Raises:
         AdmissionError: no check has that name.
@@ -27,7 +27,7 @@ async def examine(probe: Probe, names: Iterable[str] = ()) -> tuple[Finding, ...
 
 
 def checks_named(names: Iterable[str]) -> tuple[Check, ...]:
-    """The checks of these names in their own order; all without names. Raises AdmissionError."""
+    """Checks of these names, in the order of the register; all without names. Raises AdmissionError."""
     wanted = list(names)
     for name in wanted:
         if name not in CHECKS:
@@ -38,7 +38,7 @@ def checks_named(names: Iterable[str]) -> tuple[Check, ...]:
 
 
 def judge(facts: Facts, chosen: Sequence[Check]) -> tuple[Finding, ...]:
-    """What these checks say about these facts. Pure."""
+    """Run these checks on these facts, without any I/O."""
     return tuple(
         Finding(name=each.name, status=said.status, evidence=said.evidence, fix=said.fix)
         for each in chosen
@@ -51,5 +51,5 @@ def _said(each: Check, facts: Facts) -> Iterator[CheckResult]:
         yield from each.look(facts)
     except UnreadFact as why:
         yield unknown(f"{why}.")
-    except Exception as error:  # noqa: BLE001 - a file that no check foresaw must not hide the other findings
+    except Exception as error:  # noqa: BLE001 - an unforeseen file must not hide the other findings
         yield unknown(f"The check itself failed ({type(error).__name__}: {error}).")

@@ -1,7 +1,10 @@
-"""PURE: Facts, everything that was read of a box, and nothing that was not.
+"""Facts read from a box, for the doctor's checks.
 
-Owns: how checks ask for what was read. Must not know how it was read, or what it means.
-Rule: what does not exist is None; what is there but could not be read raises Unread, which makes the finding "unknown".
+Owns: access to the facts. Must not know how a fact is read, or what it means.
+Rule: a thing that does not exist is None. A thing that exists but could not be read raises UnreadFact, which makes the
+finding "unknown".
+
+Pure.
 """
 
 from __future__ import annotations
@@ -22,13 +25,13 @@ from sparkdash.units import KIB
 T = TypeVar("T")
 
 
-class UnreadFact(Exception):  # noqa: N818 - it is no fault, it is an answer
-    """It is there, but could not be read; the message says what and why."""
+class UnreadFact(Exception):  # noqa: N818 - no error, but an answer
+    """Existing thing that could not be read; the message says what and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A file system's size in bytes; `free` is what this user may still write."""
+    """Size of a file system in bytes; `free` is what this user may still write."""
 
     total: int
     free: int
@@ -36,7 +39,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A TCP port that somebody listens on. `pid` and `program` are None where the kernel does not tell this user."""
+    """Listening TCP port. `pid` and `program` are None where the kernel hides them from this user."""
 
     port: int
     address: str
@@ -46,7 +49,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class DaemonSeen:
-    """The daemon, as it answers; `problem` says why it does not, the rest is then None."""
+    """Answer of the daemon; `problem` says why there is none, and the other fields are then None."""
 
     address: str
     version: str | None = None
@@ -54,55 +57,55 @@ class DaemonSeen:
     url: str | None = None
     runtime: str | None = None
     low_power: bool = False
-    """Has it seen the GPU stuck in its low-power state?"""
+    """Whether the daemon sees the GPU stuck in its low-power state."""
     problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilesSeen:
-    """The catalog in figures: profiles that load, files' problems, and what the rules say against profiles."""
+    """Counts of the catalog: profiles that load, problems of files, errors and warnings by the rules."""
 
     profiles: int
     problems: int
     errors: int
     warnings: int
     translated: tuple[str, ...] = ()
-    """Profiles whose engines are known to lack a protocol that clients speak."""
+    """Profiles whose engines are known to lack a protocol of clients."""
     translator: bool = True
-    """Is what translates installed?"""
+    """Whether the translator (litellm) is installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A box. Paths are as on the box, with `{user}`-like names filled in; bytes, seconds."""
+    """Everything read from one box. Paths have `{user}`-like names filled in; units are bytes and seconds."""
 
     settings: Settings = field(default_factory=Settings)
     settings_problem: str | None = None
     """Why the owner's settings are not valid; `settings` are then the defaults."""
     machine: str = ""
-    """As `uname -m` says."""
+    """Output of `uname -m`."""
     kernel: str = ""
-    """As `uname -r` says."""
+    """Output of `uname -r`."""
     page_size: int = 4 * KIB
-    """Of a page of memory, in bytes, as the kernel was built."""
+    """Bytes of a page of memory."""
     uid: int = 0
     memlock: int | None = None
-    """Soft limit of locked memory; None is no limit."""
+    """Soft limit of locked memory; None without a limit."""
     environment: frozenset[str] = frozenset()
     """Names of variables that are set and not empty; never their values."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What `{user}`, `{uid}`, `{home}`, `{hf_home}`, `{cache_dir}` and `{graphroot}` stand for."""
+    """Values of `{user}`, `{uid}`, `{home}`, `{hf_home}`, `{cache_dir}` and `{graphroot}`."""
     files: Mapping[str, str | UnreadFact | None] = field(default_factory=dict)
     modes: Mapping[str, int | UnreadFact | None] = field(default_factory=dict)
     commands: Mapping[tuple[str, ...], CommandResult | UnreadFact | None] = field(default_factory=dict)
     disks: Mapping[str, Disk | UnreadFact] = field(default_factory=dict)
     listeners: Sequence[Listener] | UnreadFact = ()
     looks: Sequence[Gpu] = ()
-    """A few looks at the GPU, a second apart; empty when NVML tells nothing."""
+    """A few readings of the GPU, a second apart; empty without NVML."""
     daemon: DaemonSeen | None = None
     profiles: ProfilesSeen | UnreadFact | None = None
     account: MemoryAccount | UnreadFact | None = None
-    """Who holds the box's memory."""
+    """Account of the box's memory by holder."""
     loads: Sequence[LoadContiguity] | UnreadFact = ()
     """Free blocks before and after the last loads, oldest first."""
     kernel_log: KernelFindings | UnreadFact | None = None
@@ -110,63 +113,63 @@ class Facts:
 
     @property
     def rootless(self) -> bool:
-        """Does podman run for an ordinary user?"""
+        """Whether podman runs for an ordinary user."""
         return self.uid != 0
 
     def path(self, pattern: str) -> str:
-        """A declared path with its names filled in. Raises Unread when nobody told what one of them stands for."""
+        """Fill the names of a declared path in. Raises UnreadFact for a name without a known value."""
         try:
             return pattern.format_map(self.names)
         except KeyError:
-            raise UnreadFact(f"Where {pattern} is, was not told") from None
+            raise UnreadFact(f"The place of {pattern} is not known") from None
 
     def file(self, pattern: str) -> str | None:
-        """The text of one declared file; None when there is none."""
-        return told(self.files[self.path(pattern)])
+        """Text of one declared file; None if it does not exist."""
+        return require_read(self.files[self.path(pattern)])
 
     def matching(self, pattern: str) -> dict[str, str]:
-        """By path: the text of every file that a declared pattern has met."""
+        """Text of every file that matches a declared pattern, by path."""
         wanted = self.path(pattern)
-        found = {path: told(text) for path, text in self.files.items() if fnmatchcase(path, wanted)}
+        found = {path: require_read(text) for path, text in self.files.items() if fnmatchcase(path, wanted)}
         return {path: text for path, text in sorted(found.items()) if text is not None}
 
     def mode(self, pattern: str) -> int | None:
-        """The permission bits of something whose content is nobody's business; None when it is not there."""
-        return told(self.modes[self.path(pattern)])
+        """Permission bits of a declared path; None if it does not exist."""
+        return require_read(self.modes[self.path(pattern)])
 
     def ran(self, command: tuple[str, ...]) -> CommandResult | None:
-        """How a declared command ended; None when there is no such program."""
-        return told(self.commands[command])
+        """Result of a declared command; None without such a program."""
+        return require_read(self.commands[command])
 
     def disk(self, pattern: str) -> Disk:
-        """The file system that a declared place is on."""
-        found = told(self.disks.get(self.path(pattern), UnreadFact(f"{pattern} is not known")))
-        assert found is not None  # noqa: S101 - a disk is read or Unread
+        """File system of a declared path."""
+        found = require_read(self.disks.get(self.path(pattern), UnreadFact(f"{pattern} is not known")))
+        assert found is not None  # noqa: S101 - a disk is read or an UnreadFact
         return found
 
     def heard(self) -> Sequence[Listener]:
-        """Who listens on TCP."""
-        found = told(self.listeners)
+        """All TCP listeners of the box."""
+        found = require_read(self.listeners)
         return () if found is None else found
 
     def told_loads(self) -> Sequence[LoadContiguity]:
-        """The last loads; none where no daemon has kept any."""
-        return told(self.loads) or ()
+        """Last loads of engines; none before a daemon has recorded any."""
+        return require_read(self.loads) or ()
 
     def kernel_lines(self) -> KernelFindings | None:
-        """Lines of the kernel's log; None where it is closed to this user."""
-        return told(self.kernel_log)
+        """Lines of the kernel's log; None if this user may not read it."""
+        return require_read(self.kernel_log)
 
 
-def told(value: T | UnreadFact) -> T:
-    """`value`, unless it could not be read. Raises Unread."""
+def require_read(value: T | UnreadFact) -> T:
+    """Return the value; raise it if it is an UnreadFact."""
     if isinstance(value, UnreadFact):
         raise value
     return value
 
 
 def meminfo(text: str) -> dict[str, int]:
-    """Bytes (plain counts where the kernel gives no unit) by the names of /proc/meminfo."""
+    """Parse /proc/meminfo: bytes by name, or plain counts where the kernel gives no unit."""
     found = {}
     for line in text.splitlines():
         name, _, value = line.partition(":")
@@ -177,7 +180,7 @@ def meminfo(text: str) -> dict[str, int]:
 
 
 def file_system(path: str, mountinfo: str) -> str | None:
-    """The type of the file system that `path` is on, from /proc/self/mountinfo (proc(5)); None when it does not tell."""
+    """Type of the file system of `path`, from /proc/self/mountinfo (proc(5)); None if it lists none."""
     best, kind = "", None
     for line in mountinfo.splitlines():
         before, dash, after = line.partition(" - ")

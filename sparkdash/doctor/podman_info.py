@@ -1,4 +1,9 @@
-"""PURE: what `podman info` says, as far as the checks need it. Shapes: podman 4.3.1 run here, 4.9 and 5 from their documentation."""
+"""Parser of `podman info`, as far as the checks need it.
+
+Owns: the shape of that answer: podman 4.3.1 as run here, 4.9 and 5 from their documentation. Must not know how it is run.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ _NUMBERS = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class PodmanInfo:
-    """podman's own words. Empty text where it does not tell."""
+    """Facts that `podman info` prints; empty text for a missing one."""
 
     version: str
     graph_root: str
@@ -25,8 +30,8 @@ class PodmanInfo:
     network: str
 
 
-def read(done: CommandResult) -> PodmanInfo | None:
-    """From a finished COMMAND; None when it failed or is not JSON."""
+def parse_podman_info(done: CommandResult) -> PodmanInfo | None:
+    """Parse the result of COMMAND; None if it failed or is no JSON."""
     try:
         found = json.loads(done.out) if not done.code else None
     except (ValueError, RecursionError):
@@ -43,22 +48,22 @@ def read(done: CommandResult) -> PodmanInfo | None:
 
 
 def _text(found: object, *keys: str) -> str:
-    """What stands at the end of this way; empty when it is not there, or is no text."""
+    """Text at the end of a path of keys; empty if it is missing or no text."""
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
     return found if isinstance(found, str) else ""
 
 
-def of(facts: Facts) -> PodmanInfo:
-    """Podman's words on this box. Raises Unread when it has none, which the check `podman` tells of."""
+def podman_info_of(facts: Facts) -> PodmanInfo:
+    """Return podman's facts on this box. Raises UnreadFact without them, which the check `podman` reports."""
     done = facts.ran(COMMAND)
     if done is None:
-        raise UnreadFact("There is no podman to ask")
-    if (info := read(done)) is None:
+        raise UnreadFact("podman is not installed")
+    if (info := parse_podman_info(done)) is None:
         raise UnreadFact("`podman info` fails, see the check podman")
     return info
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """ "4.9.3" -> (4, 9, 3); what follows the first three numbers is dropped. Empty when there are none."""
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Parse a version: "4.9.3" -> (4, 9, 3). Keeps the first three numbers; empty without any."""
     return tuple(int(number) for number in _NUMBERS.findall(version)[:3])

@@ -1,7 +1,6 @@
-"""The one look at the box.
+"""Probe: reads every fact that the checks declare, all at once.
 
-Owns: reading all that the checks declare, at once, each read with its limit; what does not answer in time is Unread.
-Must not know what anything means.
+Owns: the reads, each with a time limit; a read that takes too long is an UnreadFact. Must not know what a fact means.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from sparkdash.doctor import podman_info, senses
+from sparkdash.doctor import box_queries, podman_info
 from sparkdash.doctor.check import Check
 from sparkdash.doctor.facts import DaemonSeen, Disk, Facts, Listener, ProfilesSeen, UnreadFact
-from sparkdash.doctor.patience import each, within
+from sparkdash.doctor.time_limits import gather_by_key, read_within
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.metric import Gpu
@@ -40,21 +39,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """Where and how to look. Only the first three differ between real runs; the rest is for tests."""
+    """Sources of the facts. Only the first three differ between real runs; tests replace the others."""
 
     settings: Settings
     settings_problem: str | None = None
     daemon: DaemonSeen | None = None
     root: Path = Path("/")
-    """Stands before every path that is read."""
-    command: Callable[[Sequence[str]], Awaitable[CommandResult]] = senses.command
-    looks: Callable[[], Awaitable[Sequence[Gpu]]] = senses.looks
-    disk: Callable[[Path], Disk] = senses.disk
-    listeners: Callable[[], Sequence[Listener]] = senses.listeners
-    profiles: Callable[[Settings], ProfilesSeen] = senses.profiles
-    loads: Callable[[], Sequence[LoadContiguity]] = senses.loads
-    account: Callable[[Settings], Awaitable[MemoryAccount]] = senses.account
-    kernel_log: Callable[[], Awaitable[KernelFindings | None]] = senses.kernel_log
+    """Prefix of every path that is read."""
+    command: Callable[[Sequence[str]], Awaitable[CommandResult]] = box_queries.command
+    looks: Callable[[], Awaitable[Sequence[Gpu]]] = box_queries.looks
+    disk: Callable[[Path], Disk] = box_queries.disk
+    listeners: Callable[[], Sequence[Listener]] = box_queries.listeners
+    profiles: Callable[[Settings], ProfilesSeen] = box_queries.profiles
+    loads: Callable[[], Sequence[LoadContiguity]] = box_queries.loads
+    account: Callable[[Settings], Awaitable[MemoryAccount]] = box_queries.account
+    kernel_log: Callable[[], Awaitable[KernelFindings | None]] = box_queries.kernel_log
     machine: str = field(default_factory=platform.machine)
     kernel: str = field(default_factory=platform.release)
     page_size: int = field(default_factory=resource.getpagesize)
@@ -65,14 +64,14 @@ class Probe:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     async def look(self, checks: Iterable[Check]) -> Facts:
-        """Read what these checks need. Never raises for what cannot be read."""
+        """Read what these checks need; never raises for a fact that cannot be read."""
         wanted = tuple(checks)
-        commands = await each({argv for one in wanted for argv in one.runs}, self._ended)
+        commands = await gather_by_key({argv for one in wanted for argv in one.runs}, self._ended)
         names = self._names(commands)
         files, modes, disks, heard, profiles, gpu = await asyncio.gather(
-            each(_places(names, (one.reads for one in wanted)), self._texts),
-            each(_places(names, (one.modes for one in wanted)), self._mode),
-            each(_places(names, (one.disks for one in wanted)), self._disk),
+            gather_by_key(_places(names, (one.reads for one in wanted)), self._texts),
+            gather_by_key(_places(names, (one.modes for one in wanted)), self._mode),
+            gather_by_key(_places(names, (one.disks for one in wanted)), self._disk),
             _if(any(one.listeners for one in wanted), self._heard),
             _if(any(one.profiles for one in wanted), self._profiles),
             _if(any(one.gpu for one in wanted), self.looks),
@@ -107,7 +106,7 @@ class Probe:
         return self.root / path.lstrip("/")
 
     def _names(self, commands: Mapping[tuple[str, ...], Ended]) -> dict[str, str]:
-        """What declared paths may hold; podman says where its images are."""
+        """Values of the names in declared paths; podman tells its folder of images."""
         names = {
             "uid": str(self.uid),
             "user": self.user,
@@ -116,7 +115,7 @@ class Probe:
             "cache_dir": self._own(self.settings.cache_dir),
         }
         done = commands.get(podman_info.COMMAND)
-        if isinstance(done, CommandResult) and (info := podman_info.read(done)) and info.graph_root:
+        if isinstance(done, CommandResult) and (info := podman_info.parse_podman_info(done)) and info.graph_root:
             names["graphroot"] = info.graph_root
         return names
 
@@ -131,15 +130,17 @@ class Probe:
         except FileNotFoundError:
             return None
         except TimeoutError:
-            return UnreadFact(f"`{words}` did not answer within {senses.COMMAND_S:g} s")
+            return UnreadFact(f"`{words}` did not answer within {box_queries.COMMAND_S:g} s")
         except OSError as error:
-            if shutil.which(argv[0]) is None:  # a folder of PATH that is closed to us hides that there is none
+            if (
+                shutil.which(argv[0]) is None
+            ):  # an unreadable folder of PATH raises PermissionError for a missing program
                 return None
             return UnreadFact(f"`{words}` cannot be run: {error.strerror or error}")
 
     async def _texts(self, pattern: str) -> dict[str, Text]:
-        """By path; what is there under no wildcard and does not exist is None."""
-        texts = await within(pattern, lambda: self._met(pattern))
+        """Texts by path; None for a path without wildcards that does not exist."""
+        texts = await read_within(pattern, lambda: self._met(pattern))
         return {pattern: texts} if isinstance(texts, UnreadFact) else texts
 
     def _met(self, pattern: str) -> dict[str, Text]:
@@ -149,13 +150,13 @@ class Probe:
         return {f"/{path.relative_to(self.root)}": _text(path) for path in paths if path.is_file()}
 
     async def _mode(self, path: str) -> int | UnreadFact | None:
-        return await within(path, lambda: _bits(self._at(path)))
+        return await read_within(path, lambda: _bits(self._at(path)))
 
     async def _disk(self, path: str) -> Disk | UnreadFact:
-        return await within(path, lambda: self.disk(self._at(path)))
+        return await read_within(path, lambda: self.disk(self._at(path)))
 
     async def _heard(self) -> Sequence[Listener] | UnreadFact:
-        return await within("The list of ports", self.listeners)
+        return await read_within("The list of ports", self.listeners)
 
     async def _account(self) -> MemoryAccount | UnreadFact:
         try:
@@ -164,10 +165,10 @@ class Probe:
             return UnreadFact(error.message.rstrip("."))
 
     async def _loads(self) -> Sequence[LoadContiguity] | UnreadFact:
-        return await within("The record of loads", self.loads)
+        return await read_within("The record of loads", self.loads)
 
     async def _profiles(self) -> ProfilesSeen | UnreadFact:
-        return await within("The profiles", lambda: self.profiles(self.settings))
+        return await read_within("The profiles", lambda: self.profiles(self.settings))
 
 
 def _user() -> str:
@@ -178,7 +179,7 @@ def _user() -> str:
 
 
 def _places(names: Mapping[str, str], declared: Iterable[tuple[str, ...]]) -> set[str]:
-    """Declared paths with their names filled in; one whose name nobody could tell is left out, and Facts says so."""
+    """Fill the names of declared paths in; paths with an unknown name are left out, which Facts reports."""
     found = set()
     for pattern in {one for patterns in declared for one in patterns}:
         try:

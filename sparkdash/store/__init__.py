@@ -1,4 +1,7 @@
-"""The store: what was learned and what was served, over restarts. Thin: it records, and answers from memory what a launch takes and how long."""
+"""The store: a database of swaps, loads, requests and incidents that survives restarts.
+
+Owns: recording, and answering from memory how long a launch takes and how much memory it needs.
+"""
 
 from sparkdash.store.store import Store
 

@@ -1,6 +1,8 @@
 """Times and memory learned from earlier swaps and loads, held in memory only.
 
-Owns: which swaps and loads count, and how many. Must not know where they are kept.
+Owns: which swaps and loads count, and how many. Must not know where they are stored.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -13,19 +15,17 @@ from sparkdash.domain.memory import footprint
 from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.memory.footprint import Footprint, Weighing
 from sparkdash.domain.swap import Step
-from sparkdash.store.rows import Held, Took
+from sparkdash.store.rows import SwapTimes, WeighedLoad
 
 LEARNED_FROM = 5
-"""Swaps of one fingerprint from which times are learned: enough to outvote one cold page cache, few enough to follow a
-new disk.
-"""
+"""Swaps of one fingerprint that count: enough to outvote one cold page cache, few enough to follow a new disk."""
 CONTIGUITY_HELD = 100
-"""Loads whose contiguity is in memory: what a verdict on the next one rests on."""
+"""Loads whose contiguity stays in memory, for the verdict on the next one."""
 Steps = tuple[Step, ...]
 
 
 class Learned:
-    """Figures of the last swaps and loads, by fingerprint; of the steps by kin as well."""
+    """Figures of the last swaps and loads by fingerprint; steps also by kin."""
 
     def __init__(self) -> None:
         self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
@@ -36,8 +36,10 @@ class Learned:
         self._contiguity: deque[LoadContiguity] = deque(maxlen=CONTIGUITY_HELD)
 
     @classmethod
-    def of(cls, swaps: Iterable[Took], loads: Iterable[Held], contiguity: Iterable[LoadContiguity]) -> Learned:
-        """Everything that was kept of earlier swaps and loads, oldest first."""
+    def of(
+        cls, swaps: Iterable[SwapTimes], loads: Iterable[WeighedLoad], contiguity: Iterable[LoadContiguity]
+    ) -> Learned:
+        """Learn from everything stored of earlier swaps and loads, oldest first."""
         learned = cls()
         for swap in swaps:
             learned.learn_times(*swap)
@@ -52,26 +54,26 @@ class Learned:
         return tuple(self._contiguity)
 
     def learn_contiguity(self, load: LoadContiguity) -> None:
-        """Add a load, however it went."""
+        """Add a load, failed or not."""
         self._contiguity.append(load)
 
     def learn_times(self, fingerprint: str, kin: str, took_s: float, steps: Steps) -> None:
-        """Add a swap that went well."""
+        """Add a successful swap."""
         self._took[fingerprint].append(took_s)
         for key in filter(None, (fingerprint, kin)):
             if steps:
                 self._steps[key].append(steps)
 
     def learn_memory(self, fingerprint: str, seen: Weighing) -> None:
-        """Add a load, or what is known of one so far; ignored when it does not count."""
+        """Add a load, complete or still running; one that does not count is ignored."""
         loads = self._loads[fingerprint]
         if seen.spoilt is None and seen.steady_bytes is not None:
-            loads[seen.id] = seen  # a load told again keeps its place
+            loads[seen.id] = seen  # a load that is reported again keeps its position
         for id_ in list(loads)[: -footprint.LEARNED_FROM]:
             del loads[id_]
 
     def learn_newer(self, newer: Learned) -> None:
-        """Add everything of `newer`, which came later."""
+        """Add all figures of `newer`, which are younger."""
         for key, times in newer._took.items():
             self._took[key].extend(times)
         for key, steps in newer._steps.items():
@@ -82,7 +84,7 @@ class Learned:
                 self.learn_memory(key, seen)
 
     def expected_s(self, fingerprint: str) -> float | None:
-        """Median time of this launch's last swaps; None before the first."""
+        """Median time of the last swaps with this launch; None before the first."""
         times = self._took.get(fingerprint)
         return median(times) if times else None
 
@@ -91,5 +93,5 @@ class Learned:
         return tuple(self._steps.get(key, ()))
 
     def footprint(self, fingerprint: str) -> Footprint | None:
-        """Memory that this launch takes; None before the first load that counts."""
+        """Memory of this launch; None before the first load that counts."""
         return footprint.footprint(list(self._loads.get(fingerprint, {}).values()))

@@ -1,4 +1,9 @@
-"""Values as rows and back: the one place that knows the order of the columns. Pure."""
+"""Conversion of values to rows and back.
+
+Owns: the statements and the order of the columns. Must not know the connection.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +21,10 @@ from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import Step, Swap, SwapOutcome
 
 Row = tuple[object, ...]
-Took = tuple[str, str, float, tuple[Step, ...]]
-"""Fingerprint, kin, seconds, steps of a swap."""
-Held = tuple[str, Weighing]
-"""Fingerprint of a load, and what it took."""
+SwapTimes = tuple[str, str, float, tuple[Step, ...]]
+"""Fingerprint, kin, seconds and steps of a swap."""
+WeighedLoad = tuple[str, Weighing]
+"""Fingerprint of a load, and the memory it took."""
 
 PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PUT_REQUEST = "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -28,11 +33,12 @@ PUT_LOAD = (
     " measure = excluded.measure, steady_bytes = excluded.steady_bytes, peak_bytes = excluded.peak_bytes,"
     " after_prompt_bytes = excluded.after_prompt_bytes, spoilt = excluded.spoilt, curve = excluded.curve"
 )
-"""One that is told again keeps its place: what was learned last goes by the order of writing, as the clock may have been set."""
+"""Updates in place: the last loads go by the order of writing, as the clock may have been set."""
 PUT_KILL = "INSERT INTO kills VALUES (?, ?, ?, ?, ?, ?)"
 PUT_INCIDENT = (
-    "INSERT INTO incidents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET steps = excluded.steps,"
-    " why = excluded.why, ended_at = excluded.ended_at, how = excluded.how, note = excluded.note, evidence = excluded.evidence"
+    "INSERT INTO incidents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+    " steps = excluded.steps, why = excluded.why, ended_at = excluded.ended_at, how = excluded.how,"
+    " note = excluded.note, evidence = excluded.evidence"
 )
 GET_INCIDENTS = (
     "SELECT id, began, named_at, profile, fingerprint, why, steps, ended_at, how, note, evidence FROM incidents"
@@ -56,8 +62,8 @@ GET_LOADS = (
 )
 
 
-def of_swap(swap: Swap, fingerprint: str, kin: str, took_s: float, *, whole: bool) -> Row:
-    """For PUT_SWAP. One that was done and is not whole is kept as "resumed"."""
+def swap_row(swap: Swap, fingerprint: str, kin: str, took_s: float, *, whole: bool) -> Row:
+    """Make a row for PUT_SWAP. A done swap that is not `whole` gets the outcome "resumed"."""
     stages = json.dumps({phase.value: round(seconds, 3) for phase, seconds in swap.stage_s.items()})
     steps = json.dumps([[step.name, round(step.s, 3)] for step in swap.steps])
     outcome = swap.outcome.value if swap.outcome else ""
@@ -70,43 +76,44 @@ def of_swap(swap: Swap, fingerprint: str, kin: str, took_s: float, *, whole: boo
     )  # fmt: skip
 
 
-def took(row: Sequence[Any]) -> Took:
-    """A row of GET_SWAPS; those of version 1 have neither kin nor steps."""
+def parse_swap_times(row: Sequence[Any]) -> SwapTimes:
+    """Parse a row of GET_SWAPS; rows of version 1 have neither kin nor steps."""
     fingerprint, kin, took_s, steps = row
     return fingerprint, kin or "", took_s, tuple(Step(name=name, s=s) for name, s in json.loads(steps or "[]"))
 
 
-def of_request(request: Request) -> Row:
-    """For PUT_REQUEST: figures and names, never what was said."""
+def request_row(request: Request) -> Row:
+    """Make a row for PUT_REQUEST: figures and names, never content."""
     r = request
     return (
         r.id, r.started_at, r.profile, r.client, r.route, str(r.state), r.status, r.finished_at, r.ttft_s,
-        r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.decode_tok_s, r.finish_reason, r.error, r.reasoning_tokens,
+        r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.decode_tok_s, r.finish_reason, r.error,
+        r.reasoning_tokens,
     )  # fmt: skip
 
 
 @cache
 def put_requests(number: int) -> str:
-    """PUT_REQUEST for that many rows, one behind the other."""
+    """Extend PUT_REQUEST to `number` rows."""
     row = PUT_REQUEST.partition("VALUES ")[2]
     return PUT_REQUEST + f", {row}" * (number - 1)
 
 
-def of_kill(kill: GuardKill) -> Row:
-    """For PUT_KILL."""
+def kill_row(kill: GuardKill) -> Row:
+    """Make a row for PUT_KILL."""
     return (kill.at, kill.profile, kill.available, kill.pressure, kill.processes, kill.reason)
 
 
-def of_incident(incident: Incident) -> Row:
-    """For PUT_INCIDENT."""
+def incident_row(incident: Incident) -> Row:
+    """Make a row for PUT_INCIDENT."""
     i = incident
     steps = json.dumps([[step.step.value, step.at] for step in i.steps])
     how = i.end.value if i.end else None
     return (i.id, i.began, i.named_at, i.profile, i.fingerprint, i.why, steps, i.ended_at, how, i.note, i.evidence)
 
 
-def incident(row: Sequence[Any]) -> Incident:
-    """A row of GET_INCIDENTS. Raises ValueError for what no daemon wrote."""
+def parse_incident(row: Sequence[Any]) -> Incident:
+    """Parse a row of GET_INCIDENTS. Raises ValueError for a row that no daemon wrote."""
     id_, began, named_at, profile, fingerprint, why, steps, ended_at, how, note, evidence = row
     return Incident(
         id=id_,
@@ -123,20 +130,26 @@ def incident(row: Sequence[Any]) -> Incident:
     )
 
 
-def of_parked(profile: str, parked: Parked) -> Row:
-    """For PUT_PARKED."""
-    return (profile, parked.since, parked.fingerprint, parked.failures, parked.failure.model_dump_json())
+def parked_row(profile: str, parked: Parked) -> Row:
+    """Make a row for PUT_PARKED."""
+    return (
+        profile,
+        parked.since,
+        parked.fingerprint,
+        parked.failures,
+        parked.failure.model_dump_json(),
+    )
 
 
-def parked(row: Sequence[Any]) -> tuple[str, Parked]:
-    """A row of GET_PARKED: the profile, and why it is parked. Raises ValueError for what no daemon wrote."""
+def parse_parked(row: Sequence[Any]) -> tuple[str, Parked]:
+    """Parse a row of GET_PARKED: the profile, and why it is parked. Raises ValueError for a row that no daemon wrote."""
     profile, since, fingerprint, failures, failure = row
     why = Failure.model_validate_json(failure)
     return profile, Parked(since=since, fingerprint=fingerprint, failures=failures, failure=why)
 
 
-def of_load(seen: Weighing, profile: str, fingerprint: str) -> Row:
-    """For PUT_LOAD."""
+def load_row(seen: Weighing, profile: str, fingerprint: str) -> Row:
+    """Make a row for PUT_LOAD."""
     measure = seen.measure.value if seen.measure else None
     curve = json.dumps([[round(at, 1), taken] for at, taken in seen.curve])
     return (
@@ -145,14 +158,14 @@ def of_load(seen: Weighing, profile: str, fingerprint: str) -> Row:
     )  # fmt: skip
 
 
-def of_contiguity(load: LoadContiguity) -> Row:
-    """For PUT_CONTIGUITY."""
+def contiguity_row(load: LoadContiguity) -> Row:
+    """Make a row for PUT_CONTIGUITY."""
     looks = (look.model_dump_json(exclude_none=True) if look else None for look in (load.before, load.after))
     return (load.id, load.at, load.profile, load.need_bytes, load.outcome.value, *looks)
 
 
-def contiguity(row: Sequence[Any]) -> LoadContiguity:
-    """A row of GET_CONTIGUITY. Raises ValueError for what no daemon wrote."""
+def parse_contiguity(row: Sequence[Any]) -> LoadContiguity:
+    """Parse a row of GET_CONTIGUITY. Raises ValueError for a row that no daemon wrote."""
     id_, at, profile, need, outcome, before, after = row
     looks = [Contiguity.model_validate_json(look) if look else None for look in (before, after)]
     return LoadContiguity(
@@ -160,8 +173,8 @@ def contiguity(row: Sequence[Any]) -> LoadContiguity:
     )
 
 
-def held(row: Sequence[Any]) -> Held:
-    """A row of GET_LOADS; the curve stays in the file."""
+def parse_load(row: Sequence[Any]) -> WeighedLoad:
+    """Parse a row of GET_LOADS; the curve stays in the file."""
     id_, at, fingerprint, measure, steady, peak, after = row
     seen = Weighing(
         id=id_, at=at, measure=Measure(measure), steady_bytes=steady, peak_bytes=peak, after_prompt_bytes=after

@@ -1,6 +1,6 @@
-"""The database file: its tables, its version, and how an older file becomes a newer one.
+"""Schema of the database file: tables, version, and upgrade of older files.
 
-Owns: SQL. Must not know threads, nor what the rows are used for. All functions block; the store calls them in its thread.
+Owns: SQL. Must not know threads, nor the use of the rows. All functions block; the store calls them in its thread.
 """
 
 from __future__ import annotations
@@ -11,25 +11,28 @@ from pathlib import Path
 from types import NoneType
 
 VERSION = 8
-"""Of the schema; kept in `PRAGMA user_version`. 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: what each access
-key used. 4: parked profiles. 5: the requests' reasoning tokens. 6: servers that are not ours and are in use. 7: incidents
-of engines that stood still. 8: free memory by block size before and after loads."""
+"""Version of the schema, stored in `PRAGMA user_version`.
+
+1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: usage by access key. 4: parked profiles. 5: the
+requests' reasoning tokens. 6: attached servers in use. 7: incidents of engines that stood still. 8: free memory by block
+size before and after loads.
+"""
 
 REQUESTS_KEPT = 100_000
-"""Requests that are kept; older ones are dropped when the database is opened, and while it is written; about 20 MB."""
+"""Rows of requests, about 20 MB; older ones are deleted when the database is opened and while it is written."""
 SWAPS_KEPT = 10_000
-"""Older swaps, too; about 10 MB, and all that times are learned from is read at each start."""
+"""Rows of swaps, about 10 MB; times are learned from all of them at each start."""
 LOADS_KEPT = 2_000
-"""Older loads are dropped too; a curve has at most 200 points, so about 8 MB."""
+"""Rows of loads, about 8 MB: a curve has at most 200 points."""
 CONTIGUITY_KEPT = 2_000
-"""Loads whose contiguity is kept; about 2 MB."""
+"""Rows of loads' contiguity, about 2 MB."""
 KILLS_KEPT = 1_000
-"""Kills by the memory guard that are kept."""
+"""Rows of kills by the memory guard."""
 INCIDENTS_KEPT = 500
-"""Incidents of engines that stood still; each has at most a few steps, so less than a megabyte."""
+"""Rows of incidents, less than a megabyte."""
 
 BUSY_S = 5.0
-"""How long another program's lock is waited for."""
+"""Longest wait for another program's lock."""
 _PASSING = frozenset(
     {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL}
 )
@@ -42,11 +45,11 @@ _TABLES = (
     "CREATE INDEX IF NOT EXISTS swaps_by_fingerprint ON swaps (fingerprint, at)",
     """CREATE TABLE IF NOT EXISTS requests (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, route TEXT NOT NULL,
-        state TEXT NOT NULL, status INTEGER, finished_at REAL, ttft_s REAL, prompt_tokens INTEGER, cached_tokens INTEGER,
-        completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT,
+        state TEXT NOT NULL, status INTEGER, finished_at REAL, ttft_s REAL, prompt_tokens INTEGER,
+        cached_tokens INTEGER, completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT,
         reasoning_tokens INTEGER
     )""",
-    "DROP INDEX IF EXISTS requests_by_time",  # of earlier releases; every request paid for it, and nobody asked it
+    "DROP INDEX IF EXISTS requests_by_time",  # of earlier releases: cost every request, and no query used it
     """CREATE TABLE IF NOT EXISTS loads (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL, measure TEXT,
         steady_bytes INTEGER, peak_bytes INTEGER, after_prompt_bytes INTEGER, spoilt TEXT, curve TEXT NOT NULL
@@ -78,7 +81,7 @@ _ADDED = {
     2: ("ALTER TABLE swaps ADD COLUMN kin TEXT", "ALTER TABLE swaps ADD COLUMN steps TEXT"),
     5: ("ALTER TABLE requests ADD COLUMN reasoning_tokens INTEGER",),
 }
-"""What a version added to tables that were there before it; columns are added at the end, so that rows keep their order."""
+"""Columns by the version that added them to an existing table; always at the end, so that rows keep their order."""
 
 _KEPT = {
     "swaps": SWAPS_KEPT,
@@ -88,30 +91,31 @@ _KEPT = {
     "contiguity": CONTIGUITY_KEPT,
 }
 _TRIM = (
-    # in the order in which they were written, whatever the clock said; finding them takes no look at those that stay
-    f"DELETE FROM requests WHERE rowid <= (SELECT max(rowid) FROM requests) - {REQUESTS_KEPT}",  # noqa: S608 - a constant
-    # rows of these are rewritten under a new number, so that the numbers have gaps
+    # by order of writing, as the clock may have been set; finding the rows does not read those that stay
+    f"DELETE FROM requests WHERE rowid <= (SELECT max(rowid) FROM requests) - {REQUESTS_KEPT}",  # noqa: S608 - constant
+    # rows of these tables are rewritten under a new number, so the numbers have gaps
     *(
-        f"DELETE FROM {table} WHERE rowid <= (SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1 OFFSET {kept})"  # noqa: S608 - constants
+        f"DELETE FROM {table} WHERE rowid <="  # noqa: S608 - constants
+        f" (SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1 OFFSET {kept})"
         for table, kept in _KEPT.items()
     ),
 )
 
 
-# Python asks of every None that is bound what it would rather be, and learns from an exception that there is no answer. Told at
-# once that it is to stay one, a request's row, most of which is not known of most requests, costs a third less.
+# sqlite3 searches an adapter for every bound None and fails by an exception. With this adapter the row of a request, most
+# of whose columns are None, costs a third less.
 sqlite3.register_adapter(NoneType, lambda none: none)
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """The database in this file, made or brought up to this version; either whole or not at all.
+    """Open the database in this file; create or upgrade it in one transaction.
 
     Raises:
-        sqlite3.Error: it is no database, damaged, or of a newer version than this.
-        OSError: its folder cannot be made.
+        sqlite3.Error: the file is no database, is damaged, or has a newer version.
+        OSError: the folder cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)  # who asked for what, and when, is nobody else's; its -wal and -shm get the same rights
+    path.touch(mode=0o600)  # requests are private; the -wal and -shm files get the same mode
     database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=BUSY_S)
     try:
         database.execute("PRAGMA journal_mode = WAL")
@@ -125,20 +129,22 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def trim(database: sqlite3.Connection) -> None:
-    """Delete rows beyond the limits; takes milliseconds where there are few."""
+    """Delete rows beyond the limits; takes milliseconds for a few rows."""
     for statement in _TRIM:
         database.execute(statement)
 
 
 def passes(error: BaseException) -> bool:
-    """Is it the box's (a full disk, another program's lock), and the database may be written again later?"""
+    """Whether the cause may pass by itself (a full disk, another program's lock), so that a later write may succeed."""
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF in _PASSING
 
 
 def close_to_others(path: Path) -> int | None:
-    """A database from before it was its owner's alone becomes so, with its -wal and -shm. The mode that it had; None when
-    nothing had to be done, or could be as it is another user's."""
+    """Remove other users' rights to the database, its -wal and its -shm.
+
+    Return the earlier mode, or None if nothing had to be done or the files belong to another user.
+    """
     mode = path.stat().st_mode & 0o777
     if not mode & 0o077:
         return None

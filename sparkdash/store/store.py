@@ -1,11 +1,11 @@
-"""SQLite, in one named thread.
+"""Store: the database of the daemon, written by one named thread.
 
-Owns: what is in memory of it, and the thread. Must not know what the rows are used for, nor what the thread does
-(`transactions`).
+Owns: the thread, and the part of the database that stays in memory. Must not know the use of the rows, nor what the
+thread does (`transactions`).
 
-Rule 1: callers never wait: writing is handed to the thread, reading answers from memory.
-Rule 2: a database that cannot be opened or written never stops serving: a Notice once, and on without. It is tried
-again all the time: what was not written meanwhile is kept, and written later.
+Rule 1: callers never wait: writes are handed to the thread, reads answer from memory.
+Rule 2: a database that cannot be opened or written never stops the daemon. One Notice reports it, rows stay in memory,
+        and later tries write them.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from sparkdash.store.transactions import Rows
 LOG = structlog.get_logger("sparkdash.store")
 T = TypeVar("T")
 TOGETHER_S = 0.1
-"""Finished requests wait so long for one another: one transaction costs a third of one for each, and the loop is left alone.
-What else is kept is written at once. A transaction has what there was when it was begun, so that no more than this is ever lost."""
+"""Delay that collects finished requests into one transaction, at a third of the cost of one each. Other rows are written
+at once. A crash loses at most the requests of this time.
+"""
 
 AGAIN_S = 15.0
-"""Pause before the next try, when the database could not be opened or written."""
+"""Pause before the next try after a failed open or write."""
 HELD = 10_000
-"""Rows that are kept until then; beyond it the oldest are lost."""
+"""Rows that are held until the next try; beyond it the oldest are lost."""
 
 
 class Store:
@@ -54,24 +55,24 @@ class Store:
         self._path = Path()
         self._database: sqlite3.Connection | None = None
         self._begun = False
-        """Whether the content that the database had at the first opening is in memory."""
+        """Whether the content of the database at its first opening is in memory."""
         self._requests: list[rows.Row] = []
         self._others: list[tuple[str, rows.Row]] = []
-        """What is not handed to the thread yet; each with its statement, where it is no request."""
+        """Rows other than requests that are not handed to the thread yet, each with its statement."""
         self._used: list[usage.Used] = []
-        """The same of those requests that came with a key."""
+        """Usage by keys in `_requests`."""
         self._writing = False
-        """Is the thread at it?"""
+        """Whether the thread is busy."""
         self._troubled = False
-        """Whether the last try to open or write failed; the next try is due when the timer rings."""
+        """Whether the last try to open or write failed; the timer begins the next one."""
         self._waiting = False
-        """Is more to be handed over as soon as it is done?"""
+        """Whether more rows are handed over as soon as the thread is free."""
         self._timer: asyncio.TimerHandle | None = None
-        """Runs while finished requests wait to be handed over."""
+        """Begins the next write or the next try."""
         self._learned = Learned()
-        self._today = usage.Today()
+        self._today = usage.RecentTokens()
         self.parked: dict[str, Parked] = {}
-        """By profile, as an earlier daemon left them."""
+        """Parked profiles of an earlier daemon, by name."""
         self.attached: dict[str, str] = {}
         """Attached servers that an earlier daemon used: profile and fingerprint."""
         self.incidents: list[Incident] = []
@@ -80,7 +81,7 @@ class Store:
     @classmethod
     @asynccontextmanager
     async def opened(cls, path: Path, publish: Callable[[Fact], object]) -> AsyncIterator[Store]:
-        """The store on this file, made when it is not there; closed, with all that was recorded, at the end."""
+        """Open the store on this file, new or known; write all rows and close it at the end."""
         store = cls(publish)
         await store._open(path)
         try:
@@ -89,31 +90,34 @@ class Store:
             await store._close()
 
     def expected_s(self, fingerprint: str) -> float | None:
-        """Median time of this launch's last swaps, the drain left out (it depends on who was served before); None before the first."""
+        """Median time of this launch's last swaps without their drain; None before the first.
+
+        The drain depends on the requests of the engine before.
+        """
         return self._learned.expected_s(fingerprint)
 
     def steps(self, key: str) -> tuple[Steps, ...]:
-        """What the last swaps of this fingerprint, or of this kin, did and how long each step took; oldest first."""
+        """Timed steps of the last swaps with this fingerprint or kin, oldest first."""
         return self._learned.steps(key)
 
     def footprint(self, fingerprint: str) -> Footprint | None:
-        """What this launch takes of the memory, from its last loads; None before the first that counts."""
+        """Memory of this launch by its last loads; None before the first load that counts."""
         return self._learned.footprint(fingerprint)
 
     def record_swap(self, swap: Swap, fingerprint: str, kin: str = "", *, whole: bool = True) -> None:
-        """Keep a swap that ended. `fingerprint` is its target's; `kin` is shared by launches that load about alike.
+        """Record a finished swap. `fingerprint` is its target's; `kin` is shared by launches that load alike.
 
-        Not `whole`: it began under an earlier daemon; nothing is learned from the time of its rest.
+        A swap that is not `whole` began under an earlier daemon, and its remaining time teaches nothing.
         """
         took = sum(seconds for phase, seconds in swap.stage_s.items() if phase is not SwapPhase.DRAIN)
         if swap.outcome is SwapOutcome.DONE and whole:
             self._learned.learn_times(fingerprint, kin, took, swap.steps)
-        self._write(rows.PUT_SWAP, rows.of_swap(swap, fingerprint, kin, took, whole=whole))
+        self._write(rows.PUT_SWAP, rows.swap_row(swap, fingerprint, kin, took, whole=whole))
 
     def record_load(self, seen: Weighing, profile: str, fingerprint: str) -> None:
-        """Keep what a load took; the same id again replaces what was kept of it."""
+        """Record the memory of a load; the same id again replaces the earlier record."""
         self._learned.learn_memory(fingerprint, seen.replace(curve=()))
-        self._write(rows.PUT_LOAD, rows.of_load(seen, profile, fingerprint))
+        self._write(rows.PUT_LOAD, rows.load_row(seen, profile, fingerprint))
 
     @property
     def contiguity(self) -> tuple[LoadContiguity, ...]:
@@ -121,41 +125,41 @@ class Store:
         return self._learned.contiguity
 
     def record_contiguity(self, load: LoadContiguity) -> None:
-        """Keep how much of the free memory lay in large blocks before and after a load."""
+        """Record the large free blocks before and after a load."""
         self._learned.learn_contiguity(load)
-        self._write(rows.PUT_CONTIGUITY, rows.of_contiguity(load))
+        self._write(rows.PUT_CONTIGUITY, rows.contiguity_row(load))
 
     def record_request(self, request: Request) -> None:
-        """Keep a finished request: figures and names, never what was said."""
+        """Record a finished request: figures and names, never content."""
         if request.key is not None:
-            used = usage.of_request(request)
+            used = usage.usage_of_request(request)
             self._today.add(used[0], used[1], used[2] + used[3])
             self._used.append(used)
-        self._requests.append(rows.of_request(request))
+        self._requests.append(rows.request_row(request))
         if self._timer is None:
             self._hand_over_in(TOGETHER_S)
 
     def tokens_on(self, day: int, key: str) -> int:
-        """What the access key of that name has used on that day of UTC, which is today."""
+        """Tokens that the access key has used today; `day` is today's number in UTC."""
         return self._today.tokens(key, day)
 
     def record_kill(self, kill: GuardKill) -> None:
-        """Keep what the memory guard did."""
-        self._write(rows.PUT_KILL, rows.of_kill(kill))
+        """Record a kill by the memory guard."""
+        self._write(rows.PUT_KILL, rows.kill_row(kill))
 
     def record_incident(self, incident: Incident) -> None:
-        """Keep an incident; the same id again replaces what was kept of it."""
-        self._write(rows.PUT_INCIDENT, rows.of_incident(incident))
+        """Record an incident; the same id again replaces the earlier record."""
+        self._write(rows.PUT_INCIDENT, rows.incident_row(incident))
 
     def record_parked(self, profile: str, parked: Parked | None) -> None:
-        """Keep that a profile is parked, and why; None: it no longer is."""
+        """Record that a profile is parked and why; None ends it."""
         if parked is None:
             self._write(rows.END_PARKED, (profile,))
         else:
-            self._write(rows.PUT_PARKED, rows.of_parked(profile, parked))
+            self._write(rows.PUT_PARKED, rows.parked_row(profile, parked))
 
     def record_attached(self, profile: str, fingerprint: str | None) -> None:
-        """Record that an attached server is in use; None: no longer."""
+        """Record that an attached server is in use; None ends it."""
         if fingerprint is None:
             self._write(rows.END_ATTACHED, (profile,))
         else:
@@ -164,7 +168,9 @@ class Store:
     async def _open(self, path: Path) -> None:
         self._path = path
         try:
-            self._begin(*await asyncio.get_running_loop().run_in_executor(self._thread, transactions.read, path))
+            self._begin(
+                *await asyncio.get_running_loop().run_in_executor(self._thread, transactions.read_database, path)
+            )
         except transactions.UNUSABLE as error:
             self._put_off(f"The database {path} cannot be used", error)
 
@@ -175,7 +181,7 @@ class Store:
                 "others could read the database; now only you can", path=str(self._path), mode=f"{kept.exposed:o}"
             )
         if self._begun:
-            return  # it broke meanwhile: all that counts is in memory
+            return  # opened again after a failure: memory has everything
         self._begun, self.parked, self.attached, self.incidents = True, kept.parked, kept.attached, kept.incidents
         older = Learned.of(kept.swaps, kept.loads, kept.contiguity)
         for key, day, tokens in kept.used:
@@ -197,10 +203,10 @@ class Store:
         if self._writing:
             return
         if self._database is None:
-            self._in_thread(partial(transactions.read, self._path), self._opened)
+            self._in_thread(partial(transactions.read_database, self._path), self._opened)
         elif self._requests or self._others:
             taken = self._taken()
-            self._in_thread(partial(transactions.write, self._database, *taken), partial(self._written, taken))
+            self._in_thread(partial(transactions.write_rows, self._database, *taken), partial(self._written, taken))
 
     def _in_thread(self, work: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
         self._writing = True
@@ -208,7 +214,7 @@ class Store:
         self._thread.submit(work).add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))
 
     def _taken(self) -> Rows:
-        """What waits, for the thread. What keys used is added up: one row for each of them, not for each of their requests."""
+        """Take all waiting rows for the thread; usage is added up to one row for each key and day."""
         taken = self._requests, [*self._others, *((usage.PUT, row) for row in usage.summed(self._used))]
         self._requests, self._others, self._used = [], [], []
         return taken
@@ -235,9 +241,9 @@ class Store:
             self._well_again()
 
     def _forget_standing(self) -> None:
-        """Delete what an earlier daemon had parked or attached, since this daemon began without it.
+        """Delete the parked and attached profiles of an earlier daemon, as this daemon began without them.
 
-        Its own records are written afterwards.
+        This daemon's own records are written afterwards.
         """
         ended = ((rows.END_PARKED, self.parked), (rows.END_ATTACHED, self.attached))
         self._others[:0] = [(statement, (name,)) for statement, names in ended for name in names]
@@ -269,8 +275,8 @@ class Store:
         self._put_back(self._taken())
         if not self._troubled:
             self._troubled = True
-            own = self._database is None and not schema.passes(error)  # nothing that passes by itself
-            mend = " Move the file away to begin anew." if own else ""
+            own = self._database is None and not schema.passes(error)
+            mend = " Move the file away to start with a new one." if own else ""
             text = f"{what} ({error}). Swaps, loads and requests stay in memory until it can be written.{mend}"
             code = "store_unusable" if self._database is None else "store_waits"
             self._publish(Notice(level=Level.WARNING, code=code, text=text))
@@ -284,16 +290,14 @@ class Store:
 
     async def _close(self) -> None:
         loop = asyncio.get_running_loop()
-        while (
-            self._writing
-        ):  # whatever has failed is put back before the last try; our callback is behind its own on the loop
+        while self._writing:  # a failed write puts its rows back before the last try: its callback precedes ours
             await loop.run_in_executor(self._thread, int)
         self._no_timer()
         if self._database is not None:
             try:
-                await loop.run_in_executor(self._thread, transactions.write, self._database, *self._taken())
+                await loop.run_in_executor(self._thread, transactions.write_rows, self._database, *self._taken())
             except sqlite3.Error as error:
-                LOG.warning("what was last recorded could not be written", why=str(error))
+                LOG.warning("the last records could not be written", why=str(error))
         if self._database is not None:
             self._thread.submit(self._database.close)
         await asyncio.to_thread(self._thread.shutdown)

@@ -1,6 +1,7 @@
-"""Transactions of the store's thread: read a database once, and write to it.
+"""Transactions of the store's thread: reading a database once, and writing rows.
 
-Must not know threads, nor what is kept in memory. All functions block.
+Owns: the extent of a transaction, and what a failed one keeps. Must not know threads, nor the content in memory. All
+functions block.
 """
 
 from __future__ import annotations
@@ -18,45 +19,45 @@ from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.store import rows, schema, usage
 
 AT_ONCE = 32
-"""Requests in one statement: for each statement the thread releases the interpreter's lock and must get it back."""
+"""Requests in one statement: each statement costs the thread one release of the interpreter's lock."""
 TRIM_EVERY = 1_000
-"""Rows written between two trims; tables exceed their limits by no more than that."""
+"""Rows between two trims, by which tables may exceed their limits."""
 
 UNUSABLE = (sqlite3.Error, OSError, ValueError)
-"""Exceptions that `read` raises."""
+"""Exceptions of `read_database`."""
 Rows = tuple[list[rows.Row], list[tuple[str, rows.Row]]]
-"""Requests, and every other row with its statement."""
+"""Rows of requests, and all other rows with their statements."""
 
 
 class StoredState(NamedTuple):
     """Content of the database when a daemon starts."""
 
-    swaps: list[rows.Took]
-    loads: list[rows.Held]
+    swaps: list[rows.SwapTimes]
+    loads: list[rows.WeighedLoad]
     used: list[tuple[str, int, int]]
     parked: dict[str, Parked]
     attached: dict[str, str]
     incidents: list[Incident]
     contiguity: list[LoadContiguity]
     exposed: int | None
-    """Mode that the file had, when others could read it."""
+    """Earlier mode of the file if others could read it."""
 
 
-def read(path: Path) -> tuple[sqlite3.Connection, StoredState]:
-    """Open the database, and read what a daemon starts with.
+def read_database(path: Path) -> tuple[sqlite3.Connection, StoredState]:
+    """Open the database and read the content that a daemon starts with.
 
-    Raises sqlite3.Error, OSError, ValueError: a row that no daemon wrote.
+    Raises sqlite3.Error, OSError, and ValueError for a row that no daemon wrote.
     """
     database = schema.connect(path)
     try:
         return database, StoredState(
-            swaps=[rows.took(row) for row in database.execute(rows.GET_SWAPS)],
-            loads=[rows.held(row) for row in database.execute(rows.GET_LOADS)],
+            swaps=[rows.parse_swap_times(row) for row in database.execute(rows.GET_SWAPS)],
+            loads=[rows.parse_load(row) for row in database.execute(rows.GET_LOADS)],
             used=database.execute(usage.GET_TOKENS).fetchall(),
-            parked=dict(rows.parked(row) for row in database.execute(rows.GET_PARKED)),
+            parked=dict(rows.parse_parked(row) for row in database.execute(rows.GET_PARKED)),
             attached=dict(database.execute(rows.GET_ATTACHED).fetchall()),
-            incidents=[rows.incident(row) for row in database.execute(rows.GET_INCIDENTS)],
-            contiguity=[rows.contiguity(row) for row in database.execute(rows.GET_CONTIGUITY)],
+            incidents=[rows.parse_incident(row) for row in database.execute(rows.GET_INCIDENTS)],
+            contiguity=[rows.parse_contiguity(row) for row in database.execute(rows.GET_CONTIGUITY)],
             exposed=schema.close_to_others(path),
         )
     except BaseException:
@@ -65,11 +66,13 @@ def read(path: Path) -> tuple[sqlite3.Connection, StoredState]:
         raise
 
 
-def write(database: sqlite3.Connection, requests: Sequence[rows.Row], others: Sequence[tuple[str, rows.Row]]) -> None:
-    """Write the rows as one transaction, and delete old rows now and then.
+def write_rows(
+    database: sqlite3.Connection, requests: Sequence[rows.Row], others: Sequence[tuple[str, rows.Row]]
+) -> None:
+    """Write the rows as one transaction, and sometimes delete old rows.
 
-    Rows written before a failure are kept, but none before a failure that passes by itself. A row that SQLite has no
-    form for (an engine that counts 2**63 tokens) is skipped.
+    Rows before a failure are kept, unless the failure may pass by itself. A row that SQLite cannot hold (a count of 2**63
+    tokens) is skipped.
     """
     before = database.total_changes
     try:
@@ -100,6 +103,6 @@ def _write_one(database: sqlite3.Connection, statement: str, row: rows.Row) -> N
 def _write_requests(database: sqlite3.Connection, requests: Sequence[rows.Row]) -> None:
     try:
         database.execute(rows.put_requests(len(requests)), tuple(chain.from_iterable(requests)))
-    except (OverflowError, UnicodeError):  # told before anything of it is written
+    except (OverflowError, UnicodeError):  # raised before any row is written
         for row in requests:
             _write_one(database, rows.PUT_REQUEST, row)

@@ -1,6 +1,6 @@
-"""KeyUsage: what each access key has used, by day of UTC.
+"""Usage of access keys, by day of UTC.
 
-Owns: the sums in memory, their rows, and how another process reads them. The store calls the writing part in its thread.
+Owns: the sums in memory, their rows, and reading them from another process. The store writes the rows in its thread.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from sparkdash.domain.lease import Request
 
 DAY_S = 86400
 PUT = (
-    "INSERT INTO key_usage VALUES (?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET requests = requests + excluded.requests,"
+    "INSERT INTO key_usage VALUES (?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET"
+    " requests = requests + excluded.requests,"
     " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
     " completion_tokens = completion_tokens + excluded.completion_tokens"
 )
 ABSURD = 2**40
-"""Tokens of one request. SQLite's integers end at 2**63."""
+"""Implausible number of tokens of one request; SQLite's integers end at 2**63."""
 Used = tuple[str, int, int, int]
-"""Key, day, prompt tokens, completion tokens of one request."""
+"""Key, day, prompt tokens and completion tokens of one request."""
 DAYS_HELD = 2
-"""In memory. More than today, as a clock that was ahead, and was set right, must not count nothing until the day that it showed."""
-_HELD = f"(SELECT day FROM key_usage GROUP BY day ORDER BY max(rowid) DESC LIMIT {DAYS_HELD})"  # noqa: S608 - a constant
-GET_TOKENS = f"SELECT key, day, prompt_tokens + completion_tokens FROM key_usage WHERE day IN {_HELD} ORDER BY rowid"  # noqa: S608 - the same
+"""Days in memory. More than today: after a clock that was ahead is set right, today's tokens must still count."""
+_HELD = f"(SELECT day FROM key_usage GROUP BY day ORDER BY max(rowid) DESC LIMIT {DAYS_HELD})"  # noqa: S608 - constant
+GET_TOKENS = f"SELECT key, day, prompt_tokens + completion_tokens FROM key_usage WHERE day IN {_HELD} ORDER BY rowid"  # noqa: S608 - constant
 _SUM = "coalesce(sum({0}), 0), coalesce(sum({0}) FILTER (WHERE day = :today), 0)"
 _SUMS = ", ".join(_SUM.format(column) for column in ("requests", "prompt_tokens", "completion_tokens"))
 
 
 class KeyUsage(NamedTuple):
-    """What one key has used. Tokens are those that engines counted; an answer that the client left has no count."""
+    """Usage of one key. Tokens are the engines' own counts; an answer that the client left has none."""
 
     requests: int = 0
     requests_today: int = 0
@@ -44,36 +45,36 @@ class KeyUsage(NamedTuple):
 
 
 def day_of(at: float) -> int:
-    """Days since 1970 in UTC."""
+    """Number of the day since 1970 in UTC."""
     return int(at // DAY_S)
 
 
-class Today:
-    """Tokens of each key in the days that something was used in last."""
+class RecentTokens:
+    """Tokens of each key on the last days with usage."""
 
     def __init__(self) -> None:
         self._days: dict[int, defaultdict[str, int]] = {}
-        """In the order in which they came, which is not that of the calendar when the clock was set back."""
+        """Days by order of arrival, which differs from the calendar after the clock was set back."""
 
     def add(self, key: str, day: int, tokens: int) -> None:
-        """Count them; a new day begins at nothing."""
+        """Count tokens; a new day begins at 0."""
         self._days.setdefault(day, defaultdict(int))[key] += tokens
         while len(self._days) > DAYS_HELD:
             del self._days[next(iter(self._days))]
 
     def tokens(self, key: str, day: int) -> int:
-        """Those of that day, which is today."""
+        """Tokens of the key today; `day` is today's number."""
         return self._days[day].get(key, 0) if day in self._days else 0
 
 
-def of_request(request: Request) -> Used:
-    """Of a request that came with a key."""
+def usage_of_request(request: Request) -> Used:
+    """Usage of a request that came with a key."""
     day = day_of(request.finished_at or request.started_at)
     return (request.key or "", day, request.prompt_tokens or 0, request.completion_tokens or 0)
 
 
 def summed(used: Iterable[Used]) -> list[tuple[str, int, int, int, int]]:
-    """Rows for PUT: one for each key and day. What no engine can have counted is passed over, so that it costs no other."""
+    """Add usage up to rows for PUT, one for each key and day; implausible counts are skipped, so that others stay right."""
     sums: defaultdict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     for key, day, prompt, completion in used:
         if max(prompt, completion) < ABSURD:
@@ -84,11 +85,11 @@ def summed(used: Iterable[Used]) -> list[tuple[str, int, int, int, int]]:
     return [(key, day, total[0], total[1], total[2]) for (key, day), total in sums.items()]
 
 
-def read(path: Path, keys: Iterable[str], today: int) -> dict[str, KeyUsage]:
-    """What these keys have used, out of a daemon's database; also while it serves. Empty when there is no database.
+def read_key_usage(path: Path, keys: Iterable[str], today: int) -> dict[str, KeyUsage]:
+    """Read the usage of these keys from a daemon's database, even while it serves; empty without a database.
 
     Raises:
-        sqlite3.Error: the file is no database of ours.
+        sqlite3.Error: the file is no database of sparkdash.
     """
     if not path.exists():
         return {}

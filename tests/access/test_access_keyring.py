@@ -28,37 +28,37 @@ def test_a_secret_is_random_and_only_its_digest_is_kept(tmp_path: Path) -> None:
     assert len(secret.removeprefix(PREFIX)) == 43
     assert secret != new_secret()
     path = tmp_path / "new" / "keys.json"
-    keyring.add(path, key("one", secret))
+    keyring.add_key(path, key("one", secret))
     assert secret not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    found = matching(keyring.read(path), secret)
+    found = matching(keyring.read_keys(path), secret)
     assert found is not None
     assert found.name == "one"
-    assert matching(keyring.read(path), secret + "x") is None
+    assert matching(keyring.read_keys(path), secret + "x") is None
 
 
 def test_names_are_unique_and_must_exist(tmp_path: Path) -> None:
     """A second key of a name, and one that is not there, change nothing."""
     path = tmp_path / "keys.json"
-    keyring.add(path, key("one"))
+    keyring.add_key(path, key("one"))
     before = path.read_bytes()
     with pytest.raises(AdmissionError, match="already"):
-        keyring.add(path, key("one", "t"))
+        keyring.add_key(path, key("one", "t"))
     with pytest.raises(AdmissionError, match="no key 'two'"):
-        keyring.revoke(path, "two")
+        keyring.revoke_key(path, "two")
     assert path.read_bytes() == before
-    assert keyring.revoke(path, "one") == ()
+    assert keyring.revoke_key(path, "one") == ()
 
 
 def test_two_commands_at_once_lose_nothing(tmp_path: Path) -> None:
     """Twenty threads add a key each."""
     path = tmp_path / "keys.json"
-    threads = [threading.Thread(target=keyring.add, args=(path, key(f"k{i}"))) for i in range(20)]
+    threads = [threading.Thread(target=keyring.add_key, args=(path, key(f"k{i}"))) for i in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {each.name for each in keyring.read(path)} == {f"k{i}" for i in range(20)}
+    assert {each.name for each in keyring.read_keys(path)} == {f"k{i}" for i in range(20)}
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,16 @@ def test_a_damaged_file_is_told_with_its_place(tmp_path: Path, text: str, words:
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(ProfileError, match=words):
-        keyring.read(path)
+        keyring.read_keys(path)
 
 
 def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     """Whoever may write it may let himself in."""
     path = tmp_path / "keys.json"
-    keyring.add(path, key("one"))
+    keyring.add_key(path, key("one"))
     path.chmod(0o620)
     with pytest.raises(ProfileError, match="Others may write"):
-        keyring.read(path)
+        keyring.read_keys(path)
 
 
 def test_a_change_on_disk_is_seen_and_a_bad_one_leaves_the_keys_of_before(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_change_on_disk_is_seen_and_a_bad_one_leaves_the_keys_of_before(tmp_pa
     path = tmp_path / "keys.json"
     ring = Keyring(path)
     assert ring.look() == ()
-    keyring.add(path, key("one"))
+    keyring.add_key(path, key("one"))
     assert [each.name for each in ring.look()] == ["one"]
     path.write_text("{ broken")
     with pytest.raises(ProfileError):
@@ -105,7 +105,7 @@ def test_a_file_that_is_taken_away_for_a_moment_lets_nobody_in(tmp_path: Path) -
     """As editors do that write beside it and rename. Gone for good, there are no keys; each absence counts from its own begin."""
     path, now = tmp_path / "keys.json", [100.0]
     aside = path.with_name("keys.json~")
-    keyring.add(path, key("one"))
+    keyring.add_key(path, key("one"))
     ring = Keyring(path, lambda: now[0])
     assert len(ring.look()) == 1
     for _ in range(2):
@@ -120,9 +120,9 @@ def test_a_file_that_is_taken_away_for_a_moment_lets_nobody_in(tmp_path: Path) -
     assert len(ring.look()) == 1
     now[0] += GONE_S
     assert ring.look() == ()
-    keyring.add(path, key("two"))
+    keyring.add_key(path, key("two"))
     assert [each.name for each in ring.look()] == ["two"]
-    keyring.revoke(path, "two")
+    keyring.revoke_key(path, "two")
     assert ring.look() == ()
 
 
@@ -131,10 +131,10 @@ def test_a_key_that_was_revoked_while_no_file_could_be_opened_is_revoked(
 ) -> None:
     """A process that has no descriptor left can still see that the file changed. Said once, tried at each look."""
     path = tmp_path / "keys.json"
-    keyring.add(path, key("one"))
+    keyring.add_key(path, key("one"))
     ring = Keyring(path)
     assert len(ring.look()) == 1
-    keyring.revoke(path, "one")
+    keyring.revoke_key(path, "one")
 
     def full(_: Path) -> bytes:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -167,7 +167,7 @@ def test_the_audit_log_keeps_its_size(tmp_path: Path) -> None:
     """It is moved aside once it is too large; every line is JSON, and only the owner's."""
     path = tmp_path / "state" / "audit.jsonl"
     for number in range(30):
-        audit.append(path, {"n": number, "said": "ü\n"}, limit=200)
+        audit.append_entry(path, {"n": number, "said": "ü\n"}, limit=200)
     old = path.with_name("audit.jsonl.old")
     lines = [json.loads(line) for line in (old.read_text() + (path.read_text() if path.exists() else "")).splitlines()]
     assert lines[-1]["n"] == 29
@@ -179,7 +179,7 @@ def test_nobody_else_may_touch_the_lock(tmp_path: Path) -> None:
     """Whoever may lock the file keeps the owner from revoking a key. A lock of an older version is closed, too."""
     path = tmp_path / "keys.json"
     path.with_suffix(".lock").touch(mode=0o644)
-    keyring.add(path, Key(name="a", sha256=digest("x")))
+    keyring.add_key(path, Key(name="a", sha256=digest("x")))
     assert stat.S_IMODE(path.with_suffix(".lock").stat().st_mode) == 0o600
 
 

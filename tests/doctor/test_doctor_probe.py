@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sparkdash.doctor import CHECKS, Probe, examine, podman_info, probe, senses
+from sparkdash.doctor import CHECKS, Probe, box_queries, examine, podman_info, probe
 from sparkdash.doctor.checks.cdi import TOOLKIT
 from sparkdash.doctor.checks.podman import DOCKER
 from sparkdash.doctor.facts import DaemonSeen, Disk, UnreadFact, file_system
-from sparkdash.doctor.patience import within
+from sparkdash.doctor.time_limits import read_within
 from sparkdash.domain.finding import Status
 from sparkdash.errors import AdmissionError
 from sparkdash.host.command import CommandResult
@@ -47,9 +47,9 @@ async def test_a_disk_that_never_answers_holds_up_only_its_own_checks(
     def soon(
         what: str, work: Callable[[], Any]
     ) -> Awaitable[Any]:  # the others are as slow as a busy machine makes them
-        return within(what, work, limit_s=0.2 if what.startswith("/home") else 60)
+        return read_within(what, work, limit_s=0.2 if what.startswith("/home") else 60)
 
-    monkeypatch.setattr(probe, "within", soon)
+    monkeypatch.setattr(probe, "read_within", soon)
     stuck = threading.Event()
 
     def disk(_path: object) -> Disk:
@@ -66,16 +66,16 @@ async def test_a_disk_that_never_answers_holds_up_only_its_own_checks(
 
 async def test_a_real_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline is the child's, not only ours."""
-    monkeypatch.setattr(senses, "COMMAND_S", 0.2)
+    monkeypatch.setattr(box_queries, "COMMAND_S", 0.2)
     with pytest.raises(TimeoutError):
-        await senses.command(["sleep", "60"])
+        await box_queries.command(["sleep", "60"])
 
 
 async def test_a_program_that_a_closed_folder_hides_is_not_there(spark: Any) -> None:
     """PATH may name folders of somebody else: the system then says "permission denied" for "not found"."""
     spark.commands[TOOLKIT] = PermissionError(13, "Permission denied")
     (found,) = await spark.examine("toolkit")
-    assert (found.status, found.evidence[:22]) == (Status.WARN, "nvidia-ctk is not here")
+    assert (found.status, found.evidence[:27]) == (Status.WARN, "nvidia-ctk is not installed")
     spark.commands[podman_info.COMMAND] = OSError(8, "Exec format error")
     (found,) = await spark.examine("podman")
     assert found.status is Status.FAIL
@@ -135,7 +135,7 @@ async def test_the_real_listeners_name_this_process() -> None:
     """A port of ours, our pid, our program."""
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    (mine,) = [one for one in senses.listeners() if one.port == port]
+    (mine,) = [one for one in box_queries.listeners() if one.port == port]
     server.close()
     assert mine.pid is not None
     assert mine.address == "127.0.0.1"
@@ -158,11 +158,11 @@ async def test_a_busy_gpu_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) ->
         def close(self) -> None:
             self.closed = True
 
-    monkeypatch.setattr(senses, "Nvml", Nvml)
-    monkeypatch.setattr(senses, "APART_S", 0.0)
-    assert len(await senses.looks()) == 3
+    monkeypatch.setattr(box_queries, "Nvml", Nvml)
+    monkeypatch.setattr(box_queries, "APART_S", 0.0)
+    assert len(await box_queries.looks()) == 3
     Nvml.utilization = 0.2
-    assert len(await senses.looks()) == 1
+    assert len(await box_queries.looks()) == 1
 
 
 async def test_waiting_ends_also_when_the_work_raises() -> None:
@@ -171,7 +171,7 @@ async def test_waiting_ends_also_when_the_work_raises() -> None:
     def work() -> int:
         raise OSError("stale file handle")
 
-    answer = await within("x", work)
+    answer = await read_within("x", work)
     assert isinstance(answer, UnreadFact)
     assert str(answer) == "x cannot be read: stale file handle"
 
@@ -187,6 +187,6 @@ def test_the_file_system_is_that_of_the_innermost_mount() -> None:
 
 def test_versions_are_compared_as_numbers() -> None:
     """4.10 is after 4.9, and what a distribution adds does not count."""
-    assert podman_info.numbers("4.10.1") > podman_info.numbers("4.9.3+ds1-1ubuntu0.2")
-    assert podman_info.numbers("5.1") >= (5, 1)
-    assert podman_info.numbers("") == ()
+    assert podman_info.version_numbers("4.10.1") > podman_info.version_numbers("4.9.3+ds1-1ubuntu0.2")
+    assert podman_info.version_numbers("5.1") >= (5, 1)
+    assert podman_info.version_numbers("") == ()

@@ -47,7 +47,7 @@ class Locked:
         house.app.__init__(deps)
 
     def add(self, **more: Any) -> None:
-        keyring.add(self.path, key(**more))
+        keyring.add_key(self.path, key(**more))
 
     async def get(self, path: str, secret: str | None = SECRET, **headers: str) -> httpx.Response:
         sent = {"authorization": f"Bearer {secret}"} if secret else {}
@@ -117,7 +117,7 @@ async def test_a_revoked_key_is_refused_at_once_and_a_damaged_file_changes_nothi
     locked.add()
     locked.add(name="two", secret="second")
     assert (await locked.get("/v1/models")).status_code == 200
-    keyring.revoke(locked.path, "one")
+    keyring.revoke_key(locked.path, "one")
     assert (await locked.get("/v1/models")).status_code == 401
     locked.path.write_text("{ broken")
     assert (await locked.get("/v1/models", "second")).status_code == 200
@@ -387,7 +387,7 @@ async def test_a_feed_ends_with_its_key(locked: Locked, path: str, ends: str) ->
         if path == "/api/events":
             assert b"first" in await anext(pieces)
         if ends == "revoked":
-            keyring.revoke(locked.path, "one")
+            keyring.revoke_key(locked.path, "one")
         else:
             now[0] = 2000.0
         bus.publish(bus_fact("second"))
@@ -409,6 +409,6 @@ async def test_a_followed_log_ends_with_its_key(locked: Locked) -> None:
         pieces = reply.aiter_raw()
         lines.put_nowait("first")
         assert await anext(pieces) == b"first\n"
-        keyring.revoke(locked.path, "one")
+        keyring.revoke_key(locked.path, "one")
         lines.put_nowait("second")
         assert [piece async for piece in pieces] == []

@@ -128,7 +128,7 @@ def put_keys(house: Any, path: Path) -> None:
         for name, scopes in {**KEYS, "revoked": KEYS["both"]}.items()
     ]
     path.write_text(json.dumps({"keys": made}))
-    keyring.revoke(path, "revoked")
+    keyring.revoke_key(path, "revoked")
     house.app.__init__(replace(house.app._deps, keys=Keyring(path)))
 
 

@@ -19,7 +19,7 @@ from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity
 from sparkdash.domain.memory.footprint import Measure, Weighing
 from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
-from sparkdash.store import Store, schema, transactions, trend, usage
+from sparkdash.store import Store, contiguity_history, schema, transactions, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.rows import Row
 from sparkdash.store.schema import REQUESTS_KEPT
@@ -273,17 +273,17 @@ def contiguous(id_: str, blocks: int) -> LoadContiguity:
 async def test_free_blocks_before_and_after_loads_outlive_the_daemon_in_their_order(tmp_path: Path) -> None:
     """Another process reads them too, while the daemon runs."""
     path = tmp_path / "sparkdash.db"
-    assert trend.read(path) == ()
+    assert contiguity_history.read_loads(path) == ()
     async with Store.opened(path, lambda _: None) as store:
         store.record_contiguity(contiguous("2", 300))
         store.record_contiguity(contiguous("1", 200))
     async with Store.opened(path, lambda _: None) as store:
         assert [load.id for load in store.contiguity] == ["2", "1"]
         assert store.contiguity[1] == contiguous("1", 200)
-        assert trend.read(path) == store.contiguity
+        assert contiguity_history.read_loads(path) == store.contiguity
         for number in range(150):
             store.record_contiguity(contiguous(f"n{number}", number))
-    assert [load.id for load in trend.read(path)] == [f"n{number}" for number in range(50, 150)]
+    assert [load.id for load in contiguity_history.read_loads(path)] == [f"n{number}" for number in range(50, 150)]
 
 
 async def test_a_database_of_an_older_version_has_no_trend(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ async def test_a_database_of_an_older_version_has_no_trend(tmp_path: Path) -> No
     database = sqlite3.connect(path)
     database.executescript(VERSION_1)
     database.close()
-    assert trend.read(path) == ()
+    assert contiguity_history.read_loads(path) == ()
 
 
 @pytest.mark.parametrize("more", ["", VERSION_3])
@@ -473,10 +473,13 @@ async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
         assert (store.tokens_on(day, "k"), store.tokens_on(day, "x"), store.tokens_on(day + 1, "k")) == (12, 0, 0)
     async with Store.opened(path, [].append) as store:
         assert store.tokens_on(day, "k") == 12
-        assert usage.read(path, ["k", "x"], day) == {"k": usage.KeyUsage(3, 2, 20, 10, 3, 2), "x": usage.KeyUsage()}
+        assert usage.read_key_usage(path, ["k", "x"], day) == {
+            "k": usage.KeyUsage(3, 2, 20, 10, 3, 2),
+            "x": usage.KeyUsage(),
+        }
         store.record_request(ended("5", at + 86400))
         assert store.tokens_on(day + 1, "k") == 11
-    assert usage.read(tmp_path / "none.db", ["k"], day) == {}
+    assert usage.read_key_usage(tmp_path / "none.db", ["k"], day) == {}
 
 
 async def test_only_the_last_requests_are_kept_from_one_daemon_to_the_next(tmp_path: Path) -> None:
@@ -622,7 +625,9 @@ async def test_a_row_that_cannot_be_kept_costs_no_other(tmp_path: Path) -> None:
     with sqlite3.connect(path) as database:
         kept = [int(id_) for (id_,) in database.execute("SELECT id FROM requests")]
     database.close()
-    assert usage.read(path, ["k"], 0)["k"] == usage.KeyUsage(len(kept), len(kept), 5 * len(kept), 5 * len(kept))
+    assert usage.read_key_usage(path, ["k"], 0)["k"] == usage.KeyUsage(
+        len(kept), len(kept), 5 * len(kept), 5 * len(kept)
+    )
     assert sorted(kept) == [*range(2, 2 * AT_ONCE + 3)]
     assert told == []
     assert path.stat().st_mode & 0o077 == 0, "others on the box read who asked for what"

@@ -1,4 +1,4 @@
-"""The checks, by what they look at. Importing this fills the register, in the order in which findings are told."""
+"""Checks by subject. Importing this package fills the register, in the order of the report."""
 
 from sparkdash.doctor.checks import (  # noqa: I001 - that order
     host,

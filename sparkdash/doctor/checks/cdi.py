@@ -1,4 +1,7 @@
-"""PURE: how the GPU gets into a container: CDI specs, who can read them, and whether they are of this driver."""
+"""Checks of the CDI specs, which bring the GPU into a container: existence, version and driver.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ SPECS = tuple(f"{folder}/*.{kind}" for folder in ("/etc/cdi", "/run/cdi", "/var/
 KIND, ALL = "nvidia.com/gpu", "all"
 TOOLKIT = ("nvidia-ctk", "--version")
 REFRESH = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
-"""There from toolkit 1.18 on, whose service writes /run/cdi/nvidia.yaml at boot and after a driver's upgrade."""
+"""Exists from toolkit 1.18 on, whose service writes /run/cdi/nvidia.yaml at boot and after a driver upgrade."""
 
 GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 RESTART = "sudo systemctl restart nvidia-cdi-refresh"
@@ -25,27 +28,27 @@ NEEDS: tuple[tuple[tuple[int, ...], tuple[int, int], str], ...] = (
     ((0, 5), (4, 5), "podman#20648"),
     ((), (4, 1), "podman 4.1's release notes"),
 )
-"""(CDI version from which, podman from which, evidence). An older podman passes over the whole spec, in silence."""
+"""(Least CDI version, least podman for it, evidence). An older podman silently ignores the whole spec."""
 
 _LIBRARY = re.compile(r"\.so\.(\d{3}\.\d+(?:\.\d+)?)\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One file that offers NVIDIA's GPUs."""
+    """CDI spec file that offers NVIDIA's GPUs."""
 
     path: str
     version: str
     devices: tuple[str, ...]
     drivers: frozenset[str]
-    """Driver versions in the names of the libraries that it mounts."""
+    """Driver versions in the names of the mounted libraries."""
 
 
 def specs(facts: Facts) -> tuple[list[Spec], list[str]]:
-    """The specs of NVIDIA's GPUs, the one that wins last, and the files that are no spec at all."""
+    """Find the specs of NVIDIA's GPUs, the winning one last, and the files that are no spec."""
     found: list[Spec] = []
     broken: list[str] = []
-    # /var/run is /run on every box that sparkdash is for
+    # /var/run is /run on every supported box
     texts = {path.removeprefix("/var"): text for pattern in SPECS for path, text in facts.matching(pattern).items()}
     for path, text in texts.items():
         try:
@@ -72,7 +75,7 @@ def _spec(path: str, text: str) -> Spec | None:
 
 
 def _devices(read: object) -> tuple[str, ...]:
-    """Their names. Raises ValueError for what podman's reader refuses the whole file for."""
+    """Names of the devices. Raises ValueError where podman's reader refuses the whole file."""
     if read is None:
         return ()
     if not isinstance(read, list) or not all(isinstance(each, dict) and "name" in each for each in read):
@@ -87,7 +90,7 @@ def _not_used(facts: Facts) -> Iterator[CheckResult]:
 
 @check("cdi", "A CDI spec offers the GPU to podman as nvidia.com/gpu=all.", reads=(*SPECS, REFRESH, MODULE))
 def offered(facts: Facts) -> Iterator[CheckResult]:
-    """Podman creates a container for a device that no spec offers, and fails at its start."""
+    """Look for a spec of the device: without one podman creates the container and fails at its start."""
     if facts.settings.runtime != "podman":
         yield from _not_used(facts)
         return
@@ -96,7 +99,7 @@ def offered(facts: Facts) -> Iterator[CheckResult]:
     if loaded_driver(facts.file(MODULE)) is None:
         mend = f"First the driver; then {mend}"
     for path in broken:
-        yield fail(f"{path} is no CDI spec; podman passes over it.", f"sudo rm {path}; {mend}")
+        yield fail(f"{path} is no CDI spec; podman ignores it.", f"sudo rm {path}; {mend}")
     if not found:
         yield fail(f"No CDI spec offers {KIND} (looked in /etc/cdi and /run/cdi): engines get no GPU.", mend)
     elif not any(ALL in spec.devices for spec in found):
@@ -112,12 +115,12 @@ def offered(facts: Facts) -> Iterator[CheckResult]:
 
 @check(
     "cdi-version",
-    "This podman can read the CDI specs; an older one passes over newer specs in silence.",
+    "This podman can read the CDI specs; an older one silently ignores newer specs.",
     reads=(*SPECS, REFRESH),
     runs=(podman_info.COMMAND,),
 )
 def version(facts: Facts) -> Iterator[CheckResult]:
-    """The spec's own version against what this podman understands."""
+    """Compare the spec's version with the versions that this podman reads."""
     if facts.settings.runtime != "podman":
         yield from _not_used(facts)
         return
@@ -125,13 +128,13 @@ def version(facts: Facts) -> Iterator[CheckResult]:
     if not found:
         yield note("There is no spec to read; see the check cdi.")
         return
-    podman = podman_info.of(facts).version
+    podman = podman_info.podman_info_of(facts).version
     for spec in found:
         least, evidence = _least(spec.version)
         words = ".".join(map(str, least))
-        if podman_info.numbers(podman) < least:
+        if podman_info.version_numbers(podman) < least:
             yield fail(
-                f"{spec.path} is CDI {spec.version}, which podman reads from {words} on ({evidence}); this is {podman}.",
+                f"{spec.path} is CDI {spec.version}, which needs podman {words} ({evidence}); this is {podman}.",
                 _older(facts),
             )
         else:
@@ -139,7 +142,7 @@ def version(facts: Facts) -> Iterator[CheckResult]:
 
 
 def _least(spec: str) -> tuple[tuple[int, int], str]:
-    return next((podman, evidence) for cdi, podman, evidence in NEEDS if podman_info.numbers(spec) >= cdi)
+    return next((podman, evidence) for cdi, podman, evidence in NEEDS if podman_info.version_numbers(spec) >= cdi)
 
 
 def _older(facts: Facts) -> str:
@@ -151,7 +154,7 @@ def _older(facts: Facts) -> str:
 
 @check("cdi-driver", "The CDI spec was made for the driver that runs.", reads=(*SPECS, MODULE))
 def of_driver(facts: Facts) -> Iterator[CheckResult]:
-    """A spec names libraries by their driver's version; after an upgrade they are gone and no engine starts."""
+    """Compare drivers: a spec names libraries by driver version, and after an upgrade they are gone."""
     if facts.settings.runtime != "podman":
         yield from _not_used(facts)
         return
@@ -174,11 +177,11 @@ def of_driver(facts: Facts) -> Iterator[CheckResult]:
 
 @check("toolkit", "NVIDIA's container toolkit, which writes the CDI spec.", reads=(REFRESH,), runs=(TOOLKIT,))
 def toolkit(facts: Facts) -> Iterator[CheckResult]:
-    """Its version, and whether it keeps the spec up to date by itself."""
+    """Report the toolkit's version, and whether it renews the spec by itself."""
     done = facts.ran(TOOLKIT)
     if done is None or done.code:
         yield warn(
-            "nvidia-ctk is not here: after the next driver upgrade nothing can write the CDI spec anew.",
+            "nvidia-ctk is not installed: after the next driver upgrade nothing can renew the CDI spec.",
             "sudo apt install nvidia-container-toolkit-base",
         )
         return

@@ -1,7 +1,9 @@
-"""PURE: whether free memory lies in large blocks, how that went over the last loads, and the kernel that decides it.
+"""Check of large free memory blocks: now, over the last loads, and the kernel's settings for them.
 
-Boxes stood still with gigabytes available and no large block free (open-gpu-kernel-modules#1358, sparkring#173): the GPU's
-driver asks the kernel for memory that lies in one piece. What a load asks for is `supervisor.contiguity`'s.
+Boxes froze with gigabytes available and no large block free (open-gpu-kernel-modules#1358, sparkring#173): the GPU's
+driver asks the kernel for contiguous memory. `supervisor.memory.contiguity` knows how much a load asks for.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ SYSCTLS = tuple(
     for name in ("compaction_proactiveness", "extfrag_threshold", "watermark_boost_factor", "watermark_scale_factor")
 )
 SHOWN = 5
-"""Loads of a trend that are shown, from the first to the last."""
+"""Loads of a trend that are shown, from first to last."""
 WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others run (open-gpu-kernel-modules#1358)")
 
 
@@ -35,15 +37,15 @@ WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others 
     loads=True,
 )
 def blocks(facts: Facts) -> Iterator[CheckResult]:
-    """Judged against the largest load that what is available would let in; engines that run hold the rest rightly."""
+    """Judge the free blocks against the largest load that fits into the available memory."""
     seen = host.parse(facts.file(BUDDYINFO) or "", facts.file(VMSTAT) or "", facts.page_size)
     if seen is None:
-        yield unknown(f"{BUDDYINFO} does not tell the free blocks.")
+        yield unknown(f"{BUDDYINFO} does not list the free blocks.")
         return
     loads: Sequence[LoadContiguity] = ()
     try:
         loads = facts.told_loads()
-    except UnreadFact as why:  # the blocks of now are known all the same
+    except UnreadFact as why:  # today's blocks are known all the same
         yield unknown(f"{why}.")
     boot = (facts.file(BOOT) or "").strip()
     here = [load for load in loads if load.before is not None and load.before.boot == boot]
@@ -56,13 +58,14 @@ def blocks(facts: Facts) -> Iterator[CheckResult]:
         yield ok(f"{about} ({BUDDYINFO}).")
     elif seen.free_bytes < wanted.blocks * BLOCK:
         yield note(
-            f"{about} ({BUDDYINFO}). Most of the {gib(available)} available is page cache, of which weights are let go "
-            f"before a load; {wanted.blocks} blocks are asked for.",
+            f"{about} ({BUDDYINFO}). Most of the {gib(available)} available is page cache. Weights leave it before a "
+            f"load, which needs {wanted.blocks} blocks.",
         )
     else:
         told = f"Memory is {contiguity.describe_shortage(seen.blocks, wanted)}, with {gib(available)} available"
         yield warn(
-            f"{told}. {about} ({BUDDYINFO}).", f"{contiguity.MEND}; if that wins too few, reboot before a big load"
+            f"{told}. {about} ({BUDDYINFO}).",
+            f"{contiguity.MEND}; if too few blocks come free, reboot before a big load",
         )
     yield _kernel(facts)
 
@@ -80,7 +83,7 @@ def _up(facts: Facts) -> float | None:
 
 
 def _trend(loads: Sequence[LoadContiguity], now: Contiguity, up_s: float | None) -> str:
-    """ "; before loads 1,417 → 782 → 140 (after the last 12), now 90, over 6d02h up, 9 loads"."""
+    """Word the trend: "; before loads 1,417 → 782 → 140 (after the last 12), now 90, over 6d02h up, 9 loads"."""
     counts = [load.before.blocks for load in loads if load.before is not None]
     if not counts:
         return ""
@@ -93,7 +96,7 @@ def _trend(loads: Sequence[LoadContiguity], now: Contiguity, up_s: float | None)
 
 
 def _kernel(facts: Facts) -> CheckResult:
-    """What decides how blocks are kept, and the kernel that failed most."""
+    """Report the kernel's settings for free blocks, and warn of the kernel that failed most."""
     marks = host.watermarks(facts.file(ZONEINFO) or "", facts.page_size)
     kept = f"; reclaim wakes under {size(marks['low'])} free" if "low" in marks else ""
     values = ((path.rpartition("/")[2], (facts.file(path) or "").strip()) for path in SYSCTLS)

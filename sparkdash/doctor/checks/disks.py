@@ -1,4 +1,7 @@
-"""PURE: where weights and compiled kernels are kept."""
+"""Checks of the disks for weights and compiled kernels.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from sparkdash.units import GIB, gib
 
 HOME, CACHE = "{hf_home}", "{cache_dir}"
 FULL, SCARCE = 5 * GIB, 80 * GIB
-"""A 120B model in four bits has about 65 GiB."""
+"""Bytes for any model, and for a large one: a 120B model in four bits has about 65 GiB."""
 CACHE_FULL = 5 * GIB
 
 
 @check("weights", "There is room for weights (hf_home), on a disk of this box.", reads=(MOUNTS,), disks=(HOME,))
 def weights(facts: Facts) -> Iterator[CheckResult]:
-    """Free bytes, and the kind of file system."""
+    """Check free bytes and the type of the file system."""
     disk, where = facts.disk(HOME), facts.path(HOME)
     kind = file_system(where, facts.file(MOUNTS) or "")
     about = f"{gib(disk.free)} of {gib(disk.total)} free in {where} ({kind or 'unknown file system'})"
@@ -36,7 +39,7 @@ def weights(facts: Facts) -> Iterator[CheckResult]:
 
 @check("cache", "There is room for what engines compile (cache_dir).", disks=(CACHE,))
 def cache(facts: Facts) -> Iterator[CheckResult]:
-    """Compiled kernels and graphs: a few GiB for each image."""
+    """Check the space for compiled kernels and graphs: a few GiB for each image."""
     disk, where = facts.disk(CACHE), facts.path(CACHE)
     if disk.free < CACHE_FULL:
         yield warn(f"{gib(disk.free)} free in {where}: engines compile anew at every start.", f"du -sh {where}/*")

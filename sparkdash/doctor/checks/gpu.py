@@ -1,4 +1,7 @@
-"""PURE: the driver, and whether the GPU runs at its real speed."""
+"""Checks of the NVIDIA driver, of the page size, and of the GPU's low-power state.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ MODULE = "/proc/driver/nvidia/version"
 VENDORS, NVIDIA = "/sys/bus/pci/devices/*/vendor", "0x10de"
 SPARK_GPU = "GB10"
 FAULTY = (590, 610)
-"""Branches of the driver, first and last, that were seen to fault with pages of 64 KiB."""
+"""First and last driver branch that faulted with pages of 64 KiB."""
 
 _VERSION = re.compile(r"\s(\d{3}\.\d+(?:\.\d+)?)\s")
 
 
 def loaded_driver(module: str | None) -> str | None:
-    """The version in /proc/driver/nvidia/version; None without a loaded driver."""
+    """Parse the driver version in /proc/driver/nvidia/version; None without a loaded driver."""
     first = (module or "").partition("\n")[0]
     found = _VERSION.search(f"{first} ")
     return found[1] if found else None
@@ -29,7 +32,7 @@ def loaded_driver(module: str | None) -> str | None:
 
 @check("driver", "The NVIDIA driver is loaded and answers.", reads=(MODULE, VENDORS), gpu=True)
 def driver(facts: Facts) -> Iterator[CheckResult]:
-    """The kernel module's own file against what NVML says."""
+    """Compare the kernel module's own version with NVML's answer."""
     loaded = loaded_driver(facts.file(MODULE))
     if loaded is None and NVIDIA not in {vendor.strip() for vendor in facts.matching(VENDORS).values()}:
         yield fail(
@@ -43,7 +46,7 @@ def driver(facts: Facts) -> Iterator[CheckResult]:
         )
     elif not facts.looks:
         yield fail(
-            f"The driver {loaded} is loaded ({MODULE}), and NVML does not answer: after an upgrade its libraries are newer.",
+            f"The driver {loaded} is loaded ({MODULE}), but NVML does not answer: the libraries may be newer.",
             "sudo reboot",
         )
     else:
@@ -63,14 +66,16 @@ def _answers(loaded: str, gpu: Gpu) -> CheckResult:
 
 @check("page-size", "Memory is in pages that the driver maps well.", reads=(MODULE,))
 def page_size(facts: Facts) -> Iterator[CheckResult]:
-    """On a GB10 with 64 KiB pages drivers 590.44 to 610.43 fault in a mapping of 4 GiB or more, at its first use; 580 does not
-    (open-gpu-kernel-modules#1269)."""
+    """Warn of drivers 590.44 to 610.43 with 64 KiB pages.
+
+    On a GB10 they fault at the first use of a mapping of 4 GiB or more; 580 does not (open-gpu-kernel-modules#1269).
+    """
     size, loaded = f"{facts.page_size // KIB} KiB pages", loaded_driver(facts.file(MODULE))
     if facts.page_size == 4 * KIB:
         yield ok(f"{size}.")
     elif loaded and facts.page_size == 64 * KIB and FAULTY[0] <= int(loaded.partition(".")[0]) <= FAULTY[1]:
         yield fail(
-            f"{size} and driver {loaded} ({MODULE}): engines fault on what they allocate in pieces of 4 GiB and more.",
+            f"{size} and driver {loaded} ({MODULE}): engines fault on allocations of 4 GiB and more.",
             "Boot the kernel without 64k in its name, or install driver 580.",
         )
     else:
@@ -81,12 +86,12 @@ def page_size(facts: Facts) -> Iterator[CheckResult]:
 
 @check("gpu-power", "The GPU is not stuck in its low-power state (busy, slow, and no reason given).", gpu=True)
 def power(facts: Facts) -> Iterator[CheckResult]:
-    """The daemon has watched for longer; of our own looks each must show it, as one may fall between two kernels."""
+    """Use the daemon's longer observation first; of our own readings each must show the state."""
     if facts.daemon is not None and facts.daemon.low_power:
         yield fail("The daemon sees the GPU stuck in the low-power state (/api/state).", lowpower.CURE)
         return
     if not facts.looks:
-        yield unknown("NVML tells nothing; see the check driver.")
+        yield unknown("NVML does not answer; see the check driver.")
         return
     last = facts.looks[-1]
     figures = f"{lowpower.describe_gpu(last)} (NVML)"

@@ -1,4 +1,7 @@
-"""PURE: what kind of box this is."""
+"""Checks of the box itself: architecture, system release, cgroups.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,20 @@ PRODUCT = "/sys/class/dmi/id/product_name"
 CONTROLLERS = "/sys/fs/cgroup/cgroup.controllers"
 DELEGATED = "/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
 NEEDED = frozenset({"memory", "pids"})
-"""Controllers that podman uses for a user's containers."""
+"""Controllers that rootless podman uses."""
 _DROP_IN = "/etc/systemd/system/user@.service.d"
 DELEGATE = (
     f"sudo mkdir -p {_DROP_IN}; printf '[Service]\\nDelegate=yes\\n' | sudo tee {_DROP_IN}/delegate.conf; "
     "sudo systemctl daemon-reload; then log out and in"
 )
-"""A file, as `systemctl set-property` takes no template, and Delegate= of no unit that exists."""
+"""Writes a file, as `systemctl set-property` refuses templates, and Delegate= for existing units."""
 
 _QUOTED = re.compile(r'^(\w+)="?([^"\n]*)"?$', re.MULTILINE)
 
 
 @check("architecture", "A DGX Spark is aarch64; images for another processor do not run here.")
 def architecture(facts: Facts) -> Iterator[CheckResult]:
-    """By uname."""
+    """Compare the machine type of uname with a DGX Spark's."""
     if facts.machine == "aarch64":
         yield ok("aarch64 (uname).")
     else:
@@ -36,7 +39,7 @@ def architecture(facts: Facts) -> Iterator[CheckResult]:
 
 @check("system", "The release of DGX OS and its kernel.", reads=(OS_RELEASE, DGX_RELEASE, PRODUCT))
 def system(facts: Facts) -> Iterator[CheckResult]:
-    """Two release files and the board's name."""
+    """Report the two release files and the board's name."""
     named = _values(facts.file(OS_RELEASE)).get("PRETTY_NAME", "an unnamed system")
     about = f"{named}, kernel {facts.kernel}"
     if board := (facts.file(PRODUCT) or "").strip():
@@ -51,7 +54,7 @@ def system(facts: Facts) -> Iterator[CheckResult]:
 
 @check("cgroups", "cgroups v2, with the controllers that rootless containers need.", reads=(CONTROLLERS, DELEGATED))
 def cgroups(facts: Facts) -> Iterator[CheckResult]:
-    """Version 2 has one file at its root; the user's own controllers are what systemd delegates."""
+    """Check for cgroups v2, and for the controllers that systemd delegates to this user."""
     if facts.file(CONTROLLERS) is None:
         yield warn(
             f"cgroups are not v2 ({CONTROLLERS} is not there): crun refuses them, and podman gives v1 up.",

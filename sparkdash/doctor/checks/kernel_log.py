@@ -1,4 +1,7 @@
-"""PURE: what the kernel reported of the last day, since the boot, that harms engines."""
+"""Check of the kernel's log: lines of the last day, since the boot, about faults that harm engines.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,11 @@ from sparkdash.host.kernel_log.lines import KernelLine, advice, meaning
 
 @check("kernel-log", "The kernel reported nothing in the last day that harms engines.", kernel=True)
 def kernel_log(facts: Facts) -> Iterator[CheckResult]:
-    """One finding for each kind of line, and for each Xid."""
+    """Yield a finding for each kind of line, and for each Xid."""
     found = facts.kernel_lines()
     if found is None:
         join = f"sudo usermod -aG systemd-journal {facts.path('{user}')}, then log in again"
-        yield unknown(
-            "The kernel's log is closed to this user: kills for want of memory and GPU faults are missed.", join
-        )
+        yield unknown("This user may not read the kernel's log: out-of-memory kills and GPU faults are missed.", join)
         return
     by_kind: dict[object, list[KernelLine]] = {}
     for line in found.lines:

@@ -1,7 +1,9 @@
-"""PURE: the one pool of memory, and what happens when it runs out.
+"""Checks of the box's shared memory, and of the safeguards for when it runs out.
 
-On a GB10 an over-commit of GPU memory wedges the kernel instead of ending a process (open-gpu-kernel-modules#1358,
-dgx-spark-playbooks#97): these checks look at what is left between the box and that.
+On a GB10 an over-commit of GPU memory freezes the kernel instead of ending a process (open-gpu-kernel-modules#1358,
+dgx-spark-playbooks#97).
+
+Pure.
 """
 
 from __future__ import annotations
@@ -21,21 +23,21 @@ MIN_FREE = "/proc/sys/vm/min_free_kbytes"
 NAMES = "/proc/[0-9]*/comm"
 
 SWAPPED = GIB
-"""On disk, from which something is being slowed down."""
+"""Bytes swapped to disk from which programs slow down."""
 RESERVED = 2 * GIB
-"""vm.min_free_kbytes beyond which it costs engines memory; a raised one was seen to cost 6.2 GiB."""
+"""Largest vm.min_free_kbytes that costs engines little memory; a raised one was seen to cost 6.2 GiB."""
 SCARCE_FREE, LARGE_CACHE = 8 * GIB, 16 * GIB
 BUSY_PRESSURE = 0.1
-"""Share of time in which every task waited for memory."""
+"""Share of time during which every task waited for memory."""
 
 
 @check("memory", "Memory that is available now, against the reserve that admission keeps.", reads=(MEMINFO,))
 def memory(facts: Facts) -> Iterator[CheckResult]:
-    """The kernel's own figures; huge pages that somebody reserved are gone from them."""
+    """Compare available memory with the reserve; huge pages that were reserved are missing from it."""
     found = meminfo(facts.file(MEMINFO) or "")
     total, available = found.get("MemTotal"), found.get("MemAvailable")
     if total is None or available is None:
-        yield unknown(f"{MEMINFO} does not tell MemTotal and MemAvailable.")
+        yield unknown(f"{MEMINFO} lacks MemTotal or MemAvailable.")
         return
     if huge := found.get("HugePages_Total", 0) * found.get("Hugepagesize", 0):
         yield warn(
@@ -45,18 +47,18 @@ def memory(facts: Facts) -> Iterator[CheckResult]:
     reserve = facts.settings.reserve_gib * GIB
     about = f"{gib(available)} available of {gib(total)}, reserve {gib(reserve)} ({MEMINFO})"
     if available < reserve:
-        yield warn(f"{about}: nothing more is let in.", "`sparkdash status` shows what holds it.")
+        yield warn(f"{about}: no further engine is admitted.", "`sparkdash status` shows what holds it.")
     else:
         yield ok(f"{about}.")
 
 
-@check("page-cache", "What of the available memory is page cache, which some engines do not count.", reads=(MEMINFO,))
+@check("page-cache", "Page cache in the available memory, which some engines do not count.", reads=(MEMINFO,))
 def page_cache(facts: Facts) -> Iterator[CheckResult]:
-    """CUDA's own free figure is about MemFree; sparkdash and vLLM from 0.16 on count MemAvailable."""
+    """Compare MemFree with the cache: CUDA counts about MemFree, vLLM from 0.16 on MemAvailable."""
     found = meminfo(facts.file(MEMINFO) or "")
     free, cached = found.get("MemFree"), found.get("Cached")
     if free is None or cached is None:
-        yield unknown(f"{MEMINFO} does not tell MemFree and Cached.")
+        yield unknown(f"{MEMINFO} lacks MemFree or Cached.")
         return
     about = f"{gib(free)} free, {gib(cached)} page cache ({MEMINFO})"
     if free < SCARCE_FREE and cached > LARGE_CACHE:
@@ -70,15 +72,18 @@ def page_cache(facts: Facts) -> Iterator[CheckResult]:
 
 @check("handover", "No memory is kept for kexec handover (KHO), where it cannot be pinned.", reads=(MEMINFO,))
 def handover(facts: Facts) -> Iterator[CheckResult]:
-    """Its pages are free like CMA's, and in no area of CMA: CmaFree is then above CmaTotal. On GB10s with kernel 7.0 some 9.3 GiB
-    were kept so, RDMA memory could not be registered once engines held the rest, and `kho=off` cured it
-    (NVIDIA/NV-Kernels#591, MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#259)."""
+    """Detect memory kept for kexec handover: CmaFree is then above CmaTotal.
+
+    Its pages are free like CMA's, but in no area of CMA. On GB10s with kernel 7.0 some 9.3 GiB were kept so. RDMA memory
+    could not be registered once engines held the rest, and `kho=off` cured it (NVIDIA/NV-Kernels#591,
+    MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#259).
+    """
     found = meminfo(facts.file(MEMINFO) or "")
     kept = found.get("CmaFree", 0) - found.get("CmaTotal", 0)
     if kept > 0:
         yield warn(
-            f"{gib(kept)} are kept for kexec handover (CmaFree above CmaTotal in {MEMINFO}): they count as available, and "
-            "cannot be pinned; between two boxes NCCL then fails to start.",
+            f"{gib(kept)} are kept for kexec handover (CmaFree above CmaTotal in {MEMINFO}): they count as available, "
+            "but cannot be pinned; between two boxes NCCL then fails to start.",
             "kernel command line: kho=off",
         )
     else:
@@ -87,7 +92,7 @@ def handover(facts: Facts) -> Iterator[CheckResult]:
 
 @check("swap", "Swap: none or zram is best; a swapped-out engine stalls the box.", reads=(SWAPS, SWAPPINESS))
 def swap(facts: Facts) -> Iterator[CheckResult]:
-    """proc(5): name, type, KiB, used KiB, priority."""
+    """Check swap on disk. Columns by proc(5): name, type, KiB, used KiB, priority."""
     text = facts.file(SWAPS)
     if text is None:
         yield unknown(f"{SWAPS} is not there.")
@@ -97,7 +102,9 @@ def swap(facts: Facts) -> Iterator[CheckResult]:
     about = ", ".join(f"{row[0]} {gib(int(row[2]) * KIB)}, {gib(int(row[3]) * KIB)} used" for row in rows)
     lean = f"swappiness {(facts.file(SWAPPINESS) or '-').strip()}"
     if sum(int(row[3]) for row in disks) * KIB > SWAPPED:
-        yield warn(f"Memory has gone to disk: {about}, {lean} ({SWAPS}).", "sudo swapoff -a, once enough is available")
+        yield warn(
+            f"Memory was swapped to disk: {about}, {lean} ({SWAPS}).", "sudo swapoff -a, once enough is available"
+        )
     elif disks:
         yield note(
             f"Swap on disk: {about}, {lean} ({SWAPS}). It hides an over-commit until the box stalls.",
@@ -111,7 +118,7 @@ def swap(facts: Facts) -> Iterator[CheckResult]:
     "oom-guard", "Something ends a process before memory is gone, also while sparkdash does not run.", reads=(NAMES,)
 )
 def oom_guard(facts: Facts) -> Iterator[CheckResult]:
-    """By the names of running processes; sparkdash's own guard, which sees the GPU's memory, lives as long as its daemon."""
+    """Look for a guard among the running processes; sparkdash's own guard needs its daemon."""
     running = {name.strip() for name in facts.matching(NAMES).values()}
     if "earlyoom" in running:
         yield ok("earlyoom runs (/proc/*/comm).")
@@ -135,7 +142,7 @@ def oom_guard(facts: Facts) -> Iterator[CheckResult]:
 
 @check("vm", "Kernel settings of memory that are known to hurt engines.", reads=(OVERCOMMIT, MIN_FREE))
 def sysctls(facts: Facts) -> Iterator[CheckResult]:
-    """vm.overcommit_memory and vm.min_free_kbytes."""
+    """Check vm.overcommit_memory and vm.min_free_kbytes."""
     overcommit, least = (facts.file(OVERCOMMIT) or "").strip(), (facts.file(MIN_FREE) or "").strip()
     kept = int(least) * KIB if least.isdecimal() else None
     strict, greedy = overcommit == "2", kept is not None and kept > RESERVED
@@ -152,13 +159,13 @@ def sysctls(facts: Facts) -> Iterator[CheckResult]:
         yield ok(f"overcommit_memory {overcommit or '-'}, min_free_kbytes {gib(kept, 2)} (/proc/sys/vm).")
 
 
-@check("pressure", "The kernel tells how long tasks wait for memory (PSI), and they do not.", reads=(PRESSURE,))
+@check("pressure", "The kernel measures how long tasks wait for memory (PSI), and no task waits.", reads=(PRESSURE,))
 def pressure(facts: Facts) -> Iterator[CheckResult]:
-    """ "full avg10": the share of the last 10 s in which every task waited."""
+    """Check "full avg10": the share of the last 10 s during which every task waited."""
     text = facts.file(PRESSURE)
     if text is None:
         yield note(
-            f"The kernel does not measure it ({PRESSURE} is not there): a stall is seen later.",
+            f"The kernel does not measure it ({PRESSURE} does not exist): a stall is noticed later.",
             "kernel command line: psi=1",
         )
         return

@@ -1,4 +1,7 @@
-"""PURE: the memory helper, the one thing of sparkdash that root installs."""
+"""Check of the memory helper, the only part of sparkdash that root installs.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ INSTALL = "`sparkdash service install --helper` shows what it writes, and the co
     runs=(SHOWN,),
 )
 def memory_helper(facts: Facts) -> Iterator[CheckResult]:
-    """Its file, and how systemd says its last run ended. The rule for sudo is in a folder that only root may read."""
+    """Check the unit's file and its last run; the sudo rule is in a folder that only root may read."""
     unit = facts.file(UNIT)
     if unit is None:
         yield note(f"not installed ({UNIT} is not there): a load into fragmented memory is refused.", INSTALL)
@@ -30,14 +33,14 @@ def memory_helper(facts: Facts) -> Iterator[CheckResult]:
         yield note(f"{UNIT} is of another version of sparkdash.", INSTALL)
     done = facts.ran(SHOWN)
     if done is None or done.code:
-        yield unknown(f"{UNIT} is there, and systemd does not tell of it.")
+        yield unknown(f"{UNIT} exists, but systemd does not answer.")
         return
     told = dict(line.partition("=")[::2] for line in done.out.splitlines())
     if told.get("LoadState") != "loaded":
-        yield warn(f"{UNIT} is there, and systemd has not read it.", "sudo systemctl daemon-reload")
+        yield warn(f"{UNIT} exists, but systemd has not read it.", "sudo systemctl daemon-reload")
     elif told.get("ActiveState") == "failed":
         how = f"{told.get('Result')}, code {told.get('ExecMainStatus')}"
         yield warn(f"{NAME} failed the last time ({how}).", f"journalctl -u {NAME} -n 20")
     else:
         start = " ".join(START)
-        yield ok(f"installed ({UNIT}); `sudo -n {start}` tries it, and drops what the kernel has cached.")
+        yield ok(f"installed ({UNIT}); `sudo -n {start}` tries it, and drops the kernel's caches.")

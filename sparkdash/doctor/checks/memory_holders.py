@@ -1,29 +1,32 @@
-"""PURE: who holds the box's memory besides our engines, and what frees it."""
+"""Check of the holders of memory besides our engines, with the command that frees it.
+
+Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
-from sparkdash.doctor.facts import Facts, told
+from sparkdash.doctor.facts import Facts, require_read
 from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.units import GIB, MIB, gib, size
 
 TOP, LEAST = 6, GIB
-"""Holders that the summary names, and the least that they hold."""
+"""Number of holders in the summary, and the least that each holds."""
 FOREIGN, FOREIGN_COUNT = 2 * GIB, 4
-"""Somebody else's memory is worth a note from this size on, of so many."""
+"""Least memory of another program that is noted, and the number of notes."""
 LOST = 4 * GIB
-"""Memory that nobody names from which it is worth a word: a driver that serves nobody keeps less."""
+"""Least memory without a holder that is reported: an idle driver keeps less."""
 LEFT = 64 * MIB
 
 
-@check("memory-holders", "Who holds memory: others' programs, leftovers, the GPU for nobody.", account=True)
+@check("memory-holders", "Holders of memory: other programs, leftovers, GPU memory without a process.", account=True)
 def holders(facts: Facts) -> Iterator[CheckResult]:
-    """`sparkdash memory` has the whole table."""
-    found = told(facts.account)
+    """Report the largest holders; `sparkdash memory` has the whole table."""
+    found = require_read(facts.account)
     if found is None:
-        yield unknown("Nobody told who holds the memory.")
+        yield unknown("The account of memory was not read.")
         return
     yield ok(f"{_summary(found)} (`sparkdash memory` has all).")
     yield from _nobodys(found)
@@ -54,16 +57,16 @@ def _nobodys(found: MemoryAccount) -> Iterator[CheckResult]:
         if found.gpu in (GpuMemory.NONE, GpuMemory.OWN):
             yield note(f"{gib(one.bytes)} are in no process and in none of the kernel's figures: drivers hold them.")
         elif not found.gpu_told:
-            yield note(f"{gib(one.bytes)} are held by the GPU driver or the kernel; NVML does not tell for whom.")
+            yield note(f"The GPU driver or the kernel holds {gib(one.bytes)}; NVML does not report for which process.")
         elif any(other.gpu_bytes for other in found.holdings):
             yield note(
-                f"{gib(one.bytes)} are held by the GPU driver or the kernel for no process that NVML names: page-locked memory "
-                "of those that run, or memory of processes that ended.",
-                "sparkdash stop; what stays then, only a reboot returns",
+                f"The GPU driver or the kernel holds {gib(one.bytes)} for no process that NVML names: page-locked memory of "
+                "running processes, or memory of ended ones.",
+                "sparkdash stop; only a reboot frees the rest",
             )
         else:
             yield warn(
-                f"{gib(one.bytes)} are held by the GPU driver or the kernel for no process: GPU memory of processes that ended.",
+                f"The GPU driver or the kernel holds {gib(one.bytes)} for no process: GPU memory of ended processes.",
                 "sudo reboot",
             )
 

@@ -1,4 +1,7 @@
-"""PURE: who holds the ports, and the links between two boxes."""
+"""Checks of the ports, and of the links between two boxes.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from sparkdash.units import MIB
 STATES = "/sys/class/infiniband/*/ports/*/state"
 RATES = "/sys/class/infiniband/*/ports/*/rate"
 FEW = 10
-"""Free engine ports below which a busy day may run out of them."""
+"""Least number of free engine ports; fewer may run out on a busy day."""
 
 _FUNCTION = re.compile(r"f\d+$")
 
 
 @check("port", "The gateway's port is free, or sparkdash's own daemon has it.", listeners=True)
 def port(facts: Facts) -> Iterator[CheckResult]:
-    """Who listens there; port 0 takes any."""
+    """Find the listener of the gateway's port; port 0 means any free one."""
     wanted = facts.settings.port
     holders = [one for one in facts.heard() if one.port == wanted and wanted]
     if not wanted:
@@ -38,7 +41,7 @@ def port(facts: Facts) -> Iterator[CheckResult]:
 
 @check("engine-ports", "There are free ports for engines.", listeners=True)
 def engine_ports(facts: Facts) -> Iterator[CheckResult]:
-    """The range in the settings."""
+    """Count the free ports in the range of the settings."""
     first, last = facts.settings.engine_ports
     held = {one.port: one for one in facts.heard() if first <= one.port <= last}
     free = last - first + 1 - len(held)
@@ -65,13 +68,13 @@ def _who(holder: Listener) -> str:
 
 
 def active(facts: Facts) -> list[str]:
-    """RDMA devices with a link that is up."""
+    """RDMA devices whose link is up."""
     return [_device(path) for path, state in facts.matching(STATES).items() if "ACTIVE" in state]
 
 
-@check("roce", "The RDMA links to a second box, where there are any.", reads=(STATES, RATES))
+@check("roce", "The RDMA links to a second box, if any.", reads=(STATES, RATES))
 def roce(facts: Facts) -> Iterator[CheckResult]:
-    """Each of a Spark's sockets shows as two devices, one per PCIe half; both must be up for the full rate."""
+    """Check both devices of each socket, one per PCIe half: the full rate needs both up."""
     states = {_device(path): state.strip() for path, state in facts.matching(STATES).items()}
     rates = {_device(path): rate.strip() for path, rate in facts.matching(RATES).items()}
     if not states:
@@ -94,20 +97,20 @@ def roce(facts: Facts) -> Iterator[CheckResult]:
 
 @check("memlock", "Locked memory, which RDMA between two boxes needs.", reads=(STATES,))
 def memlock(facts: Facts) -> Iterator[CheckResult]:
-    """A rootless container cannot raise it above the user's own."""
+    """Check the limit of locked memory, which a rootless container cannot raise above the user's own."""
     if facts.memlock is None:
         yield ok("No limit (ulimit -l).")
     elif not active(facts):
         yield ok(f"At most {facts.memlock // MIB} MiB (ulimit -l); only RDMA needs more, and no link is up.")
     else:
         yield note(
-            f"RDMA links are up, and at most {facts.memlock // MIB} MiB may be locked (ulimit -l): NCCL falls back to sockets.",
+            f"RDMA links are up, but at most {facts.memlock // MIB} MiB may be locked (ulimit -l): NCCL uses sockets.",
             f"echo '{facts.path('{user}')} - memlock unlimited' | sudo tee /etc/security/limits.d/rdma.conf",
         )
 
 
 def _halves(devices: Iterable[str], up: set[str]) -> Iterator[str]:
-    """All devices of the sockets of which one is up: rocep1s0f1 and roceP2p1s0f1 are one socket."""
+    """Devices of sockets with one device up: rocep1s0f1 and roceP2p1s0f1 are one socket."""
     sockets: dict[str, list[str]] = defaultdict(list)
     for device in devices:
         function = _FUNCTION.search(device)

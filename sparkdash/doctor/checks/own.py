@@ -1,4 +1,7 @@
-"""PURE: sparkdash's own things: settings, profiles, the daemon, the name of a secret."""
+"""Checks of sparkdash itself: settings, profiles, translator, daemon, Hugging Face token.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,22 @@ from collections.abc import Iterator, Sequence
 
 from sparkdash import __version__
 from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
-from sparkdash.doctor.facts import Facts, told
+from sparkdash.doctor.facts import Facts, require_read
 from sparkdash.settings import Settings
 
 TOKEN = "{hf_home}/token"  # noqa: S105 - where it would be
 VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 OTHERS = 0o077
 SHOWN = 3
-"""Profiles that are named."""
+"""Number of profiles that are named."""
 AGAIN = "sparkdash stop --daemon, then start it again"
 
 
 @check("settings", "config.toml and SPARKDASH_* are valid.")
 def settings(facts: Facts) -> Iterator[CheckResult]:
-    """What differs from the defaults."""
+    """Report invalid settings, or those that differ from the defaults."""
     if facts.settings_problem:
-        yield fail(facts.settings_problem, "Mend it; until then every check here uses the defaults.")
+        yield fail(facts.settings_problem, "Correct it; until then every check uses the defaults.")
         return
     used, defaults = facts.settings.model_dump(mode="json"), Settings().model_dump(mode="json")
     changed = [f"{name} = {value}" for name, value in used.items() if value != defaults[name]]
@@ -30,33 +33,33 @@ def settings(facts: Facts) -> Iterator[CheckResult]:
 
 @check("profiles", "Every profile file loads, and no rule has an error against one.", profiles=True)
 def profiles(facts: Facts) -> Iterator[CheckResult]:
-    """In figures; `profiles check` names each."""
-    seen = told(facts.profiles)
+    """Count problems of profiles; `profiles check` names each."""
+    seen = require_read(facts.profiles)
     if seen is None:
         yield unknown("The profiles were not read.")
         return
     rules = f"{seen.errors} errors and {seen.warnings} warnings by the rules"
     about = f"{seen.profiles} profiles, {seen.problems} problems, {rules}"
     if seen.problems or seen.errors:
-        yield warn(f"{about}: those are left out, or will fail.", "sparkdash profiles check")
+        yield warn(
+            f"{about}: files with problems are left out, and errors make a start fail.", "sparkdash profiles check"
+        )
     else:
         yield ok(f"{about}.")
 
 
-@check(
-    "translator", "What translates for engines that lack a client's protocol is installed, if one does.", profiles=True
-)
+@check("translator", "The translator is installed if an engine lacks a protocol of clients.", profiles=True)
 def translator(facts: Facts) -> Iterator[CheckResult]:
-    """Only what is known without asking an engine."""
-    seen = told(facts.profiles)
+    """Check for litellm, by what is known of the engines without asking them."""
+    seen = require_read(facts.profiles)
     if seen is None:
         yield unknown("The profiles were not read.")
     elif not seen.translated:
         yield ok("No profile is known to need it.")
     elif seen.translator:
-        yield ok(f"It is installed; {_some(seen.translated)} may need it.")
+        yield ok(f"Installed; {_some(seen.translated)} may need it.")
     else:
-        lack = f"{_some(seen.translated)}: their engines are not known to speak messages and responses both"
+        lack = f"{_some(seen.translated)}: their engines are not known to speak both messages and responses"
         yield note(f"{lack}, and litellm is not installed.", "pip install 'sparkdash[translate]'")
 
 
@@ -66,7 +69,7 @@ def _some(names: Sequence[str]) -> str:
 
 @check("daemon", "The daemon answers, is of this version, and uses these settings.")
 def daemon(facts: Facts) -> Iterator[CheckResult]:
-    """What it says of itself."""
+    """Compare the daemon's version and runtime with ours."""
     seen = facts.daemon
     if seen is None:
         yield unknown("The daemon was not asked.")
@@ -84,7 +87,7 @@ def daemon(facts: Facts) -> Iterator[CheckResult]:
 
 @check("hf-token", "A Hugging Face token for gated models is there; its value is not read.", modes=(TOKEN,))
 def token(facts: Facts) -> Iterator[CheckResult]:
-    """A variable's name, or a file that only its owner may read."""
+    """Look for the token's variable or file, and check the file's mode."""
     mode, named = facts.mode(TOKEN), [name for name in VARIABLES if name in facts.environment]
     if mode is not None and mode & OTHERS:
         yield warn(f"Others may read {facts.path(TOKEN)} (mode {mode:o}).", f"chmod 600 {facts.path(TOKEN)}")

@@ -1,4 +1,7 @@
-"""PURE: the program that runs the containers, and where it keeps its images."""
+"""Checks of the container runtime, and of the disk for its images.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,19 @@ from sparkdash.units import GIB, gib
 
 DOCKER = ("docker", "version", "--format", "{{.Server.Version}}")
 OLDEST = (4, 3)
-"""The oldest podman that sparkdash was run with; CDI devices came with 4.1."""
+"""Oldest podman that sparkdash was run with; CDI devices came with 4.1."""
 MOUNTS = "/proc/self/mountinfo"
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "lustre"})
 USERNS = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
-"""Ubuntu's; 1 from 24.04 on: only programs that a profile names may make user namespaces, and of podmans that is /usr/bin/podman."""
+"""1 on Ubuntu from 24.04 on: only programs with an AppArmor profile may make user namespaces, such as /usr/bin/podman."""
 NO_USERNS = re.compile(r"cannot clone|\bre-?exec", re.IGNORECASE)
-"""What podman 4 and 5 say without one (podman#24642, mgoltzsche/podman-static#111)."""
+"""Complaint of podman 4 and 5 without a user namespace (podman#24642, mgoltzsche/podman-static#111)."""
 LET_IN = (
     "printf 'abi <abi/4.0>,\\nprofile podman-here %s flags=(unconfined) { userns, }\\n' "
     '"$(readlink -f "$(command -v podman)")" | sudo tee /etc/apparmor.d/podman-here; sudo systemctl reload apparmor'
 )
 FULL, SCARCE = 10 * GIB, 60 * GIB
-"""A vLLM image has about 20 GB, and while it is updated there are two of it, and its layers once more."""
+"""Bytes for any image, and for an update: a vLLM image has about 20 GB, and an update holds two and the layers again."""
 
 
 @check(
@@ -36,7 +39,7 @@ FULL, SCARCE = 10 * GIB, 60 * GIB
     runs=(podman_info.COMMAND, DOCKER),
 )
 def runtime(facts: Facts) -> Iterator[CheckResult]:
-    """The runtime that the settings name."""
+    """Check the runtime that the settings name."""
     if facts.settings.runtime == "process":
         yield note("The settings run engines as plain processes; podman is not needed.")
     elif facts.settings.runtime == "docker":
@@ -61,10 +64,10 @@ def _podman(facts: Facts) -> CheckResult:
         return fail(f"{why}.", "podman system migrate; when that hangs too: sudo reboot")
     if done is None:
         return fail("podman is not installed.", "sudo apt install podman")
-    if (info := podman_info.read(done)) is None:
+    if (info := podman_info.parse_podman_info(done)) is None:
         return _failing(done, facts)
     about = f"podman {info.version}, {'rootless' if facts.rootless else 'root'}, {info.oci_runtime}, {info.network}"
-    if podman_info.numbers(info.version) < OLDEST:
+    if podman_info.version_numbers(info.version) < OLDEST:
         needed = ".".join(map(str, OLDEST))
         return fail(f"{about} (podman info): sparkdash needs {needed}.", "sudo apt install --only-upgrade podman")
     return ok(f"{about} (podman info).")
@@ -74,8 +77,8 @@ def _failing(done: CommandResult, facts: Facts) -> CheckResult:
     words = _words(done)
     if NO_USERNS.search(words) and (facts.file(USERNS) or "").strip() == "1":
         return fail(
-            f"`podman info` fails: {words}. AppArmor lets Ubuntu's own podman make user namespaces, and this is another one "
-            f"({USERNS} is 1).",
+            f"`podman info` fails: {words}. AppArmor allows user namespaces to Ubuntu's own podman only, and this is "
+            f"another one ({USERNS} is 1).",
             LET_IN,
         )
     if '"newuidmap": executable file not found' in words:  # apt only recommends it with podman
@@ -99,11 +102,11 @@ def _words(done: CommandResult) -> str:
     disks=("{graphroot}",),
 )
 def images(facts: Facts) -> Iterator[CheckResult]:
-    """Podman's graphroot: its driver, its file system, its free bytes."""
+    """Check podman's graphroot: driver, file system, free bytes."""
     if facts.settings.runtime != "podman":
-        yield note(f"Where {facts.settings.runtime} keeps its things is not looked at.")
+        yield note(f"The folder of {facts.settings.runtime} is not checked.")
         return
-    info = podman_info.of(facts)
+    info = podman_info.podman_info_of(facts)
     kind = file_system(info.graph_root, facts.file(MOUNTS) or "")
     disk = facts.disk("{graphroot}")
     where = f"{info.graph_root} ({info.graph_driver} on {kind or 'an unknown file system'}, podman info)"

@@ -1,4 +1,7 @@
-"""PURE: what an ordinary user needs for containers that live on. Root needs none of it."""
+"""Checks of an ordinary user's rights for containers that live on; root needs none of them.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from sparkdash.doctor.facts import Facts
 SUBUID, SUBGID = "/etc/subuid", "/etc/subgid"
 LINGER = "/var/lib/systemd/linger/{user}"
 ENOUGH = 65536
-"""Ids that an image's own users may need (podman's tutorial on rootless use)."""
+"""Subordinate ids that the users of an image may need (podman's tutorial on rootless use)."""
 
 
 @check("rootless", "Subordinate user and group ids, without which most images do not unpack.", reads=(SUBUID, SUBGID))
 def ids(facts: Facts) -> Iterator[CheckResult]:
-    """subuid(5): name or uid, first id, count."""
+    """Count the subordinate ids. Columns by subuid(5): name or uid, first id, count."""
     if not facts.rootless:
         yield ok("Not needed: engines run as root.")
         return
@@ -39,7 +42,7 @@ def _count(text: str | None, facts: Facts) -> int:
 
 @check("linger", "This user's containers and daemon live on after the last logout.", reads=(LINGER,))
 def linger(facts: Facts) -> Iterator[CheckResult]:
-    """logind ends a user's manager and removes /run/user with the last session, unless the user lingers."""
+    """Check lingering: otherwise logind ends the user's manager and removes /run/user with the last session."""
     if not facts.rootless:
         yield ok("Not needed: engines run as root.")
     elif facts.file(LINGER) is None:

@@ -1,6 +1,6 @@
-"""How the real box is asked for what no file tells: commands, disks, ports, the GPU, the catalog.
+"""Queries of the real box beyond plain files: commands, disks, ports, the GPU, the catalog.
 
-Owns: each of these reads. Must not know why somebody asks. A test hands Probe others in their place.
+Owns: each of these reads. Must not know which check needs it. Tests hand Probe other functions.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
 from sparkdash.rules import Severity, findings
 from sparkdash.settings import Settings
-from sparkdash.store import trend
+from sparkdash.store import contiguity_history
 from sparkdash.telemetry import lowpower
 
 COMMAND_S = 15.0
-"""Limit of one command. `podman info` takes 0.1 s; its first call after a reboot may take seconds."""
+"""Time limit of one command. `podman info` takes 0.1 s; its first call after a reboot may take seconds."""
 DAY_S = 86_400.0
 """Span of the kernel's log that is read."""
 NVML_S = 10.0
-"""Limit of a look at the GPU: without the persistence daemon the first one sets the driver up anew."""
+"""Time limit of a reading of the GPU: without the persistence daemon the first one initialises the driver."""
 LOOKS, APART_S = 3, 1.0
-"""A busy GPU is looked at more than once: only then can it be seen to be stuck in its low-power state."""
+"""Readings of a busy GPU and their distance: a single one cannot show the stuck low-power state."""
 
 
 async def command(argv: Sequence[str]) -> CommandResult:
-    """Run it, for at most COMMAND_S. Raises as `host.command.call`."""
+    """Run a command for at most COMMAND_S. Raises as `host.command.call`."""
     return await call(argv, deadline_s=COMMAND_S)
 
 
 async def looks() -> list[Gpu]:
-    """One look at the GPU, and more while it is busy; none where NVML tells nothing."""
+    """Read the GPU once, and up to LOOKS times while it is busy; nothing without NVML."""
     nvml = Nvml(deadline_s=NVML_S)
     found: list[Gpu] = []
     try:
@@ -63,7 +63,7 @@ async def looks() -> list[Gpu]:
 
 
 def disk(path: Path) -> Disk:
-    """The file system of `path`, or of the folder that it would be made in."""
+    """File system of `path`, or of its nearest existing parent."""
     while not path.exists() and path != path.parent:
         path = path.parent
     usage = shutil.disk_usage(path)
@@ -71,7 +71,7 @@ def disk(path: Path) -> Disk:
 
 
 def listeners() -> list[Listener]:
-    """Who listens on TCP here; other users' programs stay unnamed unless root asks."""
+    """All TCP listeners; programs of other users are named for root only."""
     import psutil
 
     heard = [(each.laddr, each.pid) for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
@@ -88,7 +88,7 @@ def _program(pid: int | None) -> str | None:
 
 
 def profiles(settings: Settings) -> ProfilesSeen:
-    """The catalog, read and held against the rules."""
+    """Read the catalog and count what the rules find in it."""
     found = catalog.load_catalog(settings.profile_folders())
     levels = [one.level for one in findings(found)]
     return ProfilesSeen(
@@ -102,7 +102,7 @@ def profiles(settings: Settings) -> ProfilesSeen:
 
 
 async def account(settings: Settings) -> MemoryAccount:
-    """Who holds the box's memory; our engines are known by their containers' labels. Raises HostError."""
+    """Account for the box's memory by holder; our engines are known by their labels. Raises HostError."""
     reader = BoxReader()
     runtime = Process(paths.state_dir() / "processes") if settings.runtime == "process" else Podman(settings.runtime)
     try:
@@ -112,12 +112,12 @@ async def account(settings: Settings) -> MemoryAccount:
 
 
 def loads() -> tuple[LoadContiguity, ...]:
-    """Free blocks before and after the last loads, out of the daemon's database."""
-    return trend.read(paths.state_dir() / "sparkdash.db")
+    """Free blocks before and after the last loads, from the daemon's database."""
+    return contiguity_history.read_loads(paths.state_dir() / "sparkdash.db")
 
 
 async def kernel_log() -> KernelFindings | None:
-    """Lines of the kernel's log of the last day that matter; None where it is closed to this user."""
+    """Relevant lines of the kernel's log of the last day; None if this user may not read it."""
     return await KernelLog().since(time.time() - DAY_S)
 
 
