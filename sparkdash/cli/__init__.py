@@ -1,7 +1,7 @@
 """The command line: `main` lists the commands; each package holds one group of them.
 
-Rule 1: `sparkdash --help` and the shell's completion must feel instant: command files import typer and the leaves at
-module level, everything else inside the command.
-Rule 2: facts go to stdout (pure JSON with --json), all talk to stderr.
+Rule 1: `sparkdash --help` and completion must feel instant. Command modules import typer and the leaf modules at
+module level, and everything else inside the command.
+Rule 2: results go to stdout (pure JSON with --json), everything else to stderr.
 Must not know: HTTP, how an engine is run.
 """

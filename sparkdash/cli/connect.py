@@ -1,4 +1,4 @@
-"""`sparkdash connect`: a client's exact configuration, printed, written, or proved."""
+"""`sparkdash connect`: print, write or test the exact configuration of a client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import confirm, format_table, is_interactive, print_json, print_note, print_text
+from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
+from sparkdash.cli.output.tables import format_table
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def complete_client(incomplete: str) -> list[str]:
-    """Names of clients that begin with `incomplete`."""
+    """Complete the name of a client."""
     from sparkdash.connect.registry import RECIPES
 
     return [name for name in RECIPES if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""`sparkdash doctor`: what of this box would keep engines from running well."""
+"""`sparkdash doctor`: examine the box for everything that keeps engines from running well."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from sparkdash.domain.finding import Finding
 
 WARNED, FAILED = 1, 5
-"""Exit codes. 5 is that of every command for which the box lacks something."""
+"""Exit codes; every command exits 5 when the box lacks something."""
 COLOURS = {"ok": "green", "note": None, "unknown": None, "warn": "yellow", "fail": "red"}
 MARK, WIDEST = 9, 100
 
 
 def complete_check(incomplete: str) -> list[str]:
-    """Names of checks that begin with `incomplete`."""
+    """Complete the name of a check."""
     from sparkdash.doctor import CHECKS
 
     return [name for name in CHECKS if name.startswith(incomplete)]
@@ -70,7 +70,7 @@ def doctor(
 
 
 def check_lines(told: Sequence[dict[str, str]]) -> Iterator[str]:
-    """The checks within 80 columns. Pure."""
+    """Format the list of checks in 80 columns."""
     first = max(len(each["name"]) for each in told) + 2
     for each in told:
         head, *rest = wrap(each["about"], 80 - first)
@@ -79,7 +79,7 @@ def check_lines(told: Sequence[dict[str, str]]) -> Iterator[str]:
 
 
 def finding_lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
-    """Format the findings as printable text, with their count last, where it stays on the screen."""
+    """Format the findings as printable text; the counts come last, where they stay visible."""
     first = max(len(one.name) for one in found) + 2
     room = columns - MARK - first
     for one in found:

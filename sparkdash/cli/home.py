@@ -1,4 +1,4 @@
-"""`sparkdash` alone, and `sparkdash version`."""
+"""`sparkdash` without a command, and `sparkdash version`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparkdash.cli.parameters import AsJson
 
 
 def home() -> None:
-    """Open the dashboard, with a daemon behind it; print the status where stdout is no terminal."""
+    """Open the dashboard, starting a daemon if needed; without a terminal, print the status."""
     if not sys.stdout.isatty():
         from sparkdash.cli.engines.status import status
 

@@ -1,4 +1,4 @@
-"""`sparkdash keys`: who may use the gateway."""
+"""`sparkdash keys`: add, list and revoke the keys of the gateway."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 HEAD = ("name", "for", "models", "req/min", "tokens/day", "requests", "prompt", "completion", "tokens today")
 LEAST = ("prompt", "completion", "requests", "tokens today", "req/min", "tokens/day")
-"""Columns that give way where the terminal is narrow, first to last."""
+"""Columns that a narrow terminal omits, first to last."""
 
 
 @app.callback()
@@ -223,7 +223,7 @@ def revoke(name: Existing, as_json: AsJson = False) -> None:
 
 
 def _note(did: str, name: str) -> None:
-    """The audit log tells of it beside what was done through the API."""
+    """Record the command in the audit log, beside the changes made through the API."""
     import os
     import time
 

@@ -1,4 +1,4 @@
-"""What the command line can do without a daemon: read the catalog, and say how an engine would be started.
+"""Functions that need no daemon: read the catalog, build the command that starts an engine.
 
 Must not know: how anything is run. Nothing here starts, stops or asks a process.
 """
@@ -30,18 +30,18 @@ from sparkdash.settings import Settings
 
 
 class EngineCommand(NamedTuple):
-    """How an engine would be started: the runtime's argv, and the same as text to paste."""
+    """Command that starts an engine: the runtime's argv, and the same as shell text."""
 
     profile: str
     runtime: str
     argv: list[str]
     shell: str
     cannot_run: str | None
-    """Why it would fail, of a profile that cannot run."""
+    """Reason why the profile cannot run; None if it can."""
 
 
 def configured_catalog(places: Sequence[Path] | None = None) -> Catalog:
-    """What the daemon would read, or only what is in `places` (folders or single files)."""
+    """Load the catalog that the daemon would read, or only `places` (folders or single files)."""
     if not places:
         return load_catalog(settings.load().profile_folders())
     found = [_place(place.expanduser()) for place in places]
@@ -63,13 +63,13 @@ def _file(profile: Profile) -> str:
 
 
 def estimate_need(profile: Profile) -> Need:
-    """What a launch of it takes of this box, as its flags and the headers of its weights tell; nothing measured is looked up."""
+    """Estimate the memory of a launch from flags and weight headers; measured values are not looked up."""
     facts = weights.read_profile_weights(profile, settings.load().hf_home.expanduser())
     return estimate(profile, facts, box_bytes())
 
 
 def box_bytes() -> int | None:
-    """MemTotal; None where the kernel does not tell."""
+    """Return MemTotal; None where the kernel does not report it."""
     try:
         return meminfo.read().total
     except HostError:
@@ -77,18 +77,18 @@ def box_bytes() -> int | None:
 
 
 def profile_summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
-    """Every profile as lists show it, and the problems of those left out."""
+    """Return the summary of every profile, and the problems of files that were left out."""
     found = configured_catalog()
     shown = tuple(summarize(profile, adapter(profile.engine)) for profile in found.profiles.values())
     return shown, tuple(map(str, found.problems))
 
 
 def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
-    """The command that would start that profile's engine, as the daemon would run it on its first free port.
+    """Build the command that starts the profile's engine, as the daemon would on its first free port.
 
     Raises:
-        AdmissionError: no such profile, sparkdash does not start it, or it cannot run and `anyway` is not said.
-        ProfileError: the profile lacks something; or the settings are not valid.
+        AdmissionError: the profile does not exist, is not started by sparkdash, or cannot run and `anyway` is False.
+        ProfileError: the profile lacks something, or the settings are not valid.
     """
     known = settings.load()
     profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command all the same.")
@@ -97,7 +97,10 @@ def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
 
 
 def export_spec(name: str) -> tuple[Profile, ContainerSpec]:
-    """A profile and its container, marked as nobody's, so that no daemon takes it for its own; raises as `command`."""
+    """Return a profile and its container without an owner label, so that no daemon adopts it.
+
+    Raises like `engine_command`.
+    """
     known, profile = Settings.model_validate({**dict(settings.load()), "runtime": "podman"}), _startable(name)
     labels = {LABEL_PROFILE: profile.name} | ({LABEL_SERVES: ",".join(profile.serves)} if profile.serves else {})
     return profile, container_spec(profile, known, kept_flags=False).replace(labels=labels)
@@ -125,14 +128,14 @@ def _managed(name: str) -> Profile:
 
 
 def make_runtime(known: Settings) -> Runtime:
-    """What the settings start engines with."""
+    """Create the container runtime that the settings name."""
     if known.runtime == "process":
         return Process(paths.state_dir() / "processes")
     return Podman(known.runtime)
 
 
 def stored_flags(profile: Profile, known: Settings) -> KnownFlags | None:
-    """Flags that the profile's program listed in its `--help` when a daemon asked; None when no daemon has asked."""
+    """Return the flags that the program listed in `--help`; None when no daemon has asked the program."""
     return FlagStore(paths.flags_dir()).of(profile, containerised=known.runtime != "process")
 
 
@@ -142,7 +145,7 @@ def container_spec(profile: Profile, known: Settings, *, kept_flags: bool = True
     Without `kept_flags` the program counts as unknown.
 
     Raises:
-        ProfileError: its dialect refuses it.
+        ProfileError: the engine's dialect refuses the profile.
     """
     launch = LaunchContext(
         port=known.engine_ports[0],

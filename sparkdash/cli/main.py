@@ -1,4 +1,4 @@
-"""`sparkdash`: the entry, and the list of commands.
+"""Entry point of `sparkdash` and the list of its commands.
 
 Owns: how the program ends: exit codes, the panel of an expected failure, a clean Ctrl-C, a quiet broken pipe.
 """
@@ -89,7 +89,7 @@ def root(
 
 
 def main() -> None:
-    """The console script. Exits 0, the error's own code, 2 for a wrong usage, or 130 after Ctrl-C."""
+    """Run the console script. Exits 0, the error's own code, 2 for wrong usage, or 130 after Ctrl-C."""
     try:
         app(prog_name="sparkdash")
     except SparkdashError as error:
@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def _no_more_output() -> None:
-    """Without this the interpreter complains when it flushes stdout at the end."""
+    """Redirect stdout to /dev/null: otherwise the interpreter complains when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

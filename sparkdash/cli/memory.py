@@ -1,11 +1,12 @@
-"""`sparkdash memory`: who holds the box's memory, and what frees it."""
+"""`sparkdash memory`: show who holds the box's memory and how to free it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sparkdash.cli.output.screen import fit_table, print_json, print_note, print_text, terminal_width
+from sparkdash.cli.output.screen import print_json, print_note, print_text, terminal_width
+from sparkdash.cli.output.tables import fit_table
 from sparkdash.cli.parameters import AsJson
 from sparkdash.printable import one_line
 from sparkdash.units import GIB, MIB, size
@@ -15,15 +16,15 @@ if TYPE_CHECKING:
     from sparkdash.host.memory_account import Sources
 
 SMALL = 16 * MIB
-"""Holders of less share one row."""
+"""Smaller holders share one row."""
 HIDDEN = 256 * MIB
-"""Memory of hidden processes that is worth a word."""
+"""Hidden memory from which a note is printed."""
 NAMED, NAMED_COUNT = GIB, 4
-"""Who holds less, or comes later, is not named where a model does not fit."""
+"""Limits for foreign holders that are named when a model does not fit: least memory, and how many."""
 HEAD = ("held", "by", "kind", "user", "procs", "gpu", "swap", "what", "to free it")
 ALIGN = "><<<>>><<"
 DROPPED = ("what", "swap", "user", "procs", "gpu", "kind")
-"""Columns that a narrow terminal does without, in this order. An empty column is never shown."""
+"""Columns that a narrow terminal omits, in this order. Empty columns are never shown."""
 
 
 def memory(as_json: AsJson = False) -> None:
@@ -54,10 +55,10 @@ def memory(as_json: AsJson = False) -> None:
 
 
 def read_account() -> MemoryAccount:
-    """The daemon's account; this box's own when no daemon answers.
+    """Read the daemon's memory account, or this box's own when no daemon answers.
 
     Raises:
-        SparkdashError: the daemon refuses, or /proc tells too little.
+        SparkdashError: the daemon refuses, or /proc reveals too little.
     """
     from sparkdash.client.blocking import Client
     from sparkdash.errors import DaemonError
@@ -77,7 +78,7 @@ def read_account() -> MemoryAccount:
 
 
 def account_lines(found: MemoryAccount, columns: int) -> tuple[list[str], list[str]]:
-    """(the page, the columns that it does without). Pure."""
+    """Return the lines of the page and the titles of omitted columns."""
     listed, folded = _folded(found)
     rows = [*map(_row, listed), *folded]
     used = [i for i in range(len(HEAD)) if any(row[i] for row in rows)]
@@ -127,7 +128,7 @@ def _tail(found: MemoryAccount) -> Iterator[str]:
 
 
 def largest_holders(found: MemoryAccount) -> Iterator[str]:
-    """The largest holders that are not ours, each with the command that frees it. Pure."""
+    """Describe the largest foreign holders, each with the command that frees its memory."""
     for one in found.foreign(NAMED)[:NAMED_COUNT]:
         what = f" ({one_line(one.what)})" if one.what and one.what != one.name else ""
         yield f"{size(one.bytes)} {one_line(one.name)}{what}" + (f": {one.remedy}" if one.remedy else "")

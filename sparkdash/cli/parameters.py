@@ -1,6 +1,6 @@
 """Arguments and options that several commands share, and the completion of profile names.
 
-Rule: completion never prints, never raises, and is done in the blink that a person waits for a Tab.
+Rule: completion never prints, never raises, and returns within the time a user waits after Tab.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sparkdash.natural import natural
 
 
 def complete_profile(incomplete: str) -> list[str]:
-    """Names of profiles that begin with `incomplete`: the daemon's, or the catalog's when none answers."""
+    """Complete the name of a profile, from the daemon or, without one, from the catalog."""
     try:
         names = _names()
     except Exception:  # noqa: BLE001 - a Tab that fails must stay silent, whatever the reason

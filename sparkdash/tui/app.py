@@ -1,4 +1,4 @@
-"""The app: the feed into the mirror, the mirror onto the page, keys into orders.
+"""The Textual app: folds the feed into the mirror, paints the page, turns keys into orders.
 
 Owns: the feed's task, when to paint, the pages and the keys that work everywhere.
 Must not know: how things are drawn, HTTP.
@@ -38,13 +38,13 @@ from sparkdash.tui.widgets.header import PAGES
 
 PAINT_EVERY_S = 0.25
 TICK_S = 1.0
-"""How often ages and times are drawn anew when the daemon is silent."""
+"""Ages and times are redrawn at this interval when the daemon is silent."""
 RETRY_S = 10.0
-"""How long to wait before a daemon that could not be understood is tried again: it may be a newer one by then."""
+"""Delay before another attempt at a daemon of another version, which may have been replaced by then."""
 
 
 class SparkdashApp(App[None]):
-    """The dashboard of one daemon. `clock` gives Unix seconds; `paint_every_s` 0 paints every event (for tests)."""
+    """Dashboard of one daemon. `clock` gives Unix seconds; `paint_every_s` 0 paints every event (for tests)."""
 
     CSS_PATH = "sparkdash.tcss"
     TITLE = "sparkdash"
@@ -89,7 +89,6 @@ class SparkdashApp(App[None]):
         self.view: View = self.mirror.view()
         self.orders = Orders(self)
         self.paints = 0
-        """Paints so far."""
         self._paint_every_s = paint_every_s
         self._painted_at = 0.0
         self._paint_wanted = False
@@ -103,7 +102,7 @@ class SparkdashApp(App[None]):
         self.set_interval(TICK_S, self.want_paint)
 
     async def _follow(self) -> None:
-        """The feed, for ever. A feed that lost an event is opened anew, which begins with a snapshot."""
+        """Fold the feed for ever; open it anew after a lost event, which begins with a snapshot."""
         while True:
             try:
                 await self._fold()
@@ -114,13 +113,13 @@ class SparkdashApp(App[None]):
 
     async def _fold(self) -> None:
         async for item in self.link.feed():
-            whole = self.mirror.take(item)
+            whole = self.mirror.fold(item)
             self.want_paint()
             if not whole:
                 return
 
     def want_paint(self) -> None:
-        """Paint soon; many wishes become one paint."""
+        """Schedule a paint; requests in quick succession become one paint."""
         if self._paint_wanted:
             return
         self._paint_wanted = True
@@ -141,12 +140,12 @@ class SparkdashApp(App[None]):
                     screen.show(self.view)
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """A short answer on the notice row."""
+        """Show a short answer on the notice row."""
         self.mirror.say(text, bad=bad)
         self.want_paint()
 
     async def ask(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> bool:
-        """A dialog over the page; True when the person said yes. To be called from a worker."""
+        """Show a dialog; return whether the user agreed. Call from a worker."""
         answer = await self.push_screen_wait(Dialog(title, told, yes=yes, again=again))
         return bool(answer)
 
@@ -155,36 +154,39 @@ class SparkdashApp(App[None]):
         self.run_worker(order, group="order")
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:  # noqa: ARG002 - Textual's signature
-        """The palette: every action by its name."""
+        """Return the commands of the palette."""
         return palette_commands(self)
 
     def clear_selection(self) -> None:
-        """Nothing can be selected. Textual's own asks for the screen, which a page that is composed eagerly, as from Python 3.12
-        on, comes before."""
+        """Do nothing: no text can be selected.
+
+        Textual's own method asks for the screen, which does not exist yet while a page is composed eagerly (Python
+        3.12).
+        """
 
     def on_page_asked(self, message: PageAsked) -> None:
-        """A click in the footer."""
+        """Open the page that was clicked in the footer."""
         self.action_page(message.page)
 
     def on_row_chosen(self, message: RowChosen) -> None:
-        """Enter on a profile switches to it."""
+        """Switch to the profile that was chosen with Enter."""
         if isinstance(self.screen, ProfilesPage):
             self.orders.switch(message.key)
 
     def on_lines_arrived(self, _message: LinesArrived) -> None:
-        """A log grew."""
+        """Paint a log that grew."""
         self.want_paint()
 
     def action_page(self, page: str) -> None:
-        """Open a page."""
+        """Open the named page."""
         self.switch_mode(page)
 
     def action_flip(self) -> None:
-        """Flip between A and B."""
+        """Switch to whichever of A and B does not run."""
         self.orders.flip()
 
     def action_cancel(self) -> None:
-        """Give up the swap under way."""
+        """Cancel the swaps under way."""
         self.orders.cancel()
 
     def action_stop(self) -> None:
@@ -192,35 +194,35 @@ class SparkdashApp(App[None]):
         self.orders.stop()
 
     def action_reload(self) -> None:
-        """Read the profiles again."""
+        """Make the daemon read the profile files again."""
         self.orders.reload()
 
     def action_traffic(self) -> None:
-        """The demo's traffic on or off."""
+        """Switch the demo's traffic on or off."""
         self.orders.traffic()
 
     def action_end_measuring(self) -> None:
-        """Have the run that is measured stop."""
+        """Stop the running measurement."""
         self.orders.end_measuring()
 
     def action_doctor(self) -> None:
-        """What of the daemon's box would keep engines from running."""
+        """Show the doctor's findings about the daemon's box."""
         self.orders.doctor()
 
     def action_memory(self) -> None:
-        """Who holds the memory of the daemon's box."""
+        """Show who holds the memory of the daemon's box."""
         self.orders.memory()
 
     def action_help(self) -> None:
-        """Every key."""
+        """Show every key and the meaning of the figures."""
         self.push_screen(Dialog("help", keys_help.help_lines))
 
     def action_look(self, name: str) -> None:
-        """Another theme."""
+        """Use the named theme."""
         self.theme = name
 
     def action_save_screen(self) -> None:
-        """Save the screen as an SVG and tell where."""
+        """Save the screen as an SVG and show its path."""
         name = time.strftime("sparkdash-%Y%m%d-%H%M%S.svg", time.localtime(self.view.here))
         try:
             path = self.save_screenshot(name, str(Path.cwd()))
@@ -237,14 +239,14 @@ class SparkdashApp(App[None]):
 
 
 def _first_theme() -> str:
-    """By NO_COLOR (https://no-color.org) and SPARKDASH_THEME (dark or light)."""
+    """Choose the theme by NO_COLOR (https://no-color.org) and SPARKDASH_THEME (dark or light)."""
     if os.environ.get("NO_COLOR"):
         return theme.PLAIN
     return theme.LIGHT if os.environ.get("SPARKDASH_THEME") == "light" else theme.DARK
 
 
 def run_dashboard(url: str | None = None) -> None:
-    """Open the dashboard of the daemon at `url`, or of this user's daemon, until the person leaves it."""
+    """Run the dashboard of the daemon at `url`, or of this user's daemon, until the user quits."""
 
     async def live() -> None:
         async with aclosing(DaemonLink(url)) as link:

@@ -1,6 +1,6 @@
 """Commands of the palette: every order and every page by its name.
 
-Owns: their words. Must not know how a command is carried out: each is an order, or an action of the app.
+Owns: their texts. Must not know: how a command is carried out: each is an order, or an action of the app.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WHAT = {
     "logs": "What an engine says",
     "history": "Swaps with their stages, and notices",
 }
-"""What is on each page."""
+"""Contents of each page in one line."""
 
 
 class PaletteHost(Protocol):
@@ -53,7 +53,7 @@ class PaletteHost(Protocol):
 
 
 def palette_commands(app: PaletteHost) -> Iterator[SystemCommand]:
-    """All of them, for the world as it is."""
+    """Yield the commands that make sense in the current state."""
     for number, (name, title) in enumerate(PAGES.items(), 1):
         yield SystemCommand(f"Page: {title}", f"{WHAT[name]} ({number})", partial(app.action_page, name))
     yield from _of_engines(app)

@@ -1,7 +1,9 @@
-"""History: the last minutes of each engine's figures, for the sparklines.
+"""Recent figures of each engine, for the sparklines.
 
 Owns: rings of buckets. Must not know: widgets, clocks; the time comes with each sample.
-Rule: buckets stand at fixed times, so that a bar never changes its height once the next one has begun.
+Rule: buckets stand at fixed times, so that a bar keeps its height once the next one has begun.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -12,20 +14,20 @@ from collections.abc import Sequence
 from sparkdash.domain.metric import Metric, Sample
 
 STEP_S = 2.0
-"""Seconds of one bar: 30 bars are a minute, what fits beside the figures at 80 columns."""
+"""Seconds of one bar: the 30 bars that fit beside the figures at 80 columns show a minute."""
 KEPT = 300
-"""Buckets of a ring: ten minutes, the widest card's row."""
+"""Buckets of a ring: ten minutes fill the row of the widest card."""
 SHOWN = (Metric.DECODE, Metric.PREFILL, Metric.PREFIX_HIT, Metric.KV_USED)
 
 
 class BucketRing:
-    """Means over STEP_S of one figure. None where nothing was measured."""
+    """Means of one figure over STEP_S; None where nothing was measured."""
 
     def __init__(self) -> None:
         self._buckets: deque[tuple[int, float, int]] = deque(maxlen=KEPT)
 
     def add(self, at: float, value: float) -> None:
-        """One measurement, at `at` Unix seconds; times never go back by more than the present bucket."""
+        """Add a measurement at `at` Unix seconds; times never go back by more than the current bucket."""
         index = int(at // STEP_S)
         if self._buckets and self._buckets[-1][0] >= index:
             last, total, count = self._buckets[-1]
@@ -34,21 +36,21 @@ class BucketRing:
             self._buckets.append((index, value, 1))
 
     def last(self, count: int, now: float) -> list[float | None]:
-        """The `count` buckets up to the one that `now` falls in, oldest first."""
+        """Return the `count` buckets up to the one that contains `now`, oldest first."""
         end = int(now // STEP_S)
         known = {index: total / n for index, total, n in self._buckets}
         return [known.get(index) for index in range(end - count + 1, end + 1)]
 
 
 class FigureHistory:
-    """A ring for each engine and figure."""
+    """Rings by engine and figure."""
 
     def __init__(self) -> None:
         self._rings: dict[tuple[str, Metric], BucketRing] = {}
         self._at: dict[str, float] = {}
 
-    def take(self, sample: Sample) -> None:
-        """Remember one tick. An engine that was silent since the last one adds nothing."""
+    def add(self, sample: Sample) -> None:
+        """Remember one tick; an engine that was silent since the last one adds nothing."""
         for profile, engine in sample.engines.items():
             if engine.at <= self._at.get(profile, 0.0):
                 continue
@@ -59,6 +61,6 @@ class FigureHistory:
                     self._rings.setdefault((profile, metric), BucketRing()).add(engine.at, value)
 
     def last(self, profile: str, metric: Metric, count: int, now: float) -> Sequence[float | None]:
-        """The last `count` buckets of one figure; all None when it was never seen."""
+        """Return the last `count` buckets of one figure; all None if never seen."""
         ring = self._rings.get((profile, metric))
         return ring.last(count, now) if ring else [None] * count

@@ -1,8 +1,10 @@
-"""Lines of inked text: what every panel draws, before anything of a terminal.
+"""Lines of inked text, the only thing that panels draw.
 
-Owns: the inks (what a colour means), and laying text out in cells: clip, pad, both ends, frames, wrapping.
-Must not know: Textual, colours, sparkdash's nouns.
-Rule: foreign text (log lines, client names) enters through `say`, which takes control characters out of it.
+Owns: the inks (meanings of colours), and text layout in terminal cells: clip, pad, justify, frame, wrap.
+Must not know: Textual, colours, sparkdash's domain.
+Rule: foreign text (log lines, client names) enters through `inked`, which removes control characters.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -17,27 +19,27 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 
 
 class Ink(StrEnum):
-    """What a colour means. `theme` gives each its look."""
+    """Meaning of a colour; `theme` maps each ink to a style."""
 
     PLAIN = "plain"
     STRONG = "strong"
-    """A figure or a name that the eye should find first."""
+    """Figures and names that the eye should find first."""
     DIM = "dim"
-    """Labels, units, what is unknown or stale."""
+    """Labels, units, unknown and stale values."""
     FAINT = "faint"
     """Frames and empty parts of bars."""
     GOOD = "good"
-    """Ours and healthy: the one accent."""
+    """Healthy state: the one accent colour."""
     TRACE = "trace"
-    """The past of what is healthy: sparklines, quieter than the figure they belong to."""
+    """History of healthy figures: sparklines, quieter than the figure beside them."""
     WARN = "warn"
-    """Needs a look."""
+    """State that deserves attention."""
     BAD = "bad"
-    """Act now."""
+    """State that demands action."""
 
 
 class Span(NamedTuple):
-    """A run of text in one ink. `lit` is the cursor's row."""
+    """Run of text in one ink; `lit` marks the cursor's row."""
 
     text: str
     ink: Ink
@@ -46,7 +48,7 @@ class Span(NamedTuple):
 
 Line = tuple[Span, ...]
 LinesForWidth = Callable[[int], Sequence[Line]]
-"""Lines for so many cells: what is to be read whole is laid out for the terminal as it is."""
+"""Function that lays out text for a width in cells."""
 EMPTY: Line = ()
 BLANK = Span(" ", Ink.PLAIN)
 _RULE = Span("─", Ink.FAINT)
@@ -59,7 +61,7 @@ _WORDS = re.compile(r"\s*\S+\s?")
 
 
 def strip_controls(text: str) -> str:
-    """`text` as one line that cannot steer a terminal: escape sequences dropped, tabs opened, the rest of the controls dropped."""
+    """Return `text` without escape sequences and control characters; tabs become spaces."""
     if text.isprintable():
         return text
     opened = _ANSI.sub("", text).expandtabs(4)
@@ -67,12 +69,12 @@ def strip_controls(text: str) -> str:
 
 
 def inked(text: str, ink: Ink = Ink.PLAIN) -> Line:
-    """A line of one span; empty text gives the empty line."""
+    """Make a line of one span; empty text makes the empty line."""
     return (Span(strip_controls(text), ink),) if text else EMPTY
 
 
 def join(parts: Iterable[Line], between: Line) -> Line:
-    """The parts that are not empty, with `between` between them."""
+    """Join the non-empty parts with `between`."""
     out: list[Span] = []
     for part in parts:
         if part:
@@ -82,17 +84,17 @@ def join(parts: Iterable[Line], between: Line) -> Line:
 
 
 def length(line: Line) -> int:
-    """Width in cells."""
+    """Return the width of a line in cells."""
     return sum(cell_len(span.text) for span in line)
 
 
 def plain_text(line: Line) -> str:
-    """The line without its inks."""
+    """Return the text of a line without its inks."""
     return "".join(span.text for span in line)
 
 
 def clip(line: Line, width: int) -> Line:
-    """At most `width` cells; what was cut ends in "…"."""
+    """Cut a line to `width` cells; a cut line ends in "…"."""
     if length(line) <= width:
         return line
     out: list[Span] = []
@@ -107,19 +109,19 @@ def clip(line: Line, width: int) -> Line:
 
 
 def pad(line: Line, width: int) -> Line:
-    """Exactly `width` cells, from the left."""
+    """Pad or cut a line to exactly `width` cells, aligned left."""
     line = clip(line, width)
     return line + inked(" " * (width - length(line)))
 
 
 def align_right(line: Line, width: int) -> Line:
-    """Exactly `width` cells, towards the right."""
+    """Pad or cut a line to exactly `width` cells, aligned right."""
     line = clip(line, width)
     return inked(" " * (width - length(line))) + line
 
 
 def justify(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
-    """`left` at the left and `far` at the right of exactly `width` cells; `far` gives way first."""
+    """Place `left` and `far` at the two ends of exactly `width` cells; `far` is cut first."""
     left = clip(left, width)
     far = clip(far, width - length(left) - 1) if length(left) + length(far) >= width else far
     gap = width - length(left) - length(far)
@@ -127,25 +129,27 @@ def justify(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
 
 
 def dimmed(line: Line) -> Line:
-    """The same as something old or unknown; what was quiet already stays quieter than its figures."""
+    """Dim a line that is stale or unknown; quiet inks stay quieter than the figures."""
     quiet = (Ink.FAINT, Ink.TRACE)
     return tuple(span._replace(ink=Ink.FAINT if span.ink in quiet else Ink.DIM) for span in line)
 
 
 def merge_spans(cells: Iterable[Span]) -> Line:
-    """The same with neighbours of one look in one span: a terminal is told of each span."""
+    """Merge neighbouring spans of the same style: the terminal gets one escape sequence per span."""
     runs = groupby(cells, key=lambda span: span[1:])
     return tuple(Span("".join(span.text for span in run), *look) for look, run in runs)
 
 
 def highlighted(line: Line) -> Line:
-    """The same under the cursor."""
+    """Mark a line as the cursor's row."""
     return tuple(span._replace(lit=True) for span in line)
 
 
 def wrap(prose: str, width: int, ink: Ink = Ink.PLAIN, limit: int | None = None) -> list[Line]:
-    """`prose` broken at spaces, and inside a word that has no room on a line of its own (a path, a URL); with `limit`, at most so
-    many lines, the last one clipped."""
+    """Wrap `prose` at spaces, and inside words that are longer than a line (paths, URLs).
+
+    With `limit`, return at most that many lines, the last one clipped.
+    """
     rows: list[str] = []
     for word in (part for whole in strip_controls(prose).split() for part in chop_cells(whole, max(width, 2))):
         if rows and cell_len(rows[-1]) + 1 + cell_len(word) <= width:
@@ -158,7 +162,7 @@ def wrap(prose: str, width: int, ink: Ink = Ink.PLAIN, limit: int | None = None)
 
 
 def wrap_line(line: Line, width: int) -> list[Line]:
-    """An inked line broken as `wrap` breaks prose; one that has room stays as it is."""
+    """Wrap an inked line as `wrap` wraps prose; a line that fits stays whole."""
     if length(line) <= width:
         return [line]
     rows: list[list[Span]] = [[]]
@@ -172,7 +176,7 @@ def wrap_line(line: Line, width: int) -> list[Line]:
 
 
 class EdgeText(NamedTuple):
-    """What a frame's upper or lower edge carries."""
+    """Text in the upper or lower edge of a frame."""
 
     left: Line = EMPTY
     far: Line = EMPTY
@@ -182,7 +186,7 @@ NO_EDGE_TEXT = EdgeText()
 
 
 def frame(body: Sequence[Line], width: int, head: EdgeText = NO_EDGE_TEXT, foot: EdgeText = NO_EDGE_TEXT) -> list[Line]:
-    """`body` in a rounded frame of `width` cells, with words set into its edges. Body lines get `width - 4` cells."""
+    """Draw a rounded frame of `width` cells with text in its edges; body lines get `width - 4` cells."""
     edge = inked("│", Ink.FAINT)
     rows = [edge + inked(" ") + pad(line, width - 4) + inked(" ") + edge for line in body]
     return [_edge("╭", "╮", head, width), *rows, _edge("╰", "╯", foot, width)]

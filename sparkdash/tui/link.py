@@ -27,7 +27,7 @@ LOG_TAIL = 1000
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The link is lost and is being mended; the next item says that it is back."""
+    """State of the feed while the link is lost; the next item ends it."""
 
 
 Item = Snapshot | Event | Disconnected

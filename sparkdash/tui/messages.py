@@ -1,6 +1,6 @@
-"""What widgets tell the page and the app: facts in the past tense.
+"""Messages from widgets to the page and the app: facts in the past tense.
 
-Owns: the messages. Must not know who listens.
+Owns: the messages. Must not know: who listens.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from textual.message import Message
 
 
 class RowMoved(Message):
-    """The cursor of a table stands on another row; `key` is None when there is none."""
+    """The cursor of a table moved to another row; `key` is None when there is none."""
 
     def __init__(self, key: str | None) -> None:
         super().__init__()
         self.key = key
 
     def can_replace(self, message: Message) -> bool:
-        """Only the latest place counts."""
+        """Keep only the latest position."""
         return isinstance(message, RowMoved)
 
 
 class RowChosen(Message):
-    """Enter, or a double click, on a row."""
+    """A row was chosen with Enter or a double click."""
 
     def __init__(self, key: str) -> None:
         super().__init__()
@@ -29,10 +29,10 @@ class RowChosen(Message):
 
 
 class LinesArrived(Message):
-    """A log grew; the next paint shows it."""
+    """Lines arrived in a log; the next paint shows them."""
 
     def can_replace(self, message: Message) -> bool:
-        """One paint shows them all."""
+        """Merge with an earlier message: one paint shows all lines."""
         return isinstance(message, LinesArrived)
 
 
@@ -45,7 +45,7 @@ class PageAsked(Message):
 
 
 class SearchChanged(Message):
-    """The text of the find field changed, or it was left; `text` is what is looked for now."""
+    """The text of the search field changed, or the field was left."""
 
     def __init__(self, text: str, *, left: bool = False) -> None:
         super().__init__()

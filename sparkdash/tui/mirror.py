@@ -1,7 +1,9 @@
-"""The mirror: the daemon's world as this terminal has it, and the View that panels draw.
+"""The terminal's copy of the daemon's state, and the View that panels draw.
 
-Owns: the latest Snapshot, the link's state, the histories, and the daemon's clock seen from here.
-Must not know: widgets. Rule: the world moves by `domain.state.apply` and in no other way.
+Owns: the latest Snapshot, the link's state, the histories, and the offset of the daemon's clock.
+Must not know: widgets. Rule: the state changes through `domain.state.apply` only.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -23,27 +25,27 @@ from sparkdash.tui.history import FigureHistory
 from sparkdash.tui.link import Disconnected, Item
 
 STALE_S = 3.0
-"""Seconds after which a sample is old: three missed ticks."""
+"""Seconds after which a sample is stale: three missed ticks."""
 SKEW_S = 2.0
-"""A daemon's clock this close to ours is taken as the same; further off (over ssh) its own time is used."""
+"""Clock offsets up to this count as zero; beyond it (over ssh) the daemon's own time is used."""
 SAID_S = 8.0
-"""Seconds that an answer to a key stays."""
+"""Seconds that the answer to a key stays visible."""
 
 
 class LinkState(StrEnum):
-    """How the link to the daemon is."""
+    """State of the link to the daemon."""
 
     CONNECTING = "connecting"
     LIVE = "live"
     LOST = "lost"
-    """It was there, and is being mended."""
+    """Connected before, reconnecting now."""
     REFUSED = "refused"
-    """What answers is no daemon of this version; trying again will not help."""
+    """Answered by something other than a daemon of this version; retrying at once will not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """A short answer to what a person did."""
+    """Short answer to a key, shown on the notice row."""
 
     text: str
     at: float
@@ -52,7 +54,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One moment, as panels draw it. `now` is the daemon's clock, `here` this terminal's; Unix seconds."""
+    """Snapshot of everything that panels draw. `now` is the daemon's clock, `here` this terminal's; Unix seconds."""
 
     now: float
     here: float
@@ -66,53 +68,53 @@ class View:
 
     @property
     def engine(self) -> Engine | None:
-        """The engine that the dashboard is about: the one `auto` means, else one on its way, else a failed one."""
+        """The engine on the card: the one that `auto` means, else a starting one, else a failed one."""
         if self.snapshot is None:
             return None
         return self.snapshot.active or min(self.snapshot.engines.values(), key=_interest, default=None)
 
     @property
     def swap(self) -> Swap | None:
-        """The swap under way, the oldest where there are several."""
+        """The swap under way; the oldest of several."""
         return self.snapshot.swap if self.snapshot else None
 
     @property
     def swaps(self) -> tuple[Swap, ...]:
-        """All swaps under way, in the order in which they began."""
+        """All swaps under way, oldest first."""
         return self.snapshot.swaps_under_way if self.snapshot else ()
 
     @property
     def sample(self) -> Sample | None:
-        """The latest tick."""
+        """The latest telemetry sample."""
         return self.snapshot.sample if self.snapshot else None
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """Open ones in order of arrival, then ended ones, newest first."""
+        """Open requests in order of arrival, then ended ones, newest first."""
         return (*self.snapshot.requests.values(), *self.snapshot.recent) if self.snapshot else ()
 
     @property
     def measuring(self) -> Measuring | None:
-        """The run that is measured now; None when its process has fallen silent."""
+        """The measurement under way; None when its process has fallen silent."""
         found = self.snapshot.measuring if self.snapshot else None
         return found if found is not None and found.lives(self.now) else None
 
     @property
     def simulated(self) -> bool:
-        """Is every figure invented?"""
+        """Whether every figure is simulated."""
         return self.snapshot is not None and self.snapshot.daemon.simulated
 
     @property
     def sample_age_s(self) -> float | None:
-        """Age of the latest tick once it is too old to be called live; else None."""
+        """Age of the latest sample once it is stale; else None."""
         return self._stale(self.sample.at) if self.sample else None
 
     def engine_sample(self, profile: str) -> EngineSample | None:
-        """The latest figures of one engine."""
+        """Return the latest figures of one engine."""
         return self.sample.engines.get(profile) if self.sample else None
 
     def engine_age_s(self, profile: str) -> float | None:
-        """Age of one engine's figures once it is too old; else None."""
+        """Return the age of one engine's figures once they are stale; else None."""
         sample = self.engine_sample(profile)
         return self._stale(sample.at) if sample else None
 
@@ -129,7 +131,7 @@ def _interest(engine: Engine) -> int:
 
 
 class Mirror:
-    """Folds the feed. `clock` gives Unix seconds."""
+    """Folds the feed into the current state. `clock` gives Unix seconds."""
 
     def __init__(self, clock: Callable[[], float], address: str = "") -> None:
         self._clock = clock
@@ -142,25 +144,25 @@ class Mirror:
         self._leads: deque[float] = deque(maxlen=30)
         self._feedback: Feedback | None = None
 
-    def take(self, item: Item) -> bool:
-        """Move on. False when an event is missing: the feed must be opened anew, which gives a snapshot."""
+    def fold(self, item: Item) -> bool:
+        """Fold one item; return False when an event is missing and the feed must be reopened for a snapshot."""
         if isinstance(item, Disconnected):
-            self._be(LinkState.LOST if self._snapshot else LinkState.CONNECTING)
+            self._set_link(LinkState.LOST if self._snapshot else LinkState.CONNECTING)
             return True
-        self._be(LinkState.LIVE)
-        return self._event(item) if isinstance(item, Event) else self._whole(item)
+        self._set_link(LinkState.LIVE)
+        return self._apply_event(item) if isinstance(item, Event) else self._replace_snapshot(item)
 
     def refuse(self, error: SparkdashError) -> None:
-        """The link cannot be mended by waiting."""
+        """Record that the daemon refused the link."""
         self._refusal = error
-        self._be(LinkState.REFUSED)
+        self._set_link(LinkState.REFUSED)
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """Answer the person for a few seconds."""
+        """Show an answer to the user for a few seconds."""
         self._feedback = Feedback(text, self._clock(), bad)
 
     def view(self) -> View:
-        """This moment."""
+        """Return the current View."""
         here = self._clock()
         feedback = self._feedback if self._feedback and here - self._feedback.at < SAID_S else None
         return View(
@@ -175,18 +177,18 @@ class Mirror:
             feedback=feedback,
         )
 
-    def _be(self, state: LinkState) -> None:
+    def _set_link(self, state: LinkState) -> None:
         if state is not self._link:
             self._link = state
             self._link_since = self._clock()
 
-    def _whole(self, snapshot: Snapshot) -> bool:
+    def _replace_snapshot(self, snapshot: Snapshot) -> bool:
         self._snapshot = snapshot
         if snapshot.sample:
-            self._history.take(snapshot.sample)
+            self._history.add(snapshot.sample)
         return True
 
-    def _event(self, event: Event) -> bool:
+    def _apply_event(self, event: Event) -> bool:
         if self._snapshot is None:
             return False
         try:
@@ -195,10 +197,10 @@ class Mirror:
             return False
         self._leads.append(event.at - self._clock())
         if isinstance(event.fact, SampleTaken):
-            self._history.take(event.fact.sample)
+            self._history.add(event.fact.sample)
         return True
 
     def _skew(self) -> float:
-        """How far the daemon's clock is ahead of ours. Events arrive late, never early, so the greatest lead is the truest."""
+        """Return the lead of the daemon's clock: events arrive late, never early, so the greatest lead is the truest."""
         lead = max(self._leads, default=0.0)
         return lead if abs(lead) > SKEW_S else 0.0

@@ -31,11 +31,11 @@ class OrderHost(Protocol):
     view: View
 
     async def ask(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> bool:
-        """Show a dialog; True when the person said yes."""
+        """Show a dialog; return whether the user agreed."""
         ...
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """A short answer on the notice row."""
+        """Show a short answer on the notice row."""
         ...
 
     def run_order(self, order: Coroutine[None, None, None]) -> None:
@@ -44,7 +44,7 @@ class OrderHost(Protocol):
 
 
 class Orders:
-    """Orders of the app. Each method returns at once; its order runs in a task of its own."""
+    """Orders of the app. Each method returns at once; the order runs in its own task."""
 
     def __init__(self, host: OrderHost) -> None:
         self._host = host
@@ -183,7 +183,7 @@ class Orders:
             self._host.say(f"{target} is coming up.")
 
     async def _agreed(self, plan: Plan, snapshot: Snapshot, title: str, again: str | None) -> bool:
-        """Nothing that is stopped needs no question; what does not fit is told and not offered."""
+        """Ask if the plan stops something; show a plan that does not fit without offering it."""
         if plan.fits is False:
             await self._host.ask(title, partial(questions.switch_question, plan, snapshot))
             return False

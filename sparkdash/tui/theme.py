@@ -1,7 +1,7 @@
-"""The looks: one dark, one light, and one without any colour.
+"""Themes: dark, light, and one without colour.
 
-Owns: what each Ink looks like. Must not know what is drawn with it.
-Contrast: dimmed text keeps at least 4.5 : 1 against the background in both themes (WCAG AA), frames are decoration.
+Owns: the style of each Ink. Must not know: what is drawn with it.
+Contrast: dimmed text keeps at least 4.5 : 1 against the background in both themes (WCAG AA); frames are decoration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparkdash.tui.ink import Ink
 DARK = "sparkdash-dark"
 LIGHT = "sparkdash-light"
 PLAIN = "ansi-dark"
-"""Textual's theme in the terminal's own colours: what it draws itself (the palette) then fits our inks without any."""
+"""Textual's theme in the terminal's own colours: what Textual draws itself (the palette) then fits the plain inks."""
 
 _COLOURS: dict[str, dict[str, str]] = {
     DARK: {
@@ -45,7 +45,7 @@ _WITHOUT_COLOUR: dict[Ink, Style] = {
 }
 
 Looks = Mapping[tuple[Ink, bool], Style]
-"""(ink, lit) -> how it looks."""
+"""Style of each ink, without and with the cursor."""
 
 
 def _coloured(colours: dict[str, str]) -> dict[tuple[Ink, bool], Style]:
@@ -66,7 +66,7 @@ _LOOKS: dict[str, Looks] = {**{name: _coloured(colours) for name, colours in _CO
 
 
 def styles_for(theme: str) -> Looks:
-    """How each ink looks in the theme of that name; a theme that is not ours gets none of our colours."""
+    """Return the styles of a theme; a theme of Textual's gets the ones without colour."""
     return _LOOKS.get(theme, _LOOKS[PLAIN])
 
 
@@ -89,5 +89,5 @@ def _theme(name: str) -> Theme:
 
 
 def textual_themes() -> list[Theme]:
-    """The themes to register; the one without colour is Textual's own."""
+    """Return the themes to register; the one without colour is Textual's own."""
     return [_theme(DARK), _theme(LIGHT)]

@@ -22,7 +22,7 @@ from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.run import Arm, Mode
 from sparkdash.cli.doctor import finding_lines as doctors_lines
 from sparkdash.cli.main import app
-from sparkdash.cli.output import screen
+from sparkdash.cli.output import screen, tables
 from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import EngineState, Failure, Parked
 from sparkdash.domain.event import Fact, Level, Notice, SwapChanged
@@ -316,4 +316,4 @@ def test_honest_text_is_left_alone(text: str) -> None:
 def test_what_must_stay_on_its_line_does() -> None:
     """No row of a table can forge the next one."""
     assert one_line("a\nb\tc") == r"a\u000ab\u0009c"
-    assert len(screen.format_table(("head",), [("a\nb",)], "<")) == 2
+    assert len(tables.format_table(("head",), [("a\nb",)], "<")) == 2

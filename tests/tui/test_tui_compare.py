@@ -136,7 +136,7 @@ async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None
 def test_with_room_every_figure_has_its_bounds(box: Any) -> None:
     """In a terminal of 120 columns, whose frame takes four; and what is being measured is not to be gone on with."""
     table = CellTable()
-    table.report, table.arm = measured(), "slow"
+    table.report, table.shown_arm = measured(), "slow"
     world = box.snapshot(measuring=under_way().measuring)
     drawn = [plain_text(line) for line in table.draw(View(now=NOW, here=NOW, snapshot=world), 120, 20)]
     (row,) = (line for line in drawn if "ctx=0 short" in line)

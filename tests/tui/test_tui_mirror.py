@@ -28,32 +28,32 @@ def mirror(now: list[float]) -> Mirror:
 
 def test_a_missing_event_asks_for_a_snapshot(mirror: Mirror, box: Any) -> None:
     """Events that do not follow are refused and change nothing."""
-    mirror.take(box.snapshot())
+    mirror.fold(box.snapshot())
     before = mirror.view().snapshot
-    assert mirror.take(Event(seq=150, at=box.now, fact=Notice(level=Level.INFO, code="x", text="x"))) is False
+    assert mirror.fold(Event(seq=150, at=box.now, fact=Notice(level=Level.INFO, code="x", text="x"))) is False
     assert mirror.view().snapshot is before
 
 
 def test_an_event_before_any_snapshot_is_refused(mirror: Mirror, box: Any) -> None:
     """There is nothing to apply it to."""
-    assert mirror.take(Event(seq=1, at=box.now, fact=box.tick(box.now))) is False
+    assert mirror.fold(Event(seq=1, at=box.now, fact=box.tick(box.now))) is False
 
 
 def test_a_lost_link_is_a_state_with_its_time(mirror: Mirror, box: Any, now: list[float]) -> None:
     """What was known stays, and is old; the next item says that the link is back."""
-    mirror.take(box.snapshot())
+    mirror.fold(box.snapshot())
     now[0] += 2
-    mirror.take(Disconnected())
+    mirror.fold(Disconnected())
     now[0] += 5
     view = mirror.view()
     assert (view.link, view.here - view.link_since, view.sample_age_s) == (LinkState.LOST, 5.0, 7.0)
-    mirror.take(Event(seq=101, at=now[0], fact=box.tick(now[0])))
+    mirror.fold(Event(seq=101, at=now[0], fact=box.tick(now[0])))
     assert (mirror.view().link, mirror.view().sample_age_s) == (LinkState.LIVE, None)
 
 
 def test_a_link_that_never_was_is_not_lost(mirror: Mirror) -> None:
     """Before the first snapshot it is still being looked for."""
-    mirror.take(Disconnected())
+    mirror.fold(Disconnected())
     assert mirror.view().link is LinkState.CONNECTING
 
 
@@ -66,7 +66,7 @@ def test_a_refusal_keeps_its_reason(mirror: Mirror) -> None:
 
 def test_a_sample_is_stale_after_three_seconds(mirror: Mirror, box: Any, now: list[float]) -> None:
     """Up to then it is live; after that its age is told."""
-    mirror.take(box.snapshot())
+    mirror.fold(box.snapshot())
     now[0] += 3.0
     assert mirror.view().sample_age_s is None
     now[0] += 1.0
@@ -77,8 +77,8 @@ def test_a_sample_is_stale_after_three_seconds(mirror: Mirror, box: Any, now: li
 def test_a_daemon_with_another_clock_is_not_stale(mirror: Mirror, box: Any) -> None:
     """Over ssh the daemon's own time counts: its newest event is now."""
     ahead = 3600.0
-    mirror.take(box.snapshot())
-    mirror.take(Event(seq=101, at=box.now + ahead, fact=box.tick(box.now + ahead)))
+    mirror.fold(box.snapshot())
+    mirror.fold(Event(seq=101, at=box.now + ahead, fact=box.tick(box.now + ahead)))
     view = mirror.view()
     assert (view.now - view.here, view.sample_age_s) == (ahead, None)
 
@@ -110,7 +110,7 @@ def test_a_ring_forgets_the_oldest() -> None:
 
 def test_a_silent_engine_adds_nothing_to_its_history(mirror: Mirror, box: Any) -> None:
     """The same answer seen twice is one measurement."""
-    mirror.take(box.snapshot())
-    mirror.take(Event(seq=101, at=box.now + 4, fact=box.tick(box.now)))
+    mirror.fold(box.snapshot())
+    mirror.fold(Event(seq=101, at=box.now + 4, fact=box.tick(box.now)))
     bars = mirror.view().history.last(box.gpt, Metric.DECODE, 4, box.now + 4)
     assert [value is None for value in bars] == [True, False, True, True]

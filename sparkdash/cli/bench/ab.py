@@ -1,4 +1,4 @@
-"""`sparkdash ab`: profiles against each other over engine launches, with a verdict per cell."""
+"""`sparkdash ab`: compare profiles over several engine launches, with a verdict per cell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 
 class BenchMode(StrEnum):
-    """The bench's modes; named here too, as --help must not load it."""
+    """Modes of the bench, repeated here so that --help does not load the bench."""
 
     SCREEN = "screen"
     STANDARD = "standard"

@@ -1,6 +1,6 @@
-"""`sparkdash bench captured`: a suite out of the owner's own requests.
+"""`sparkdash bench captured`: make a suite from captured requests.
 
-Owns: its two files among the owner's suites. Must not know: how anything is measured.
+Owns: the suite's two files. Must not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def captured(
 
 
 def _must_be_free(name: str, suite: dict[str, Any]) -> None:
-    """It may be made anew, but stands in the place of no other suite."""
+    """Refuse a name that is invalid or belongs to a suite of another origin."""
     from pydantic import ValidationError
 
     from sparkdash.bench.plan import suites

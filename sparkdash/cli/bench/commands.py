@@ -1,4 +1,4 @@
-"""`sparkdash bench`: measure a profile, go on with a run that was stopped, list what was measured.
+"""`sparkdash bench`: measure a profile, resume a run, list runs and suites.
 
 Owns: the command group, and that `bench PROFILE` means `bench run PROFILE`. Must not know: how anything is measured.
 """
@@ -11,7 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 from sparkdash.cli.bench import captured, reports, run_list
-from sparkdash.cli.output.screen import RIGHT, print_json, print_text, wrap_last_column
+from sparkdash.cli.output.screen import print_json, print_text, terminal_width
+from sparkdash.cli.output.tables import RIGHT, wrap_last_column
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class RunByDefault(TyperGroup):
-    """A word that is no command is a profile: `bench PROFILE` is `bench run PROFILE`."""
+    """Command group in which `bench PROFILE` means `bench run PROFILE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put `run` before it."""
+        """Insert `run` before an argument that names no command."""
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
             args = ["run", *args]
         return super().parse_args(ctx, args)
@@ -53,14 +54,14 @@ for _command in (reports.show, reports.diff, reports.export, captured.captured):
 
 
 def complete_suite(incomplete: str) -> list[str]:
-    """Names of suites."""
+    """Complete the name of a suite."""
     from sparkdash.bench.plan import suites
 
     return sorted(name for name in suites.names() if name.startswith(incomplete))
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Ids of runs."""
+    """Complete the id of a run."""
     from sparkdash.bench import run_folder
 
     return [place.name for place in run_folder.runs() if place.name.startswith(incomplete)]
@@ -180,7 +181,8 @@ def suites(as_json: AsJson = False) -> None:
     if as_json:
         return print_json([one.model_dump(mode="json") | {"hash": one.hash} for one in found])
     rows = [(one.suite, one.version, str(len(one.planned(Mode.STANDARD))), one.about) for one in found]
-    return print_text("\n".join(wrap_last_column(("SUITE", "VERSION", "CELLS", "ABOUT"), rows, f"<<{RIGHT}")))
+    head = ("SUITE", "VERSION", "CELLS", "ABOUT")
+    return print_text("\n".join(wrap_last_column(head, rows, f"<<{RIGHT}", terminal_width())))
 
 
 @app.command()

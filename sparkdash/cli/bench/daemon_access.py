@@ -1,6 +1,6 @@
-"""What a measurement has of the daemon: its box, its gateway, what ran before.
+"""Access of a measurement to the daemon: client, gateway connection, facts about the box, the engine to restore.
 
-Owns: the way to it. Must not know: what is measured, or how.
+Owns: the connection. Must not know: what is measured, or how.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparkdash.errors import SparkdashError, UpstreamError
 
 
 async def restore_engine(client: AsyncClient, before: Snapshot) -> None:
-    """What served before the run serves again after it, also when the run was stopped."""
+    """Bring the engine back that served before the run, also when the run was stopped."""
     if before.active is None:
         return
     with contextlib.suppress(SparkdashError):
@@ -31,7 +31,7 @@ async def restore_engine(client: AsyncClient, before: Snapshot) -> None:
 
 @asynccontextmanager
 async def daemon_client(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
-    """Its client; None where engines are measured that are none of its own."""
+    """Yield a client of the daemon; None when the measured servers are not managed by it."""
     if not managed:
         yield None
         return
@@ -41,8 +41,7 @@ async def daemon_client(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
 
 @asynccontextmanager
 async def announce_measurement(holder: str, pulse: box_lease.Pulse) -> AsyncIterator[None]:
-    """Where servers are measured that are none of the daemon's: it is told how far that is, for its screens, when there
-    is one that wants to know."""
+    """Report the progress of a measurement of foreign servers to the daemon, for its screens, if a daemon answers."""
     async with AsyncExitStack() as stack:
         with contextlib.suppress(SparkdashError):
             client = await stack.enter_async_context(AsyncClient())
@@ -51,8 +50,10 @@ async def announce_measurement(holder: str, pulse: box_lease.Pulse) -> AsyncIter
 
 
 async def open_wire(client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]) -> Wire:
-    """To the gateway, over TCP as its clients come: there the kernel tells when bytes came. Where it lets nobody in
-    without a key, as our commands reach it; a key goes nowhere else."""
+    """Connect to the gateway over TCP, because there the kernel reports when bytes arrived.
+
+    A gateway that asks for a key is reached as the command line reaches it. The key is sent nowhere else.
+    """
     if client is None or world is None or run.target != "gateway":
         return Wire("", headers)
     address = client.address
@@ -67,7 +68,7 @@ async def open_wire(client: AsyncClient | None, world: Snapshot | None, run: Run
 
 
 def host_facts(world: Snapshot | None) -> Host:
-    """The box, as far as the daemon knows it."""
+    """Describe the box from the daemon's snapshot; an empty Host without a daemon."""
     if world is None:
         return Host()
     gpu = world.sample.gpu if world.sample else None
@@ -81,7 +82,7 @@ def host_facts(world: Snapshot | None) -> Host:
 
 
 async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, run_plan.Speeds]:
-    """What is known of how fast each arm is, and how long its start takes."""
+    """Return the known speed of each arm and the time that its start takes."""
     if client is None or world is None:
         return {}
     starts: dict[str, float | None] = {}

@@ -1,6 +1,6 @@
-"""Measuring from the command line: the plan, the question whether to begin, the bar, the table at the end.
+"""Run a measurement from the command line: plan, confirmation, progress bar, result table.
 
-Owns: how `bench`, `ab` and `bench resume` put the bench's parts together. Must not know: how anything is measured.
+Owns: the order of these steps for `bench`, `ab` and `bench resume`. Must not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sparkdash.errors import AdmissionError
 
 @dataclass(frozen=True, slots=True)
 class MeasureOptions:
-    """What was asked for on the command line."""
+    """Options of one measurement, as given on the command line."""
 
     arms: tuple[str, ...]
     suite: str
@@ -52,17 +52,17 @@ class MeasureOptions:
 
 
 def measure(wish: MeasureOptions) -> None:
-    """Plan, ask, measure, print. Raises SparkdashError."""
+    """Plan, confirm, measure and print. Raises SparkdashError."""
     _run_to_end(_measure(wish))
 
 
 def resume_run(name: str, *, share: bool, ask: bool, as_json: bool) -> None:
-    """Fill the gaps of a run. Raises SparkdashError."""
+    """Measure the missing cells of a run. Raises SparkdashError."""
     _run_to_end(_go_on(run_folder.find(name), share=share, ask=ask, as_json=as_json))
 
 
 def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
-    """One that was asked from elsewhere to stop ends as with Ctrl-C."""
+    """Run `work`; a stop that was requested through the daemon ends it like Ctrl-C."""
     try:
         uvloop.run(work)
     except asyncio.CancelledError:
@@ -128,7 +128,7 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
 async def _work(
     results: Results, client: AsyncClient | None, world: Snapshot | None, suite: suites.Suite, wish: MeasureOptions
 ) -> None:
-    """Say what is missing, ask, and measure it."""
+    """Print the plan, ask for confirmation, measure the missing cells and print the results."""
     place = paths.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
     speeds = await daemon_access.arm_speeds(run, client, world)
@@ -180,7 +180,7 @@ async def _run(
             measuring=lambda: watch.measuring,
             ends=_ending(),
         )
-        watch.news = pulse.news.set
+        watch.on_change = pulse.news.set
         holder = f"sparkdash bench ({run.suite})"
         if client is not None:
             await stack.enter_async_context(
@@ -207,7 +207,7 @@ async def _run(
 
 
 def _ending() -> Callable[[], None]:
-    """Ends this task as Ctrl-C would."""
+    """Return a function that ends the current task as Ctrl-C would."""
     main = asyncio.current_task()
 
     def end() -> None:
@@ -218,7 +218,7 @@ def _ending() -> Callable[[], None]:
 
 
 def _stopped(run: Run) -> Path | None:
-    """The newest run of the same question that was not finished."""
+    """Return the folder of the newest unfinished run with the same question."""
     for place in run_folder.runs():
         with contextlib.suppress(AdmissionError):
             other = run_folder.read_run(place)

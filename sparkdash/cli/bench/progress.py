@@ -1,6 +1,6 @@
-"""What a measurement says on the terminal: its plan, the bar while it runs, the noise that a calibration found.
+"""Terminal texts of a measurement: the plan, the progress bar, the noise that a calibration found.
 
-Owns: those words. Must not know: how anything is measured, or when.
+Owns: these texts. Must not know: how or when anything is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BAR = 20
 
 
 def arm_letters(names: Iterable[str]) -> dict[str, str]:
-    """A short mark for each: A to Z, then AA, AB and so on, as a spreadsheet names its columns."""
+    """Assign each name a short mark: A to Z, then AA, AB and so on, like the columns of a spreadsheet."""
     marks = ("".join(each) for size in itertools.count(1) for each in itertools.product(ascii_uppercase, repeat=size))
     return dict(zip(names, marks, strict=False))
 
@@ -38,7 +38,7 @@ def print_plan(
     expected_s: float | None,
     world: Snapshot | None,
 ) -> None:
-    """The plan: arms, order, what is to be measured, what is stopped for it, and how long it takes."""
+    """Print the plan: arms, order, cells to measure, engines that are stopped, expected time."""
     run, gaps = results.run, results.gaps()
     print_wrapped(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {cell_count(len(run.cells))}. {suite.about}")
     letters = arm_letters(arm.name for arm in run.arms)
@@ -60,7 +60,7 @@ def print_plan(
 
 
 def print_wrapped(text: str) -> None:
-    """A word to the person, broken at spaces, where a terminal would break it anywhere; further lines keep the indent."""
+    """Print a note wrapped at spaces; continuation lines keep the indent."""
     plain = text.lstrip()
     indent = " " * (len(text) - len(plain))
     for line in wrap(
@@ -70,17 +70,17 @@ def print_wrapped(text: str) -> None:
 
 
 def print_waiting(why: str) -> None:
-    """Another has the box, and may just have died."""
+    """Explain that another run holds the box and how long this one waits."""
     print_wrapped(f"{why} It is waited for, {LAPSE_S:.0f} s at most.")
 
 
 def cell_count(count: int) -> str:
-    """ "1 cell", "5 cells"."""
+    """Count cells: "1 cell", "5 cells"."""
     return f"{count} cell{'' if count == 1 else 's'}"
 
 
 class ProgressBar:
-    """Where a run is, as one line."""
+    """Progress of a run on one terminal line."""
 
     def __init__(self, run: Run) -> None:
         self._letters = arm_letters(arm.name for arm in run.arms)
@@ -88,7 +88,7 @@ class ProgressBar:
         self._rate = ""
 
     def show(self, step: Step) -> None:
-        """Draw it."""
+        """Draw the step."""
         if step.sample is not None:
             rate = step.sample.decode_tok_s
             self._rate = f"void: {step.sample.void}" if step.sample.void else f"{rate:.1f} tok/s" if rate else ""
@@ -103,22 +103,21 @@ class ProgressBar:
         self._line.draw(f"{bar}{left}  {where}  {what}  {self._rate}", f"{where}: {what}")  # cut from the right
 
     def clear(self) -> None:
-        """Take it away."""
+        """Clear the line."""
         self._line.clear()
 
 
 class RunProgress:
-    """What a run's steps come to for those who look from elsewhere; the bar has them too."""
+    """Progress of a run as the daemon shows it on its screens; forwards each step to the bar."""
 
     def __init__(self, run: Run, bar: ProgressBar) -> None:
         self.measuring: Measuring | None = None
-        self.news: Callable[[], None] = lambda: None
-        """Called when another launch or cell began."""
+        self.on_change: Callable[[], None] = lambda: None
         self._run = run
         self._bar = bar
 
     def show(self, step: Step) -> None:
-        """One step."""
+        """Take one step of the run."""
         self._bar.show(step)
         before = self.measuring
         self.measuring = now = Measuring(
@@ -127,11 +126,11 @@ class RunProgress:
             done=step.done, cells=step.cells, share=step.share, left_s=step.left_s,
         )  # fmt: skip
         if before is None or (before.launch, before.doing, before.cell) != (now.launch, now.doing, now.cell):
-            self.news()
+            self.on_change()
 
 
 def cell_name(key: CellKey) -> str:
-    """ "ctx 8K x 150, c4, warm"."""
+    """Name a cell: "ctx 8K x 150, c4, warm"."""
     context = f"{key.context // 1024}K" if key.context and key.context % 1024 == 0 else str(key.context)
     parts = [f"ctx {context} x {key.output}" if key.kind is not Kind.MATH else "math"]
     parts += [f"c{key.concurrency}"] if key.concurrency > 1 else []
@@ -141,7 +140,7 @@ def cell_name(key: CellKey) -> str:
 
 
 def noise_text(found: Mapping[str, Noise]) -> str:
-    """What the box does by itself, and what later runs are therefore not told of."""
+    """Describe the measured noise of the box and the smallest difference that later runs may claim."""
     if not found:
         return "The noise cannot be told before all cells are measured in three launches; nothing is kept of it."
     lines = [

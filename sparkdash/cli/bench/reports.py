@@ -1,6 +1,6 @@
-"""`sparkdash bench show|diff|export`: what a run says, from its folder.
+"""`sparkdash bench show|diff|export`: print or write the report of a run, read from its folder.
 
-Owns: what is written where. Must not know: how anything is measured. No daemon is asked.
+Owns: which form goes where. Must not know: how anything is measured. No daemon is asked.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MathRun = Annotated[
 
 
 class ReportFormat(StrEnum):
-    """What `export` writes."""
+    """Formats that `bench export` can write."""
 
     MD = "md"
     CSV = "csv"
@@ -91,7 +91,7 @@ def show(
 
 
 def print_finished_run(run: str) -> None:
-    """What a run says as its measurement ends: with the verdicts last, and not the long commands of its engines."""
+    """Print the report at the end of a measurement: verdicts last, without the start commands of the engines."""
     report = _report(run)
     _draw(report, _layout(report, None, None), starts=False)
 
@@ -238,7 +238,7 @@ def _shelf(report: Report) -> Shelf:
 
 
 def _weights(profiles: Sequence[Profile]) -> dict[str, dict[str, WeightFacts]]:
-    """By the headers of the weights, where they lie on this box."""
+    """Read the weight facts of each profile from the headers of its weights on this box."""
     from sparkdash import settings
     from sparkdash.catalog.checkpoint import weights
     from sparkdash.domain.weights import WeightFacts

@@ -1,6 +1,6 @@
-"""The runs as a table: `bench list`, and `bench show` without one.
+"""Table of the measured runs, for `bench list` and for `bench show` without a run.
 
-Owns: its columns. Must not know: where runs lie.
+Owns: its columns. Must not know: where runs are stored.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkdash.cli.output.screen import RIGHT, format_table, print_note, print_text, terminal_width
+from sparkdash.cli.output.screen import print_note, print_text, terminal_width
+from sparkdash.cli.output.tables import RIGHT, format_table
 from sparkdash.errors import AdmissionError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def print_runs(found: Iterable[Results]) -> None:
-    """Runs as a table; on a terminal the names of their arms are cut where it ends."""
+    """Print the runs as a table; on a terminal, lines are cut at its width."""
     rows = [_row(one) for one in found]
     if not rows:
         print_text("Nothing was measured yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
@@ -29,7 +30,7 @@ def print_runs(found: Iterable[Results]) -> None:
 
 
 def readable_runs(places: Iterable[Path]) -> Iterator[Path]:
-    """Those that this sparkdash understands; of the others it is told why not, as they keep nobody from the rest."""
+    """Yield the runs that this version can read; print a note for each other run."""
     from sparkdash.bench import run_folder
 
     for place in places:

@@ -1,6 +1,6 @@
-"""A sweep's profiles before a daemon: written for a measurement, read by the daemon, taken away again.
+"""Temporary profiles of a sweep: written for the measurement, read by the daemon, removed afterwards.
 
-Owns: that order. Must not know: the file (bench/sweep_file.py), what is swept, how it is measured.
+Owns: the order of these steps. Must not know: the file (bench's sweep_file), what is swept, how it is measured.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from sparkdash.errors import AdmissionError, SparkdashError
 
 @asynccontextmanager
 async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> AsyncIterator[tuple[Arm, ...]]:
-    """The arms of a sweep. Their profiles lie in a file among the owner's, which the daemon has read; it goes when nothing
-    came of it, however the context is left.
+    """Yield the arms of a sweep, with their profiles written to a file that the daemon has read.
+
+    The file is removed when the run never began, however the context is left.
 
     Raises:
-        AdmissionError: `sweep_invalid`; `sweep_unread`: the daemon has its profiles from elsewhere; `sweep_taken`.
+        AdmissionError: `sweep_invalid`; `sweep_unread`: the daemon reads profiles from another folder; `sweep_taken`.
         HostError: `sweep_unwritable`.
     """
     from sparkdash.catalog.catalog import nearest
@@ -47,15 +48,17 @@ async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> 
 
 
 def missing_sweep(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | None:
-    """The profile and the NAME=VALUES of a sweep whose profiles the daemon no longer has: another sweep of the same flag
-    has a file of the same name."""
+    """Return profile and NAME=VALUES of a sweep whose profiles the daemon no longer has; else None.
+
+    Another sweep of the same flag overwrites the file of the first.
+    """
     asked = sweep.asked_for(arms)
     gone = any(world.profile(arm.profile) is None for arm in arms)
     return asked if asked and gone else None
 
 
 async def remove_sweep_profiles(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
-    """A sweep's profiles go when nothing of it is missing, or when it never began; an engine of theirs goes with them."""
+    """Remove the profiles of a finished or never begun sweep and stop their engines."""
     families = {arm.profile.split("/", 1)[0] for arm in arms if arm.parameters}
     gone = [family for family in families if sweep_file.drop(family)]
     if gone and client is not None:

@@ -1,4 +1,4 @@
-"""`sparkdash demo`: the whole product on a simulated box."""
+"""`sparkdash demo`: run the whole product on a simulated box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sparkdash service install --helper`: the one thing of sparkdash that needs root, shown before it is done."""
+"""`sparkdash service install --helper`: install the memory helper, the only part of sparkdash that needs root."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def install_helper(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
-    """Show the two files; write them when this is root and a person says so, else show the command for it."""
+    """Print the two files, then write them if run as root and confirmed; otherwise raise with the command to type."""
     from sparkdash.host.memory_helper import installer, unit_files
 
     name, uid = _who(user)
@@ -40,7 +40,7 @@ def install_helper(user: str | None, *, root: Path | None, yes: bool, force: boo
 
 
 def uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
-    """Remove the files; without root show the command for it."""
+    """Remove the files; without root, raise with the command to type."""
     from sparkdash.host.memory_helper import installer, unit_files
 
     if dry_run:
@@ -52,7 +52,7 @@ def uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
 
 
 def refuse_misplaced_options(helper: bool, **given: object) -> None:
-    """Raises HostError for options that mean nothing here: those of the helper without it, those of the daemon with it."""
+    """Raise HostError for helper options without --helper and daemon options with it."""
     for option, value in given.items():
         if value:
             other = "does not go with" if helper else "needs"
@@ -74,7 +74,10 @@ def _may_write(root: Path | None) -> bool:
 
 
 def _hand_over(*words: str) -> None:
-    """sparkdash never asks for a password: the person types sudo. `-B`: root leaves no files in the owner's installation."""
+    """Raise HostError with the sudo command to type: sparkdash itself never asks for a password.
+
+    `-B` keeps root from leaving files in the owner's installation.
+    """
     verb, *rest = words
     command = join(["sudo", sys.executable, "-B", "-m", "sparkdash", "service", verb, "--helper", *rest])
     raise HostError("This needs root; nothing was changed.", code="needs_root", hint=f"Type: {command}")

@@ -1,4 +1,4 @@
-"""`sparkdash serve`: the daemon in the foreground."""
+"""`sparkdash serve`: run the daemon in the foreground."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sparkdash service`: the daemon as a user service of systemd."""
+"""`sparkdash service`: run the daemon as a systemd user service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 Force = Annotated[bool, typer.Option("--force", help="Also a unit that sparkdash did not write.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 SHOWN = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "StatusText")
-"""What `status` asks systemd for."""
+"""Properties of the unit that `status` reads from systemd."""
 
 
 @app.callback()
@@ -230,9 +230,9 @@ def _refuse_strangers(path: Path, *, force: bool) -> None:
 
 
 def _refuse_second_daemon() -> None:
-    """A daemon that was started otherwise holds the lock: under systemd a second one could not begin.
+    """Refuse to install while a daemon started by hand holds the lock.
 
-    Asking systemd first also tells, before anything is written, that there is one.
+    Asking systemd first also reveals, before anything is written, whether there is a user manager.
     """
     from sparkdash.client.blocking import Client
     from sparkdash.host import systemd_unit

@@ -1,10 +1,11 @@
-"""`sparkdash incidents`: times that an engine stood still with requests on it, and what was done about it."""
+"""`sparkdash incidents`: list when engines were stuck with requests, and what was done."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkdash.cli.output.screen import print_json, print_text, wrap_last_column
+from sparkdash.cli.output.screen import print_json, print_text, terminal_width
+from sparkdash.cli.output.tables import wrap_last_column
 from sparkdash.cli.parameters import AsJson, MaybeProfileName
 
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ NONE = "No engine has been stuck."
 def incidents(profile: MaybeProfileName = None, as_json: AsJson = False) -> None:
     """List when engines were stuck, newest first.
 
-    An engine is stuck when it holds requests and makes no progress. Each time
-    has how it ended, what was seen, and the folder of evidence. The mean time to
-    repair is from the last progress until the profile served again.
+    An engine is stuck when it holds requests and makes no progress. Each incident
+    shows how it ended, what was observed, and the folder with its evidence. The
+    mean time to repair runs from the last progress until the profile served again.
 
     \b
     Examples:
@@ -41,7 +42,8 @@ def incidents(profile: MaybeProfileName = None, as_json: AsJson = False) -> None
         return
     now = time.time()
     head = ("when", "profile", "how it ended", "what was seen")
-    print_text("\n".join(wrap_last_column(head, [_row(one, now) for one in kept.incidents], "<<<")))
+    rows = [_row(one, now) for one in kept.incidents]
+    print_text("\n".join(wrap_last_column(head, rows, "<<<", terminal_width())))
     if kept.repairs.every is not None:
         print_text(f"{repair_text(kept.repairs.every)}.")
     for name, each in kept.repairs.by_profile.items() if len(kept.repairs.by_profile) > 1 else ():

@@ -1,4 +1,7 @@
-"""What went wrong last with a profile's engine, and where its evidence is, as `why` and `logs` show it."""
+"""Last failure of a profile's engine and the folder with its evidence, for `why` and `logs`.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ if TYPE_CHECKING:
     from sparkdash.domain.state import Snapshot
 
 RECENT_S = 86_400.0
-"""An incident is shown for a day; `sparkdash incidents` has older ones."""
+"""Incidents are shown for a day; `sparkdash incidents` lists older ones."""
 
 
 def failure_of(world: Snapshot, profile: str) -> Failure | None:
-    """The failure that still holds: of a failed engine, or of a parked profile."""
+    """Return the current failure of a failed engine or a parked profile."""
     engine, parked = world.engines.get(profile), world.parked.get(profile)
     if engine is not None and engine.failure is not None:
         return engine.failure
@@ -24,7 +27,7 @@ def failure_of(world: Snapshot, profile: str) -> Failure | None:
 
 
 def evidence_of(world: Snapshot, profile: str) -> str | None:
-    """Folder of the evidence of the failure that holds, else of the profile's last incident if it is recent."""
+    """Return the evidence folder of the current failure, else of the profile's last incident if recent."""
     failure = failure_of(world, profile)
     if failure is not None and failure.evidence:
         return failure.evidence
@@ -33,7 +36,7 @@ def evidence_of(world: Snapshot, profile: str) -> str | None:
 
 
 def failure_rows(world: Snapshot, profile: str) -> Iterator[tuple[str, str]]:
-    """Label and text: what failed, what to do, and where the evidence is."""
+    """Yield label and text of each line: failure, remedy, evidence folder."""
     failure, engine = failure_of(world, profile), world.engines.get(profile)
     if failure is not None:
         when = f"{age(max(0.0, world.at - engine.since))} ago: " if engine is not None and engine.failure else ""

@@ -1,4 +1,4 @@
-"""`sparkdash logs`: what an engine says."""
+"""`sparkdash logs`: print an engine's log."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def logs(
 
 
 def _present(world: Snapshot) -> str:
-    """The profile whose log a person most likely means: what comes up, what runs, what failed last."""
+    """Guess which engine is meant: one that is starting, one that runs, or the last one that failed."""
     if world.swap and world.swap.target in world.engines:
         return str(world.swap.target)
     if world.active:

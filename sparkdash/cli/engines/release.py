@@ -1,4 +1,4 @@
-"""`sparkdash release`: let a parked profile be tried again."""
+"""`sparkdash release`: allow a parked profile to start again."""
 
 from __future__ import annotations
 

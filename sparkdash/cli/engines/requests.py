@@ -1,4 +1,4 @@
-"""`sparkdash requests`: what waits and what runs, each with the id by which it is cancelled."""
+"""`sparkdash requests`: list waiting and running requests with the ids that `cancel` takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import format_table, print_json, print_text
+from sparkdash.cli.output.screen import print_json, print_text
+from sparkdash.cli.output.tables import format_table
 from sparkdash.cli.parameters import AsJson
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`sparkdash run`: bring a profile up, with a daemon if there is none, or only say how it would be done."""
+"""`sparkdash run`: bring a profile up, starting a daemon if needed, or print the engine's command."""
 
 from __future__ import annotations
 

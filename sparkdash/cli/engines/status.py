@@ -1,4 +1,4 @@
-"""`sparkdash status`: what runs, how fast, how full, what waits."""
+"""`sparkdash status`: show what runs, its speed, the memory and the queue."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def _watch(as_json: bool) -> None:
 
 @contextmanager
 def _canvas(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
-    """How each state of the world is shown: as a line of JSON, a block of text, or drawn over on a terminal."""
+    """Yield the function that shows a snapshot: a JSON line, a block of text, or a live terminal display."""
     if as_json:
         yield print_json_line
     elif not wants_colour(sys.stdout):

@@ -1,6 +1,8 @@
-"""`status` as text: a Snapshot in, lines out. Pure.
+"""Text of `sparkdash status`: a Snapshot in, lines out.
 
-Rule: unknown is "-", invented is marked SIMULATED, and every line stays within 80 columns for ordinary names.
+Rule: unknown values are "-", simulated ones are marked SIMULATED, and lines fit 80 columns for ordinary names.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import fill
 
-from sparkdash.cli.output.screen import format_table
+from sparkdash.cli.output.tables import format_table
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Notice
@@ -25,14 +27,14 @@ from sparkdash.printable import one_line
 from sparkdash.units import DASH, GIB, age, duration, gib, number, percent, tokens
 
 LABEL = 10
-"""Width of the first column."""
+"""Width of the label column."""
 COLUMNS = 80
 STALE_S = 5.0
-"""A figure older than this is shown with its age."""
+"""Figures older than this are shown with their age."""
 
 
 def status_lines(world: Snapshot) -> Iterator[str]:
-    """The whole report. Ages are counted to the snapshot's own time."""
+    """Format the whole report; ages are relative to the snapshot's own time."""
     yield from _daemon(world)
     yield from _engines(world)
     yield from _parked(world)
@@ -63,19 +65,19 @@ def _measuring(now: Measuring) -> Iterator[str]:
 
 
 def swap_line(swap: Swap, now: float) -> str:
-    """ "to gpt-oss-120b: load weights 63 %  38 % in 43s, about 1m40s left", what a swap does and how long it takes."""
+    """Describe a swap: "to gpt-oss-120b: load weights 63 %  38 % in 43s, about 1m40s left"."""
     goal = f"to {swap.target}" if swap.target else "stop"
     words = (f"{goal}: {phase_text(swap)}", wait_text(swap, now), time_text(swap, now))
     return "  ".join(filter(None, words))
 
 
 def phase_text(swap: Swap) -> str:
-    """The phase under way, with the load's stage and its own share where the log tells."""
+    """Name the current phase, with the load stage and its share where the log reveals it."""
     return swap.phase.value if swap.progress is None else f"{swap.phase.value} {stage_text(swap)}"
 
 
 def time_text(swap: Swap, now: float) -> str:
-    """ "38 % in 43s, about 1m40s left (1m20s to 2m10s)": the share of the whole way, what has passed, what is left."""
+    """Format progress and times: "38 % in 43s, about 1m40s left (1m20s to 2m10s)"."""
     share = f"{percent(swap.fraction)} in " if swap.fraction is not None else ""
     return share + ", ".join(filter(None, (age(now - swap.started_at), estimate_text(swap, now))))
 
@@ -85,7 +87,7 @@ def _row(label: str, text: str) -> str:
 
 
 def _told(label: str, text: str) -> Iterator[str]:
-    """Somebody's sentences, broken at COLUMNS."""
+    """Format a label and sentences, wrapped at COLUMNS."""
     yield from fill(
         text, COLUMNS, initial_indent=f"{label:<{LABEL}}", subsequent_indent=" " * LABEL, break_long_words=False
     ).splitlines()
@@ -207,7 +209,7 @@ def _guard(guard: Guard, world: Snapshot) -> Iterator[str]:
 
 
 def _age(world: Snapshot) -> str:
-    """The box is looked at less often while nobody watches."""
+    """Return the age of a stale sample: the box is sampled less often while nobody watches."""
     old = world.at - world.sample.at if world.sample else 0.0
     return f"  ({duration(old)} ago)" if old > STALE_S else ""
 

@@ -1,4 +1,4 @@
-"""`sparkdash stop` and `sparkdash cancel`: end an engine, the daemon, or the swaps under way."""
+"""`sparkdash stop` and `sparkdash cancel`: end an engine, the daemon, a request or the swaps under way."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json:
 
 
 def _serving(world: Snapshot) -> list[str]:
-    """Those that the next daemon adopts. One that loads ends with the daemon that is told to end."""
+    """Return the engines that the next daemon adopts; an engine that is still loading ends with this daemon."""
     from sparkdash.domain.engine import EngineState
 
     states = (EngineState.READY, EngineState.DRAINING)
@@ -156,7 +156,7 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
 
 
 def _meant(world: Snapshot, running: set[str], profile: str | None) -> set[str]:
-    """The engine that a person means; a name that is not known is left for the daemon to refuse."""
+    """Return the engine to stop; an unknown name is left for the daemon to refuse."""
     if profile is not None:
         return {next((one.name for one in world.profiles if profile in one.serves), profile)}
     if len(running) > 1:
@@ -180,7 +180,7 @@ async def _end(client: AsyncClient, name: str | None, *, wait: bool) -> None:
 
 @contextmanager
 def _progress(goal: str, goes_on: str) -> Iterator[Callable[[Snapshot], None]]:
-    """Draw the progress of an order; tell a user who stops waiting what becomes of the order."""
+    """Draw the progress of an order; if the user stops waiting, print what becomes of the order."""
     import asyncio
 
     from sparkdash.cli.engines.swap_progress import SwapProgressLine

@@ -1,6 +1,6 @@
-"""A swap as one line: its seven phases with the present one marked, and how long it takes.
+"""A swap on one line: seven phases with the current one marked, and the time that remains.
 
-Owns: that line, for a terminal and for a log file. Must not know when the swap is over.
+Owns: that line, for a terminal and for a log file. Must not know: when the swap is over.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from sparkdash.domain.text.swap_text import wait_text
 
 
 class SwapProgressLine:
-    """Draws the progress of the swap to the profile `goal`; until it begins, of another swap under way."""
+    """Draws the swap to the profile `goal`; until that begins, the swap that is under way."""
 
     def __init__(self, goal: str) -> None:
         self._goal = goal
         self._line = LiveLine()
         self._waits: dict[SwapPhase, str] = {}
-        """What each phase waited for, as it was told first."""
+        """First waiting text of each phase."""
 
     def show(self, world: Snapshot) -> None:
-        """Draw the present state."""
+        """Draw the swap's current state."""
         swap = world.swap_to(self._goal) or world.swap
         if swap is None:
             return
@@ -33,21 +33,21 @@ class SwapProgressLine:
             self._line.draw(swap_steps(swap, world.at), self._plain(swap, world.at))
 
     def _plain(self, swap: Swap, now: float) -> str:
-        """Changes with the phase and the load's stage only, so that a log gets a dozen lines and not a thousand."""
+        """Return text that changes only with phase and load stage, so that a log gets a dozen lines, not a thousand."""
         stage = f" {swap.progress.stage}" if swap.progress else ""
         if swap.phase not in self._waits and (waits := wait_text(swap, now)):
             self._waits[swap.phase] = f": {waits}"
         return f"{swap.phase.value}{stage}{self._waits.get(swap.phase, '')}"
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         self._line.clear()
 
 
 def swap_steps(swap: Swap, now: float) -> str:
-    """ "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 43s, about 1m40s left". Pure.
+    """Format the steps: "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 43s, about 1m40s left".
 
-    What is waited for takes the place of the other steps: "drain  waits for 2 requests of a, cut in 1m40s  20s".
+    A wait replaces the other steps: "drain  waits for 2 requests of a, cut in 1m40s  20s".
     """
     if waits := wait_text(swap, now):
         return f"{phase_text(swap)}  {waits}  {time_text(swap, now)}"

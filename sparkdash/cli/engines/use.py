@@ -1,4 +1,4 @@
-"""`sparkdash use`: swap to a profile, or flip between two, and wait until it answers."""
+"""`sparkdash use`: swap to a profile, or toggle between two, and wait until it answers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def _use(
 
 
 async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
-    """Bring a profile up: say what leaves, ask, swap, wait, report."""
+    """Bring a profile up: print what leaves, confirm, swap, wait, report."""
     world = await client.state()
     plan = await client.plan(name=name)
     if plan.expected_s == 0 and not plan.evict:
@@ -89,7 +89,7 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
 
 
 async def _up(client: AsyncClient, name: str) -> Snapshot:
-    """Swap and wait, drawing how it goes."""
+    """Swap, wait until the engine is ready and draw the progress."""
     import asyncio
 
     from sparkdash.cli.engines.swap_progress import SwapProgressLine
@@ -107,7 +107,7 @@ async def _up(client: AsyncClient, name: str) -> Snapshot:
 
 
 def _other(world: Snapshot) -> str:
-    """The one of A and B that neither runs nor comes up."""
+    """Return whichever of A and B neither runs nor is starting."""
     if world.toggle_a is None or world.toggle_b is None:
         raise AdmissionError(
             "No two profiles are marked, so there is nothing to flip between.",

@@ -1,4 +1,4 @@
-"""`sparkdash why`: would a profile fit now, and who would have to leave for it, with every figure that says so."""
+"""`sparkdash why`: explain whether a profile fits now and which engines would leave for it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def why(profile: ProfileName, as_json: AsJson = False) -> None:
 
 
 def _others(client: Client) -> list[str]:
-    """The largest holders that are not ours, in words; none of a daemon that does not tell them, as the demo's."""
+    """Describe the largest foreign holders of memory; empty when the daemon does not report them, as in the demo."""
     from sparkdash.cli.memory import largest_holders
     from sparkdash.errors import SparkdashError
 
@@ -57,7 +57,7 @@ def _others(client: Client) -> list[str]:
 
 
 def why_lines(plan: Plan, columns: int, others: Sequence[str] = ()) -> Iterator[str]:
-    """A hold of the memory guard, the sum, the box, who leaves, the verdict, who else holds memory."""
+    """Format the plan: guard hold, memory terms, box, leaving engines, verdict, other holders."""
     from sparkdash.cli.profiles.page import need_lines, wrap_beside_label
 
     yield plan.profile
@@ -80,7 +80,7 @@ def why_lines(plan: Plan, columns: int, others: Sequence[str] = ()) -> Iterator[
 
 
 def stuck_lines(profile: str, world: Snapshot, columns: int) -> Iterator[str]:
-    """What failed last and where its evidence is; why the engine stands still, and what is done about it."""
+    """Format the last failure, its evidence, and the state of a stuck engine."""
     from sparkdash.cli.profiles.page import wrap_beside_label
     from sparkdash.domain.text.repair_text import is_told, repair_text, state_text, step_text
 

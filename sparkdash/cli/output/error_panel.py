@@ -1,6 +1,6 @@
-"""An expected failure, as a person meets it on the command line.
+"""Output of an expected failure on the command line.
 
-Owns: the panel on a terminal, its plain form elsewhere, and the JSON envelope for --json. Must not know where the
+Owns: the panel on a terminal, its plain form elsewhere, and the JSON envelope for --json. Must not know: where the
 error comes from.
 """
 
@@ -14,7 +14,7 @@ from sparkdash.errors import SparkdashError
 
 
 def print_error(error: SparkdashError, *, as_json: bool = False) -> None:
-    """Print the error to stderr, and with `as_json` its envelope to stdout as well."""
+    """Print the error to stderr; with `as_json`, print its envelope to stdout too."""
     if as_json:
         print_json({"error": {"message": error.message, "code": error.code, "hint": error.hint, **error.details()}})
     if wants_colour(sys.stderr):
@@ -24,7 +24,7 @@ def print_error(error: SparkdashError, *, as_json: bool = False) -> None:
 
 
 def _extra(error: SparkdashError) -> list[tuple[str, tuple[str, ...]]]:
-    """(title, lines) of what an error carries beside its message."""
+    """Return (title, lines) of everything that an error carries besides its message."""
     problems: tuple[str, ...] = getattr(error, "problems", ())
     if len(problems) == 1 and problems[0] in error.message:
         problems = ()  # it is the message

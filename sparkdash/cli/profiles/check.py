@@ -1,7 +1,7 @@
-"""What `sparkdash profiles check` has against a catalog.
+"""Findings of `sparkdash profiles check`, for people and for programs.
 
-Owns: putting the loader's problems, the rules' findings and the dialects' refusals into one list, for people and for
-programs. Must not know: any rule, any engine.
+Owns: merging the loader's problems, the rules' findings and the dialects' refusals into one list. Must not know: any
+rule, any engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparkdash.rules import RULES, RuleFinding, Severity, findings
 
 
 def check_catalog(found: Catalog) -> list[RuleFinding]:
-    """Everything: what kept files from loading, then errors, then warnings."""
+    """Return every finding: load failures first, then errors, then warnings."""
     told = findings(found)
     errors = [one for one in told if one.level is Severity.ERROR]
     blamed = frozenset(name for one in errors for name in one.profiles)
@@ -35,12 +35,15 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
 
 
 def finding_line(finding: RuleFinding) -> str:
-    """For people: `file:line: key: message. hint`, and the rule that says so."""
+    """Format a finding for people: `file:line: key: message. hint`, with the rule's name if a rule found it."""
     return str(finding if finding.rule in RULES else finding.problem)
 
 
 def finding_facts(finding: RuleFinding) -> dict[str, Any]:
-    """For programs. `code` is the rule's name or the loader's word; line and column count from 1."""
+    """Return a finding for programs.
+
+    `code` is the rule's name or the loader's code; line and column count from 1.
+    """
     problem = finding.problem
     return {
         "code": finding.rule,
@@ -56,9 +59,9 @@ def finding_facts(finding: RuleFinding) -> dict[str, Any]:
 
 
 def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[RuleFinding]:
-    """What the engines' dialects say against profiles that loaded well.
+    """Yield the dialects' objections to profiles that loaded well.
 
-    Of the `blamed`, against which the rules have an error already, a refused flag is not told again.
+    A refused flag is not repeated for `blamed` profiles, which already have an error of a rule.
     """
     known = settings.load()
     for profile in found.profiles.values():
@@ -76,7 +79,7 @@ def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[RuleFindin
 
 
 def _beyond_the_file(found: Catalog) -> Iterator[RuleFinding]:
-    """What cannot be told from a profile alone: keys in the environment, and the other profiles."""
+    """Yield warnings that depend on more than the file: keys in the environment, and other profiles."""
     told: dict[tuple[str, ProfileProblem], list[str]] = {}
     for name, profile in found.profiles.items():
         place = found.places[name]
@@ -94,8 +97,9 @@ def _beyond_the_file(found: Catalog) -> Iterator[RuleFinding]:
 
 
 def _not_listed(found: Catalog) -> Iterator[RuleFinding]:
-    """Find flags that a profile's program does not list in its `--help`; empty for programs that no daemon has asked
-    yet.
+    """Yield flags that a profile's program does not list in `--help`.
+
+    Programs that no daemon has asked yet are skipped.
     """
     known = settings.load()
     told: dict[ProfileProblem, list[str]] = {}

@@ -1,4 +1,4 @@
-"""`sparkdash profiles`: what could run here."""
+"""`sparkdash profiles`: list, show and check profiles, list the rules, print the schema."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import (
-    format_table,
-    print_fitting_table,
-    print_json,
-    print_note,
-    print_text,
-    terminal_width,
-)
+from sparkdash.cli.output.screen import print_fitting_table, print_json, print_note, print_text, terminal_width
+from sparkdash.cli.output.tables import format_table
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import DaemonError, ProfileError
 from sparkdash.units import DASH, gib, number
@@ -28,7 +22,7 @@ if TYPE_CHECKING:
 HEAD = ("profile", "engine", "needs", "tok/s", "drafts", "image", "weights", "state")
 ALIGN = "<<>><>><"
 LEAST = ("drafts", "engine", "needs", "tok/s")
-"""Columns that a narrow terminal does without, in this order."""
+"""Columns that a narrow terminal omits, in this order."""
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
@@ -188,7 +182,7 @@ def _and_warnings(count: int) -> str:
 
 
 def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | None]:
-    """Summaries, problems, and the world: the daemon's, or what the files say when none answers."""
+    """Return summaries, problems and snapshot of the daemon; without one, what the files say and None."""
     from sparkdash.client.blocking import Client
 
     try:
@@ -218,7 +212,7 @@ def _one(name: str) -> Profile:
 
 
 def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[str, ProfileStock]:
-    """What of each is on this box; empty when the daemon is another's, or simulated."""
+    """Return the images and weights on this box, by profile; empty for a remote or simulated daemon."""
     from sparkdash import settings
     from sparkdash.cli import local
     from sparkdash.cli.profiles import local_files

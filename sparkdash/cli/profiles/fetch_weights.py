@@ -1,6 +1,6 @@
-"""Weights on the command line: fetching them with a progress bar, and telling what is missing.
+"""Fetch weights with a progress bar, and print what is missing.
 
-Owns: the words and the bar. Must not know how weights come: `host.hub` does.
+Owns: the texts and the bar. Must not know: how weights are fetched: `host.hub` does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
 
-from sparkdash.cli.output.screen import LiveLine, format_table, print_json, print_json_line, print_note, print_text
+from sparkdash.cli.output.screen import LiveLine, print_json, print_json_line, print_note, print_text
+from sparkdash.cli.output.tables import format_table
 from sparkdash.cli.profiles.local_files import local_images
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
@@ -26,11 +27,11 @@ from sparkdash.settings import Settings
 from sparkdash.units import duration, percent, size
 
 BAR = 20
-"""Characters."""
+"""Width of the progress bar in characters."""
 
 
 class WeightsFetch:
-    """A profile's weights on their way. Making one asks the hub what there is, and whether it fits on the disk.
+    """Download of a profile's weights. The constructor asks the hub for their size and checks the disk space.
 
     Raises:
         HostError: as `Hub.plan`, and disk_full.
@@ -47,7 +48,9 @@ class WeightsFetch:
         self._hub.check_space(self._plan)
 
     def run(self) -> None:
-        """Fetch them, with a bar. Raises HostError as `Hub.fetch`, and weights_missing when one is not whole then."""
+        """Fetch the weights with a bar. Raises HostError like `Hub.fetch`, and weights_missing if they stay
+        incomplete.
+        """
         if self._plan:
             try:
                 asyncio.run(self._fetch())
@@ -69,7 +72,7 @@ class WeightsFetch:
         line.clear()
 
     def _judge(self) -> None:
-        """What is there now, by the rule of every list: a folder that the owner fills may still lack something."""
+        """Check that the weights are complete now: a folder that the owner fills may still lack files."""
         for ref in dict.fromkeys(self._profile.weights):
             one = look(ref, self._home)
             if not one.here:
@@ -93,7 +96,7 @@ def _not_whole(one: Presence, ref: ModelRef) -> HostError:
 
 
 def progress_text(step: WeightsProgress) -> str:
-    """ "weights   43 %  ████████░░░░░░░░░░░░  26 of 61 GiB  98 MiB/s  6m02s left". Pure."""
+    """Format progress: "weights   43 %  ████████░░░░░░░░░░░░  26 of 61 GiB  98 MiB/s  6m02s left"."""
     share = step.came_bytes / step.total_bytes if step.total_bytes else 1.0
     full = int(BAR * share)
     rate = f"  {size(int(step.bytes_per_s))}/s" if step.bytes_per_s else ""
@@ -103,7 +106,7 @@ def progress_text(step: WeightsProgress) -> str:
 
 
 def progress_log_text(step: WeightsProgress) -> str:
-    """The same for a log: a line every ten percent. Pure."""
+    """Format progress for a log: one line every ten percent."""
     tenth = int(10 * step.came_bytes / step.total_bytes) if step.total_bytes else 10
     return f"weights {10 * tenth} % of {size(step.total_bytes)}"
 
@@ -111,7 +114,7 @@ def progress_log_text(step: WeightsProgress) -> str:
 def print_local_files(
     profile: Profile, runtime: Runtime, known: Settings, as_json: bool, *, image: bool, weights: bool
 ) -> bool:
-    """Print what of a profile is on this box; True when nothing is missing."""
+    """Print which files of a profile are on this box; return whether all are."""
     names = [profile.image] if image and profile.image else []
     images = local_images(runtime, names)
     models = {one.ref: look(one, known.hf_home.expanduser()) for one in profile.weights if weights}

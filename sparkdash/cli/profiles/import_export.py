@@ -1,6 +1,6 @@
-"""`sparkdash profiles import` and `export`: profiles out of what people already have, and into it.
+"""`sparkdash profiles import` and `export`: convert other tools' files to profiles and back.
 
-Owns: reading the given file, folder or stdin, and writing what came of it. Must not know: any format's insides.
+Owns: reading the given file, folder or stdin, and writing the result. Must not know: any format.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def import_profiles(
 
 
 class ExportFormat(StrEnum):
-    """What a profile can become."""
+    """Formats that `profiles export` can print."""
 
     PODMAN = "podman"
     QUADLET = "quadlet"
@@ -125,7 +125,7 @@ def _read(source: str, name: str | None) -> Imported:
 
 
 def _folder(path: Path) -> dict[str, str]:
-    """The files of a repro folder, its scripts/ included; nothing else of it is opened."""
+    """Read the known files of a repro folder and its scripts/; no other file is opened."""
     found = {}
     for folder in (path / "scripts", path):
         for file in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -154,9 +154,9 @@ def _text(data: bytes, what: str) -> str:
 
 
 def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
-    """Into a folder a file for each profile; into a file only one. All or, when one is in the way, none.
+    """Write one file per profile into a folder, or a single profile into a file; write nothing if a file exists.
 
-    What is not there yet is a folder, and made, unless it is called as the file of a profile is.
+    A missing path counts as a folder, unless it has the suffix of a profile file.
     """
     from sparkdash.catalog.load import SUFFIXES
 

@@ -1,4 +1,4 @@
-"""What of each profile is on this box, on the command line: `host/shelf`, for commands that have no loop of their own."""
+"""Images and weights of profiles on this box: `host`'s stock functions for commands without an event loop."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ MISSING = "missing"
 
 
 def on_this_box(world: Snapshot | None) -> bool:
-    """Does the daemon run here? One reached through `ssh -L` has another box's images and weights."""
+    """Whether the daemon runs on this box; one reached through `ssh -L` has another box's files."""
     return world is None or world.daemon.host == socket.gethostname()
 
 
 def local_stock(profiles: Iterable[ProfileSummary], runtime: Runtime, known: Settings) -> dict[str, ProfileStock]:
-    """See `host.shelf.stock`."""
+    """Return the images and weights of each profile, by name."""
     return asyncio.run(shelf.stock(profiles, runtime, known.hf_home.expanduser()))
 
 
 def local_images(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
-    """See `host.shelf.images`."""
+    """Return which of the named images are on this box."""
     return asyncio.run(shelf.images(runtime, names))
 
 
 def size_or_missing(one: Image | Presence | None) -> str:
-    """For a column: its size, "missing", or "-"."""
+    """Format a table cell: size, "missing", or "-"."""
     if one is None:
         return DASH
     return size(one.size) if one.here else MISSING

@@ -1,4 +1,4 @@
-"""`sparkdash profiles new`: a first profile for a model that has none.
+"""`sparkdash profiles new`: propose a first profile for a model.
 
 Owns: finding the model, where the profile is written, and what is printed. Must not know: which flags an engine wants.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class EngineChoice(StrEnum):
-    """What a profile can be proposed for."""
+    """Engines for which a profile can be proposed."""
 
     VLLM = "vllm"
     SGLANG = "sglang"
@@ -85,7 +85,7 @@ def new_profile(
 
 
 def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str], WeightFacts]:
-    """How the profile names the model, and its facts: from this box, else from the hub."""
+    """Return the profile's reference to the model and the model's facts, from this box or else the hub."""
     from sparkdash.catalog.catalog import nearest
     from sparkdash.catalog.checkpoint import weights
     from sparkdash.domain.profile import ModelRef
@@ -126,10 +126,10 @@ def _engine(chosen: EngineChoice | None, facts: WeightFacts) -> EngineChoice:
 
 
 def _write(made: CheckedProposal) -> Path:
-    """Into the owner's folder of profiles, under a name that is free.
+    """Write the profile to the owner's folder under a free name.
 
     Raises:
-        ProfileError: `profile_exists`: there is such a file or profile already.
+        ProfileError: `profile_exists`: a file or profile of that name exists.
     """
     from sparkdash import paths
     from sparkdash.cli.local import configured_catalog

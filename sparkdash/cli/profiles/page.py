@@ -1,6 +1,8 @@
-"""`profiles show` as text: a Profile and its Need in, lines out. Pure.
+"""Text of `profiles show`: a Profile and its Need in, lines out.
 
-Rule: unknown is "-", and no figure is ever cut: what does not fit beside its neighbours goes below them.
+Rule: unknown values are "-", and no figure is ever cut: a wide table becomes blocks.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import json
 from collections.abc import Iterator
 from textwrap import wrap
 
-from sparkdash.cli.output.screen import format_table
+from sparkdash.cli.output.tables import format_table
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.published import Published
@@ -17,7 +19,7 @@ from sparkdash.engines.registry import adapter
 from sparkdash.units import DASH, gib, number, percent, tokens
 
 LABEL = 16
-"""Width of the first column, after two spaces."""
+"""Width of the label column, after two spaces."""
 TERM = 13
 SIZE = 10
 
@@ -31,12 +33,12 @@ FIGURES = {
     "prefix_hit_rate": ("prefix hits", "tokens found in the prefix cache / tokens looked up"),
     "math_score": ("math", "problems solved / problems given"),
 }
-"""Published's figures: the column's head, and what the figure is; rates are per second."""
+"""Figures of Published: column title and definition; rates are per second."""
 RATES = ("decode_tok_s", "prefill_tok_s", "e2e_tok_s", "aggregate_tok_s", "tok_s")
 
 
 def profile_lines(profile: Profile, need: Need | None, columns: int) -> Iterator[str]:
-    """The whole page, for a terminal of so many columns. `need` None: nobody computed one."""
+    """Format the whole page for a terminal of `columns`. `need` None: not computed."""
     yield profile.name
     if profile.about:
         yield from wrap_beside_label("  ", profile.about, columns)
@@ -53,7 +55,7 @@ def profile_lines(profile: Profile, need: Need | None, columns: int) -> Iterator
 
 
 def need_lines(need: Need, columns: int) -> Iterator[str]:
-    """The sum of a need, what it rests on, and a line for each term."""
+    """Format a need: its total, its basis, and a line for each term."""
     yield f"  {'need':<{LABEL}}{gib(need.total_bytes)}, {need.basis.value}"
     for term in need.terms:
         yield from wrap_beside_label(f"    {term.name:<{TERM}}{gib(term.bytes):>{SIZE}}  ", term.source, columns)
@@ -62,7 +64,7 @@ def need_lines(need: Need, columns: int) -> Iterator[str]:
 
 
 def published_lines(rows: tuple[Published, ...], columns: int) -> Iterator[str]:
-    """Every published figure with its workload, source and note: a table, or blocks where it is too wide."""
+    """Format every published figure with workload, source and note: a table, or blocks where it is too wide."""
     given = [name for name in FIGURES if any(getattr(row, name) is not None for row in rows)]
     head = ("published workload", *(FIGURES[name][0] for name in given), "source")
     body = [(row.workload, *(_figure(row, name) for name in given), _sourced(row)) for row in rows]
@@ -139,7 +141,7 @@ def _block(row: Published, given: list[str], columns: int) -> Iterator[str]:
 
 
 def wrap_beside_label(label: str, text: str, columns: int) -> list[str]:
-    """The text beside its label, its further lines below itself; a word longer than the line stays whole."""
+    """Wrap text beside its label, continuation lines indented; a word longer than the line stays whole."""
     room = max(20, columns - len(label))
     rest = [" " * len(label) + line for line in wrap(text, room, break_long_words=False, break_on_hyphens=False)]
     return [label + rest[0][len(label) :], *rest[1:]] if rest else [label.rstrip()]

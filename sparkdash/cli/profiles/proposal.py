@@ -1,6 +1,6 @@
-"""A proposal as text that was tried out: the profile with its reasons, what the headers told, and the need.
+"""Propose a profile and try it out: the annotated text, the weight facts, and the need.
 
-Owns: putting facts, proposal and estimate together, and what stands above the profile. Must not know: where it goes.
+Owns: combining facts, proposal and estimate, and the comment above the profile. Must not know: where the text goes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAD_COLUMNS = 108
 
 
 class CheckedProposal(NamedTuple):
-    """One proposal, tried out."""
+    """Proposed profile that the catalog has accepted."""
 
     name: str
     text: str
@@ -42,7 +42,10 @@ class CheckedProposal(NamedTuple):
 def propose_checked(
     name: str, ref: dict[str, str], facts: WeightFacts, engine: EngineKind, wish: OwnerChoices, known: Settings
 ) -> CheckedProposal:
-    """The proposal for this box. `name` is the profile's, or the model's, of which one is made; `ref` is how it names the model.
+    """Propose a profile for this box.
+
+    `name` is the profile's name, or the model's, from which one is made. `ref` is the profile's reference to the
+    model.
 
     Raises:
         ProfileError: no image is known and none was given, or no valid profile can be made.
@@ -63,7 +66,7 @@ def propose_checked(
 
 
 def _name(text: str) -> str:
-    """The profile's name, from the one given or the model's."""
+    """Return the profile's name, derived from the given name or the model's."""
     base = text.rstrip("/").rpartition("/")[2].removesuffix(".gguf").lower()
     if found := profile_name(base):
         return found
@@ -71,10 +74,10 @@ def _name(text: str) -> str:
 
 
 def _tried(name: str, text: str) -> tuple[Profile, tuple[str, ...]]:
-    """The profile as the catalog reads that text, and what the rules warn of.
+    """Load the text through the catalog; return the profile and the rules' warnings.
 
     Raises:
-        ProfileError: it is not valid; every problem is named.
+        ProfileError: the profile is not valid; every problem is named.
     """
     found = write.tried({name: text})
     told = findings(found)
@@ -85,7 +88,7 @@ def _tried(name: str, text: str) -> tuple[Profile, tuple[str, ...]]:
 
 
 def _told(finding: RuleFinding) -> str:
-    """A finding without its place: the file is not there yet."""
+    """Format a finding without its file, which does not exist yet."""
     problem = finding.problem
     return f"{problem.key}: {problem.message}. {problem.hint} [{finding.rule}]"
 
@@ -100,7 +103,7 @@ def _short(need: Need, box: BoxMemory) -> Iterator[str]:
 
 
 def _head(facts: WeightFacts, need: Need) -> Iterator[str]:
-    """What stands above the profile: what the headers told, and the need."""
+    """Yield the comment above the profile: the facts of the weights, and the need."""
     origin = " ".join(facts.origin.split())
     yield f"Proposed by `sparkdash profiles new` from the headers of {origin}. Nothing of it was measured."
     yield ""

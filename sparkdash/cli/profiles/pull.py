@@ -1,7 +1,7 @@
-"""`sparkdash pull`: fetch a profile's image and weights, apart from any swap.
+"""`sparkdash pull`: fetch a profile's image and weights without a swap.
 
-Owns: the order: look, ask whether it fits, fetch, tell the daemon. The image comes through the daemon where one
-answers, else through the runtime; weights are files of the owner's own cache and are fetched here.
+Owns: the order: check, ask whether it fits, fetch, inform the daemon. The image is fetched by the daemon if one
+answers, else by the runtime. Weights are fetched here, into the owner's own cache.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def pull(
 
 @dataclass(frozen=True, slots=True)
 class PullJob:
-    """What was asked for, and the daemon when one answers."""
+    """Pull of a profile: what to fetch, and the daemon if one answers."""
 
     profile: Profile
     image: bool
@@ -180,7 +180,7 @@ async def _pull_here(runtime: Runtime, image: str, line: _Line) -> None:
 
 
 class _Line:
-    """The image's progress: a line that is drawn over, or documents."""
+    """Progress of an image pull: a line redrawn in place, or JSON documents."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json

@@ -1,4 +1,4 @@
-"""The rules as `sparkdash profiles rules` tells them."""
+"""Rules as `sparkdash profiles rules` prints them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from sparkdash.rules import RULES, Rule
 
 
 def all_rules() -> list[dict[str, str]]:
-    """Every rule, as text by label."""
+    """Describe every rule as text by label."""
     return [_told(rule) for rule in RULES.values()]
 
 
 def one_rule(name: str) -> list[dict[str, str]]:
-    """The one rule of that name.
+    """Describe one rule, as a list of one.
 
     Raises:
-        AdmissionError: there is none; the hint offers the nearest names.
+        AdmissionError: no rule has that name; the hint offers the nearest names.
     """
     if name not in RULES:
         close = nearest(name, RULES)

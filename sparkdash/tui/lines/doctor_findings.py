@@ -1,6 +1,8 @@
-"""The doctor's findings as lines: what must be mended first, what is well last and short.
+"""Lines of the doctor's findings: failures first, passed checks last and short.
 
-Owns: their order and inks. Must not know how they were found.
+Owns: their order and inks. Must not know: how they were found.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ INKS = {
     Status.NOTE: Ink.PLAIN,
     Status.OK: Ink.GOOD,
 }
-"""Worst first."""
+"""Inks by status, worst first."""
 INDENT = 9
 
 
 def finding_lines(diagnosis: Diagnosis, width: int) -> list[Line]:
-    """Counts, then every finding that is not ok with its evidence and cure, then the names of those that are."""
+    """Format the counts, every finding that is not ok with evidence and fix, then the names of passed checks."""
     found = diagnosis.findings
     counts = Counter(one.status for one in found)
     out = [

@@ -1,6 +1,8 @@
-"""The live figures of one engine: five rows, each with its label, its figure, its last minutes and a remark.
+"""Lines of an engine's live figures: label, figure, sparkline and remark.
 
-Owns: what stands where in those rows. Rule: figures keep their column whatever their size; old ones are dimmed.
+Owns: the layout of these rows. Rule: figures keep their column whatever their size; stale ones are dimmed.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from sparkdash.tui.mirror import View
 from sparkdash.units import DASH, number, percent, tokens
 
 LABEL, FIGURE, UNIT, REMARK = 9, 6, 6, 24
-"""Cells of the columns; the sparkline takes the rest."""
+"""Widths of the columns in cells; the sparkline takes the rest."""
 LEAST_WITH_REMARKS = 64
-"""Cells below which the remarks give way to the sparklines."""
+"""Width below which the remarks make room for the sparklines."""
 DOTS = inked(" · ", Ink.DIM)
 
 
 class FigureRow(NamedTuple):
-    """One figure. `top` is what fills the sparkline; None: the highest of those shown."""
+    """Row of one figure. `top` is the value that fills the sparkline; None: the highest one shown."""
 
     metric: Metric
     label: str
@@ -35,7 +37,7 @@ class FigureRow(NamedTuple):
 
 
 def figure_rows(view: View, engine: Engine, width: int, tall: int) -> list[Line]:
-    """Four figures with sparklines of `tall` rows, and the acceptance of drafts."""
+    """Format four figures with sparklines of `tall` rows, and the acceptance of drafts."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
     remarks = width >= LEAST_WITH_REMARKS
@@ -51,7 +53,7 @@ def figure_rows(view: View, engine: Engine, width: int, tall: int) -> list[Line]
 
 
 def figure_height(tall: int) -> int:
-    """How many lines `rows` gives."""
+    """Return the number of lines that `figure_rows` gives."""
     return 4 * (tall + (tall > 1)) + 1
 
 

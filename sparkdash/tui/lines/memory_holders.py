@@ -1,6 +1,8 @@
-"""Who holds the box's memory, as lines: largest first, what comes back on demand after it, with the command that frees it.
+"""Lines of the memory account: holders from the largest, reclaimable memory after them, each with its remedy.
 
-Owns: their order and inks. Must not know how the account was made.
+Owns: their order and inks. Must not know: how the account was made.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ from sparkdash.tui.ink import EMPTY, Ink, Line, inked, join, wrap
 from sparkdash.units import MIB, size
 
 SMALL = 16 * MIB
-"""Holders of less share one line."""
+"""Smaller holders share one line."""
 INDENT = 10
 _INKS = {Holder.ENGINE: Ink.GOOD, Holder.SPARKDASH: Ink.GOOD, **dict.fromkeys(FOREIGN, Ink.WARN)}
 
 
 def holder_lines(found: MemoryAccount, width: int) -> list[Line]:
-    """The box, every holder, the notes."""
+    """Format the box's totals, every holder, and the notes."""
     head = [inked(f"{size(found.total)} in all", Ink.STRONG), inked(f"{size(found.available)} available")]
     if found.swap_used:
         head.append(inked(f"{size(found.swap_used)} in swap", Ink.WARN))

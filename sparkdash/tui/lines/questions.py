@@ -1,5 +1,7 @@
-"""Questions: what a person reads before something is stopped, and after it did not work. Pure: plans and errors in, lines
-for a width out."""
+"""Texts of the dialogs: questions before something is stopped, and errors after an order failed.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from sparkdash.tui.lines import words
 from sparkdash.units import duration, gib
 
 FACT, SIZE = 17, 12
-"""Cells of a fact's label, and of an amount of memory."""
+"""Widths of a fact's label and of an amount of memory, in cells."""
 STOPS = "stops  "
-"""As wide as every label of a question."""
+"""Label of the engines that stop; every label of a question has this width."""
 
 
 def error_lines(error: SparkdashError, width: int) -> list[Line]:
-    """Message, hint, every problem, the folder of evidence and the last log lines of an error."""
+    """Format an error: message, hint, problems, evidence folder, last log lines."""
     lines = wrap(error.message, width, Ink.BAD)
     if error.hint:
         lines += wrap(f"→ {error.hint}", width, Ink.STRONG)
@@ -34,7 +36,7 @@ def error_lines(error: SparkdashError, width: int) -> list[Line]:
 
 
 def cannot_run_lines(profile: ProfileSummary, width: int) -> list[Line]:
-    """Why a profile cannot run, and what can."""
+    """Explain why a profile cannot run, and which one can."""
     lines = wrap(profile.cannot_run or "", width)
     if profile.nearest:
         lines += [EMPTY, *labelled("nearest that runs  ", wrap(profile.nearest, width - 19, Ink.STRONG))]
@@ -42,7 +44,7 @@ def cannot_run_lines(profile: ProfileSummary, width: int) -> list[Line]:
 
 
 def need_lines(plan: Plan, width: int) -> list[Line]:
-    """What `sparkdash why` tells: the need term by term, what there is, who leaves, and the verdict."""
+    """Format the plan as `sparkdash why` does: need by term, available memory, leaving engines, verdict."""
     room = width - FACT
     need = plan.need
     lines: list[Line] = wrap(plan.held, width, Ink.WARN) if plan.held else []
@@ -76,7 +78,7 @@ def _fact(label: str, told: str, room: int) -> list[Line]:
 
 
 def switch_question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
-    """What a switch stops, whether it fits, how long it takes."""
+    """Ask before a switch: what it stops, whether it fits, how long it takes."""
     room = width - len(STOPS)
     lines: list[Line] = wrap(plan.held, width, Ink.WARN) if plan.held else []
     for name in plan.evict:
@@ -92,35 +94,37 @@ def switch_question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
 
 
 def stop_question(name: str, snapshot: Snapshot, width: int) -> list[Line]:
-    """What stopping an engine stops, and whom it refuses."""
+    """Ask before stopping an engine: what stops, and which waiting requests are refused."""
     waiting = sum(one.profile == name and one.state is RequestState.WAITING for one in snapshot.requests.values())
     lines = [*leaving_engine_lines(name, snapshot, width), *refused_lines(waiting, width)]
     return [*lines, EMPTY, *wrap("A request that names it brings it back.", width, Ink.DIM)]
 
 
 def stop_using_question(name: str, url: str | None, width: int) -> list[Line]:
-    """Question before no longer using an attached server, which sparkdash cannot stop."""
+    """Ask before detaching from a server that sparkdash cannot stop."""
     text = f"{name} runs by itself at {url or 'its address'} and goes on running. Requests that it serves may finish."
     again = "A request that names it uses it again."
     return [*wrap(text, width), EMPTY, *wrap(again, width, Ink.DIM)]
 
 
 def cancel_question(swaps: Sequence[Swap], width: int) -> list[Line]:
-    """Question before cancelling swaps: what stops, and which requests are refused."""
+    """Ask before cancelling swaps: what stops, and which requests are refused."""
     what = ", ".join(f"the start of {swap.target}" if swap.target else "the stop" for swap in swaps)
     waiting = sum(swap.waiting for swap in swaps)
     return [*labelled(STOPS, wrap(what, width - len(STOPS), Ink.STRONG)), *refused_lines(waiting, width)]
 
 
 def end_request_question(request: Request, width: int) -> list[Line]:
-    """Which request would be ended."""
+    """Ask before ending a request: which one it is."""
     which = inked(f"{request.client} at {request.profile}", Ink.STRONG) + inked(f"  {request.id}", Ink.DIM)
     return labelled(STOPS, wrap_line(which, width - len(STOPS)))
 
 
 def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bool = True) -> list[Line]:
-    """What goes with an engine: its memory, unless that is told otherwise, and the requests that it serves. Who waits for it
-    goes on waiting, unless a person stops it."""
+    """Format what leaves with an engine: its memory unless `frees` is False, and the requests that it serves.
+
+    Waiting requests keep waiting, except when a user stops the engine.
+    """
     served = sum(one.profile == name and one.state is not RequestState.WAITING for one in snapshot.requests.values())
     memory = snapshot.sample.memory if snapshot.sample else None
     held = memory.engines.get(name) if memory else None
@@ -134,13 +138,13 @@ def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bo
 
 
 def refused_lines(waiting: int, width: int) -> list[Line]:
-    """Those that wait for what is stopped, and will not get it."""
+    """Format how many waiting requests are refused."""
     what = f"{words.counted(waiting, 'request')} waiting for it: refused" if waiting else ""
     return labelled("", wrap(what, width - len(STOPS), Ink.WARN))
 
 
 def labelled(label: str, rows: list[Line]) -> list[Line]:
-    """`rows` beside their label, which stands before the first of them."""
+    """Put `label` before the first row and indent the others."""
     cells = max(len(label), len(STOPS))
     return [inked(f"{'' if number else label:<{cells}}", Ink.DIM) + row for number, row in enumerate(rows)]
 

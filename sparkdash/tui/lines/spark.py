@@ -1,6 +1,8 @@
-"""Sparklines and bars out of block characters. Pure.
+"""Sparklines and bars made of block characters.
 
-Rule: what was not measured is blank; a measured zero is the lowest bar.
+Rule: unmeasured values are blank; a measured zero is the lowest bar.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ PARTS = " ▏▎▍▌▋▊▉█"
 
 
 def sparkline(values: Sequence[float | None], top: float, rows: int = 1) -> list[str]:
-    """`rows` strings, the upper one first, one character for each value; `top` fills the whole height."""
+    """Draw a sparkline in `rows` strings, top row first, one character per value; `top` fills the height."""
     levels = [_level(value, top, rows * 8) for value in values]
     return ["".join(BARS[min(max(level - row * 8, 0), 8)] for level in levels) for row in reversed(range(rows))]
 
@@ -24,7 +26,7 @@ def _level(value: float | None, top: float, full: int) -> int:
 
 
 def meter(share: float, width: int) -> tuple[str, str]:
-    """A bar of `width` cells as its full and its empty part."""
+    """Draw a bar of `width` cells; return its full and its empty part."""
     eighths = round(max(0.0, min(share, 1.0)) * width * 8)
     full, part = divmod(eighths, 8)
     done = "█" * full + (PARTS[part] if part else "")

@@ -1,4 +1,7 @@
-"""A stuck engine on the screen: since when, what was seen, and what is done about it."""
+"""Lines about a stuck engine: since when, what was observed, and the next repair step.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ FOLLOWS = {
     RepairStep.CANCEL: "if that does not help, it is ended and started again",
     RepairStep.END: "requests wait for it",
 }
-"""What comes after each step."""
+"""Consequence of each repair step."""
 
 
 def stuck_rows(engine: Engine, view: View, width: int) -> list[Line]:
-    """What was seen and what is done, each broken at `width`; empty for an engine that moves."""
+    """Format what was observed and what is done, wrapped at `width`; empty for a healthy engine."""
     live = _stuck(engine)
     if live is None:
         return []
@@ -29,13 +32,13 @@ def stuck_rows(engine: Engine, view: View, width: int) -> list[Line]:
 
 
 def stuck_step(engine: Engine, view: View) -> str:
-    """The step in a few words; empty for an engine that moves."""
+    """Name the repair step in a few words; empty for a healthy engine."""
     live = _stuck(engine)
     return "" if live is None else step_text(live, view.now) or live.why
 
 
 def repair_summary(profile: str, view: View) -> Line:
-    """How often the profile was repaired, and how long that took."""
+    """Summarize how often the profile was repaired and how long that took."""
     time = view.snapshot.repairs.by_profile.get(profile) if view.snapshot else None
     return inked(repair_text(time), Ink.DIM) if time else EMPTY
 

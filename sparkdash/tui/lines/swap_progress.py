@@ -1,6 +1,8 @@
-"""A swap under way: seven words with the present one lit, its progress, its time, its log's last line, who waits.
+"""Lines of a swap under way: phases, progress bar, times, last log line, waiting requests.
 
-Owns: those rows. Rule: the bar is the whole way and never falls; the stage's own share stands beside it as a word.
+Owns: these rows. Rule: the bar spans the whole swap and never falls; the stage's own share stands beside it.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ METER = 40
 
 
 def swap_title(swap: Swap, beside: Sequence[Swap] = ()) -> Line:
-    """Title of a swap: which profiles come and leave, and which other swaps are under way."""
+    """Title of a swap: the profiles that come and leave, and other swaps under way."""
     leaves = ", ".join(swap.evict)
     more = inked(", and ", Ink.DIM) + inked(", ".join(map(goal, beside)), Ink.PLAIN) if beside else EMPTY
     if swap.target is None:
@@ -30,18 +32,18 @@ def swap_title(swap: Swap, beside: Sequence[Swap] = ()) -> Line:
 
 
 def goal(swap: Swap) -> str:
-    """Target of a swap; for a swap that only stops, the profiles that it stops."""
+    """Return the target of a swap; for a swap that only stops, the stopped profiles."""
     return swap.target or f"stop {', '.join(swap.evict)}"
 
 
 def swap_rows(view: View, swap: Swap, width: int) -> list[Line]:
-    """Five rows of at most `width` cells."""
+    """Format a swap in five rows of at most `width` cells."""
     rows = [phase_line(swap), _bar(swap, width), _times(swap, view), _log(swap, view), _waiting(swap, view, width)]
     return [clip(row, width) for row in rows]
 
 
 def phase_line(swap: Swap) -> Line:
-    """`✓ drain ✓ stop ✓ reclaim ▶ preflight · create · load · warm`; what did not run is passed over."""
+    """Format the phases: `✓ drain ✓ stop ✓ reclaim ▶ preflight · create · load · warm`; skipped phases stay blank."""
     now = PHASES.index(swap.phase)
     return join((_phase(swap, phase, PHASES.index(phase) - now) for phase in PHASES), inked("  "))
 
@@ -80,7 +82,7 @@ def _times(swap: Swap, view: View) -> Line:
 
 
 def _learned(swap: Swap) -> Line:
-    """Which earlier swaps the estimate is from."""
+    """Name the earlier swaps behind the estimate."""
     if swap.similar:
         return inked(f"   from {words.counted(swap.learned_from, 'load')} of the same model", Ink.DIM)
     usual = f"   usually {duration(swap.expected_s)}" if swap.expected_s is not None else ""

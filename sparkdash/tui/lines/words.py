@@ -1,7 +1,9 @@
-"""The words and glyphs of states, once for every panel.
+"""Words and glyphs of every state, shared by all panels.
 
-Owns: how an engine, a request and a kind are called on the screen. Must not know widgets.
-Rule: every state has a glyph and a word, so that nothing rests on colour.
+Owns: the names of engines, requests and states on the screen. Must not know: widgets.
+Rule: every state has a glyph and a word, so that nothing depends on colour.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ STANDING: dict[LivenessState, tuple[str, Ink]] = {
     LivenessState.SILENT: ("!", Ink.WARN),
     LivenessState.STUCK: ("✗", Ink.BAD),
 }
-"""States of an engine whose work stands still, shown in place of its own state."""
+"""Liveness states that are shown in place of the engine's own state."""
 
 CAUSES: dict[SwapCause, str] = {
     SwapCause.REQUEST: "a request asked for it",
@@ -76,7 +78,7 @@ REQUESTS: dict[RequestState, tuple[str, Ink]] = {
 
 
 def engine_name(profile: ProfileSummary | None, engine: Engine | None = None) -> str:
-    """The engine's name and, where known, its version: the running one's own before the profile's."""
+    """Name the engine and its version: the running one's own, else the profile's."""
     of = engine.kind if engine else profile.engine if profile else None
     if of is None:
         return DASH
@@ -85,7 +87,7 @@ def engine_name(profile: ProfileSummary | None, engine: Engine | None = None) ->
 
 
 def engine_state(engine: Engine, view: View) -> Line:
-    """Glyph, word and how long: "● ready 2h14m"; dimmed while the link is not there to confirm it."""
+    """Format glyph, state and duration: "● ready 2h14m"; dimmed while the link is lost."""
     glyph, ink = ENGINE[engine.state]
     if (live := engine.liveness) is not None and live.state in STANDING:
         glyph, ink = STANDING[live.state]
@@ -97,8 +99,10 @@ def engine_state(engine: Engine, view: View) -> Line:
 
 
 def request_state(request: Request, view: View) -> Line:
-    """Glyph and word; one that waits says for what, as far as that is known, and what was only asked on the side
-    what it was."""
+    """Format glyph and state of a request.
+
+    A waiting request shows the reason if known; a finished side request (embeddings and the like) shows its route.
+    """
     word, ink = REQUESTS[request.state]
     if stuck_on(request, view):
         return inked("✗ engine stuck", Ink.BAD)
@@ -112,13 +116,13 @@ def request_state(request: Request, view: View) -> Line:
 
 
 def stuck_on(request: Request, view: View) -> str:
-    """What is done about the stuck engine that an open request is on, or waits for; empty for any other request."""
+    """Describe the repair of the stuck engine that an open request depends on; empty for other requests."""
     engine = view.snapshot.engines.get(request.profile) if view.snapshot and request.state in OPEN else None
     return waiting_on(engine.liveness, view.now) if engine is not None else ""
 
 
 def waits_for(request: Request, swap: Swap) -> bool:
-    """Is it this swap that the request waits for? `auto` takes what comes."""
+    """Whether the request waits for this swap; `auto` takes any."""
     return request.state is RequestState.WAITING and request.profile in (swap.target, AUTO)
 
 
@@ -131,12 +135,12 @@ def _wait(request: Request, view: View) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """1 request, 2 requests."""
+    """Count a noun: "1 request", "2 requests"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def context_length(length: int | None) -> str:
-    """A context length as its owners say it: 128K for 131072, 128k for 128000."""
+    """Format a context length as vendors write it: 128K for 131072, 128k for 128000."""
     return f"{length // 1024}K" if length and length % 4096 == 0 else tokens(length)
 
 

@@ -1,1 +1,1 @@
-"""Pages and dialogs: which panels stand together, and what a page's own keys do."""
+"""Pages and dialogs: which panels they contain, and what their own keys do."""

@@ -1,9 +1,8 @@
-"""The A/B page: the runs, how far the one is that is measured, and what the one under the cursor says; first of all what
-was seen in passing.
+"""The A/B page: figures of the marked profiles, measured runs, and the report of the run under the cursor.
 
-Owns: when runs and reports are asked for. Must not know: how they are drawn or measured.
-Rule: an idle box is not asked: a report is read when its row is reached, and again only while its run has gaps, this
-page is seen and the daemon has news.
+Owns: when runs and reports are read. Must not know: how they are drawn or measured.
+Rule: an idle box is not asked. A report is read when the cursor reaches its row, and again only while its run has
+gaps, this page is visible and the daemon has news.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from sparkdash.tui.widgets.measuring import MeasuringPanel
 from sparkdash.tui.widgets.runs import SEEN, CellTable, RunTable
 
 AGAIN_S = 30.0
-"""Between two looks at a run that is being measured."""
+"""Interval between two reads of the report of a running measurement."""
 
 
 class ComparePage(Page):
-    """Runs above, cells below."""
+    """Page with the runs above and the cells of one run below."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "turn", "next arm", show=False),
@@ -47,37 +46,35 @@ class ComparePage(Page):
     keys = "tab cells  n arm  m copy  h html  r go on  e end  t flip  ? help"
     AUTO_FOCUS = "RunTable"
     _read: tuple[float, object] = (0.0, None)
-    """When a report was asked for, and the daemon's number then."""
-    _linked = True
-    """Was there a daemon that could be asked?"""
-    _measured: str | None = None
-    """The run that is measured, as far as the list of runs knows."""
+    """Time of the last read of a report, and the daemon's event number then."""
+    _was_linked = True
+    _measured_run: str | None = None
 
     def body(self) -> Iterable[Widget]:
-        """See Page."""
+        """Yield run table, measurement, comparison and cell table."""
         yield RunTable()
         yield MeasuringPanel()
         yield ComparePanel(below_runs=True)
         yield CellTable()
 
     def on_mount(self) -> None:
-        """Begin with what was seen in passing."""
+        """Begin with the figures seen in passing."""
         self.query_one(CellTable).display = False
 
     def on_screen_resume(self) -> None:
-        """See Page; the runs are asked for when the page is opened."""
+        """Read the list of runs when the page opens."""
         super().on_screen_resume()
-        self._runs()
+        self._read_runs()
 
     def show(self, view: View) -> None:
-        """See Page."""
+        """Draw the view, and read the runs or the report again when they changed."""
         super().show(view)
-        now, before = view.measuring, self._measured
-        self._asked_again(view)
+        now, before = view.measuring, self._measured_run
+        self._read_after_reconnect(view)
         report = self.query_one(CellTable).report
         if self.is_current and before != (running := now.run if now else None):
-            self._measured = running  # one began or ended: the list of runs is another
-            self._runs()
+            self._measured_run = running  # one began or ended: the list of runs is another
+            self._read_runs()
             if report is not None and report.run.id == before:
                 self._ask(before)
         at, seq = self._read
@@ -86,14 +83,14 @@ class ComparePage(Page):
         if view.snapshot and view.snapshot.seq != seq and view.here - at >= AGAIN_S:
             self._ask(report.run.id)
 
-    def _asked_again(self, view: View) -> None:
-        """Once the daemon is back: what it could not tell meanwhile."""
-        linked, before = view.link is LinkState.LIVE, self._linked
-        self._linked = linked
+    def _read_after_reconnect(self, view: View) -> None:
+        """Read again, after the link came back, what could not be read without it."""
+        linked, before = view.link is LinkState.LIVE, self._was_linked
+        self._was_linked = linked
         if linked and not before and self.is_current:
-            self._runs()
+            self._read_runs()
             runs = self.query_one(RunTable)
-            if self.query_one(CellTable).refused and runs.cursor and runs.cursor != SEEN:
+            if self.query_one(CellTable).failure_text and runs.cursor and runs.cursor != SEEN:
                 self._ask(runs.cursor)
 
     def on_row_moved(self, message: RowMoved) -> None:
@@ -104,7 +101,7 @@ class ComparePage(Page):
         self.query_one(ComparePanel).display = run is None
         cells.display = run is not None
         if run is not None and message.key == run and (cells.report is None or cells.report.run.id != run):
-            cells.report = cells.refused = None
+            cells.report = cells.failure_text = None
             cells.redraw()
             self._ask(run)
 
@@ -113,7 +110,7 @@ class ComparePage(Page):
         cells = self.query_one(CellTable)
         if self._report() and len(cells.others) < 2:
             self.services.say("this run has no other arm to set beside the baseline")
-        cells.turn()
+        cells.show_next_arm()
 
     def action_resume(self) -> None:
         """Measure what the run under the cursor still lacks."""
@@ -134,7 +131,7 @@ class ComparePage(Page):
     def action_html(self) -> None:
         """Write the report as one HTML page and tell where."""
         if report := self._report():
-            self._html(report)
+            self._write_html(report)
 
     def _report(self) -> Report | None:
         report = self.query_one(CellTable).report
@@ -145,10 +142,10 @@ class ComparePage(Page):
     def _ask(self, run: str) -> None:
         view = self.services.view
         self._read = (view.here, view.snapshot.seq if view.snapshot else None)
-        self._tell(run)
+        self._read_report(run)
 
     @work(group="runs", exclusive=True)
-    async def _runs(self) -> None:
+    async def _read_runs(self) -> None:
         table = self.query_one(RunTable)
         try:
             table.runs = await self.services.link.runs()
@@ -157,19 +154,19 @@ class ComparePage(Page):
         table.redraw()
 
     @work(group="report", exclusive=True)
-    async def _tell(self, run: str) -> None:
+    async def _read_report(self, run: str) -> None:
         cells = self.query_one(CellTable)
         try:
             report = await self.services.link.report(run)
         except SparkdashError as error:
-            cells.report, cells.refused = None, error.text()
+            cells.report, cells.failure_text = None, error.text()
             cells.redraw()
         else:
             if self.query_one(RunTable).cursor == run:
-                cells.tell(report)
+                cells.show_report(report)
 
     @work(group="html", exclusive=True)
-    async def _html(self, report: Report) -> None:
+    async def _write_html(self, report: Report) -> None:
         place = Path.cwd() / f"{report.run.id}.html"
         try:
             text = await asyncio.to_thread(lambda: html.render(page(report), drawn(report), html.plotly()))

@@ -1,4 +1,4 @@
-"""The dashboard: the card, the memory, the GPU, the requests; with the comparison, the swaps and the log where there is room."""
+"""The dashboard page: engine card, memory, GPU, requests; on wide terminals also comparison, swaps and log."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sparkdash.tui.widgets.swaps import SwapTable
 
 
 class DashboardPage(Page):
-    """Under 160 columns one column; from there two."""
+    """Page of one column, or of two from 160 terminal columns on."""
 
     title_key = "dashboard"
     keys = "s switch  / find  ? help"
     AUTO_FOCUS = "RequestTable"
 
     def body(self) -> Iterable[Widget]:
-        """See Page."""
+        """Yield both columns."""
         left = Vertical(
             EngineCard(),
             Residents(),

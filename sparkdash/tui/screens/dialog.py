@@ -1,6 +1,6 @@
-"""Dialogs: a question that names what it stops, and something to read.
+"""Dialogs: a question before something is stopped, or a text to read.
 
-Owns: their frames and keys. Must not know what is asked.
+Owns: their frames and keys. Must not know: what is asked.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 
 PAGE, ALL = 10, 100_000
-"""Lines."""
+"""Scroll steps in lines."""
 WIDEST, LEAST = 72, 44
-"""Cells of prose, which is read badly where it is wider, and of the smallest frame."""
+"""Widest prose, which is hard to read beyond, and narrowest frame, in cells."""
 
 
 class DialogText(Panel):
-    """What is told, in a frame, as wide as it needs."""
+    """Framed text of a dialog, as wide as it needs to be."""
 
     def __init__(self, title: str, told: LinesForWidth, keys: Sequence[tuple[str, str]]) -> None:
         super().__init__()
@@ -34,13 +34,13 @@ class DialogText(Panel):
         self._top = 0
 
     def wanted(self, width: int) -> int:
-        """How wide it would be, of at most `width` cells."""
+        """Return the frame's width, at most `width` cells."""
         lines = self._told(min(width - 4, WIDEST))
         longest = max(length(line) for line in (*lines, inked(f"{self._title}    ")))
         return min(max(longest + 4, LEAST), width)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the words are given
-        """See Panel."""
+        """Return the framed text from the scroll position on."""
         lines = self._told(min(width - 4, WIDEST))
         top, room = 0, len(lines)
         if height != AS_TALL_AS_NEEDED:  # to be measured must not move the words
@@ -52,13 +52,13 @@ class DialogText(Panel):
         return frame(shown, width, EdgeText(inked(self._title, Ink.STRONG), far), EdgeText(keys))
 
     def scroll(self, by: int) -> None:
-        """Move the words."""
+        """Scroll by `by` lines."""
         self._top = max(self._top + by, 0)
         self.redraw()
 
 
 class Dialog(ModalScreen[bool]):
-    """Over the page. True is only ever given where `yes` names what it does."""
+    """Modal dialog; its result is True only where `yes` names an action."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n,q", "answer(False)", "leave", show=False),
@@ -73,7 +73,7 @@ class Dialog(ModalScreen[bool]):
     ]
 
     def __init__(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> None:
-        """`yes`: the word for going ahead; None: there is nothing to decide. `again`: a key that also goes ahead."""
+        """Make a dialog. `yes` labels the action, None means only reading; `again` is another key that agrees."""
         super().__init__()
         self._yes = yes
         self._again = again
@@ -82,44 +82,44 @@ class Dialog(ModalScreen[bool]):
         self._words = DialogText(title, told, keys)
 
     def compose(self) -> ComposeResult:
-        """See Textual."""
+        """Yield the text."""
         yield self._words
 
     def on_mount(self) -> None:
-        """As wide as the longest line, as far as the terminal goes."""
+        """Set the width to the longest line, within the terminal."""
         self._words.styles.width = self._words.wanted(self.app.size.width)
 
     def on_resize(self) -> None:
-        """See on_mount."""
+        """Set the width anew for the terminal's size."""
         self.on_mount()
 
     def show(self, view: View) -> None:
-        """A dialog keeps its words."""
+        """Do nothing: a dialog keeps its text."""
 
     def on_key(self, event: events.Key) -> None:
-        """The key that asked answers too, so that two strokes of it do the whole."""
+        """Accept the key that opened the dialog as yes: pressing it twice does the action."""
         if self._again and event.character == self._again:
             event.stop()
             self.action_yes()
 
     def on_click(self, event: events.Click) -> None:
-        """A click beside the dialog leaves it."""
+        """Close the dialog on a click beside it."""
         if event.widget is self:
             self.dismiss(False)
 
     def action_answer(self, yes: bool) -> None:
-        """Leave."""
+        """Close the dialog with this answer."""
         self.dismiss(yes)
 
     def action_enter(self) -> None:
-        """Go ahead, or close what is only to be read."""
+        """Agree, or close a dialog that is only to be read."""
         self.dismiss(self._yes is not None)
 
     def action_yes(self) -> None:
-        """Go ahead."""
+        """Agree, where there is something to agree to."""
         if self._yes is not None:
             self.dismiss(True)
 
     def action_scroll_words(self, by: int) -> None:
-        """Move the words."""
+        """Scroll the text by `by` lines."""
         self._words.scroll(by)

@@ -1,6 +1,8 @@
-"""Help: every key, and what the figures mean.
+"""Text of the help: every key, and the meaning of the figures.
 
-Owns: those words. Rule: the definitions are `domain.metric`'s own.
+Owns: these texts. Rule: the definitions of figures come from `domain.metric`.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ EXPLAINED = {
     "accept": Metric.ACCEPTANCE,
     "length": Metric.ACCEPTANCE_LENGTH,
 }
-"""The card's figures, by the words that it has for them."""
+"""Figures of the card, by their labels."""
 TERMS: tuple[tuple[str, str], ...] = (
     ("sparklines", f"one bar is {STEP_S:g} s; blank is not measured, the lowest bar is zero"),
     ("tok/s", "of a request: (tokens written - 1) / (last - first piece of text), as the engine counts them"),
@@ -61,7 +63,7 @@ KEY_CELLS = 16
 
 
 def help_lines(width: int) -> list[Line]:
-    """All of it, at most `width` cells wide."""
+    """Format the help in at most `width` cells."""
     out = [row for key, word in KEYS for row in _entry(key, word, width)]
     out += [EMPTY, inked("The figures", Ink.STRONG)]
     out += [row for word, metric in EXPLAINED.items() for row in _entry(word, METRICS[metric].definition, width)]

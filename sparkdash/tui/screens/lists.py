@@ -1,4 +1,4 @@
-"""The pages that are a list and what is known of its current row: requests, history. And the log."""
+"""The pages requests, history and logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable, notic
 
 
 class RequestsPage(Page):
-    """Every request that is remembered."""
+    """Page of all remembered requests."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("c", "cancel", "end the request", show=False)]
 
@@ -26,7 +26,7 @@ class RequestsPage(Page):
     keys = "c end it  y copy  / find  ? help"
 
     def body(self) -> Iterable[Widget]:
-        """See Page."""
+        """Yield the request table and the details of one request."""
         yield RequestTable()
         yield RequestDetail()
 
@@ -36,14 +36,14 @@ class RequestsPage(Page):
             self.services.orders.cancel_request(request_id)
 
     def on_row_moved(self, message: RowMoved) -> None:
-        """Tell of the request under the cursor."""
+        """Show the details of the request under the cursor."""
         detail = self.query_one(RequestDetail)
         detail.chosen = message.key
         detail.redraw()
 
 
 class HistoryPage(Page):
-    """Swaps with their stages and outcomes, and the notices."""
+    """Page of the ended swaps and the notices."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "notices", "every notice", show=False)]
 
@@ -51,28 +51,28 @@ class HistoryPage(Page):
     keys = "n notices  y copy  / find  ? help"
 
     def body(self) -> Iterable[Widget]:
-        """See Page."""
+        """Yield the swap table, the details of one swap and the notices."""
         yield SwapTable()
         yield SwapDetail()
         yield NoticeList()
 
     def action_notices(self) -> None:
-        """Every notice, and every problem of a profile file, whole."""
+        """Show every notice and every problem of a profile file in full."""
         self.app.push_screen(Dialog("notices", partial(notice_lines, self.services.view)))
 
     def on_row_moved(self, message: RowMoved) -> None:
-        """Tell of the swap under the cursor."""
+        """Show the details of the swap under the cursor."""
         detail = self.query_one(SwapDetail)
         detail.chosen = message.key
         detail.redraw()
 
 
 class LogsPage(Page):
-    """One engine's log."""
+    """Page of one engine's log."""
 
     title_key = "logs"
     keys = "space hold  h l sideways  / find  tab engine  ? help"
 
     def body(self) -> Iterable[Widget]:
-        """See Page."""
+        """Yield the log."""
         yield LogPanel()

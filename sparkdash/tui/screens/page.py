@@ -1,6 +1,6 @@
-"""Page: what every page has: the title bar, the notice row, the find field and the footer.
+"""Base of all pages: title bar, notice row, search field and footer.
 
-Owns: that layout, and passing a View to every panel. Must not know the daemon.
+Owns: that layout, and passing the View to every panel. Must not know: the daemon.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparkdash.tui.widgets.table import Table
 
 
 class Page(Screen[None]):
-    """One page; its main table or log has the focus."""
+    """Base of the pages; the main table or log has the focus."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "find", "find", show=False),
@@ -33,16 +33,16 @@ class Page(Screen[None]):
     AUTO_FOCUS = "Table, LogPanel"
 
     title_key = ""
-    """Its name in `header.PAGES`."""
+    """Name of the page in `header.PAGES`."""
     keys = "/ find  ? help"
-    """What the footer says."""
+    """Keys in the footer."""
 
     def body(self) -> Iterable[Widget]:
-        """The panels between title bar and notice row."""
+        """Yield the panels between title bar and notice row."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:
-        """See Textual."""
+        """Yield the whole page from the title bar to the footer."""
         yield TitleBar()
         yield from self.body()
         yield NoticeRow()
@@ -51,32 +51,32 @@ class Page(Screen[None]):
 
     @property
     def services(self) -> AppServices:
-        """The app, by what a page may use of it."""
+        """The app, limited to what a page may use."""
         return self.query_one(TitleBar).services
 
     def show(self, view: View) -> None:
-        """Give every panel this moment."""
+        """Give every panel the current view."""
         for panel in self.query(Panel):
             panel.show(view)
 
     def on_screen_resume(self) -> None:
-        """Catch up with what happened while another page was seen."""
+        """Draw what happened while another page was visible."""
         self.show(self.services.view)
 
     def on_screen_suspend(self) -> None:
-        """A log that is not seen is not read."""
+        """Stop reading the logs: a hidden log is not read."""
         for log in self.query(LogPanel):
-            log.rest()
+            log.stop_reading()
 
     def action_find(self) -> None:
-        """Look for something in the page's table or log."""
+        """Open the search field."""
         self.query_one(SearchField).open()
 
     def action_show_all(self) -> None:
-        """End the search; where there is none, see the top of the list again."""
+        """End the search; without one, return to the top of live lists."""
         for table in self.query(Table):
             if not table.filter:
-                table.rest()
+                table.scroll_to_top()
         self.query_one(SearchField).action_drop()
 
     def action_copy(self) -> None:
@@ -90,9 +90,9 @@ class Page(Screen[None]):
             self.services.say("nothing to copy in this row" if row else "no row to copy: j and k walk to one")
 
     def on_search_changed(self, message: SearchChanged) -> None:
-        """Narrow what has the page's focus."""
+        """Apply the search to tables and logs."""
         for table in self.query(Table):
-            table.narrow(message.text)
+            table.set_filter(message.text)
         for log in self.query(LogPanel):
             log.find(message.text)
         if message.left:

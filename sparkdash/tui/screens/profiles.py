@@ -1,4 +1,4 @@
-"""The profiles page: choose, switch, mark A and B, pull, and why not."""
+"""The profiles page: choose, switch, mark A and B, pull, release, and explain a profile."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from sparkdash.tui.widgets.profiles import ProfileDetail, ProfileTable
 from sparkdash.units import GIB
 
 AGAIN_S = 5.0
-"""Between two looks at what is on the box, for one who walks through the list."""
+"""Least interval between two reads of the local files while the cursor moves."""
 
 
 class ProfilesPage(Page):
-    """Enter and s switch to the profile under the cursor."""
+    """Page of all profiles; Enter and s switch to the one under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "switch", "switch", show=False),
@@ -41,19 +41,19 @@ class ProfilesPage(Page):
     title_key = "profiles"
     keys = "⏎ switch  a b mark  t flip  w why  p pull  / find  ? help"
     _asked: object = None
-    """The profile, the link and the world that the plan was asked for."""
+    """Profile, link state and state of the box for which the plan was read."""
     _listed: tuple[object, object] = (None, None)
-    """The link and the profiles when it was asked what is on the box."""
+    """Link state and profiles when the local files were read."""
     _looked_at = 0.0
-    """And when that was."""
+    """Time of that read."""
 
     def body(self) -> Iterable[Widget]:
-        """See Page."""
+        """Yield the profile table and the details of one profile."""
         yield ProfileTable()
         yield ProfileDetail()
 
     def show(self, view: View) -> None:
-        """See Page; the plan is asked for again when the residents, the swap or the memory changed."""
+        """Draw the view; read the plan again when engines, swaps or memory changed."""
         super().show(view)
         listed = (view.link, view.snapshot.profiles if view.snapshot else None)
         if self.is_current and (listed[0] is not self._listed[0] or listed[1] is not self._listed[1]):
@@ -63,12 +63,12 @@ class ProfilesPage(Page):
             self._look(table.cursor, view)
 
     def on_screen_resume(self) -> None:
-        """See Page; what is on the box may have changed meanwhile."""
+        """Read the local files again when the page opens."""
         self._listed = (None, None)
         super().on_screen_resume()
 
     def on_row_moved(self, message: RowMoved) -> None:
-        """Tell of the profile under the cursor; who walks here looks for what has come."""
+        """Show the profile under the cursor, and read the local files again if that was long ago."""
         if self.services.view.here - self._looked_at >= AGAIN_S:
             self._stock()
         self._look(message.key, self.services.view)
@@ -83,7 +83,7 @@ class ProfilesPage(Page):
             self.services.orders.mark(name, side)
 
     def action_mark_next(self) -> None:
-        """Mark it as A; where A is taken, as B."""
+        """Mark the profile as A, or as B if A is taken."""
         snapshot = self.services.view.snapshot
         taken = snapshot is not None and snapshot.toggle_a not in (None, self.query_one(ProfileTable).cursor)
         self.action_mark("B" if taken else "A")
@@ -94,17 +94,17 @@ class ProfilesPage(Page):
             self.services.orders.pull(name)
 
     def action_why(self) -> None:
-        """Why the profile under the cursor cannot run."""
+        """Explain what the profile under the cursor needs, or why it cannot run."""
         if name := self.query_one(ProfileTable).cursor:
             self.services.orders.why(name)
 
     def action_release(self) -> None:
-        """Let the parked profile under the cursor be tried again."""
+        """Release the parked profile under the cursor."""
         if name := self.query_one(ProfileTable).cursor:
             self.services.orders.release(name)
 
     def action_stop(self) -> None:
-        """Stop the engine under the cursor; where none runs there, the one that `S` means elsewhere."""
+        """Stop the engine under the cursor; if none runs there, the engine on the card."""
         snapshot, name = self.services.view.snapshot, self.query_one(ProfileTable).cursor
         runs = snapshot is not None and name in snapshot.engines
         self.services.orders.stop(name if runs else None)
@@ -142,7 +142,10 @@ class ProfilesPage(Page):
 
 
 def _world(snapshot: Snapshot | None) -> object:
-    """What a plan depends on; of the memory only the gigabytes, so that a box at work is not asked every second."""
+    """Return everything that a plan depends on.
+
+    Memory counts in steps of 2 GiB, so that a busy box is not asked every second.
+    """
     if snapshot is None:
         return None
     memory = snapshot.sample.memory if snapshot.sample else None

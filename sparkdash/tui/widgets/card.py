@@ -1,6 +1,6 @@
-"""The engine card: what runs and how fast, the swap while there is one, the failure when there is one, or what to do.
+"""The engine card: figures of the running engine, the swap under way, the failure, or advice.
 
-Owns: which of those faces the card shows, and the two edges of its frame. Must not know the daemon.
+Owns: which of these contents the card shows, and the edges of its frame. Must not know: the daemon.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SIMULATED = "SIMULATED"
 
 
 EDGES = 5
-"""Cells of a frame's edge, beside the body's width, that corners, spaces and rules take from its words."""
+"""Cells of a frame's edge, beyond the body's width, that corners, spaces and rules take."""
 
 
 class Face(NamedTuple):
-    """What the card shows: its lines, its title, the marks at the title's far end, and what the lower edge is about."""
+    """Content of the card: lines, title, marks at the title's far end, and the engine of the lower edge."""
 
     rows: list[Line]
     title: Line
@@ -36,7 +36,7 @@ class Face(NamedTuple):
 
 
 def face(view: View, width: int, tall: int) -> Face:
-    """The face for this moment, its lines `width` cells wide. `tall` is the height of one figure's sparkline."""
+    """Choose the card's content, its lines `width` cells wide; `tall` is the height of a sparkline."""
     engine = view.engine
     if view.snapshot is None:
         return Face(_no_daemon(view, width), inked("no daemon yet"), [])
@@ -54,7 +54,7 @@ def face(view: View, width: int, tall: int) -> Face:
 
 
 def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]:
-    """Message, hint, the folder of evidence and the last log lines."""
+    """Format a failure: message, hint, evidence folder, last log lines."""
     where = f"in {failure.phase}, " if failure.phase else ""
     status = f" (exit {failure.exit_code})" if failure.exit_code is not None else ""
     rows = wrap(f"✗ {where}{failure.code}{status}: {failure.message}", width, Ink.BAD, limit=3)
@@ -73,7 +73,9 @@ def _title(view: View, engine: Engine) -> Line:
 
 
 def _head(title: Line, marks: list[Line], width: int) -> EdgeText:
-    """The upper edge. The last marks give way to the title, and the title to the first of them: SIMULATED is always there."""
+    """Lay out the upper edge. The last marks give way to the title, the title to the first mark: SIMULATED always
+    shows.
+    """
     marks = [mark for mark in marks if mark]
     room = width - EDGES
     while len(marks) > 1 and length(title) + length(join(marks, RULE)) > room:
@@ -83,7 +85,7 @@ def _head(title: Line, marks: list[Line], width: int) -> EdgeText:
 
 
 def _marks(view: View, engine: Engine | None = None) -> list[Line]:
-    """SIMULATED, the age of stale figures, the best rate seen."""
+    """Return the marks: SIMULATED, the age of stale figures, the best rate."""
     marks = [inked(SIMULATED, Ink.WARN) if view.simulated or (engine is not None and engine.simulated) else EMPTY]
     if engine is None or view.snapshot is None:
         return marks
@@ -143,10 +145,10 @@ def _spaced(rows: list[Line]) -> list[Line]:
 
 
 class EngineCard(Panel):
-    """The framed card. Its sparklines grow with the terminal; every face is as tall, so that what stands below keeps its place."""
+    """Framed card. Sparklines grow with the terminal; all contents have the same height, so that nothing below moves."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """See Panel."""
+        """Return the framed content."""
         tall = self._tall()
         shown = face(view, width - 4, tall)
         body = shown.rows

@@ -1,7 +1,6 @@
-"""A and B side by side: what was seen of each of the two marked profiles, and how B stands to A.
+"""Panel that compares the figures of the two marked profiles.
 
-Owns: those rows. Rule: these are figures seen in passing, from whatever was asked of each; the panel says so, and
-gives no verdict.
+Owns: these rows. Rule: the figures come from whatever each profile was asked; the panel says so, and gives no verdict.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from sparkdash.units import DASH, duration, number, percent
 
 LABEL, RATIO = 17, 8
 LEAST = 70
-"""Cells below which A stands above B."""
+"""Width below which A stands above B."""
 
 
 class ComparedFigure(NamedTuple):
-    """One row of the comparison. `ratio`: is B / A worth telling?"""
+    """Row of the comparison; `ratio`: whether B / A is shown."""
 
     label: str
     of: Callable[[Figures], float | None]
@@ -45,11 +44,11 @@ FIGURES = (
 
 
 ELSEWHERE, ABOVE = "page 4 lists its runs", "the list above has its runs"
-"""Where the runs are found that are measured."""
+"""Texts that say where the measured runs are listed."""
 
 
 def compare_rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
-    """Two columns and the ratio, or one above the other where `width` is small; `runs` is ELSEWHERE or ABOVE."""
+    """Format two columns and the ratio, or one above the other in a narrow panel; `runs` is ELSEWHERE or ABOVE."""
     snapshot = view.snapshot
     if snapshot is None or snapshot.toggle_a is None or snapshot.toggle_b is None:
         return _advice(snapshot, width, runs)
@@ -74,7 +73,7 @@ def _advice(snapshot: Snapshot | None, width: int, runs: str) -> list[Line]:
 
 
 def _measured(snapshot: Snapshot | None) -> str:
-    """How a run comes into the list of runs. A demo is not found without its address."""
+    """Name the command that measures the profiles; a demo's address is part of it."""
     there = (
         f"SPARKDASH_URL={snapshot.daemon.url.removesuffix('/v1')} " if snapshot and snapshot.daemon.simulated else ""
     )
@@ -126,7 +125,7 @@ def _ratio(a: float | None, b: float | None) -> Line:
 
 
 def _rates(snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
-    """The last requests' decode rates of both, to one scale."""
+    """Draw the decode rates of the last requests of both, to one scale."""
     both = [_seen(snapshot, name).rates for name in (a, b)]
     top = max((*both[0], *both[1]), default=0.0)
     bars = [
@@ -143,14 +142,14 @@ def _single(view: View, snapshot: Snapshot, side: str, name: str, width: int) ->
 
 
 class ComparePanel(Panel):
-    """The framed comparison; `below_runs`: the list of runs stands above it."""
+    """Framed comparison; `below_runs`: the list of runs stands above."""
 
     def __init__(self, *, below_runs: bool = False, **rest: Any) -> None:
         super().__init__(**rest)
         self._runs = ABOVE if below_runs else ELSEWHERE
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """See Panel."""
+        """Return the framed comparison."""
         body = compare_rows(view, width - 4, self._runs)
         if height != AS_TALL_AS_NEEDED:
             body = [*body, *[EMPTY] * (height - 2 - len(body))][: height - 2]

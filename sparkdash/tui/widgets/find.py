@@ -1,6 +1,6 @@
-"""The find field: one row above the footer, shown while something is looked for.
+"""The search field: one row above the footer.
 
-Owns: the field. Must not know what is looked through.
+Owns: the field. Must not know: what is searched.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sparkdash.tui.messages import SearchChanged
 
 
 class SearchField(Input):
-    """Enter leaves it and keeps what was found, for as long as it is seen; escape leaves it and shows all again."""
+    """Search field. Enter leaves it and keeps the search; Escape ends the search."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "drop", "show all", show=False)]
 
@@ -24,23 +24,23 @@ class SearchField(Input):
         self.cursor_blink = False
 
     def open(self) -> None:
-        """Show and take the keys."""
+        """Show the field and focus it."""
         self.display = True
         self.focus()
 
     def action_drop(self) -> None:
-        """Forget what was looked for."""
+        """End the search and hide the field."""
         self.value = ""
         self.display = False
         self.post_message(SearchChanged("", left=True))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Narrow with every letter."""
+        """Search with every letter."""
         event.stop()
         self.post_message(SearchChanged(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep it and go back."""
+        """Keep the search and leave the field."""
         event.stop()
         self.display = bool(event.value)
         self.post_message(SearchChanged(event.value, left=True))

@@ -1,6 +1,6 @@
-"""The GPU and the box in one row: utilization, clock, temperature, power, pressure, swap.
+"""Panel about GPU and box: utilization, clock, temperature, power, memory pressure, swap.
 
-Rule: on a GB10 many of these are not supported; they keep their place with "-".
+Rule: figures that a GB10 does not support keep their place with "-".
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from sparkdash.units import DASH, gib, number, percent
 ROOMY = 76
 PRESSURE_LOOK = 0.05
 PRESSURE_ACT = 0.20
-"""Shares of time in which everything stood still for memory (PSI full). Anything above a few percent is felt; at a fifth the box thrashes."""
+"""Shares of time in which every task waited for memory (PSI full).
+
+A few percent is noticeable; at a fifth the box thrashes.
+"""
 
 
 def _pair(name: str, value: str, ink: Ink = Ink.PLAIN) -> Line:
@@ -47,7 +50,7 @@ def _memory(memory: Memory | None) -> list[Line]:
 
 
 def gpu_line(view: View, width: int) -> Line:
-    """The whole row in `width` cells."""
+    """Format the row in `width` cells."""
     gpu = view.sample.gpu if view.sample else None
     memory = view.sample.memory if view.sample else None
     stuck = view.sample is not None and view.sample.low_power
@@ -60,8 +63,8 @@ def gpu_line(view: View, width: int) -> Line:
 
 
 class GpuRow(Panel):
-    """One row."""
+    """Row of GPU and memory figures."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
-        """See Panel."""
+        """Return the row."""
         return [gpu_line(view, width)]

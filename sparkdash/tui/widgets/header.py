@@ -1,6 +1,6 @@
-"""The first and the last rows: who serves and what runs; the newest notice; the pages and the keys.
+"""Title bar, notice row and footer of every page.
 
-Owns: the title bar, the notice row and the footer. Rule: a lost link is a state in the title bar, not an error.
+Rule: a lost link is a state in the title bar, not an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparkdash.units import DASH
 
 GAP = inked("  ")
 RECENT_S = 600.0
-"""How long a failed swap or a notice stays on the notice row; the history page keeps it."""
+"""Seconds that a failed swap or a notice stays on the notice row; the history page keeps it."""
 
 PAGES = {
     "dashboard": "Dash",
@@ -32,14 +32,14 @@ PAGES = {
     "logs": "Logs",
     "history": "History",
 }
-"""In the order of their digits, from 1."""
+"""Titles of the pages, in the order of their keys from 1."""
 
 
 class TitleBar(Panel):
-    """One row: sparkdash, the host, SIMULATED, what runs, the link, requests in flight, the time."""
+    """Title bar: sparkdash, host, SIMULATED, what runs, the link, requests in flight, the time."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
-        """See Panel."""
+        """Return the title bar."""
         snapshot = view.snapshot
         host = inked(snapshot.daemon.host if snapshot else DASH, Ink.DIM)
         simulated = inked("SIMULATED", Ink.WARN) if view.simulated else EMPTY
@@ -79,16 +79,16 @@ def _far(view: View) -> Line:
 
 
 class NoticeRow(Panel):
-    """One row: the answer to the last key, else what a person should know, else blank."""
+    """Notice row: the answer to the last key, else the latest notice, else blank."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
-        """See Panel."""
+        """Return the notice row."""
         line = _said(view) or _failed(view) or _notice(view) or _problems(view)
         return [clip(inked(" ") + line, width)] if line else [EMPTY]
 
 
 def _said(view: View) -> Line:
-    """The answer to the last key, until an error comes after it: "is coming up" is not left standing over a failure."""
+    """Return the answer to the last key, unless an error followed: "is coming up" must not cover a failure."""
     if view.feedback is None:
         return EMPTY
     last = next((one for one in (view.snapshot.notices if view.snapshot else ()) if one.level is Level.ERROR), None)
@@ -125,30 +125,30 @@ def _problems(view: View) -> Line:
 
 
 class Footer(Panel):
-    """One row: the pages by their digits, and this page's keys."""
+    """Footer: the pages by their digits, and the keys of this page."""
 
     def __init__(self, page: str, keys: str) -> None:
-        """`page` is a name of PAGES; `keys` alternate between key and word: "s switch  / find"."""
+        """Make a footer. `page` is a key of PAGES; `keys` alternates key and word: "s switch  / find"."""
         super().__init__()
         self._page = page
         self._keys = keys
         self._places: list[tuple[int, str]] = []
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
-        """See Panel."""
+        """Return the footer."""
         names = [_page_name(f"{i} ", title, name == self._page) for i, (name, title) in enumerate(PAGES.items(), 1)]
         left = inked(" ") + join(names, inked(" "))
         return [justify(left, self._fitting(width - length(left) - 2), width)]
 
     def _fitting(self, room: int) -> Line:
-        """As many of the keys as there is room for; the last one, help, is always among them."""
+        """Return as many keys as fit; the last one, help, always does."""
         *first, last = (_key(pair) for pair in self._keys.split("  "))
         while first and length(join([*first, last], GAP)) >= room:
             first.pop()
         return join([*first, last], GAP) + inked(" ")
 
     def on_click(self, event: events.Click) -> None:
-        """A click on a page's name opens it."""
+        """Open the page whose name was clicked."""
         end = 1
         for i, (name, title) in enumerate(PAGES.items(), 1):
             end += len(f"{i} {title} ")
@@ -162,7 +162,7 @@ def _page_name(digit: str, title: str, here: bool) -> Line:
 
 
 def _key(pair: str) -> Line:
-    """A key and its word: `c end it`; two keys are letters: `a b mark`."""
+    """Format a key and its word: `c end it`; several one-letter words are keys: `a b mark`."""
     first, *rest = pair.split(" ")
     keys = [first, *takewhile(lambda each: len(each) == 1, rest)]
     return inked(" ".join(keys), Ink.STRONG) + inked(f" {' '.join(rest[len(keys) - 1 :])}", Ink.DIM)

@@ -1,7 +1,7 @@
-"""An engine's log: followed while it is seen, with pause and search.
+"""Panel of an engine's log, with pause and search.
 
-Owns: the lines kept here, the place in them, and the reading task. Must not know where logs come from.
-Rule: pausing stops the display, not the reading; what is not on the screen is not read.
+Owns: the lines kept here, the scroll position, and the reading task. Must not know: where logs come from.
+Rule: pausing stops the display, not the reading; a hidden log is not read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import Panel
 
 KEPT = 5000
-"""Lines; a load writes a few hundred."""
+"""Lines kept; a load writes a few hundred."""
 SIDE = 16
-"""Cells that left and right move by."""
+"""Horizontal scroll step in cells."""
 
 
 class LogPanel(Panel, can_focus=True):
-    """The framed log of one engine: the chosen one, else the one that the dashboard is about."""
+    """Framed log of the chosen engine, else of the engine on the card."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "move(1)", "down", show=False),
@@ -52,18 +52,18 @@ class LogPanel(Panel, can_focus=True):
         self.search = ""
         self.chosen: str | None = None
         self._source: tuple[str, str | None] | None = None
-        """Profile and container of what is read; None when nothing is."""
+        """Profile and container of the log that is read; None when none is."""
         self._whose = "no engine"
         self._top: int | None = None
-        """First line on the screen; None follows the end."""
+        """First visible line; None follows the end."""
         self._left = 0
         self._ended: str | None = None
-        self._linked = True
+        self._was_linked = True
 
     def show(self, view: View) -> None:
-        """See Panel; also turns to another engine when the one to show changed."""
-        back = view.link is LinkState.LIVE and not self._linked
-        self._linked = view.link is LinkState.LIVE
+        """Draw the view; read another log when the engine to show changed."""
+        back = view.link is LinkState.LIVE and not self._was_linked
+        self._was_linked = view.link is LinkState.LIVE
         if back and self._ended:  # it ended with the link, and the engine may go on
             self._source = None
         if self.size.width:
@@ -71,7 +71,7 @@ class LogPanel(Panel, can_focus=True):
         super().show(view)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the lines are the panel's own
-        """See Panel."""
+        """Return the framed lines."""
         room = max(height - 2, 0)
         begin = max(len(self.lines) - room, 0) if self._top is None else self._top
         shown = list(self.lines)[begin : begin + room]
@@ -82,14 +82,14 @@ class LogPanel(Panel, can_focus=True):
         )
 
     def find(self, text: str) -> None:
-        """Mark `text` wherever it stands and go to its last place; "" ends the search."""
+        """Highlight `text` and scroll to its last occurrence; "" ends the search."""
         self.search = text
         if text:
             self._seek(range(len(self.lines) - 1, -1, -1))
         self.redraw()
 
     def action_move(self, by: int) -> None:
-        """Walk `by` lines; this stops following."""
+        """Scroll by `by` lines; scrolling up stops following."""
         room = self.size.height - 2
         last = max(len(self.lines) - room, 0)
         top = (last if self._top is None else self._top) + by
@@ -97,21 +97,21 @@ class LogPanel(Panel, can_focus=True):
         self.redraw()
 
     def action_page(self, by: int) -> None:
-        """Walk a page."""
+        """Scroll by a page."""
         self.action_move(by * max(self.size.height - 3, 1))
 
     def action_first(self) -> None:
-        """To the oldest line."""
+        """Scroll to the oldest line."""
         self._top = 0
         self.redraw()
 
     def action_last(self) -> None:
-        """To the newest line, and follow."""
+        """Scroll to the newest line and follow."""
         self._top = None
         self.redraw()
 
     def action_side(self, by: int) -> None:
-        """Look further to the side of long lines."""
+        """Scroll sideways in long lines."""
         self._left = max(self._left + by, 0)
         self.redraw()
 
@@ -121,13 +121,13 @@ class LogPanel(Panel, can_focus=True):
         self.redraw()
 
     def action_next(self, way: int) -> None:
-        """To the next place of what is searched for."""
+        """Scroll to the next or previous occurrence of the search."""
         at = self._top if self._top is not None else len(self.lines)
         self._seek(range(at + 1, len(self.lines)) if way > 0 else range(at - 1, -1, -1))
         self.redraw()
 
     def action_engine(self, way: int) -> None:
-        """The log of another engine."""
+        """Show the log of the next or previous engine."""
         snapshot = self.services.view.snapshot
         names = sorted(snapshot.engines, key=natural) if snapshot else []
         if names:
@@ -136,18 +136,18 @@ class LogPanel(Panel, can_focus=True):
             self.redraw()
 
     def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
-        """Towards the end."""
+        """Scroll down."""
         self.action_move(3)
 
     def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
-        """Back in time."""
+        """Scroll up."""
         self.action_move(-3)
 
     def on_hide(self, _event: events.Hide) -> None:
-        """What is not seen is not read."""
-        self.rest()
+        """Stop reading: a hidden log is not read."""
+        self.stop_reading()
 
-    def rest(self) -> None:
+    def stop_reading(self) -> None:
         """Stop reading; the next `show` begins anew."""
         self.workers.cancel_node(self)
         self._source = None

@@ -1,6 +1,6 @@
-"""A run of the bench while it is measured: how far it is, what it measures now, how long it still takes.
+"""Panel of a running measurement: progress, current cell, time left.
 
-Owns: those rows. Rule: a run that has fallen silent is not shown: its process has died, and the box is free.
+Owns: these rows. Rule: a run that has fallen silent is not shown: its process has died, and the box is free.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ METER = 30
 
 
 class MeasuringPanel(Panel):
-    """Two rows in a frame; nothing while nothing is measured."""
+    """Two framed rows; empty while nothing is measured."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as needed
-        """See Panel."""
+        """Return the framed rows."""
         now = view.measuring
         if now is None:
             return []

@@ -1,7 +1,8 @@
-"""The unified memory as one bar: engines, containers that are not ours, other processes, page cache, free, and what admission keeps free.
+"""Panel of the unified memory as one bar: engines, foreign containers, other processes, page cache, free memory,
+reserve.
 
-Owns: how the kernel's figures add up to the bar. Rule: an engine whose share is not known is not guessed: what is
-used then counts as one.
+Owns: how the kernel's figures add up to the bar. Rule: an engine's unknown share is not guessed; it is part of
+"engines + other".
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ OTHER, CACHE, FREE, MARK, KEPT = "▓", "▒", "░", "┊", "·"
 
 
 class Part(NamedTuple):
-    """One stretch of the bar. `bytes` None is unknown: it has a legend and no stretch."""
+    """Stretch of the bar. `bytes` None is unknown: a legend without a stretch."""
 
     name: str
     glyph: str
@@ -33,7 +34,7 @@ class Part(NamedTuple):
 
 
 def memory_parts(memory: Memory) -> list[Part]:
-    """The stretches from left to right; the known ones add up to the total."""
+    """Return the stretches from left to right; the known ones add up to the total."""
     engines = [
         Part(name, ENGINE_GLYPHS[i % len(ENGINE_GLYPHS)], held, Ink.GOOD)
         for i, (name, held) in enumerate(sorted(memory.engines.items(), key=lambda item: natural(item[0])))
@@ -52,7 +53,7 @@ def memory_parts(memory: Memory) -> list[Part]:
 
 
 def memory_bar(memory: Memory, width: int) -> Line:
-    """The bar of exactly `width` cells. What is used beyond the reserve's mark is red: admission would not have let it in."""
+    """Draw the bar in exactly `width` cells. Memory used beyond the reserve's mark is red."""
     cells: list[Span] = []
     filled = 0
     for part in memory_parts(memory):
@@ -77,11 +78,11 @@ def _beyond(span: Span) -> Span:
 
 
 _ROOMS = (("   ", 40), *(("  ", longest) for longest in (40, 28, 24, 20, 16, 14, 12, 10, 8, 6)), (" ", 6), (" ", 4))
-"""What stands between two marks of the legend and how long a name may be, the roomiest first."""
+"""Separator of the legend and longest name, from the widest layout to the tightest."""
 
 
 def memory_legend(memory: Memory, width: int) -> Line:
-    """Glyph, name and GiB of every stretch; those with nothing in them keep their place, long names of engines give way."""
+    """Format glyph, name and GiB of every stretch; empty ones keep their place, long engine names are cut."""
     for between, longest in _ROOMS:
         line = join(_marks(memory, longest), inked(between))
         if length(line) <= width:
@@ -107,8 +108,7 @@ def _theirs(stranger: Stranger) -> str:
 
 
 def _short(name: str, longest: int, *, alike: bool) -> str:
-    """A long name without its end; without its middle where another begins as it does (`alike`); a variant without its
-    beginning, which its siblings have too."""
+    """Shorten a long name at its end, in its middle if another begins alike, or at its beginning for a variant."""
     if len(name) <= longest:
         return name
     if alike and "/" not in name:
@@ -124,7 +124,7 @@ def _mark(part: Part, name: str) -> Line:
 
 
 def guard_line(guard: Guard | None) -> Line:
-    """What the memory guard does right now; nothing while all is well."""
+    """Describe what the memory guard does now; empty while all is well."""
     if guard is None or guard.level is GuardLevel.OK:
         return inked("guard off", Ink.DIM) if guard and guard.mode == "off" else EMPTY
     does = _DOES[guard.level] if guard.mode == "act" else "warns"
@@ -135,10 +135,10 @@ _DOES = {GuardLevel.WARN: "warns", GuardLevel.HOLD: "holds loads back", GuardLev
 
 
 class MemoryBar(Panel):
-    """The framed bar and its legend; 4 rows."""
+    """Framed bar and its legend, 4 rows."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always four rows
-        """See Panel."""
+        """Return the framed bar."""
         memory = view.sample.memory if view.sample else None
         guard = view.snapshot.guard if view.snapshot else None
         if memory is None:

@@ -1,7 +1,7 @@
-"""Panel: a widget that is a list of inked lines, and repaints only the rows that differ.
+"""Base of all panels: a widget that draws inked lines and repaints only the rows that differ.
 
-Owns: the way from lines to the screen (Textual's Line API). Must not know what is drawn.
-Rule: `draw` is a pure function of the view and the size; it is called at most once per paint.
+Owns: the path from lines to the screen (Textual's Line API). Must not know: what is drawn.
+Rule: `draw` depends only on the view, the size and the panel's own fields; it is called at most once per paint.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import Orders
 
 AS_TALL_AS_NEEDED = 0
-"""The height that `draw` gets when a panel with `height: auto` is measured."""
+"""Height that `draw` gets when a panel with `height: auto` is measured."""
 
 
 class AppServices(Protocol):
-    """What panels and pages may expect of the app."""
+    """Part of the app that panels and pages may use."""
 
     link: DaemonLink
     view: View
-    """The latest moment; the same object until the next paint."""
+    """Latest view; the same object until the next paint."""
     orders: Orders
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """A short answer on the notice row."""
+        """Show a short answer on the notice row."""
         ...
 
 
 class Panel(Widget):
-    """Draws `draw(view, width, height)`."""
+    """Widget that shows the lines of `draw(view, width, height)`."""
 
     def __init__(self, **rest: Any) -> None:
         super().__init__(**rest)
@@ -46,16 +46,16 @@ class Panel(Widget):
         self._wanted = -1
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """The panel's lines, at most `height` unless that is AS_TALL_AS_NEEDED."""
+        """Return the panel's lines, at most `height` unless that is AS_TALL_AS_NEEDED."""
         raise NotImplementedError
 
     @property
     def services(self) -> AppServices:
-        """The app, by what a panel may use of it."""
+        """The app, limited to what a panel may use."""
         return cast("AppServices", self.app)
 
     def show(self, view: View) -> None:
-        """Draw again, and repaint what differs."""
+        """Draw the view and repaint the rows that differ."""
         width, height = self.size
         if not width:
             return
@@ -69,25 +69,25 @@ class Panel(Widget):
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def redraw(self) -> None:
-        """Draw again after something of the panel's own changed."""
+        """Draw again after a field of the panel changed."""
         self.show(self.services.view)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - Textual's signature
-        """As many lines as the panel draws."""
+        """Return the number of lines that the panel draws."""
         self._wanted = len(self.draw(self.services.view, width, AS_TALL_AS_NEEDED))
         return self._wanted
 
     def render_line(self, y: int) -> Strip:
-        """One row, from the lines of the last `show`."""
+        """Return one row of the lines of the last `show`."""
         looks = theme.styles_for(self.app.theme)
         return Strip([Segment(span.text, looks[span.ink, span.lit]) for span in _row(self._lines, y)])
 
     def on_resize(self, _event: events.Resize) -> None:
-        """The size is part of what is drawn."""
+        """Draw again for the new size."""
         self.redraw()
 
     def _measure(self, view: View, width: int) -> bool:
-        """Does a panel of automatic height want another one?"""
+        """Whether a panel of automatic height needs another height."""
         if not self.styles.auto_dimensions or self._wanted < 0:
             return False
         return len(self.draw(view, width, AS_TALL_AS_NEEDED)) != self._wanted

@@ -1,6 +1,6 @@
-"""The profiles as a tree of families, and what is known of the one under the cursor.
+"""Table of the profiles as a tree of families, and the details of the one under the cursor.
 
-Owns: the columns, the tree's branches, the plan's words. Must not know how a plan is fetched.
+Owns: the columns, the tree's branches, the texts of a plan. Must not know: how a plan is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WHY = " (w why)"
 
 
 class ProfileColumn(NamedTuple):
-    """A column between the name and the state."""
+    """Column between the name and the state."""
 
     name: str
     cells: int
@@ -43,18 +43,18 @@ COLUMNS: tuple[ProfileColumn, ...] = (
     ProfileColumn("best", 7, lambda _, seen: number(seen.best if seen else None, 1)),
     ProfileColumn("publ.", 7, lambda profile, _: number(profile.published_decode_tok_s, 1)),
 )
-"""Where the terminal is narrow, those on the left go first: a name and a state are always whole words."""
+"""Columns that a narrow terminal omits, from the left: name and state are always whole words."""
 
 
 class Cells(NamedTuple):
-    """How a row is laid out."""
+    """Layout of a row."""
 
     name: int
     columns: tuple[ProfileColumn, ...]
 
 
 def cells(width: int, longest: int) -> Cells:
-    """The columns that leave the name room, which takes what its `longest` needs and no more."""
+    """Return the columns that leave enough room for the `longest` name."""
     columns = COLUMNS
     while columns and _left(width, columns) < LEAST_NAME:
         columns = columns[1:]
@@ -70,29 +70,28 @@ def _needs(profile: ProfileSummary) -> str:
 
 
 class ProfileTable(Table):
-    """Every profile of the catalog, variants under their family."""
+    """Table of every profile, variants under their family."""
 
     title = "profiles"
     nothing = "No profiles. Put YAML files into ~/.config/sparkdash/profiles and press r."
 
     stock: Mapping[str, Stock] = {}
-    """What is on the box, by profile, as far as it was asked; filled by the page."""
-    _longest = 0
-    """Cells of the longest name."""
+    """Local files by profile, as far as they were read; set by the page."""
+    _longest_name = 0
 
     def head(self, width: int) -> Line:
-        """See Table."""
-        name, columns = cells(width, self._longest)
+        """Return the column titles."""
+        name, columns = cells(width, self._longest_name)
         names = "".join(f"{one.name:{'>' if one.figure else '<'}{one.cells}}" for one in columns)
         return inked(f"   {'profile':<{name}}{names}  state", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """See Table."""
+        """Return a row for each profile."""
         if view.snapshot is None:
             return []
         listed = [(profile, _name(view.snapshot, profile, branch)) for profile, branch in tree(view.snapshot.profiles)]
-        self._longest = max((length(name) for _, name in listed), default=0)
-        laid = cells(width, self._longest)
+        self._longest_name = max((length(name) for _, name in listed), default=0)
+        laid = cells(width, self._longest_name)
         return [
             TableRow(one.name, _line(view.snapshot, one, self.stock.get(one.name), name, laid, width), one.name)
             for one, name in listed
@@ -100,7 +99,7 @@ class ProfileTable(Table):
 
 
 def tree(profiles: tuple[ProfileSummary, ...]) -> list[tuple[ProfileSummary, str]]:
-    """Each profile with what stands before its name: "" for the base of a family, a branch for a variant."""
+    """Yield each profile with its prefix: "" for the base of a family, a branch for a variant."""
     ordered = sorted(profiles, key=lambda p: (natural(_family(p)), "/" in p.name, natural(p.name)))
     out: list[tuple[ProfileSummary, str]] = []
     for family, group in groupby(ordered, key=_family):
@@ -168,13 +167,13 @@ def _state(snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None) -> 
 
 
 def lacks(stock: Stock | None) -> list[str]:
-    """What of a profile is known not to be on the box."""
+    """List what is known to be missing on the box: image, weights."""
     items = (("image", stock.image), ("weights", stock.weights)) if stock else ()
     return [name for name, item in items if item and not item.here]
 
 
 def _on_the_box(stock: Stock | None) -> Line:
-    """Of a profile that does not run."""
+    """Describe the local files of a profile that does not run."""
     if missing := lacks(stock):
         return inked(f"no {missing[0]}" if len(missing) == 1 else "not here", Ink.DIM)
     known = stock is not None and (stock.image or stock.weights)
@@ -182,7 +181,7 @@ def _on_the_box(stock: Stock | None) -> Line:
 
 
 class ProfileDetail(Panel):
-    """About, figures and plan of the profile under the cursor. `plan` and `stock` are filled by the page."""
+    """Details of the profile under the cursor. `plan` and `stock` are set by the page."""
 
     def __init__(self, **rest: object) -> None:
         super().__init__(**rest)
@@ -191,7 +190,7 @@ class ProfileDetail(Panel):
         self.stock: Mapping[str, Stock] = {}
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """See Panel."""
+        """Return the framed details."""
         profile = view.snapshot.profile(self.chosen) if view.snapshot and self.chosen else None
         lines: list[Line] = []
         if profile is not None and view.snapshot is not None:
@@ -205,7 +204,7 @@ class ProfileDetail(Panel):
 
 
 def _about(profile: ProfileSummary, width: int, room: int) -> list[Line]:
-    """In `room` lines, one at least; what was published with it stands where there is more."""
+    """Format the description in `room` lines, at least one, and the published note where there is room."""
     rows = wrap(profile.about or profile.name, width, Ink.PLAIN, limit=max(room, 1))
     note = f"published: {profile.published_note}" if profile.published_note else ""
     if note and len(rows) < room:
@@ -249,7 +248,7 @@ def _verdict(
 
 
 def plan_lines(plan: Plan) -> list[Line]:
-    """The plan in two lines: does it fit; what leaves and how long it takes."""
+    """Format a plan in two lines: whether it fits; what leaves, and how long it takes."""
     if plan.expected_s == 0 and not plan.evict:
         return [inked("runs now", Ink.GOOD)]
     verdict = {
@@ -267,7 +266,7 @@ def plan_lines(plan: Plan) -> list[Line]:
 
 
 def _fetch(name: str, missing: list[str], width: int) -> list[Line]:
-    """In place of how long a load would take: of what is not here nobody knows."""
+    """Name the missing files and the command that fetches them."""
     return wrap(f"⚠ {' and '.join(missing)} not on this box: sparkdash pull {name}", width, Ink.WARN, limit=1)
 
 

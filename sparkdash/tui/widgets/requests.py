@@ -1,6 +1,6 @@
-"""The requests: open ones in order of arrival, then the ended ones.
+"""Table of the requests, open ones in order of arrival, then ended ones.
 
-Owns: the columns. Rule: what the engine's usage has not told yet is "-"; nothing is counted from chunks.
+Owns: the columns. Rule: figures missing in the engine's usage are "-"; nothing is counted from chunks.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sparkdash.units import DASH, duration, number
 
 STATE, LEAST_PROFILE = 16, 12
 CLIENT, WHOLE_CLIENT, ROOMY = 14, 20, 120
-"""Cells of the client's name, and those that it has in so wide a terminal, where none of the shipped profiles' names is cut for it."""
+"""Width of the client's name in cells, and its width in terminals of ROOMY columns and more."""
 
 
 class RequestColumn(NamedTuple):
-    """A figure's column. Where the terminal is narrow, the columns with the highest `gives_way` go first."""
+    """Column of one figure; a narrow terminal omits the columns with the highest `gives_way` first."""
 
     name: str
     cells: int
@@ -59,31 +59,31 @@ def _profile_cells(width: int, columns: Sequence[RequestColumn]) -> int:
 
 
 class RequestTable(Table):
-    """Every request that the daemon still remembers."""
+    """Table of every request that the daemon remembers."""
 
     title = "requests"
     live = True
     nothing = "No request yet. Clients use the URL of the card; `model` names the profile."
 
     def __init__(self, *, beside: bool = False, cursor: bool = True, **rest: object) -> None:
-        """`beside`: it shares its page, and is framed where panels stand side by side."""
+        """Make the table. `beside`: framed on wide terminals, where panels stand side by side."""
         super().__init__(cursor=cursor, **rest)
         self._beside = beside
 
     @property
     def framed(self) -> bool:
-        """See Table."""
+        """Whether the table has a frame."""
         return self._beside and self.screen.has_class("-wide")
 
     def head(self, width: int) -> Line:
-        """See Table."""
+        """Return the column titles."""
         columns = _columns(width)
         figures = "".join(f"{column.name:>{column.cells}}" for column in columns)
         profile = pad(inked("profile", Ink.DIM), _profile_cells(width, columns))
         return inked(f" {'client':<{_client(width)}} ", Ink.DIM) + profile + inked(f"{figures}  state", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """See Table."""
+        """Return a row for each request."""
         return [TableRow(one.id, _line(one, view, width), _copy(one), _words(one)) for one in view.requests]
 
 
@@ -105,7 +105,7 @@ def _copy(request: Request) -> str:
 
 
 def _words(request: Request) -> str:
-    """What is looked for in it: its JSON has the same keys as every other."""
+    """Return the text that the search looks in: every request's JSON has the same keys."""
     told = (
         request.id,
         request.client,
@@ -119,12 +119,12 @@ def _words(request: Request) -> str:
 
 
 class RequestDetail(Panel):
-    """What the table has no room for, of the request under the cursor. `chosen` is its id."""
+    """Details of the request under the cursor. `chosen` is its id."""
 
     chosen: str | None = None
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """See Panel."""
+        """Return the framed details."""
         request = next((r for r in view.requests if r.id == self.chosen), None)
         lines = [clip(line, width - 4) for line in _detail(request, view)] if request else []
         title = inked(f"{request.client} · {request.id}") if request else inked("no request")

@@ -1,4 +1,4 @@
-"""The engines that run beside the one on the card: one row each, none where there is only one."""
+"""Panel of the engines beside the one on the card, one row each."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import number, percent
 
 MOST = 3
-"""Rows; a Spark holds few engines, and the requests below want room."""
+"""Most rows: a Spark holds few engines, and the requests below need room."""
 
 
 class Residents(Panel):
-    """As many rows as engines, up to MOST."""
+    """Rows of the other engines, up to MOST."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as needed
-        """See Panel."""
+        """Return a row for each other engine."""
         engines = view.snapshot.engines.values() if view.snapshot else ()
         others = [engine for engine in engines if engine is not view.engine and not _is_coming(engine, view)]
         return [clip(_row(engine, view), width) for engine in others[:MOST]]
 
 
 def _is_coming(engine: Engine, view: View) -> bool:
-    """The card shows the swap, and so its target."""
+    """Whether the engine is the swap's target, which the card shows."""
     return view.swap is not None and view.swap.target == engine.profile
 
 

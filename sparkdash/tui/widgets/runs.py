@@ -1,7 +1,7 @@
-"""The measured runs, and the cells of one of them.
+"""Tables of the measured runs and of the cells of one run.
 
-Owns: their rows. Must not know: how a verdict is made; its words are bench/verdict's.
-Rule: only what may be claimed is coloured; a blank cell stays, and the frame says what fills it.
+Owns: their rows. Must not know: how a verdict is made; its text comes from the bench.
+Rule: only claimed differences are coloured; a blank cell stays, and the frame names the command that fills it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
 
 SEEN = "seen"
-"""The key of the first row, which is no run: the figures that were seen in passing."""
+"""Key of the first row, which is no run: figures seen in passing."""
 INKS = {Claim.FASTER: Ink.GOOD, Claim.SLOWER: Ink.BAD, Claim.VOID: Ink.WARN}
 CELL, FIGURE, WIDE, MEDIAN = 19, 19, 24, 8
-"""Of the columns. The baseline is told without its bounds where there is little room."""
+"""Widths of the columns in cells; a narrow terminal shows the baseline without its bounds."""
 SIDE = 9
-"""Of a column beside the verdict, where there is room."""
+"""Width of a column beside the verdict, on wide terminals."""
 ROOMY, BOUNDED = 120, 100
-"""Cells from which those columns are shown, and from which every figure has its bounds."""
+"""Terminal widths from which those columns show, and from which every figure has its bounds."""
 BESIDE = (("prefill", Metric.PREFILL, 0), ("ttft s", Metric.TTFT, 3), ("e2e", Metric.E2E, 1))
 
 
 class RunTable(Table):
-    """Every run, the newest first, under what was seen in passing."""
+    """Table of every run, newest first, below the figures seen in passing."""
 
     title = "runs"
 
@@ -61,22 +61,22 @@ class RunTable(Table):
         return next((run for run in self.runs if run.id == self.cursor), None)
 
     def head(self, width: int) -> Line:
-        """See Table."""
+        """Return the column titles."""
         return inked(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """See Table."""
+        """Return the row of figures seen in passing, and a row for each run."""
         snapshot = view.snapshot
         pair = [name for name in ((snapshot.toggle_a, snapshot.toggle_b) if snapshot else ()) if name]
         seen = inked(f" {'seen in passing':<{_name(width)}} {DASH:<9} {DASH:<9} ") + inked(
             " | ".join(pair) or "A | B", Ink.DIM
         )
-        rows = (TableRow(run.id, _run(run, width, measured=_is(run, view)), run.id) for run in self.runs)
+        rows = (TableRow(run.id, _run(run, width, measured=_is_measured(run, view)), run.id) for run in self.runs)
         return [TableRow(SEEN, clip(seen, width)), *rows]
 
 
-def _is(run: Run, view: View) -> bool:
-    """Is it what is measured now?"""
+def _is_measured(run: Run, view: View) -> bool:
+    """Whether the run is being measured."""
     now = view.measuring
     return now is not None and now.run == run.id
 
@@ -100,57 +100,55 @@ def _run(run: Run, width: int, *, measured: bool) -> Line:
 
 
 class CellTable(Table):
-    """The cells of one run: the baseline's figure, an arm's, and the verdict between them."""
+    """Table of a run's cells: the baseline's figure, an arm's, and the verdict between them."""
 
     def __init__(self, **rest: Any) -> None:
         super().__init__(**rest)
         self.report: Report | None = None
-        self.arm: str | None = None
-        """The one that is shown beside the baseline."""
-        self.refused: str | None = None
-        """Why there is no report."""
+        self.shown_arm: str | None = None
+        self.failure_text: str | None = None
 
     @property
     def framed(self) -> bool:
-        """See Table."""
+        """Always framed."""
         return True
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The arms that can be shown beside the baseline; the baseline itself where it is alone."""
+        """Arms that can stand beside the baseline; the baseline itself when it is alone."""
         if self.report is None:
             return ()
         base = self.report.run.baseline
         return tuple(arm.name for arm in self.report.arms if arm.name != base) or (base,)
 
-    def tell(self, report: Report) -> None:
-        """Show that report; the arm stays where it has it too."""
-        self.report, self.refused = report, None
-        if self.arm not in self.others:
-            self.arm = self.others[0]
+    def show_report(self, report: Report) -> None:
+        """Show a report; keep the arm if the report has it."""
+        self.report, self.failure_text = report, None
+        if self.shown_arm not in self.others:
+            self.shown_arm = self.others[0]
         self.redraw()
 
-    def turn(self) -> None:
-        """The next arm."""
+    def show_next_arm(self) -> None:
+        """Show the next arm."""
         if self.others:
-            at = self.others.index(self.arm) if self.arm in self.others else -1
-            self.arm = self.others[(at + 1) % len(self.others)]
+            at = self.others.index(self.shown_arm) if self.shown_arm in self.others else -1
+            self.shown_arm = self.others[(at + 1) % len(self.others)]
             self.redraw()
 
     def head(self, width: int) -> Line:
-        """See Table."""
-        if self.report is None or self.arm is None:
+        """Return the column titles."""
+        if self.report is None or self.shown_arm is None:
             return EMPTY
-        alone = self.arm == self.report.run.baseline
+        alone = self.shown_arm == self.report.run.baseline
         base = self.report.run.baseline if width >= BOUNDED else "tok/s" if alone else "baseline"
         line = pad(inked("cell", Ink.DIM), CELL) + align_right(inked(base, Ink.DIM), _base(width))
         if not alone:
-            line += inked(" ") + align_right(inked(self.arm, Ink.DIM), _figures(width))
+            line += inked(" ") + align_right(inked(self.shown_arm, Ink.DIM), _figures(width))
         return line + _sides(width, [name for name, _, _ in BESIDE]) + inked("  verdict", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the report
-        """See Table."""
-        report, arm = self.report, self.arm
+        """Return a row for each planned cell."""
+        report, arm = self.report, self.shown_arm
         if report is None or arm is None:
             return []
         keys = report.planned()
@@ -158,9 +156,9 @@ class CellTable(Table):
         return [_cell(report, arm, key, cell_names.short(key, words), width) for key in keys]
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """See Table; below the cells the one under the cursor where it is cut, what all come to, and what is missing."""
+        """Return the framed cells; below them a cut row in full, the overall verdict, and the gaps."""
         if self.report is None:
-            told = wrap(self.refused or "reading the run…", width - 4, Ink.BAD if self.refused else Ink.DIM)
+            told = wrap(self.failure_text or "reading the run…", width - 4, Ink.BAD if self.failure_text else Ink.DIM)
             return frame(
                 [*told, *[EMPTY] * max(0, height - 2 - len(told))][: height - 2], width, EdgeText(inked("cells"))
             )
@@ -169,7 +167,7 @@ class CellTable(Table):
         told = wrap(row.copy, width - 2, Ink.DIM, limit=2) if row and plain_text(row.line).endswith(ELLIPSIS) else []
         foot = [
             *(inked(" ") + line for line in told),
-            *_foot(self.report, self.arm, width, measured=_is(self.report.run, view)),
+            *_foot(self.report, self.shown_arm, width, measured=_is_measured(self.report.run, view)),
         ]
         lines = super().draw(view, width, height - len(foot))
         lines[0] = frame(
@@ -178,14 +176,14 @@ class CellTable(Table):
         return [*lines, *foot]
 
     def _title(self) -> Line:
-        beside = f"{self.arm} against {self.report.run.baseline}" if self.report else ""
+        beside = f"{self.shown_arm} against {self.report.run.baseline}" if self.report else ""
         turn = (
-            inked(f" ({self.others.index(self.arm) + 1}/{len(self.others)}, n)", Ink.DIM)
-            if self.arm and len(self.others) > 1
+            inked(f" ({self.others.index(self.shown_arm) + 1}/{len(self.others)}, n)", Ink.DIM)
+            if self.shown_arm and len(self.others) > 1
             else EMPTY
         )
         return (
-            inked(beside if self.report and self.arm != self.report.run.baseline else self.arm or "")
+            inked(beside if self.report and self.shown_arm != self.report.run.baseline else self.shown_arm or "")
             + turn
             + inked(" · decode tok/s", Ink.DIM)
         )
@@ -219,7 +217,7 @@ def _figures(width: int) -> int:
 
 
 def _figure(figure: Figure | None, room: int) -> Line:
-    """With its bounds where there is room for them: half a figure is none."""
+    """Format a figure with its bounds, or without them where they do not fit."""
     if figure is None or figure.median is None:
         return inked(DASH, Ink.DIM)
     whole = spread(figure)
@@ -227,7 +225,7 @@ def _figure(figure: Figure | None, room: int) -> Line:
 
 
 def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> list[Line]:
-    """What all cells come to, what a reader must know, and what is still to be measured."""
+    """Format the overall verdict, the report's flags, and the missing cells."""
     lines: list[Line] = []
     total = next((one for one in report.overall if one.arm == arm and one.cells > 1), None)
     if total:

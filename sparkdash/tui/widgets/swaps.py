@@ -1,6 +1,6 @@
-"""The swaps that are over, what each stage took, and the notices.
+"""Table of the ended swaps, the details of one swap, and the notices.
 
-Owns: their rows. Rule: a failed swap shows its message, its hint and the engine's last words.
+Owns: their rows. Rule: a failed swap shows its message, its hint and the engine's last log lines.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from sparkdash.units import DASH, duration
 PHASES = tuple(SwapPhase)
 WHEN, TOOK, OUTCOME = 9, 8, 14
 MOST = 18
-"""Lines of a failed swap's detail, with as much of its log as helps."""
+"""Most lines of a failed swap's details, log included."""
 
 
 def local_time(at: float | None, now: float, here: float) -> str:
-    """The local time of a moment on the daemon's clock; "-" when unknown."""
+    """Format a moment of the daemon's clock as local time; "-" when unknown."""
     return DASH if at is None else time.strftime("%H:%M:%S", time.localtime(at + here - now))
 
 
 class SwapTable(Table):
-    """Ended swaps, newest first."""
+    """Table of the ended swaps, newest first."""
 
     title = "swaps"
     live = True
     nothing = "No swap yet."
 
     def __init__(self, *, beside: bool = False, cursor: bool = True, **rest: object) -> None:
-        """`beside`: it shares the dashboard and is framed there."""
+        """Make the table. `beside`: framed, on the dashboard."""
         super().__init__(cursor=cursor, **rest)
         self._beside = beside
 
     @property
     def framed(self) -> bool:
-        """See Table."""
+        """Whether the table has a frame."""
         return self._beside
 
     def head(self, width: int) -> Line:
-        """See Table."""
+        """Return the column titles."""
         name = max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12)
         return inked(f" {'ended':<{WHEN}}{'came':<{name}} {'left':<{name}}{'took':>{TOOK}}  outcome", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """See Table."""
+        """Return a row for each ended swap."""
         swaps = view.snapshot.swaps if view.snapshot else ()
         return [
             TableRow(one.id, _line(one, view, width), one.model_dump_json(exclude_none=True), _words(one))
@@ -60,7 +60,7 @@ class SwapTable(Table):
 
 
 def _words(swap: Swap) -> str:
-    """What is looked for in it: its JSON has the same keys as every other."""
+    """Return the text that the search looks in: every swap's JSON has the same keys."""
     why = (swap.failure.code, swap.failure.message) if swap.failure else ()
     return " ".join((swap.target or "", *swap.evict, words.CAUSES[swap.cause], *why))
 
@@ -76,12 +76,12 @@ def _line(swap: Swap, view: View, width: int) -> Line:
 
 
 class SwapDetail(Panel):
-    """Cause, stage times and failure of the swap under the cursor. `chosen` is its id."""
+    """Details of the swap under the cursor: cause, stage times, failure. `chosen` is its id."""
 
     chosen: str | None = None
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """See Panel."""
+        """Return the framed details."""
         swaps = view.snapshot.swaps if view.snapshot else ()
         swap = next((one for one in swaps if one.id == self.chosen), None)
         if height == AS_TALL_AS_NEEDED:  # for whichever is chosen: nothing moves when another one is
@@ -107,10 +107,10 @@ def _stage(swap: Swap, phase: SwapPhase) -> Line:
 
 
 class NoticeList(Panel):
-    """What a person should know, newest first, each whole as far as there is room."""
+    """List of the notices, newest first, each in full as far as there is room."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """See Panel."""
+        """Return the framed notices."""
         told = notice_lines(view, width - 4)
         height = height or len(told) + 2
         body = told[: height - 2]
@@ -121,7 +121,7 @@ class NoticeList(Panel):
 
 
 def notice_lines(view: View, width: int) -> list[Line]:
-    """All of them, the newest first, and what is wrong with profile files as long as it is."""
+    """Format all notices, newest first, then the current problems of profile files."""
     snapshot = view.snapshot
     told = [row for notice in (snapshot.notices if snapshot else ()) for row in _notice(notice, view, width)]
     told += [row for problem in (snapshot.problems if snapshot else ()) for row in _problem(problem, width)]

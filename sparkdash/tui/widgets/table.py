@@ -1,8 +1,8 @@
-"""Table: rows with a cursor, a filter and a scroll place, drawn as a Panel.
+"""Base of all tables: rows with a cursor, a filter and a scroll position.
 
-Owns: which rows are seen and which is under the cursor. Must not know what the rows mean.
-Rule: the cursor stays on its row (by key) while rows come and go around it; a live list is seen from its top until somebody
-walks in it.
+Owns: which rows are visible and which one is under the cursor. Must not know: what the rows mean.
+Rule: the cursor stays on its row (by key) while rows come and go around it; a live list shows its top until the user
+moves in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WHEEL = 3
 
 
 class TableRow(NamedTuple):
-    """One row. `copy` is what `y` puts on the clipboard. The filter looks in `words` too, or without them in `copy`."""
+    """Row of a table. `y` copies `copy`; the filter searches `words` too, or `copy` where `words` is None."""
 
     key: str
     line: Line
@@ -32,7 +32,7 @@ class TableRow(NamedTuple):
 
 
 class Table(Panel, can_focus=True):
-    """A list to walk in. `framed` puts it in a frame with `title`."""
+    """List with a cursor. `framed` puts it in a frame with `title`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "move(1)", "down", show=False),
@@ -46,12 +46,12 @@ class Table(Panel, can_focus=True):
 
     title = ""
     live = False
-    """Do rows come at its top, of which one sees the newest as long as nobody has walked?"""
+    """Whether new rows come at the top, which stays visible until the user moves the cursor."""
     nothing = "nothing here"
-    """What the empty table says."""
+    """Text of the empty table."""
 
     def __init__(self, *, cursor: bool = True, **rest: Any) -> None:
-        """`cursor`: begin on the first row; False: no row is marked until a key moves there."""
+        """Make the table. `cursor`: start on the first row; False: no row is marked until a key moves there."""
         super().__init__(**rest)
         self.cursor: str | None = None
         self.filter = ""
@@ -60,19 +60,19 @@ class Table(Panel, can_focus=True):
         self._offset = 0
         self._rows: list[TableRow] = []
         self._top = 0
-        """Screen row of the first list row, for clicks."""
+        """Screen row of the first table row, for clicks."""
 
     def head(self, width: int) -> Line:
-        """The column names."""
+        """Return the column titles."""
         raise NotImplementedError
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """Every row, before the filter."""
+        """Return every row, before the filter."""
         raise NotImplementedError
 
     @property
     def framed(self) -> bool:
-        """In a frame of its own, where several stand side by side."""
+        """Whether the table has a frame of its own, for panels side by side."""
         return False
 
     @property
@@ -81,14 +81,14 @@ class Table(Panel, can_focus=True):
         return next((row for row in self._rows if row.key == self.cursor), None)
 
     def show(self, view: View) -> None:
-        """See Panel; also tells when the row under the cursor has gone or a first one has come."""
+        """Draw the view; post RowMoved when the row under the cursor changed."""
         before = self.cursor
         super().show(view)
         if self.cursor != before:
             self.post_message(RowMoved(self.cursor))
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """See Panel."""
+        """Return the visible rows below the column titles."""
         inner = width - 4 if self.framed else width
         self._rows = [row for row in self.rows(view, inner) if _matches(row, self.filter)]
         self._settle()
@@ -103,36 +103,36 @@ class Table(Panel, can_focus=True):
         body += [EMPTY] * (height - 2 - len(body))
         return frame(body, width, EdgeText(inked(self.title)), EdgeText(EMPTY, place))
 
-    def seek(self, key: str) -> None:
-        """Put the cursor on that row, if it is there."""
+    def move_to(self, key: str) -> None:
+        """Move the cursor to the row with `key`, if present."""
         self.cursor, self._walked = key, True
         self.redraw()
         self.post_message(RowMoved(self.cursor))
 
-    def rest(self) -> None:
-        """See the top again, as before somebody walked."""
+    def scroll_to_top(self) -> None:
+        """Scroll to the top, as before the user moved."""
         self._walked, self._offset = False, 0
         self.redraw()
 
-    def narrow(self, text: str) -> None:
-        """Show only the rows that hold `text`; "" shows all."""
+    def set_filter(self, text: str) -> None:
+        """Show only rows that contain `text`; "" shows all."""
         self.filter = text
         self._walked = self._walked or bool(text and self._follows)
         self.redraw()
 
     def action_move(self, by: int) -> None:
-        """Walk `by` rows."""
+        """Move the cursor by `by` rows."""
         if not self._rows:
             return
         at = self._index()
         self._put(at + by if at is not None else 0 if by > 0 else len(self._rows) - 1)
 
     def action_first(self) -> None:
-        """To the first row."""
+        """Move the cursor to the first row."""
         self._put(0)
 
     def action_last(self) -> None:
-        """To the last row."""
+        """Move the cursor to the last row."""
         self._put(len(self._rows) - 1)
 
     def action_choose(self) -> None:
@@ -141,7 +141,7 @@ class Table(Panel, can_focus=True):
             self.post_message(RowChosen(row.key))
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor there; the second click of two chooses."""
+        """Move the cursor to the clicked row; a double click chooses it."""
         index = event.y - self._top + self._offset
         if event.y >= self._top and index < len(self._rows):
             self._put(index)
@@ -149,23 +149,25 @@ class Table(Panel, can_focus=True):
                 self.action_choose()
 
     def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
-        """Walk down."""
+        """Move the cursor down."""
         self.action_move(WHEEL)
 
     def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
-        """Walk up."""
+        """Move the cursor up."""
         self.action_move(-WHEEL)
 
     def _put(self, index: int) -> None:
         if self._rows:
-            self.seek(self._rows[max(0, min(index, len(self._rows) - 1))].key)
+            self.move_to(self._rows[max(0, min(index, len(self._rows) - 1))].key)
 
     def _index(self) -> int | None:
         return next((i for i, row in enumerate(self._rows) if row.key == self.cursor), None)
 
     def _settle(self) -> None:
-        """A cursor whose row has gone stands on the first one, or nowhere where the table began without one; so does one in a
-        live list that nobody has moved."""
+        """Move a cursor whose row has gone to the first row, or remove it where the table began without one.
+
+        The cursor of a live list that nobody has moved stays on the first row too.
+        """
         if (self.live and not self._walked) or self._index() is None:
             self.cursor = self._rows[0].key if self._rows and self._follows else None
 
@@ -188,7 +190,7 @@ class Table(Panel, can_focus=True):
 
 
 def _beside(head: Line, place: Line, width: int) -> Line:
-    """The column names, and at their right the place in the list, where there is room."""
+    """Format the column titles, with the place in the list at their right where there is room."""
     far = place + inked(" ")  # as far from the edge as the title bar's clock
     return justify(head, far, width) if place and length(head) + length(far) + 1 <= width else head
 
