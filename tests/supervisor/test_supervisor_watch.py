@@ -71,6 +71,20 @@ async def test_what_its_log_says_is_the_reason_of_its_death(house: Any, make_pro
     assert [notice.code for notice in house.notices()] == ["engine_crash"]
 
 
+async def test_what_its_log_says_is_the_reason_also_where_its_end_is_slow(
+    house: Any, make_profile: Any, hasty: None
+) -> None:
+    """On a busy box it has not exited yet when it is ended: which was seen first makes no difference to who reads it."""
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    words = "WARNING 11-23 00:11:29 [core_client.py:817] [shutdown] MPClient: engine core exited unexpectedly"
+    house.runtime.of("a").say(words)
+    await house.clock.drive(house.clock.sleep(1))
+    error = await meets(house, DEAD)
+    assert (error.code, "engine core exited unexpectedly" in error.message) == ("engine_crash", True)
+    assert "engine core exited unexpectedly" in house.supervisor.engines["a"].failure.message
+
+
 async def test_a_bad_answer_of_an_engine_that_works_is_the_requests_own(house: Any, make_profile: Any) -> None:
     """A short generation shows that it does: it stays, and nobody else notices."""
     await house.open(make_profile("a"))

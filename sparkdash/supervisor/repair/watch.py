@@ -147,7 +147,7 @@ class EngineWatch:
         try:
             await self._tools.logbook.close(profile.name)
             error = await self._why_it_ended(profile, container, code)
-            if not (ended or (watched.ends_itself and error.code != "engine_crash")):  # its log knows of no end
+            if not (ended or (watched.ends_itself and self._log_explains(profile, error))):
                 error = self._with_last_words(watched)
             if not ended and (held := await measure_held_memory(self._tools, container)) is not None:
                 self._tools.books.gone(profile.name, held)  # owed from now on, so that the next start waits for it
@@ -159,6 +159,11 @@ class EngineWatch:
     async def _why_it_ended(self, profile: Profile, container: str, code: int | None) -> EngineError:
         since = self._tools.clock.now() - RECENT_S
         return await crash_error(self._tools, profile, container, code, "died", since)
+
+    def _log_explains(self, profile: Profile, error: EngineError) -> bool:
+        """Whether the error names a reason that the log of the engine, or of the kernel, gave."""
+        unexplained = self._tools.adapter(profile.engine).classify((), None)
+        return error.code != unexplained.code or unexplained.message not in error.message
 
     async def _until_over(self, watched: WatchedEngine, container: str) -> tuple[bool, int | None]:
         """Wait until the engine has ended, or is given up and does not end by itself; return whether it ended, and its
