@@ -1,8 +1,8 @@
-"""Upstream: the only HTTP client towards engines: a quick look, a raw stream, a short generation.
+"""Upstream: the only HTTP client for engines: a GET, a raw stream, a short chat.
 
-Owns: connections to engines and what their failures are called. Must not know profiles, leases or clients.
-`connection` speaks HTTP/1.1 on one socket, `pool` keeps those that are free, `head` is what an engine says before a body, `answer`
-what came, `client` the face, `words` are what an engine says of itself.
+Owns: connections to engines, and the names of their failures. Must not know profiles, leases or clients.
+`client` is the face, `pool` keeps idle connections, `connection` speaks HTTP/1.1 on one socket on top of
+`response_parser`, `response_head` and `engine_response` are the parts of an answer, `engine_text` reads what engines say.
 Rule 1: bytes of an answer are handed on as they came; nothing is decoded, decompressed or collected.
 Rule 2: leaving an answer before its end closes the connection, which is how an engine learns to stop.
 """

@@ -1,6 +1,6 @@
-"""Client: questions to engines, each with its answer.
+"""Upstream: requests to engines, each with its answer.
 
-Owns: what a request looks like on the wire, and the one retry. Must not know what is asked, but for the warm-up's short chat.
+Owns: the form of a request on the wire, and the one retry. Must not know what is asked, but for the warm-up's short chat.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import NamedTuple, Self
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream.connection import EngineConnection
 from sparkdash.upstream.engine_response import EngineResponse
-from sparkdash.upstream.engine_text import refused, short_chat, text_of
+from sparkdash.upstream.engine_text import engine_refused, short_chat, text_of
 from sparkdash.upstream.pool import Origin, Pool
 from sparkdash.upstream.response_head import encode_headers
 
 Headers = Iterable[tuple[str, str]]
 _SENDS_LENGTH = frozenset({"POST", "PUT", "PATCH"})
-"""Methods of which an engine expects a length also when there is no body (RFC 9110 section 8.6)."""
+"""Methods for which an engine expects a length even without a body (RFC 9110 section 8.6)."""
 
 
 class SmallResponse(NamedTuple):
-    """A whole small answer."""
+    """An answer that was read whole."""
 
     status: int
     content_type: str
@@ -32,9 +32,9 @@ class SmallResponse(NamedTuple):
 
 
 class Upstream:
-    """One object for the daemon's life. Use it as an async context manager.
+    """HTTP client for engines: one object for the daemon's life. Use it as an async context manager.
 
-    `socket`: the path of a unix socket; then who listens there is asked, whatever the host in an address.
+    `socket`: path of a unix socket to which all requests go, whatever host an address has.
     """
 
     _pool: Pool
@@ -50,7 +50,7 @@ class Upstream:
         await self._pool.close()
 
     async def get(self, url: str, *, timeout_s: float, headers: Headers = ()) -> SmallResponse:
-        """One GET, whatever its status.
+        """Send a GET and return its answer, whatever its status.
 
         Raises:
             UpstreamError: code `engine_timeout` after `timeout_s`, or as `open` does.
@@ -66,10 +66,10 @@ class Upstream:
     ) -> OpenRequest:
         """Send a request and give its answer as soon as its head is there; no limit on how long that takes.
 
-        An async context manager. `url` is encoded already; `headers` are made by `encode_headers`, and must not say how long the
-        body is, nor to whom it goes. llama-server closes a connection that it promised to keep: when a kept one turns
-        out closed before the first byte of the answer, the request is sent once more on a fresh one. `called`: the profile
-        whose engine is asked: errors name it, and without it the address.
+        An async context manager. `url`: encoded; `headers`: made by `encode_headers`, without Host and Content-Length.
+        `called`: profile of the engine, which errors name instead of the address. llama-server closes connections that it
+        promised to keep: when a kept one turns out closed before the first byte of the answer, the request is sent once
+        more, on a fresh connection.
 
         Raises:
             UpstreamError: code `engine_unreachable` when nothing listens, `engine_died` when the engine closed the
@@ -78,7 +78,7 @@ class Upstream:
         return OpenRequest(self._pool, method, url, headers, body, called)
 
     async def generate(self, url: str, model: str, *, timeout_s: float, headers: Headers = ()) -> str:
-        """A short streamed chat at temperature 0: all text it gave, content and reasoning, in order.
+        """Have a short streamed chat at temperature 0, and return all its text, content and reasoning, in order.
 
         `url` is the engine's root, or the whole address of its chat route.
 
@@ -88,22 +88,22 @@ class Upstream:
         """
         address = url if url.endswith("/completions") else url.rstrip("/") + "/v1/chat/completions"
         sent = b"Content-Type: application/json\r\n" + _lines(headers)
-        where = self._pool.origin(_parted(address)[0]).where
+        where = self._pool.origin(_split_url(address)[0]).where
         try:
             async with asyncio.timeout(timeout_s), self.open("POST", address, sent, short_chat(model)) as answer:
                 if answer.status != 200:
-                    raise refused(where, answer.status, await answer.read())
+                    raise engine_refused(where, answer.status, await answer.read())
                 return await text_of(answer, where)
         except TimeoutError:
             raise self._silent(address, timeout_s) from None
 
     def _silent(self, url: str, timeout_s: float) -> UpstreamError:
-        where = self._pool.origin(_parted(url)[0]).where
+        where = self._pool.origin(_split_url(url)[0]).where
         return UpstreamError(f"The engine at {where} gave no answer within {timeout_s:g} s.", code="engine_timeout")
 
 
 class OpenRequest:
-    """The life of one question: see `Upstream.open`."""
+    """One request and its answer: see `Upstream.open`."""
 
     __slots__ = ("_bodiless", "_body", "_called", "_connection", "_head", "_origin", "_pool")
 
@@ -111,12 +111,12 @@ class OpenRequest:
     _connection: EngineConnection
 
     def __init__(self, pool: Pool, method: str, url: str, headers: bytes, body: bytes, called: str | None) -> None:
-        root, target = _parted(url)
+        root, target = _split_url(url)
         self._pool = pool
         self._origin = pool.origin(root)
         self._bodiless = method == "HEAD"
         self._called = called
-        first = _first(method, target, self._origin.authority)
+        first = _first_lines(method, target, self._origin.authority)
         if body or method in _SENDS_LENGTH:
             self._head = b"%b%bContent-Length: %d\r\n\r\n" % (first, headers, len(body))
         else:
@@ -143,25 +143,25 @@ class OpenRequest:
 
 
 @lru_cache(maxsize=256)
-def _parted(url: str) -> tuple[str, str]:
-    """scheme://authority, and the rest. Anything after a `#` is for browsers, and never comes here."""
+def _split_url(url: str) -> tuple[str, str]:
+    """Split a URL into scheme://authority and the rest. A fragment never comes here."""
     slash = url.find("/", url.find("://") + 3)
     return (url, "/") if slash < 0 else (url[:slash], url[slash:])
 
 
 @lru_cache(maxsize=256)
-def _first(method: str, target: str, authority: str) -> bytes:
-    """What a request begins with, whatever the client says.
+def _first_lines(method: str, target: str, authority: str) -> bytes:
+    """Make the first lines of a request, which do not depend on the client.
 
     Raises:
-        UpstreamError: code `engine_unreachable`: the address has a line break in it, and would be more than one.
+        UpstreamError: code `engine_unreachable`: the address contains a line break, and would be written as more than one.
     """
     first = f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\nAccept-Encoding: identity\r\n".encode("latin-1")
     if not first.count(b"\n") == first.count(b"\r") == 3:
         raise UpstreamError(
-            f"The address of the request to {authority} has a line break in it.",
+            f"The address of the request to {authority} contains a line break.",
             code="engine_unreachable",
-            hint="Look at the engine's URL in its profile.",
+            hint="Check the engine's URL in its profile.",
         )
     return first
 

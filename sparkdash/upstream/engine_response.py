@@ -1,4 +1,4 @@
-"""Answer: what an engine said before its body, and the ways to take the body."""
+"""EngineResponse: an engine's answer, and the ways to take its body."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ READ_LIMIT = 16 * 1024 * 1024
 
 
 class EngineResponse:
-    """An answer whose body is still to come. `headers` are as the engine sent them, but for the body's length, their names in lower
-    case."""
+    """An answer whose body is still to come.
+
+    `headers`: as the engine sent them, without the Content-Length, with names in lower case.
+    """
 
     __slots__ = ("_connection", "content_type", "ends_with_connection", "head", "headers", "length", "status")
 
@@ -28,10 +30,10 @@ class EngineResponse:
         self.length = connection.length
         """Bytes of the body, where the engine says so before it."""
         self.ends_with_connection = not connection.framed
-        """Is the connection's end all that ends the body (no chunks, no length)? Then an engine's death looks like one."""
+        """Whether only the connection's end ends the body (no chunks, no length): an engine's death looks the same."""
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives, never empty pieces.
+        """Yield the body as it arrives, never in empty pieces.
 
         Raises:
             UpstreamError: code `engine_died`, when the connection ends before the body does.
@@ -40,8 +42,9 @@ class EngineResponse:
             yield piece
 
     def pour(self, take: Take) -> Awaitable[bytes]:
-        """Give the body to `take`, each piece at once when it comes, on the loop: it must not wait. Returns at the end, with
-        what came with it, which `take` was not given; what `take` raises comes out here.
+        """Give each piece of the body to `take` as it comes, on the loop: `take` must not wait. Return the last piece.
+
+        What `take` raises is raised here.
 
         Raises:
             UpstreamError: code `engine_died`, when the connection ends before the body does.
@@ -49,19 +52,19 @@ class EngineResponse:
         return self._connection.pour(take)
 
     def pause(self) -> None:
-        """Let the engine wait, as whoever takes the body cannot now."""
+        """Let the engine wait, as the taker of the body cannot take more."""
         self._connection.pause()
 
     def resume(self) -> None:
-        """Go on."""
+        """Read from the engine again."""
         self._connection.resume()
 
     def broke_off(self, why: str) -> UpstreamError:
-        """The engine ended its answer too soon: code `engine_died`."""
+        """Make the error of an answer that ended too soon: code `engine_died`."""
         return self._connection.broke_off(why)
 
     async def read(self, limit: int = READ_LIMIT) -> bytes:
-        """The body, at most `limit` bytes of it."""
+        """Read the body, at most `limit` bytes of it."""
         parts, size = [], 0
         while size < limit and (piece := await self._connection.piece()):
             parts.append(piece)

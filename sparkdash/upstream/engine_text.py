@@ -1,4 +1,7 @@
-"""Words: what an engine says in an error's body, and in a short chat. Pure but for the answer it reads."""
+"""Text of engines: of an error's body, and of a short chat.
+
+Owns: where engines put it. Must not know connections: a chat is read from an EngineResponse.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from sparkdash.errors import UpstreamError
 from sparkdash.sse import Lines
 from sparkdash.upstream.engine_response import EngineResponse
 
-WORDS_LIMIT = 600
+ERROR_TEXT_LIMIT = 600
 GENERATE_TOKENS = 16
 
 
 def engine_error_text(body: bytes) -> str:
-    """What an engine's error body says, shortened; engines put it in `error`, `error.message`, `message` or `detail`."""
+    """Return the text of an engine's error body, shortened.
+
+    Engines put it in `error`, `error.message`, `message` or `detail`.
+    """
     try:
         value: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -22,16 +28,16 @@ def engine_error_text(body: bytes) -> str:
     for key in ("error", "message", "detail"):
         value = value.get(key) or value if isinstance(value, dict) else value
     text = value if isinstance(value, str) else json.dumps(value)
-    return text[:WORDS_LIMIT] or "nothing"
+    return text[:ERROR_TEXT_LIMIT] or "nothing"
 
 
-def refused(where: str, status: int, body: bytes) -> UpstreamError:
-    """An engine's error, in its own words: code `engine_refused`. `where` is host:port."""
+def engine_refused(where: str, status: int, body: bytes) -> UpstreamError:
+    """Make the error of an engine's error answer: code `engine_refused`. `where`: host:port."""
     return UpstreamError(f"The engine at {where} answered {status}: {engine_error_text(body)}", code="engine_refused")
 
 
 def short_chat(model: str) -> bytes:
-    """The body of a streamed chat of a few tokens, at temperature 0."""
+    """Make the body of a streamed chat of a few tokens, at temperature 0."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": "Count from one to five."}],
@@ -43,12 +49,12 @@ def short_chat(model: str) -> bytes:
 
 
 async def text_of(answer: EngineResponse, where: str) -> str:
-    """All text of a streamed chat, content and reasoning, in order.
+    """Return all text of a streamed chat, content and reasoning, in order.
 
-    It may be none where the answer was cut by its length: reasoning that an engine keeps to itself was generated all the same.
+    The text of an answer that was cut by its length may be empty: some engines do not show their reasoning.
 
     Raises:
-        UpstreamError: `engine_refused`; `engine_mute` when the answer ended by itself and there was no text in it.
+        UpstreamError: `engine_refused`; `engine_mute` when the answer ended by itself and contains no text.
     """
     texts: list[str] = []
     cut = False
@@ -70,7 +76,7 @@ def _choices(line: str, where: str) -> list[dict[str, Any]]:
     try:
         event = json.loads(line[5:])
     except (ValueError, RecursionError):
-        raise refused(where, 200, line.encode()) from None
+        raise engine_refused(where, 200, line.encode()) from None
     if not isinstance(event, dict) or "error" in event:
-        raise refused(where, 200, line[5:].encode())
+        raise engine_refused(where, 200, line[5:].encode())
     return event.get("choices") or []

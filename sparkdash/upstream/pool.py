@@ -1,4 +1,4 @@
-"""Pool: connections to engines between two questions.
+"""Pool: connections to engines between two requests.
 
 Owns: where an engine is, opening a connection to it, and which connections are kept for how long. Must not know what is asked.
 Rule: nothing wakes the process while no connection is kept.
@@ -16,19 +16,21 @@ from sparkdash.errors import UpstreamError
 from sparkdash.upstream.connection import EngineConnection
 
 CONNECT_S = 2.0
-"""On loopback a connection that takes longer will not come."""
-FAR_S = 10.0
-"""Elsewhere names are looked up, packets lost, certificates exchanged."""
+"""Seconds for a connection on loopback; one that takes longer will not come."""
+REMOTE_CONNECT_S = 10.0
+"""Seconds for a connection elsewhere: names are looked up, packets lost, certificates exchanged."""
 KEPT_S = 15.0
-"""How long (and at most as long again) a connection without work is kept: one that a router has forgotten would swallow a request."""
+"""Seconds (and at most as many again) for which an idle connection is kept: one that a router has forgotten would swallow a
+request.
+"""
 NEAR_KEPT_S = 60.0
-"""On this box nothing stands between that could forget it, and an engine that wants it closed closes it. As long as nginx keeps one."""
+"""The same on this box, as in nginx. No middlebox on loopback can drop idle connections, and engines close their own."""
 _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(slots=True)
 class Origin:
-    """Where an engine listens, and the connections to it that have nothing to do, the one used last at the end."""
+    """Address of an engine, and the idle connections to it, the one used last at the end."""
 
     root: str
     """scheme://authority."""
@@ -36,45 +38,45 @@ class Origin:
     port: int
     tls: bool
     authority: str
-    """As the Host header has it."""
+    """Value of the Host header."""
     free: list[EngineConnection] = field(default_factory=list)
 
     @property
     def is_near(self) -> bool:
-        """Is it on this box?"""
+        """Whether the engine is on this box."""
         return self.host == "localhost" or self.host.startswith("127.") or self.host == "::1"
 
     @property
     def kept_s(self) -> float:
-        """How long a connection to it is kept without work."""
+        """Seconds for which an idle connection is kept."""
         return NEAR_KEPT_S if self.is_near else KEPT_S
 
     @property
     def where(self) -> str:
-        """For words: host:port, without what else an address may have in it."""
+        """host:port, for messages: without a login that the address may contain."""
         return f"{self.host}:{self.port}"
 
 
 class Pool:
-    """Owned by the client. `close` it. `socket`: see Upstream."""
+    """Open and idle connections. `socket`: as in Upstream. The owner must `close` it."""
 
     def __init__(self, socket: str | None = None) -> None:
         self._socket = socket
         self._origins: dict[str, Origin] = {}
-        """By root; those to which no connection is kept are forgotten, as each start of an engine has a port of its own."""
+        """By root. Origins without an idle connection are forgotten: each start of an engine has a port of its own."""
         self._open: set[EngineConnection] = set()
         self._all_closed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
     def origin(self, root: str) -> Origin:
-        """Of `scheme://host:port`. Raises UpstreamError `engine_unreachable`: that is no address."""
+        """Return the origin for `scheme://host:port`. Raises UpstreamError `engine_unreachable`: it is no address."""
         found = self._origins.get(root)
         if found is None:
             found = self._origins[root] = _origin(root)
         return found
 
     def free(self, origin: Origin) -> EngineConnection | None:
-        """One that has carried an answer before; None when there is none."""
+        """Take an idle connection; None when there is none."""
         while origin.free:
             connection = origin.free.pop()
             if connection.is_free:
@@ -87,7 +89,7 @@ class Pool:
         Raises:
             UpstreamError: code `engine_unreachable`.
         """
-        limit_s = CONNECT_S if origin.is_near else FAR_S
+        limit_s = CONNECT_S if origin.is_near else REMOTE_CONNECT_S
         try:
             async with asyncio.timeout(limit_s):
                 connection = await self._connected(origin)
@@ -110,14 +112,16 @@ class Pool:
         return (await loop.create_connection(made, origin.host, origin.port, ssl=tls))[1]
 
     def give_back(self, origin: Origin, connection: EngineConnection) -> None:
-        """Its answer is over, or nobody wants the rest of it: keep the connection if it can be used again."""
+        """Keep a connection whose answer is over if it can be used again; otherwise cut it."""
         if not connection.is_free:
             connection.cut()
             return
         connection.renew()
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
-        self._origins.setdefault(origin.root, origin).free.append(connection)  # it may have been forgotten meanwhile
+        self._origins.setdefault(origin.root, origin).free.append(
+            connection
+        )  # the origin may have been forgotten meanwhile
         if self._timer is None:
             self._timer = loop.call_later(KEPT_S, self._sweep)
 
