@@ -1,14 +1,13 @@
-"""Deps: everything the gateway is handed, and the little that it expects of each part.
+"""Deps: everything the gateway is handed, and the state that its requests share.
 
-The protocols name only what the gateway uses, so that its tests can hand it something small.
+`ports` has the protocols of the outside parts.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from sparkdash.domain.finding import Diagnosis
@@ -20,6 +19,7 @@ from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.http.event_feed import EventEncoder
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.ports import BusPort, CatalogPort, KeysPort, RequestRegistryPort, SupervisorPort
+from sparkdash.gateway.protocol.prepare import RequestPreparer
 from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.gateway.shared.cancellable import RunningRequests
 from sparkdash.gateway.shared.exclusive import Exclusive
@@ -29,97 +29,86 @@ from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream
 
 
-async def _as_it_is() -> None:
-    """Nothing is watched."""
+async def _no_refresh() -> None:
+    """Do nothing: profile files are not watched."""
 
 
-def _nothing(_name: str) -> int:
+def _no_usage(_key: str) -> int:
     return 0
 
 
-_NUMBERS = count((time.time_ns() // 1_000_000 & 0xFFFFFFFFF) << 20)
-"""They begin with this start's milliseconds, which begin anew after two years: the books keep rows of earlier daemons, and none may
-take the place of one. A million requests in, they are a later millisecond's, which is long over by then."""
+_REQUEST_NUMBERS = count((time.time_ns() // 1_000_000 & 0xFFFFFFFFF) << 20)
+"""Numbers that begin with the milliseconds of this start, so that no row of an earlier daemon is overwritten.
+
+The milliseconds repeat after two years. After a million requests, a number runs into the next millisecond's range, which
+has long passed by then.
+"""
 
 
 def _new_id() -> str:
-    """They follow on one another: the books' index then grows at its end, which saves a third of what a row costs there."""
-    return hex(next(_NUMBERS))[2:]
+    """Make the id of a request. Ids ascend: the database's index then grows at its end, which saves a third per row."""
+    return hex(next(_REQUEST_NUMBERS))[2:]
 
 
 @dataclass(frozen=True)
 class Deps:
-    """Handed over by the daemon, the demo, or a test."""
+    """Dependencies of the gateway's handlers, handed over by the daemon, the demo, or a test."""
 
     supervisor: SupervisorPort
     bus: BusPort
     upstream: Upstream
     catalog: Callable[[], CatalogPort]
     settings: Settings
+    body_budget: BodyBudget
     reload: Callable[[], Awaitable[object]]
     """Read the profiles again; publishes ProfilesChanged."""
     shutdown: Callable[[bool], Awaitable[None]]
     """End the daemon; True stops the engines first."""
     traffic: Callable[[bool], object] | None = None
-    """Switch the demo's traffic; None where there is none."""
+    """Switch the demo's traffic; None outside the demo."""
     record: Callable[[Request], object] | None = None
-    """Keep a finished request in the books; must not block."""
+    """Store a finished request in the database; must not block."""
     capture: Callable[[Exchange, bytes, float], None] | None = None
-    """Keep what a client sent, and when, for whoever looks into it; may block. None: nothing is kept."""
-    refresh: Callable[[], Awaitable[object]] = _as_it_is
-    """Like `reload`, but only if a profile file was edited since; awaited before the catalog is told or used by a person."""
+    """Write a request to the capture file, with its time; may block. None: capturing is off."""
+    refresh: Callable[[], Awaitable[object]] = _no_refresh
+    """As `reload`, but only after an edit of a profile file; awaited before a person reads or uses the catalog."""
     examine: Callable[[Sequence[str]], Awaitable[Diagnosis]] | None = None
-    """Have the doctor look at the box, with all its checks or those named; None where the box is simulated."""
+    """Run the doctor's checks, all or those named; None on a simulated box."""
     shelf: Callable[[Sequence[ProfileSummary]], Awaitable[Shelf]] | None = None
-    """What of those profiles is on the box; None where it is simulated."""
+    """Look which images and weights of the profiles are on the box; None on a simulated box."""
     memory: Callable[[], Awaitable[MemoryAccount]] | None = None
-    """Account of the box's memory by holder, as of now; None where it is simulated."""
+    """Account for the box's memory by holder; None on a simulated box."""
     keys: KeysPort | None = None
-    """Who may come in; None where nobody is ever asked for a key."""
-    used_today: Callable[[str], int] = _nothing
-    """Tokens that the key of that name has used in this day of UTC."""
+    """None: no key is ever needed."""
+    used_today: Callable[[str], int] = _no_usage
+    """Tokens that the key of that name has used since midnight UTC."""
     audit: Callable[[Mapping[str, object]], object] | None = None
-    """Write down who changed what; may block, and is called in a thread."""
+    """Append a line to the audit log; may block, called in a thread."""
     runs: Callable[[str | None], Awaitable[bytes]] | None = None
-    """What was measured, as JSON: all runs, or the report of the one named; None where nobody measures."""
+    """Bench runs as JSON: the list, or the report of the one named; None without a bench."""
     resume: Callable[[str], Awaitable[None]] | None = None
-    """Resumes a run that is not fully measured; a Notice tells how it ended."""
+    """Resume an unfinished bench run; a Notice tells how it ended."""
     translator: Translator | None = None
-    """Carries what an engine does not understand; None: engines get every request as it is."""
+    """None: engines get every request untranslated."""
     counter: TokenCounter | None = None
-    """Counts the tokens of requests to what is not loaded; None: nobody does."""
+    """None: tokens are counted by loaded engines only."""
     fallback_notices: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    """Which profile answered for which other one and why, and when that was last told."""
+    """When each (asked profile, answering profile, code) was last announced."""
     exclusive: Exclusive = field(default_factory=Exclusive)
-    """Who has the gateway to itself."""
     running: RequestRegistryPort = field(default_factory=RunningRequests)
-    """The requests that may be cancelled."""
     row_publisher: RowPublisher = field(default_factory=RowPublisher)
-    """When the requests' rows are told."""
+    preparer: RequestPreparer = field(default_factory=RequestPreparer)
     clock: Callable[[], float] = time.time
     """Unix seconds."""
     monotonic: Callable[[], float] = time.monotonic
     new_id: Callable[[], str] = _new_id
     event_encoder: EventEncoder = field(default_factory=EventEncoder)
-    """Encoded events, shared by all listeners with the same view."""
-    body_budget: BodyBudget = field(init=False)
-    """For the bodies of requests."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "body_budget", BodyBudget(self.settings.bodies_limit_mib))
+    """Encodes events once for all listeners with the same view."""
 
     def with_views(
         self, bus: BusPort, catalog: Callable[[], CatalogPort], supervisor: SupervisorPort, running: RequestRegistryPort
     ) -> Deps:
-        """The same with another view of the world; whatever is counted is counted together."""
-        other = copy(self)
-        views = {
-            "bus": bus,
-            "catalog": catalog,
-            "supervisor": supervisor,
-            "running": running,
-            "event_encoder": EventEncoder(),
-        }
-        for name, view in views.items():
-            object.__setattr__(other, name, view)
-        return other
+        """Return the same dependencies with narrowed views; shared state stays shared."""
+        return replace(
+            self, bus=bus, catalog=catalog, supervisor=supervisor, running=running, event_encoder=EventEncoder()
+        )

@@ -6,7 +6,6 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from sparkdash.errors import UpstreamError
 
@@ -35,7 +34,7 @@ class ResponseHead:
                 self.content_type = value.partition(b";")[0].strip().lower().decode("latin-1")
             elif name == b"transfer-encoding" and b"chunked" in value.lower():
                 self.is_chunked = True
-        self.memo: Any = None
+        self.memo: object = None
         """The caller's: what follows from the headers alone."""
 
 

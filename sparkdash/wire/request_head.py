@@ -6,7 +6,6 @@ Owns: that equal heads are one object. Must not know what is served.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import unquote
 from weakref import ref
 
@@ -55,7 +54,7 @@ class RequestHead:
         """Whether the connection stays open for further requests."""
         self.expects = self.named.get(b"expect", b"").lower() == b"100-continue"
         """Whether the client sends its body only after `100 Continue`."""
-        self.memo: Any = None
+        self.memo: object = None
         """The application's: what follows from the head alone."""
 
 

@@ -33,6 +33,7 @@ from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import SwapCause
 from sparkdash.engines.launch.argv import container_name
 from sparkdash.gateway import app as gateway
+from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.host import command
 from sparkdash.host.box import BoxReader
 from sparkdash.host.podman import podman
@@ -314,7 +315,7 @@ async def opened(
         )  # fmt: skip
         deps = gateway.Deps(
             supervisor=supervisor, bus=bus, upstream=upstream, catalog=lambda: catalog, settings=settings,
-            reload=nothing, shutdown=nothing,
+            body_budget=BodyBudget(settings.bodies_limit_mib), reload=nothing, shutdown=nothing,
         )  # fmt: skip
         server, sock = listen.Server(gateway.build(deps)), listen.bind_tcp("127.0.0.1", 0)
         port = sock.getsockname()[1]

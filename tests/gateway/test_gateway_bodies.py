@@ -120,7 +120,7 @@ def test_a_form_is_walked_part_by_part() -> None:
     )
     asked = peek_body(body, 'multipart/form-data; boundary="b0"')
     assert (asked.model, asked.stream) == ("whisper", True)
-    assert rename_model(body, asked.span, "w2") == body.replace(b"\r\nwhisper\r\n", b"\r\nw2\r\n")
+    assert rename_model(body, asked.model_span, "w2") == body.replace(b"\r\nwhisper\r\n", b"\r\nw2\r\n")
 
 
 @pytest.mark.parametrize("body", [b"", b"--b0", b"--b0\r\nno headers end", b"--b0--\r\n", b"rubbish" * 1000])

@@ -14,7 +14,7 @@ from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.engines.versions import version_of
 from sparkdash.gateway.protocol.compat import COMPAT_RULES, CompatTarget, apply_rules, rules_for
 from sparkdash.gateway.protocol.peek import peek_body
-from sparkdash.gateway.protocol.prepare import prepare
+from sparkdash.gateway.protocol.prepare import RequestPreparer
 from sparkdash.gateway.protocol.route import Dialect, find_route
 
 DATA = Path(__file__).parent.parent / "data" / "client-requests.json"
@@ -188,7 +188,11 @@ def asked(profile: Profile, path: str, **body: Any) -> dict[str, Any]:
     route = find_route(path)
     assert route is not None
     written = json.dumps(body).encode()
-    sent = prepare(written, peek_body(written, "application/json"), route, profile, (profile.name,), "0.33.0").body
+    sent = (
+        RequestPreparer()
+        .prepare(written, peek_body(written, "application/json"), route, profile, (profile.name,), "0.33.0")
+        .body
+    )
     made: dict[str, Any] = json.loads(sent)
     return made
 
@@ -287,7 +291,11 @@ def test_options_are_put_at_the_end_where_the_client_named_none(sent: bytes, got
     """Then nothing else of the body is touched; in any case the engine sees them once."""
     route = find_route("/v1/chat/completions")
     assert route is not None
-    body = prepare(sent, peek_body(sent, "application/json"), route, Profile(name="m", engine=EngineKind.VLLM)).body
+    body = (
+        RequestPreparer()
+        .prepare(sent, peek_body(sent, "application/json"), route, Profile(name="m", engine=EngineKind.VLLM))
+        .body
+    )
     said = json.loads(body.decode("utf-8-sig"), object_pairs_hook=list)
     assert [value for key, value in said if key == "stream_options"] == [[("include_usage", True)]]
     assert got is None or body == got % b'"stream_options":{"include_usage":true}'

@@ -246,9 +246,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _routes() -> list[Route]:
     from types import SimpleNamespace
 
-    from sparkdash.gateway.app import _control
+    from sparkdash.gateway.control.fastapi_app import build_control_app
 
-    return sorted(every_route(SimpleNamespace(control=_control())))
+    return sorted(every_route(SimpleNamespace(control=build_control_app())))
 
 
 ROUTES = _routes()

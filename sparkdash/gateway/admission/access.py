@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -21,10 +20,8 @@ from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission.rights import Reach, Right
 from sparkdash.gateway.http.headers import RequestHeaders
+from sparkdash.gateway.http.parsed_head import ParsedHead
 from sparkdash.gateway.ports import CatalogPort, KeysPort
-
-if TYPE_CHECKING:
-    from sparkdash.gateway.http.request_head import ParsedHead
 
 LOG = structlog.get_logger("sparkdash.access")
 MINUTE_S = 60.0
@@ -44,6 +41,16 @@ class Caller:
     def name(self) -> str | None:
         """The key's name."""
         return self.key.name if self.key else None
+
+
+class CallerMemo:
+    """Caller found for one request head, and the keys among which it was found."""
+
+    __slots__ = ("caller", "keys")
+
+    def __init__(self) -> None:
+        self.keys: tuple[Key, ...] | None = None
+        self.caller = ANYONE
 
 
 ANYONE = Caller("anyone")
@@ -76,9 +83,8 @@ class AccessControl:
         self._recent: dict[str, deque[float]] = {}
         """When each limited key's requests of the last minute came, by name."""
 
-    def caller(self, head: ParsedHead) -> Caller:
-        """Who this is. The unix socket is its owner's: the file system has let nobody else in. Who says the same again is the same,
-        until the keys change.
+    def caller(self, head: ParsedHead, memo: CallerMemo) -> Caller:
+        """Identify the caller; once per head, until the keys change. The unix socket needs no key: only its owner can open it.
 
         Raises:
             AdmissionError: code `key_missing` or `invalid_api_key`; status 401.
@@ -88,9 +94,9 @@ class AccessControl:
         keys = self._now()
         if not keys and not self._beyond:
             return ANYONE
-        if head.known is None or head.known[0] is not keys:
-            head.known = keys, _known(keys, head.headers)
-        return head.known[1]
+        if memo.keys is not keys:
+            memo.keys, memo.caller = keys, _known(keys, head.headers)
+        return memo.caller
 
     def admit(self, key: Key, right: Right, *, counts: bool) -> None:
         """Admit a request of this key to this route now.

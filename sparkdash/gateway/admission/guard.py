@@ -14,7 +14,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.http.headers import RequestHeaders
+from sparkdash.gateway.http.headers import HeaderList, RequestHeaders
 from sparkdash.gateway.protocol.route import is_control
 from sparkdash.limits import HEADERS, URL
 
@@ -25,8 +25,6 @@ FROM_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 """What docker and podman call this box inside a container. Nobody can own a name under .internal, so no page can have one."""
 PREFLIGHT_S = 600
 """How long a browser may keep the answer to a preflight. Chrome's own limit is 7200."""
-
-Pairs = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +50,7 @@ def is_loopback(name: str) -> bool:
         return False
 
 
-def by_unix_socket(server: tuple[str, int | None] | None) -> bool:
-    """Did what came in there (ASGI's `server`) come through the unix socket, which only programs of this box can open?"""
-    return server is not None and server[1] is None
-
-
-def check_page(headers: RequestHeaders, doors: OriginPolicy, *, path: str, unix: bool) -> Pairs:
+def check_page(headers: RequestHeaders, policy: OriginPolicy, *, path: str, unix: bool) -> HeaderList:
     """What every answer must say besides, so that the page that asks may read it; nothing where a program does.
 
     `unix`: it came through the unix socket, which no web page can open.
@@ -67,12 +60,12 @@ def check_page(headers: RequestHeaders, doors: OriginPolicy, *, path: str, unix:
     """
     host, origin = headers.get(b"host") or "", headers.get(b"origin")
     if not unix:
-        _check_host(host, doors)
+        _check_host(host, policy)
     if origin is not None:
         if is_control(path):
             _check_same_origin(origin, host)
         else:
-            _check_origin(origin, doors)
+            _check_origin(origin, policy)
     return [] if origin is None else _granted(origin)
 
 
@@ -103,10 +96,10 @@ def is_preflight(headers: RequestHeaders, method: str) -> bool:
     return method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
 
 
-def preflight(headers: RequestHeaders) -> Pairs:
+def preflight(headers: RequestHeaders) -> HeaderList:
     """The answer for an origin that `check` let pass: every method, and whatever headers it wants to send."""
     asked = headers.get(b"access-control-request-headers")
-    found: Pairs = [
+    found: HeaderList = [
         (b"access-control-allow-methods", (headers.get(b"access-control-request-method") or "").encode("latin-1")),
         (b"access-control-max-age", b"%d" % PREFLIGHT_S),
     ]
@@ -117,7 +110,7 @@ def preflight(headers: RequestHeaders) -> Pairs:
     return found
 
 
-def _granted(origin: str) -> Pairs:
+def _granted(origin: str) -> HeaderList:
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", b"retry-after, x-request-id"),
@@ -125,9 +118,9 @@ def _granted(origin: str) -> Pairs:
     ]
 
 
-def _check_host(host: str, doors: OriginPolicy) -> None:
+def _check_host(host: str, policy: OriginPolicy) -> None:
     name = _hostname(f"//{host}")
-    if host and not (is_loopback(name) or name in doors.names or (doors.beyond and _is_address(name))):
+    if host and not (is_loopback(name) or name in policy.names or (policy.beyond and _is_address(name))):
         raise AdmissionError(
             f"The gateway was called {host[:80]!r}, which is none of its names.",
             code="host_refused",
@@ -136,11 +129,11 @@ def _check_host(host: str, doors: OriginPolicy) -> None:
         )
 
 
-def _check_origin(origin: str, doors: OriginPolicy) -> None:
+def _check_origin(origin: str, policy: OriginPolicy) -> None:
     """Programs send none."""
     if origin.startswith(("http://", "https://")) and is_loopback(_hostname(origin)):
         return
-    if not any(fnmatchcase(origin, pattern) for pattern in (*APPS, *doors.origins)):
+    if not any(fnmatchcase(origin, pattern) for pattern in (*APPS, *policy.origins)):
         raise AdmissionError(
             f"A web page of {origin[:80]!r} asked the gateway, which serves this box's own programs.",
             code="origin_refused",

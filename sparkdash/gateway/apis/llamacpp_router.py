@@ -24,8 +24,9 @@ from sparkdash.gateway.apis import models
 from sparkdash.gateway.apis.abilities import takes_tools
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http import event_feed
-from sparkdash.gateway.http.exchange import ClientGone, Exchange
-from sparkdash.gateway.http.request_head import ParsedHead
+from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.http.flow_control import ClientGone
+from sparkdash.gateway.http.parsed_head import ParsedHead
 from sparkdash.gateway.ports import BusPort
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.peek import peek_body

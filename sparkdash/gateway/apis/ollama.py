@@ -21,7 +21,8 @@ from sparkdash.gateway.apis import abilities, models, ollama_embed, ollama_wire
 from sparkdash.gateway.apis.ollama_chat import HEADERS, OllamaChat
 from sparkdash.gateway.apis.ollama_wire import OllamaRequest, rfc3339, shape_message
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.exchange import ClientGone, Exchange
+from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.http.flow_control import ClientGone
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay.model_names import resolve_model
 
@@ -43,7 +44,7 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
     word = exchange.head.path.rstrip("/").removeprefix("/api/")
     if word in _READS:
         if exchange.method not in ("GET", "HEAD"):
-            exchange.also = ((b"allow", b"GET, HEAD"),)
+            exchange.set_extra_headers(((b"allow", b"GET, HEAD"),))
             raise problems.status_error(405, f"/api/{word} takes GET, not {exchange.method}")
         await deps.refresh()
         await _tell(exchange, _READS[word](deps))
@@ -55,7 +56,7 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
             hint="Each model is a profile: `sparkdash profiles new` writes one.",
         )
     if exchange.method != "POST":
-        exchange.also = ((b"allow", b"POST"),)
+        exchange.set_extra_headers(((b"allow", b"POST"),))
         raise problems.status_error(405, f"/api/{word} takes POST, not {exchange.method}")
     body = await _body(deps, exchange)
     if word == "show":

@@ -19,10 +19,11 @@ from sparkdash.gateway.apis.ollama_wire import (
     shape_message,
 )
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.exchange import Exchange, Message, replay_body
-from sparkdash.gateway.http.request_head import Scope
+from sparkdash.gateway.http.asgi import Message, Scope, replay_body
+from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay import passthrough
+from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.sse import Lines
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
@@ -51,7 +52,7 @@ class OllamaChat:
         self._ask = ask
         self._key = exchange.key
         self._scope, self._receive, self._send = exchange.asgi_triple()
-        self._inner: Exchange | None = None
+        self._row: RequestRow | None = None
         self._heard = AnswerSummary()
         self._begun = deps.monotonic()
         self._first: float | None = None
@@ -74,9 +75,11 @@ class OllamaChat:
         except RecursionError:
             raise ollama_wire.too_deep() from None
         scope, receive = redirect_scope(self._scope, self._ask.path), replay_body(body, self._receive)
-        self._inner = Exchange.from_asgi(scope, receive, self._take, self._key)
-        self._inner.collected = True
-        await passthrough.relay_request(self._deps, self._inner)
+        inner = Exchange.from_asgi(scope, receive, self._take, self._key, collected=True)
+        await passthrough.relay_request(self._deps, inner, on_row=self._keep_row)
+
+    def _keep_row(self, row: RequestRow) -> None:
+        self._row = row
 
     async def _take(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -176,7 +179,7 @@ class OllamaChat:
     def _durations(self) -> dict[str, int]:
         """What was measured: waiting for the engine, its first text, its text. An answer that is no stream has no times of its text."""
         found = {"total_duration": nanoseconds(self._deps.monotonic() - self._begun)}
-        row = self._inner.row() if self._inner and self._inner.row else None
+        row = self._row.request if self._row is not None else None
         if row is not None and row.granted_at is not None:
             found["load_duration"] = nanoseconds(row.granted_at - row.started_at)
         if row is not None and row.ttft_s is not None:

@@ -14,7 +14,8 @@ from sparkdash.errors import AdmissionError
 from sparkdash.gateway.apis.ollama_chat import HEADERS, error_text, redirect_scope
 from sparkdash.gateway.apis.ollama_wire import nanoseconds
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.exchange import Exchange, Message, replay_body
+from sparkdash.gateway.http.asgi import Message, replay_body
+from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay import passthrough
 
@@ -43,8 +44,9 @@ async def relay_embedding(deps: Deps, exchange: Exchange, body: Mapping[str, Any
             await send({"type": "http.response.body", "body": text, "more_body": False})
 
     asked = problems.encode_json({"model": name, **parse_embed_request(body, older=older)})
-    inner = Exchange.from_asgi(redirect_scope(scope, PATH), replay_body(asked, receive), take, exchange.key)
-    inner.collected = True
+    inner = Exchange.from_asgi(
+        redirect_scope(scope, PATH), replay_body(asked, receive), take, exchange.key, collected=True
+    )
     await passthrough.relay_request(deps, inner)
 
 

@@ -14,11 +14,11 @@ from sparkdash.api.control import ControlApi
 from sparkdash.api.requests import LeaseBody, NoParameters
 from sparkdash.domain.event import Level, MeasuringChanged, Notice
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.admission.guard import by_unix_socket
 from sparkdash.gateway.control.caller import CallerDeps, LeaseToken
 from sparkdash.gateway.control.process_exit import ProcessExitWatch
 from sparkdash.gateway.control.registration import serves
 from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.parsed_head import by_unix_socket
 from sparkdash.gateway.shared.exclusive import TTL_S, ExclusiveHold
 
 

@@ -1,46 +1,47 @@
-"""Line: what carries an answer to its client.
+"""ClientChannel: the interface to one client's connection, and its implementation over ASGI.
 
-A connection of our own server is one (`sparkdash.wire`): bytes go to its socket in the call that brings them. Pump makes one of
-any other pair of ASGI functions, as when an answer is turned into another protocol on its way.
+`wire.RequestChannel` of our own server is the other implementation: there, bytes go to the socket in the call that brings
+them. AsgiChannel serves any pair of ASGI functions, as when an answer is turned into another protocol on its way.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from sparkdash.gateway.http.asgi import Message, Scope
 from sparkdash.wire import ResponseHeaders
 
 ASGI_BUFFER_LIMIT = 64 * 1024
-"""Bytes that wait in a pump until it is full."""
+"""Bytes that wait in an AsgiChannel until it is full."""
 
 Call = Callable[[], object]
 
 
 class ClientChannel(Protocol):
-    """One request's. Nothing here waits but what is `async`; the callbacks come on the loop."""
+    """Channel of one request. Only `async` methods wait; callbacks run on the loop."""
 
     @property
     def length(self) -> bytes | None:
-        """Of the request's body, as the client wrote it."""
+        """Content-Length of the request, as the client wrote it."""
         ...
 
-    def scope(self) -> MutableMapping[str, Any]:
-        """The request in ASGI's words, for who answers it by `receive` and `send`."""
+    def scope(self) -> Scope:
+        """Return the ASGI scope, for handlers that answer by `receive` and `send`."""
         ...
 
-    def receive(self) -> Awaitable[MutableMapping[str, Any]]:
-        """ASGI's."""
+    def receive(self) -> Awaitable[Message]:
+        """Receive the next ASGI message of the request."""
         ...
 
     def send(self, message: Any) -> Awaitable[None]:
-        """ASGI's."""
+        """Send an ASGI message of the answer."""
         ...
 
     def body(self) -> bytes | None:
-        """The request's body, once, if all of it is here already."""
+        """Return the request's body if all of it has come; only once."""
         ...
 
     def on_disconnect(self, gone: Call) -> None:
@@ -48,27 +49,27 @@ class ClientChannel(Protocol):
         ...
 
     def flow(self, full: Call, room: Call) -> None:
-        """Have `full` called when no more should be written for now (at once, if it is so), and `room` when it may be."""
+        """Have `full` called when no more should be written (at once, if so already), and `room` when it may be again."""
         ...
 
     def detach(self) -> None:
-        """Nothing is called any more."""
+        """Cancel and drop every callback."""
         ...
 
     def start(self, status: int, told: ResponseHeaders, length: int | None = None) -> None:
-        """The status line and the headers. `length`: of the body, in bytes, where `told` has none."""
+        """Write the status line and the headers. `length`: bytes of the body, where `told` has none."""
         ...
 
     def write(self, piece: bytes) -> None:
-        """A piece of the body. What a client that has gone is sent is lost."""
+        """Write a piece of the body; it is lost if the client has gone."""
         ...
 
     async def sent(self) -> None:
-        """Return when the client has room for more."""
+        """Wait until the client has room for more."""
         ...
 
     async def end(self, last: bytes) -> None:
-        """The last piece, and the answer's end, once the client has room for it."""
+        """Write the last piece and the answer's end, once the client has room."""
         ...
 
     def break_off(self, last: bytes) -> None:
@@ -81,14 +82,14 @@ class ClientChannel(Protocol):
 
 
 class AsgiChannel:
-    """A Line over ASGI's `receive` and `send`."""
+    """ClientChannel over ASGI's `receive` and `send`."""
 
-    def __init__(self, scope: MutableMapping[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+    def __init__(self, scope: Scope, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
         self._scope = scope
         self.receive = receive
         self.send = send
         self._messages: deque[dict[str, Any]] = deque()
-        self._size = 0
+        self._buffered_bytes = 0
         self._full: Call | None = None
         self._room: Call | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -96,19 +97,19 @@ class AsgiChannel:
 
     @property
     def length(self) -> bytes | None:
-        """See Line."""
+        """Content-Length of the request."""
         return next((value for name, value in self._scope["headers"] if name == b"content-length"), None)
 
-    def scope(self) -> MutableMapping[str, Any]:
-        """See Line."""
+    def scope(self) -> Scope:
+        """Return the ASGI scope."""
         return self._scope
 
     def body(self) -> bytes | None:
-        """It comes by messages."""
+        """Return None: over ASGI the body comes by messages."""
         return None
 
     def on_disconnect(self, gone: Call) -> None:
-        """See Line; to be called once the body is read."""
+        """Have `gone` called when the client has hung up. Call after the body was read."""
         self._watching = asyncio.create_task(self._watch(gone), name="client")
 
     async def _watch(self, gone: Call) -> None:
@@ -117,61 +118,59 @@ class AsgiChannel:
         gone()
 
     def flow(self, full: Call, room: Call) -> None:
-        """See Line."""
+        """Set the callbacks for a full and for an emptied buffer."""
         self._full, self._room = full, room
 
     def detach(self) -> None:
-        """See Line."""
+        """Cancel the callbacks and the channel's tasks."""
         self._full = self._room = None
         for task in (self._watching, self._sending):
             if task is not None:
                 task.cancel()
 
     def start(self, status: int, told: ResponseHeaders, length: int | None = None) -> None:
-        """See Line."""
+        """Queue the start message."""
         if length is None:
             length = told.length
         size = [] if length is None else [(b"content-length", b"%d" % length)]
         self._put({"type": "http.response.start", "status": status, "headers": [*told.headers, *size]})
 
     def write(self, piece: bytes) -> None:
-        """See Line."""
+        """Queue a piece of the body."""
         self._put({"type": "http.response.body", "body": piece, "more_body": True})
 
     def _put(self, message: dict[str, Any]) -> None:
         self._messages.append(message)
-        self._size += len(message.get("body", b""))
-        if self._size > ASGI_BUFFER_LIMIT and self._full is not None:
+        self._buffered_bytes += len(message.get("body", b""))
+        if self._buffered_bytes > ASGI_BUFFER_LIMIT and self._full is not None:
             self._full()
         if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._run(), name="pump")
+            self._sending = asyncio.create_task(self._run(), name="asgi channel")
 
     async def _run(self) -> None:
         while self._messages:
             message = self._messages.popleft()
             await self.send(message)
-            self._size -= len(message.get("body", b""))
+            self._buffered_bytes -= len(message.get("body", b""))
         if self._room is not None:
             self._room()
 
     async def sent(self) -> None:
-        """See Line; until then it is full. Raises what `send` raised."""
+        """Wait until every queued message was sent; the channel is full until then. Raises what `send` raised."""
         if self._sending is not None:
             if self._full is not None and not self._sending.done():
                 self._full()
             await self._sending
 
     async def end(self, last: bytes) -> None:
-        """See Line. Returns when it was sent, too. Raises what `send` raised."""
+        """Send the last piece, and wait until it was sent. Raises what `send` raised."""
         await self.sent()
         self._put({"type": "http.response.body", "body": last, "more_body": False})
         await self.sent()
 
     def break_off(self, last: bytes) -> None:
-        """Send the last piece; the server closes the connection when the application returns before its answer's
-        end.
-        """
+        """Send the last piece without the answer's end; the server closes the connection when the application returns."""
         self.write(last)
 
     def cut(self) -> None:
-        """The connection is another's."""
+        """Do nothing: the connection belongs to the ASGI server."""

@@ -1,7 +1,7 @@
-"""Headers: which of them cross the gateway, and which end at it.
+"""Headers: access by name, and which of them cross the gateway.
 
-Owns: how a client's are asked for, hop-by-hop rules (RFC 9110 section 7.6.1), keys that are not for engines, and CORS that is not
-the engine's to grant. Pure.
+Owns: hop-by-hop rules (RFC 9110 section 7.6.1), and the client's secrets and the engine's CORS headers that stop here.
+Pure.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from sparkdash.domain.lease import LEASE_HEADER
 
-Raw = Sequence[tuple[bytes, bytes]]
-"""Headers, their names in lower case."""
+HeaderPairs = Sequence[tuple[bytes, bytes]]
+"""Headers in order, names in lower case."""
+HeaderList = list[tuple[bytes, bytes]]
 
 _KEEP_ALIVE = b"keep-alive"
-"""What nearly every Connection header says: it names a header that is dropped anyway."""
-_HOP = frozenset(
+"""Value of nearly every Connection header; the header that it names is dropped anyway."""
+_HOP_BY_HOP = frozenset(
     {
         b"connection",
         _KEEP_ALIVE,
@@ -28,7 +29,7 @@ _HOP = frozenset(
         b"upgrade",
     }
 )
-_NOT_FOR_ENGINES = _HOP | {
+_NOT_FOR_ENGINES = _HOP_BY_HOP | {
     b"host",
     b"content-length",
     b"expect",
@@ -39,12 +40,12 @@ _NOT_FOR_ENGINES = _HOP | {
     b"cookie",
     LEASE_HEADER.encode(),
 }
-"""Keys, cookies and the bench's token are meant for us; an engine gets its own through the lease."""
-_UNHELD = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+"""Includes keys, cookies and the bench's token: they are for the gateway. A lease carries the engine's own key."""
+_UNBUFFERED = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
 
 class RequestHeaders:
-    """A client's headers by name: each is text once it is asked for, as most are not. `named`: their names in lower case."""
+    """A client's headers by lower-case name; a value is decoded when it is read, as most never are."""
 
     __slots__ = ("_named",)
 
@@ -55,14 +56,16 @@ class RequestHeaders:
         return name in self._named
 
     def get(self, name: bytes) -> str | None:
-        """Its value; None when the client sent none."""
+        """Return the header's value, or None without the header."""
         value = self._named.get(name)
         return None if value is None else value.decode("latin-1")
 
 
-def headers_for_engine(headers: Raw, connection: bytes, own: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """The client's headers for the engine, with the lease's `own` ones in place of the client's. `connection`: what the client's
-    Connection header says."""
+def headers_for_engine(headers: HeaderPairs, connection: bytes, own: Mapping[str, str]) -> HeaderList:
+    """Choose the client's headers that the engine gets.
+
+    `connection`: value of the client's Connection header. `own`: the lease's headers, which replace the client's.
+    """
     dropped = _NOT_FOR_ENGINES
     if connection and connection.lower() != _KEEP_ALIVE:
         dropped = dropped | _named_by(connection)
@@ -73,19 +76,22 @@ def headers_for_engine(headers: Raw, connection: bytes, own: Mapping[str, str]) 
     return [*(pair for pair in headers if pair[0] not in dropped), *ours]
 
 
-def headers_for_client(headers: Raw, *, stream: bool) -> list[tuple[bytes, bytes]]:
-    """The engine's headers for the client, but for the body's length. An event stream is marked so that no proxy holds it back."""
-    dropped = _HOP
+def headers_for_client(headers: HeaderPairs, *, stream: bool) -> HeaderList:
+    """Choose the engine's headers that the client gets, without the body's length.
+
+    An event stream (`stream`) is marked so that no proxy buffers it.
+    """
+    dropped = _HOP_BY_HOP
     for name, value in headers:
         if name == b"connection":
             dropped = dropped | _named_by(value)
     passed = [pair for pair in headers if pair[0] not in dropped and not pair[0].startswith(b"access-control-")]
     if stream:
         present = dict(passed)
-        passed += [pair for pair in _UNHELD if pair[0] not in present]
+        passed += [pair for pair in _UNBUFFERED if pair[0] not in present]
     return passed
 
 
 def _named_by(connection: bytes) -> set[bytes]:
-    """The headers that a Connection header itself names as hop-by-hop."""
+    """Return the headers that a Connection header names as hop-by-hop."""
     return {word.strip().lower() for word in connection.split(b",")}

@@ -7,12 +7,10 @@ Padding is opt-in: the status line goes out before the outcome is known, so a la
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from sparkdash.gateway.http.request_head import ParsedHead
 from sparkdash.gateway.protocol.route import Route
-from sparkdash.settings import Settings
-from sparkdash.upstream import EngineResponse
 from sparkdash.wire import ResponseHeaders
 
 HEADER = b"x-sparkdash-keep-alive"
@@ -26,19 +24,19 @@ _JSON_PATHS = frozenset({"/v1/embeddings", "/v1/rerank", "/v1/score", "/rerank",
 """JSON routes besides those that generate; an answer about audio may have any format."""
 
 
-def wants_padding(head: ParsedHead, route: Route, settings: Settings) -> bool:
-    """Whether the client asked for padding, by header or by its name in the settings, and the route answers with
-    JSON.
+def wants_padding(word: str | None, agent: str, route: Route, padded_clients: Iterable[str]) -> bool:
+    """Whether the client asked for padding and the route answers with JSON.
+
+    `word`: value of the client's HEADER; without one, a User-Agent that matches `padded_clients` asks for padding.
     """
     if route.profile is not None or not (route.generates or route.path in _JSON_PATHS):
         return False
-    said = head.headers.get(HEADER)
-    if said is not None:
-        return said.strip().lower() == WORD
-    return any(fnmatchcase(head.agent, pattern) for pattern in settings.padded_clients)
+    if word is not None:
+        return word.strip().lower() == WORD
+    return any(fnmatchcase(agent, pattern) for pattern in padded_clients)
 
 
-def can_precede(answer: EngineResponse) -> bool:
+def can_precede(status: int, content_type: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether an engine's answer is still JSON with white space before it."""
-    coded = any(name == b"content-encoding" for name, _ in answer.headers)
-    return answer.status < 300 and answer.content_type == JSON and not coded
+    coded = any(name == b"content-encoding" for name, _ in headers)
+    return status < 300 and content_type == JSON and not coded

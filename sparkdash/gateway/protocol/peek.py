@@ -45,7 +45,7 @@ class PeekedBody:
 
     model: str | None = None
     stream: bool = False
-    span: tuple[int, int] | None = None
+    model_span: tuple[int, int] | None = None
     """Where in a multipart body the model's name stands, for replacing it."""
     stream_options: Mapping[str, Any] | None = field(default_factory=lambda: NO_OPTIONS)
     """NO_OPTIONS when the client sent none; empty, too, when it sent null; None when it sent something that is no object."""

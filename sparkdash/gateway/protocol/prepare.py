@@ -21,7 +21,9 @@ from sparkdash.gateway.protocol.rewrite import Edits, rename_model, rewrite_body
 from sparkdash.gateway.protocol.route import Dialect, Route
 from sparkdash.limits import shown
 
-TOLD_WHEN_ASKED = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.REMOTE, EngineKind.SIM})
+COUNTS_ON_REQUEST = frozenset(
+    {EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.REMOTE, EngineKind.SIM}
+)
 """Engines that count a stream's tokens only if `stream_options.include_usage` is sent, and are known to take it.
 Not llama.cpp, whose last chunk has `timings` in any case: asking would move them into the chunk that is taken out."""
 _COUNTS_ARE_ASKED_FOR = frozenset({Dialect.CHAT, Dialect.COMPLETIONS})
@@ -46,71 +48,79 @@ class PreparedRequest(NamedTuple):
 
 
 @per_request
-class _Manner:
-    """What a profile alone decides of every request to it."""
+class _ProfileRules:
+    """Decisions of a profile that hold for every request to it."""
 
     edits: bool
-    """It strips, sets or fills in something."""
-    counts: bool
-    """Its engine counts a stream's tokens when it is asked to, and the profile leaves that to us."""
+    """Whether the profile strips, sets or fills in keys."""
+    engine_counts: bool
+    """Whether the engine counts a stream's tokens when asked to, and the profile leaves the asking to the gateway."""
     off: frozenset[MendName]
+    """Compat rules that the profile switches off."""
     mirrors: bool
-    """A chat's thinking goes to its client under both of its names."""
+    """Whether a chat's reasoning goes to the client under both of its names."""
 
-
-_MANNERS: dict[str, tuple[Profile, _Manner]] = {}
-"""By name, of the profile that was last seen under it: each look at a model's field costs as much as a call."""
-
-
-def _manner(profile: Profile) -> _Manner:
-    seen = _MANNERS.get(profile.name)
-    if seen is None or seen[0] is not profile:
+    @classmethod
+    def of(cls, profile: Profile) -> _ProfileRules:
+        """Derive the rules of a profile."""
         edits = profile.request or profile.request_set or profile.request_strip or profile.modes
-        says_so = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
-        counts = profile.engine in TOLD_WHEN_ASKED and not says_so
-        off, mirrors = frozenset(profile.mends_off), profile.mirror_reasoning
-        seen = _MANNERS[profile.name] = profile, _Manner(bool(edits), counts, off, mirrors)
-    return seen[1]
+        sets_usage = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
+        counts = profile.engine in COUNTS_ON_REQUEST and not sets_usage
+        return cls(bool(edits), counts, frozenset(profile.mends_off), profile.mirror_reasoning)
 
 
-def prepare(
-    body: bytes,
-    asked: PeekedBody,
-    route: Route,
-    profile: Profile,
-    names: Sequence[str] = (),
-    version: str | None = None,
-) -> PreparedRequest:
-    """Prepare a request's body for the engine of this profile.
+class RequestPreparer:
+    """Prepares requests for engines; keeps the rules derived from each profile, as reading a model's fields is slow."""
 
-    `names`: models that the engine accepts; empty: whatever the client wrote. `version`: as the engine itself reports
-    it; without one the profile's.
+    def __init__(self) -> None:
+        self._rules: dict[str, tuple[Profile, _ProfileRules]] = {}
+        """By profile name; replaced when the name has another profile."""
 
-    Raises:
-        AdmissionError: code `invalid_json`: the body must be taken apart, and is nested too deeply, or has too long a number.
-    """
-    name = names[0] if names and asked.model is not None and asked.model not in names else None
-    if asked.span is not None:
-        return PreparedRequest(body if name is None else rename_model(body, asked.span, name))
-    manner = _manner(profile)
-    adds_usage = asked.stream and manner.counts and _lacks_usage(asked, route)
-    try:
-        if name is not None or manner.edits:
-            body = rewrite_body(body, _edits(asked, route, profile, name, adds_usage=adds_usage))
-        elif adds_usage:
-            body = rewrite_body(body, _WITH_USAGE, has_none=asked.stream_options is NO_OPTIONS)
-        if route.profile is None and (rules := rules_for(body, route.dialect, manner.off)):
-            body = apply_rules(body, rules, _target(profile, version))
-    except (ValueError, RecursionError) as error:
-        text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
-        raise AdmissionError(text, code="invalid_json") from None
-    return PreparedRequest(body, adds_usage, manner.mirrors and route.generates and route.dialect is Dialect.CHAT)
+    def prepare(
+        self,
+        body: bytes,
+        peeked: PeekedBody,
+        route: Route,
+        profile: Profile,
+        names: Sequence[str] = (),
+        version: str | None = None,
+    ) -> PreparedRequest:
+        """Prepare a request's body for the engine of this profile.
+
+        `names`: model names that the engine accepts; empty: any. `version`: the engine's own report of its version;
+        without one the profile's is used.
+
+        Raises:
+            AdmissionError: code `invalid_json`: the body must be parsed, and is nested too deeply or has too long a number.
+        """
+        name = names[0] if names and peeked.model is not None and peeked.model not in names else None
+        if peeked.model_span is not None:
+            return PreparedRequest(body if name is None else rename_model(body, peeked.model_span, name))
+        rules = self._rules_of(profile)
+        adds_usage = peeked.stream and rules.engine_counts and _lacks_usage(peeked, route)
+        try:
+            if name is not None or rules.edits:
+                body = rewrite_body(body, _edits(peeked, route, profile, name, adds_usage=adds_usage))
+            elif adds_usage:
+                body = rewrite_body(body, _WITH_USAGE, has_none=peeked.stream_options is NO_OPTIONS)
+            if route.profile is None and (needed := rules_for(body, route.dialect, rules.off)):
+                body = apply_rules(body, needed, _target(profile, version))
+        except (ValueError, RecursionError) as error:
+            text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
+            raise AdmissionError(text, code="invalid_json") from None
+        return PreparedRequest(body, adds_usage, rules.mirrors and route.generates and route.dialect is Dialect.CHAT)
+
+    def _rules_of(self, profile: Profile) -> _ProfileRules:
+        seen = self._rules.get(profile.name)
+        if seen is None or seen[0] is not profile:
+            seen = self._rules[profile.name] = profile, _ProfileRules.of(profile)
+        return seen[1]
 
 
-def _edits(asked: PeekedBody, route: Route, profile: Profile, name: str | None, *, adds_usage: bool) -> Edits:
+def _edits(peeked: PeekedBody, route: Route, profile: Profile, name: str | None, *, adds_usage: bool) -> Edits:
     put: dict[str, Any] = {}
     if route.generates:
-        mode = profile.mode(asked.model) if asked.model else None
+        mode = profile.mode(peeked.model) if peeked.model else None
         put = _spelled(profile.request_set | (profile.modes[mode] if mode else {}), route.dialect)
     if name is not None:
         put["model"] = name
@@ -131,12 +141,12 @@ def _spelled(values: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
     return {**{k: v for k, v in values.items() if k != _EFFORT}, key: nested}
 
 
-def _lacks_usage(asked: PeekedBody, route: Route) -> bool:
+def _lacks_usage(peeked: PeekedBody, route: Route) -> bool:
     """Would this stream pass without the engine's counts? Options that say nothing of usage are left alone: engines differ in
     what they take them for (vLLM before 0.18 for a yes)."""
     if route.dialect not in _COUNTS_ARE_ASKED_FOR:
         return False
-    options = asked.stream_options
+    options = peeked.stream_options
     return options is not None and (not options or options.get("include_usage") is False)
 
 

@@ -14,10 +14,11 @@ from typing import Any
 from sparkdash.errors import AdmissionError, EngineError, HostError, ProfileError, SparkdashError
 from sparkdash.gateway.protocol import overflow
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.relay import remote
 
 CUT = "cut"
 """Code of a request that outlived the drain of its engine."""
+REMOTE_REFUSED = "remote_refused"
+"""Code of an error that is a remote service's own refusal, with its own status."""
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 """Statuses of a remote service that may answer the next time."""
 _ANTHROPIC = {
@@ -37,7 +38,7 @@ def is_permanent(error: SparkdashError) -> bool:
     """
     if error.retry_after is not None:
         return False
-    if error.code == remote.REFUSED:
+    if error.code == REMOTE_REFUSED:
         return error.status < HTTPStatus.INTERNAL_SERVER_ERROR and error.status not in _PASSING
     return isinstance(error, AdmissionError | EngineError | HostError | ProfileError)
 

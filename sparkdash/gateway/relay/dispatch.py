@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from sparkdash.errors import UpstreamError
-from sparkdash.gateway.http.exchange import ClientStuck
+from sparkdash.gateway.http.flow_control import ClientStuck
 from sparkdash.gateway.http.headers import headers_for_engine
 from sparkdash.gateway.ports import LeasePort
-from sparkdash.gateway.protocol import prepare
+from sparkdash.gateway.protocol.prepare import PreparedRequest
 from sparkdash.gateway.relay import fallbacks, remote
 from sparkdash.gateway.relay.model_names import find_profile
 from sparkdash.gateway.relay.reply import Reply
@@ -86,8 +86,8 @@ async def _heard_far(context: RequestContext, lease: LeasePort, answer: EngineRe
         raise remote.remote_refusal(lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
 
 
-def _prepared(context: RequestContext, lease: LeasePort) -> prepare.PreparedRequest:
-    return prepare.prepare(
+def _prepared(context: RequestContext, lease: LeasePort) -> PreparedRequest:
+    return context.deps.preparer.prepare(
         context.body_share.body, context.peeked, context.route, lease.profile, lease.names, lease.engine.version
     )
 

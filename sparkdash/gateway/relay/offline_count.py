@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sparkdash.domain.profile import Profile
 from sparkdash.gateway.count.counter import not_loaded_error
-from sparkdash.gateway.protocol import prepare, problems
+from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay.request_context import RequestContext
 
 
@@ -16,6 +16,6 @@ async def answer_count(context: RequestContext, profile: Profile) -> None:
     counter = context.deps.counter
     if counter is None:
         raise not_loaded_error(profile, "there is nothing here that counts them")
-    body = prepare.prepare(context.body_share.body, context.peeked, context.route, profile).body
+    body = context.deps.preparer.prepare(context.body_share.body, context.peeked, context.route, profile).body
     told = problems.encode_json({"input_tokens": await counter.tokens(profile, body)})
     await context.exchange.answer(200, told, [(b"content-type", b"application/json")])

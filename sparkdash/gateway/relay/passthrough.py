@@ -10,6 +10,7 @@ Rule 2: while no byte of an engine's answer has gone out, an engine's death cost
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from copy import copy
 
 import structlog
@@ -21,7 +22,8 @@ from sparkdash.domain.text.swap_text import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway.admission.access import permitted_name
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.exchange import ClientGone, ClientStuck, Exchange
+from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.http.flow_control import ClientGone, ClientStuck
 from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.peek import PeekedBody, is_batch, is_for_responses, peek_body
@@ -42,7 +44,9 @@ AGENT_KEPT = 200
 """Characters of a `User-Agent` that identify a client."""
 
 
-async def relay_request(deps: Deps, exchange: Exchange, route: Route | None = None) -> None:
+async def relay_request(
+    deps: Deps, exchange: Exchange, route: Route | None = None, *, on_row: Callable[[RequestRow], object] | None = None
+) -> None:
     """Answer one request of the openai-facing side. `route`: where to, when the path alone does not say it."""
     route = route or find_route(exchange.raw_path)
     if route is None:
@@ -62,7 +66,7 @@ async def relay_request(deps: Deps, exchange: Exchange, route: Route | None = No
         ):
             await offline_count.answer_count(context, profile)
         else:
-            await _Relay(context).run()
+            await _Relay(context, on_row).run()
     except ClientGone:
         return
     except SparkdashError as error:
@@ -117,7 +121,7 @@ class _Relay:
 
     __slots__ = ("_alive", "_context", "_deps", "_exchange", "_held", "_reply", "_row", "_scope")
 
-    def __init__(self, context: RequestContext) -> None:
+    def __init__(self, context: RequestContext, on_row: Callable[[RequestRow], object] | None) -> None:
         deps, exchange = context.deps, context.exchange
         self._context = context
         self._deps = deps
@@ -136,7 +140,8 @@ class _Relay:
             context.route.path,
             context.peeked.stream,
         )
-        exchange.row = lambda: row.request  # holds no more than the row: what hangs together goes without the collector
+        if on_row is not None:
+            on_row(row)
         self._reply = Reply(context, row)
 
     async def run(self) -> None:
@@ -237,7 +242,7 @@ class _Relay:
     async def _stands_in(self, other: str, error: SparkdashError) -> None:
         asked = _shown(self._context)
         fallbacks.notify_fallback(self._deps, asked, error, other)
-        self._exchange.also = fallbacks.fallback_headers(asked, error, other)
+        self._exchange.set_extra_headers(fallbacks.fallback_headers(asked, error, other))
         if self._exchange.started:  # too late for headers
             await self._reply.wait(f"{other} answers in the place of {asked} ({error.code})")
 

@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import HostError
-from sparkdash.gateway.http.headers import Raw
+from sparkdash.gateway.http.headers import HeaderPairs
+from sparkdash.gateway.protocol.problems import REMOTE_REFUSED
 from sparkdash.upstream import engine_error_text
 
-REFUSED = "remote_refused"
-"""Code of an error that is the remote service's own refusal, with its own status."""
 AGAIN_MOST_S = 86400.0
 """No service's Retry-After is passed on beyond a day: what is longer is a slip of its own, and may be no number at all."""
 _LEAVES = frozenset({b"content-type", b"accept"})
@@ -44,7 +43,7 @@ def remote_url(profile: Profile, url: str, path: str) -> str:
     return base + (path.removeprefix("/v1") if is_remote(profile) else path)
 
 
-def headers_for_remote(given: Raw, own: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
+def headers_for_remote(given: HeaderPairs, own: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
     """The client's headers for a service elsewhere, and our `own`."""
     ours = ((name.encode("latin-1"), value.encode("latin-1")) for name, value in own.items())
     return (*(pair for pair in given if pair[0].lower() in _LEAVES), *ours)
@@ -74,4 +73,4 @@ def remote_refusal(
         )
     again = min(float(retry_after), AGAIN_MOST_S) if retry_after and retry_after.isdecimal() else None
     told = f"{profile.name}: {where} answered {status}: {words}"
-    return HostError(told, code=REFUSED, status=status, retry_after=again)
+    return HostError(told, code=REMOTE_REFUSED, status=status, retry_after=again)

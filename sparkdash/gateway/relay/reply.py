@@ -13,7 +13,8 @@ from http import HTTPStatus
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.errors import AdmissionError, BadAnswerError, EngineDeadError, SparkdashError, UpstreamError
-from sparkdash.gateway.http.exchange import STREAM_HEADERS, ClientStuck, FlowControl
+from sparkdash.gateway.http.exchange import STREAM_HEADERS
+from sparkdash.gateway.http.flow_control import ClientStuck, FlowControl
 from sparkdash.gateway.http.headers import headers_for_client
 from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol import frames, padding, problems, soundness
@@ -88,8 +89,9 @@ class Reply:
         context = self._context
         if context.peeked.stream:
             return True
+        head, padded = self._exchange.head, self._deps.settings.padded_clients
         return not self._exchange.collected and padding.wants_padding(
-            self._exchange.head, context.route, self._deps.settings
+            head.headers.get(padding.HEADER), head.agent, context.route, padded
         )
 
     async def wait(self, waits_for: str) -> None:
@@ -190,7 +192,7 @@ class Reply:
         self._settle()
         if not self._exchange.started:
             length = answer.length if self._splice is None else None
-            self._exchange.start(answer.status, _told(answer, stream=self._framed), length)
+            self._exchange.start(answer.status, _client_headers(answer, stream=self._framed), length)
 
     def _look_at(self, first: bytes, lease: LeasePort) -> None:
         name, engine = lease.profile.name, lease.profile.engine
@@ -255,7 +257,7 @@ class Reply:
         """Whether the answer has the format that was promised to the client while it waited."""
         if self._framed:
             return answer.status < 400 and answer.content_type == EVENT_STREAM
-        return padding.can_precede(answer)
+        return padding.can_precede(answer.status, answer.content_type, answer.headers)
 
     async def _refused_late(self, answer: EngineResponse) -> None:
         """Put an engine's refusal into an answer that has already begun with status 200."""
@@ -328,10 +330,10 @@ def _in_own_words(status: int, body: bytes) -> SparkdashError:
     return family(engine_error_text(body), code=error_code(body) or "engine_refused", status=max(status, 400))
 
 
-def _told(answer: EngineResponse, *, stream: bool) -> ResponseHeaders:
-    """The engine's headers for the client, made once where it says the same again."""
+def _client_headers(answer: EngineResponse, *, stream: bool) -> ResponseHeaders:
+    """Return the engine's headers for the client, made once for all answers that share a head."""
     head = answer.head
-    if head.memo is None:
-        head.memo = ResponseHeaders(headers_for_client(head.headers, stream=stream))
-    told: ResponseHeaders = head.memo
-    return told
+    memo = head.memo
+    if not isinstance(memo, ResponseHeaders):
+        memo = head.memo = ResponseHeaders(headers_for_client(head.headers, stream=stream))
+    return memo
