@@ -192,7 +192,7 @@ def fragmented(new_daemon: Callable[..., Any], tiny: Any, tmp_path_factory: pyte
     wedge = Wedge(daemon, tmp_path_factory.mktemp("fragmented"))
     wedge.memory(118)
     (wedge.proc / "vmstat").write_text("pgscan_kswapd 0\n")
-    for name, hang in (("big", False), ("stands", True)):
+    for name, hang in (("scarce", False), ("stands", True)):
         text = tiny(name, image="any", hang=hang).replace("gpu: false", "gpu: true")
         daemon.write(name, f"{text}memory: {{weights_gib: 100, kv_gib: 0, overhead_gib: 0, source: test}}\n")
     daemon.start()
@@ -202,16 +202,16 @@ def fragmented(new_daemon: Callable[..., Any], tiny: Any, tmp_path_factory: pyte
 def test_a_load_is_refused_with_the_figures_and_comes_up_once_blocks_are_free(fragmented: Wedge) -> None:
     """118 GiB are available all the time; both loads are in the history, and the doctor of the API knows the second."""
     blocks(fragmented, "gb10-7-days")
-    refused = fragmented.daemon.sparkdash("use", "big")
+    refused = fragmented.daemon.sparkdash("use", "scarce")
     assert refused.returncode != 0
     assert "fragmented: 0 of 200 free 32 MiB blocks" in " ".join((refused.stdout + refused.stderr).split())
     assert not list(fragmented.podman.glob("sparkdash-*.json")), "an engine was started"
     blocks(fragmented, "gb10-fresh")
-    fragmented.daemon.sparkdash("use", "big")
-    state = fragmented.daemon.until(lambda s: s["engines"]["big"]["state"] == "ready", SOON_S)
+    fragmented.daemon.sparkdash("use", "scarce")
+    state = fragmented.daemon.until(lambda s: s["engines"]["scarce"]["state"] == "ready", SOON_S)
     assert [swap["outcome"] for swap in state["swaps"][:2]] == ["done", "failed"]
     assert state["swaps"][1]["failure"]["code"] == "fragmented"
-    fragmented.daemon.sparkdash("stop", "big")
+    fragmented.daemon.sparkdash("stop", "scarce")
 
 
 def test_a_load_is_stopped_when_the_kernel_wins_hardly_any_page_back(fragmented: Wedge) -> None:
