@@ -1,17 +1,19 @@
-"""PURE: when memory is too short, and which engine goes.
+"""Decisions of the memory guard: when memory is too short, and which engine to kill.
 
-Owns: the floors of a box, the level that a look at memory means, when to kill and whom. Must not know how memory is
-read, how an engine is killed, or what a thread is.
+Owns: the floors of a box, the level of a reading, when to kill and whom. Must not know how memory is read, how an
+engine is killed, or what a thread is.
 
 Sources: GB10 owners kill under 8 GiB (HF nvidia/GLM-5.3-Flash-FP4-Local discussion 7) or guard with 8 GiB during loads
-(tonyd2wild's field report), and a floor of 2 GiB killed an engine that was steady at 1.5-1.9 GiB (model-serving-minefield
-134); available memory was seen to fall by 17-19 GiB in 10 s. The defaults (12, 8 and 5 GiB) lie between and are
-unverified on a GB10, and so is the part of PSI.
+(tonyd2wild's field report). A floor of 2 GiB killed an engine that was steady at 1.5-1.9 GiB (model-serving-minefield
+134). Available memory was seen to fall by 17-19 GiB in 10 s. The defaults (12, 8 and 5 GiB) lie between. They and the
+use of PSI are unverified on a GB10.
 
-What is promised, on a Spark's floors: available memory that falls steadily, and begins to fall above the hold floor, does not
-come under the kill floor when it loses 3 GiB a second or less, and not under FROZEN when it loses 8. So an engine goes once
-the fall that was seen reaches the kill floor sooner than a kill after the next look would take hold. What takes more than
-that between two looks is seen afterwards: against that there is only the admission before each start.
+Promise, on a Spark's floors, for available memory that falls steadily from above the hold floor: at 3 GiB a second or
+less it stays above the kill floor, at 8 above FROZEN. So an engine is killed once the observed fall reaches the kill
+floor sooner than a kill after the next look would take effect. A faster fall is seen too late: only the admission before
+each start protects against it.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -27,53 +29,55 @@ from sparkdash.settings import Settings
 from sparkdash.units import GIB, MIB
 
 DEFAULTS = {"warn": (12 * GIB, 0.12), "hold": (8 * GIB, 0.08), "kill": (5 * GIB, 0.05)}
-"""Each floor, and the share of the box that it takes at most: a small box must not stand still for a Spark's floors."""
+"""Each floor, and its largest share of the box, as a Spark's floors would block a small box."""
 FROZEN = 2 * GIB
-"""Boxes were seen to stand still with less available: owners' 1.5 to 2 GiB are "too few". What must never be crossed."""
+"""Available memory below which boxes froze: by their owners' reports 1.5 to 2 GiB are too few."""
 EVERY_S = 0.5
-"""Between two looks."""
+"""Interval of looks."""
 SLOW_S = 5.0
-"""The longest between two looks while nothing loads and the kernel itself would tell of pressure."""
+"""Longest interval of looks while nothing loads and the kernel reports pressure by itself."""
 FASTEST = 8 * GIB
-"""Bytes a second of the quickest fall that is still seen before the hold floor, however long ago the last look was."""
+"""Bytes a second of the fastest fall that must be seen before the hold floor."""
 PRESSED_S = 10.0
-"""How long looks stay at EVERY_S after the kernel told of pressure."""
+"""Time for which looks stay at EVERY_S after the kernel reported pressure."""
 QUICK_S = 0.1
-"""Between two looks while memory falls under the hold floor."""
+"""Interval of looks while memory falls below the hold floor."""
 KILL_S = 0.2
-"""How long killed processes may go on taking memory; assumed, and unverified on a GB10."""
+"""Time for which killed processes may go on taking memory; assumed, and unverified on a GB10."""
 REACH_S = QUICK_S + KILL_S
-"""A fall that reaches the kill floor in less is not waited for: a kill after the next look would come too late."""
+"""A fall that reaches the kill floor sooner demands a kill now: one after the next look would come too late."""
 FALL_S = 0.2
-"""Over which a fall is measured: two quick looks. Longer, and a fall that has just begun looks slower than it is; shorter, and
-one allocation looks like a landslide."""
+"""Window of a fall's measurement: two quick looks. A longer one underrates a fall that has just begun; a shorter one
+overrates a single allocation.
+"""
 SAMPLES = 2
-"""Looks in a row under the kill floor before an engine goes while memory does not fall; one is enough under half of it."""
+"""Looks in a row below the kill floor before a kill while memory does not fall; one suffices below half of it."""
 MARGIN = 1.1
-"""A level is left only when this much more than its floor is there, so that it does not flap."""
+"""Hysteresis: a level is left only above its floor times this factor."""
 PRESSED = 0.10
-"""PSI "full avg10" from which each floor counts as the next one, if it also rises: all processes stood still for memory
-for a tenth of the time. Alone it kills nobody: reading weights through a full page cache raises it too."""
+"""Rising PSI "full avg10" (all processes waited for a tenth of the time) that makes each level one worse. Alone it kills
+nothing, as reading weights through a full page cache raises it too.
+"""
 RISE = 0.02
 ROSE_S = 4.0
-"""Over which pressure must have risen; the kernel renews its averages every 2 s."""
+"""Window of the rise; the kernel renews its averages every 2 s."""
 OWED_S = 60.0
-"""How long a killed engine's memory may take to come back (on a GB10 it has been minutes) before the next one goes."""
+"""Wait for a killed engine's memory before the next kill; on a GB10 it has taken minutes."""
 WORSE = 256 * MIB
-"""Falling by this much below what there was at the kill means that somebody else takes memory: the next one goes now."""
+"""Further fall since a kill that shows another program taking memory, and demands the next kill now."""
 
 
 class GuardTarget(Protocol):
-    """How an engine is killed."""
+    """Handle by which an engine is killed."""
 
     def kill(self) -> int:
-        """SIGKILL to all of it; how many processes go."""
+        """Send SIGKILL to all processes of the engine; return their number."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GuardReading:
-    """One look at memory. `at` is monotonic seconds, `pressure` a share of time or None."""
+    """Reading of available memory. `at` is monotonic seconds, `pressure` a share of time or None."""
 
     at: float
     available: int
@@ -82,56 +86,56 @@ class GuardReading:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """An engine that may be killed, and what that would cost. `target` is how."""
+    """Engine that may be killed, with the cost of that and the `target` to do it."""
 
     profile: str
     container: str
     target: GuardTarget
     serves: bool = True
-    """False while it loads, and when it failed and would not stop."""
+    """False while the engine loads, and after a failure to stop."""
     loads: bool = False
-    """It is coming up."""
+    """Whether the engine is starting."""
     pinned: bool = False
     in_flight: int = 0
     bytes: int | None = None
-    """What it is thought to hold; None is unknown."""
+    """Estimate of its memory; None if unknown."""
     reload_s: float | None = None
-    """How long it takes to come back; None is unknown, and counts as long."""
+    """Time of a restart; None if unknown, which counts as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardVerdict:
-    """What a look means."""
+    """Meaning of one reading."""
 
     level: GuardLevel
     pressed: bool
-    """Rising pressure made it one level worse than memory alone."""
+    """Whether rising pressure made the level one worse."""
     kill: bool
     fall: float = 0.0
-    """Bytes a second by which available memory fell of late; 0 when it did not."""
+    """Bytes a second by which available memory falls; 0 without a fall."""
     again_s: float = EVERY_S
-    """When to look again."""
+    """Seconds until the next look."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardReport:
-    """What the guard has to tell: a level that changed, a kill, or that it could not look."""
+    """Report of the guard: a changed level, a kill, or a failed look."""
 
     look: GuardReading
     verdict: GuardVerdict
     killed: Victim | None = None
     processes: int | None = None
-    """How many went with it; 0 when none could be signalled, None before the kill."""
+    """Killed processes; 0 if none could be signalled, None before the kill."""
     wedge: Wedge | None = None
-    """The sign on which a load is stopped; None: memory itself is short."""
+    """Sign for which a load is stopped; None if memory itself is short."""
     blocks: int | None = None
-    """Free blocks of 32 MiB at a sign; None: not looked at, or not known."""
+    """Free blocks of 32 MiB at a sign; None if unknown."""
     error: str | None = None
-    """Why it could not look or kill; told once for each reason."""
+    """Reason of a failed look or kill; reported once for each reason."""
 
 
 def floors(settings: Settings, total: int) -> Floors:
-    """The floors for a box of `total` bytes. One that the owner sets counts as it is, and no milder one lies under it."""
+    """Choose the floors for a box of `total` bytes; the owner's values count, and raise milder floors if needed."""
     given = {"warn": settings.guard_warn_gib, "hold": settings.guard_hold_gib, "kill": settings.guard_kill_gib}
     found = {
         name: int(own * GIB) if (own := given[name]) is not None else min(default, int(total * share))
@@ -142,22 +146,22 @@ def floors(settings: Settings, total: int) -> Floors:
 
 
 class GuardJudge:
-    """Judges one look after another. Not thread-safe: the guard's thread owns it."""
+    """Judges readings in order. Not thread-safe: the guard's thread owns it."""
 
     def __init__(self, floors: Floors) -> None:
         self.floors = floors
         self.reset()
 
     def reset(self) -> None:
-        """Nothing was watched for a while: what was seen before it says nothing any more."""
+        """Forget earlier readings, after a time without engines."""
         self.level = GuardLevel.OK
         self._seen: deque[GuardReading] = deque()
-        """The looks of the last ROSE_S, and the one before them."""
+        """Readings of the last ROSE_S, and the one before them."""
         self._in_a_row = 0
         self._killed: GuardReading | None = None
 
     def see(self, look: GuardReading) -> GuardVerdict:
-        """What this look means, after those before it."""
+        """Judge this reading after the earlier ones."""
         self._seen.append(look)
         pressed, fall = self._pressed(look), self._fall(look)
         found = _raised(self.floors.level(look.available), pressed)
@@ -175,7 +179,7 @@ class GuardJudge:
         return GuardVerdict(self.level, pressed, kill, fall, QUICK_S if close else EVERY_S)
 
     def killed(self, look: GuardReading) -> None:
-        """An engine was killed at this look; its memory is owed."""
+        """Note a kill at this reading, whose memory is still to come back."""
         self._killed, self._in_a_row = look, 0
 
     def _settled(self, found: GuardLevel, look: GuardReading, pressed: bool) -> GuardLevel:
@@ -193,7 +197,7 @@ class GuardJudge:
         return look.pressure >= PRESSED and look.pressure - before >= RISE
 
     def _fall(self, look: GuardReading) -> float:
-        """Bytes a second; 0 when it does not fall, or nothing was seen before."""
+        """Fall in bytes a second; 0 without a fall or an earlier reading."""
         # nine tenths: threads wake a little early or late
         before = next((old for old in reversed(self._seen) if look.at - old.at >= 0.9 * FALL_S), self._seen[0])
         since = look.at - before.at
@@ -210,9 +214,9 @@ class GuardJudge:
 
 
 def pause(verdict: GuardVerdict, look: GuardReading, floors: Floors) -> float:
-    """Seconds until the next look where nothing loads, the kernel tells of pressure, and it has told of none of late.
+    """Seconds until the next look while nothing loads and the kernel has reported no pressure lately.
 
-    As long as the quickest fall takes to the hold floor: from there on nothing is seen later than with EVERY_S.
+    As long as the fastest fall takes to the hold floor, so that it is seen as early as with EVERY_S.
     """
     if verdict.level is not GuardLevel.OK:
         return verdict.again_s
@@ -224,10 +228,10 @@ def _raised(level: GuardLevel, pressed: bool) -> GuardLevel:
 
 
 def cheapest(victims: Iterable[Victim], lacking: int) -> Victim | None:
-    """Whom to kill to win `lacking` bytes; None when there is nobody.
+    """Choose the engine to kill for `lacking` bytes; None without engines.
 
-    One that serves nobody goes first: most often it loads, and then it is what takes memory. Then one that gives enough before one
-    that does not, not pinned before pinned, idle before busy, soon back before late, big before small.
+    An engine that does not serve goes first: mostly it loads, and takes the memory. Then in this order: large enough before
+    too small, not pinned before pinned, idle before busy, quick to restart before slow, large before small.
     """
     return min(victims, key=lambda victim: _cost(victim, lacking), default=None)
 

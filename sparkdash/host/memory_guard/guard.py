@@ -1,19 +1,17 @@
-"""The memory guard: a thread that looks at memory twice a second, more often close to the end, and kills an engine before
-the kernel stands still.
+"""Thread of the memory guard: reads memory twice a second, and kills an engine before the kernel freezes.
 
-Owns: the thread, its open files, and the act. Must not know: NVML, the runtime, the event loop; the decisions are
-`decisions`' and `wedge_signs`', and what may be killed is handed to it beforehand.
+Owns: the thread, its open files, and the kill. Must not know: NVML, the runtime, the event loop. `decisions` and
+`wedge_signs` decide, and the engines that may be killed are handed over beforehand.
 
-On a Spark an over-commit ends no process: the whole box stands still until somebody pulls the plug. So:
-Rule 1: a look is reads of files that are open already, and a kill is signals to processes known already.
-Rule 2: act first, tell after; telling never waits. What is noted before the act is one assignment.
-Rule 3: it sleeps without a timer while no engine of ours runs, and for up to SLOW_S while none loads, where the kernel
-itself wakes it at pressure.
+On a Spark an over-commit ends no process: the whole box freezes until it is unplugged. So:
+Rule 1: a look reads files that are already open, and a kill signals processes that are already known.
+Rule 2: act first, report after; a report never waits. Only one assignment precedes the act.
+Rule 3: the thread sleeps without a timer while no engine of ours runs, and for up to SLOW_S while none loads, if the
+        kernel wakes it at pressure.
 
-Its pages are not locked into memory: that would take a limit that users do not have (8 MiB by default, the interpreter
-alone has more), and pages used twice a second are the last that the kernel takes, far under these floors. It shares the
-interpreter's lock with the rest of the daemon: nothing here holds that lock while it waits, and calls into NVML and
-SQLite let go of it.
+Its pages are not locked into memory: users' limit is too low (8 MiB by default, less than the interpreter). The kernel
+reclaims pages that are used twice a second last, far below these floors. The thread shares the interpreter's lock with
+the daemon: nothing here holds that lock while waiting, and calls into NVML and SQLite release it.
 """
 
 from __future__ import annotations
@@ -47,12 +45,12 @@ from sparkdash.settings import Settings
 
 
 class MemoryGuard:
-    """One for the daemon's life. `close` may be called from any thread, all else from one."""
+    """Guard for the life of the daemon. `close` may be called from any thread, all other methods from one."""
 
     def __init__(
         self, settings: Settings, proc: Path = PROC, trigger: Callable[[Path], int | None] = open_trigger
     ) -> None:
-        """Raises HostError when the kernel does not tell its memory. `proc` and `trigger` are given by tests only."""
+        """Raises HostError if the kernel does not report its memory. Only tests give `proc` and `trigger`."""
         self.mode: Literal["off", "warn", "act"] = settings.guard
         self._total = meminfo.read(proc).total
         self.floors: Floors = decisions.floors(settings, self._total)
@@ -65,20 +63,22 @@ class MemoryGuard:
         self._alarm = PressureAlarm(trigger(proc / "pressure/memory"))
         self._pressed_at = float("-inf")
         self._driver_lines = 0
-        """Lines of the kernel's log since a load began in which the driver was refused memory."""
+        """Lines of the kernel's log since the start of a load in which the driver was refused memory."""
         self._said_at: float | None = None
-        """When a load last wrote a line."""
+        """Time of the last log line of a load."""
         self._signs = Signs()
         self._warned: set[Sign] = set()
-        """Signs of the present load that were told, where a guard only warns."""
+        """Signs of the present load that were reported, if the guard only warns."""
         self._thread: threading.Thread | None = None
         self._tell: Callable[[GuardReport], object] = lambda _: None
         self._aim: Callable[[GuardReport], object] = lambda _: None
         self._told: set[str] = set()
 
     def start(self, tell: Callable[[GuardReport], object], aim: Callable[[GuardReport], object]) -> None:
-        """Begin. Both are called in the guard's thread and must not wait: `aim` with whom it kills next, so that whoever
-        sees the death before it is told knows why; `tell` with all that happened."""
+        """Start the thread, which calls both functions; neither may wait.
+
+        `aim` gets each kill beforehand, so that an observer of the death knows its reason. `tell` gets every report.
+        """
         if self.mode == "off":
             return
         self._tell, self._aim = tell, aim
@@ -86,20 +86,20 @@ class MemoryGuard:
         self._thread.start()
 
     def watch(self, victims: tuple[Victim, ...]) -> None:
-        """What runs now, and what each would cost; replaces what was handed over before. Nothing: the guard sleeps."""
+        """Replace the engines that may be killed, each with its cost; without engines the guard sleeps."""
         loads = _loading(victims)
         if loads and not _loading(self._victims):
             self._driver_lines, self._said_at = 0, time.monotonic()
         self._victims = victims
         if victims:
             self._needed.set()
-            if loads:  # it may sleep for longer than a load can be left alone
+            if loads:  # its present sleep may be too long for a load
                 self._alarm.call()
         else:
             self._needed.clear()
 
     def heard_load(self) -> None:
-        """Note that an engine that loads wrote a line."""
+        """Note that a loading engine wrote a line."""
         self._said_at = time.monotonic()
 
     def driver_refused(self, lines: int) -> None:
@@ -107,14 +107,14 @@ class MemoryGuard:
         self._driver_lines += lines
 
     def govern(self, settings: Settings) -> None:
-        """Other floors, and `warn` or `act`: whether there is a guard at all stays as it began. Holds from the next look on."""
+        """Apply changed floors and the mode `warn` or `act` from the next look on; `off` needs a restart."""
         self.floors = decisions.floors(settings, self._total)
         self._judge.floors = self.floors
         if "off" not in (self.mode, settings.guard):
             self.mode = settings.guard
 
     def close(self) -> None:
-        """End the thread, and wait until it has."""
+        """Stop the thread and wait for its end."""
         self._closed.set()
         self._needed.set()
         self._alarm.call()
@@ -130,13 +130,13 @@ class MemoryGuard:
                 if not self._needed.is_set():
                     self._rest()
                 again_s = self._look()
-            except Exception as error:  # noqa: BLE001 - whatever it was, the next look must come
+            except Exception as error:  # noqa: BLE001 - the next look must come after any failure
                 self._failed(f"{type(error).__name__}: {error}")
             if not self._closed.is_set() and self._alarm.wait(again_s):
                 self._pressed_at = time.monotonic()
 
     def _rest(self) -> None:
-        """Nothing to guard: forget what was seen, and sleep."""
+        """Forget earlier readings and sleep until there are engines again."""
         if self._judge.level is not GuardLevel.OK:
             self._say(GuardReport(self._files.look(), GuardVerdict(GuardLevel.OK, pressed=False, kill=False)))
         self._judge.reset()
@@ -145,10 +145,10 @@ class MemoryGuard:
         self._needed.wait()
 
     def _look(self) -> float:
-        """Look and act; seconds until the next look."""
+        """Look and act; return seconds until the next look."""
         look, before = self._files.look(), self._judge.level
         verdict = self._judge.see(look)
-        # the table may be old: who would renew it can hang as everybody else
+        # the engines may be outdated: the thread that would renew them may hang
         left = [victim for victim in self._victims if victim.target not in self._killed]
         if verdict.kill and self.mode == "act" and self._kill(GuardReport(look, verdict), left):
             return KILL_S
@@ -163,7 +163,7 @@ class MemoryGuard:
         return KILL_S if self._stop_load(GuardReport(look, verdict), loads) else verdict.again_s
 
     def _stop_load(self, report: GuardReport, loads: list[Victim]) -> bool:
-        """Stop the load that costs least on a sign that the box is about to stand still."""
+        """Stop the cheapest load at a sign that the box is about to freeze."""
         vitals = self._files.vitals(self._driver_lines, self._said_at)
         wedge = self._signs.see(vitals, self.floors.warn)
         if wedge is None:
@@ -200,7 +200,7 @@ class MemoryGuard:
     def _say(self, report: GuardReport) -> None:
         try:
             self._tell(report)
-        except RuntimeError:  # the loop is closed: nobody is left to be told
+        except RuntimeError:  # the loop is closed
             return
 
 

@@ -1,11 +1,11 @@
-"""Killing an engine without asking anybody.
+"""Kill of an engine without the container runtime.
 
-Owns: what must be known of its processes beforehand, and SIGKILL to all of them. Must not know why.
+Owns: finding the engine's processes beforehand, and SIGKILL to all of them. Must not know the reason.
 
-podman and docker may hang on a box short of memory, so nothing here calls them. The leader is held by a pidfd, which
-never means a later process with the same pid. A container's leader is the first process of its pid namespace: with it
-the kernel ends all others in there. Of a plain process the session and the descendants go too; what has left both is
-found by its mark when the supervisor clears away.
+podman and docker may hang on a box short of memory, so nothing here calls them. A pidfd holds the leader, which never
+means a later process with the same pid. A container's leader is the first process of its pid namespace: the kernel ends
+all others with it. Of a plain process the session and the descendants are killed too. Processes that have left both are
+found by their mark when the supervisor cleans up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparkdash.host.processes import proc
 
 
 class KillTarget:
-    """The processes of one engine, as they can be found at any later time. Safe to use from any thread."""
+    """Processes of one engine, held so that a later kill finds them. Safe to use from any thread."""
 
     def __init__(self, pid: int, birth: str, fd: int) -> None:
         self._pid = pid
@@ -33,7 +33,7 @@ class KillTarget:
 
     @classmethod
     def of(cls, container: ContainerInfo) -> KillTarget | None:
-        """The target of a container or process that runs; None when it has ended, or its runtime told no pid."""
+        """Open a running container or process; None if it has ended or its runtime reported no pid."""
         if container.pid is None:
             return None
         try:
@@ -48,31 +48,31 @@ class KillTarget:
 
     @property
     def alive(self) -> bool:
-        """Does its leader still run?"""
+        """Whether the leader still runs."""
         now = proc.stat(self._pid)
         return now is not None and not now.ended and proc.birth(self._pid) == self._birth
 
     def kill(self) -> int:
-        """SIGKILL to every process of it; how many of them go, 0 when none may be signalled. Never waits, never raises."""
+        """Send SIGKILL to every process; return their number, 0 if none may be signalled. Never waits, never raises."""
         with self._lock:
             return 0 if self._closed else self._kill()
 
     def close(self) -> None:
-        """Let go of it. Idempotent."""
+        """Close the pidfd. Idempotent."""
         with self._lock:
             if not self._closed:
                 self._closed = True
                 os.close(self._fd)
 
     def _kill(self) -> int:
-        # listed while it lives, as its end makes its children somebody else's; and it goes first, as it might end by
-        # itself, or start others, when it loses them
+        # listed before the kill, as the end of the leader orphans its children; the leader goes first, as it might end or
+        # start others when it loses them
         others = self._others()
         leader = _gone(partial(signal.pidfd_send_signal, self._fd, signal.SIGKILL))
         return leader + sum(_gone(partial(os.kill, pid, signal.SIGKILL)) for pid in others)
 
     def _others(self) -> set[int]:
-        """None where they cannot be listed, as no descriptor is left: the leader is held by one."""
+        """Other processes of the engine; empty if they cannot be listed for lack of descriptors."""
         if proc.birth(self._pid) not in (None, self._birth):
             return set()
         with contextlib.suppress(OSError):
@@ -83,8 +83,8 @@ class KillTarget:
 def _gone(send: Callable[[], None]) -> bool:
     try:
         send()
-    except ProcessLookupError:  # since it was listed: most often its leader took it along
+    except ProcessLookupError:  # ended since it was listed, mostly together with its leader
         return True
-    except OSError:  # another user's
+    except OSError:  # a process of another user
         return False
     return True

@@ -1,10 +1,11 @@
-"""Sleeping until the time is over, somebody calls, or the kernel says that memory is short.
+"""Sleep that ends after a time, by a call, or when the kernel reports a shortage of memory.
 
-Owns: the trigger on /proc/pressure/memory (Documentation/accounting/psi.rst) and the poll on it. Must not know what
-follows.
+Owns: the trigger on /proc/pressure/memory (Documentation/accounting/psi.rst) and the poll on it. Must not know the
+consequences.
 
-A trigger needs no root where its window is a multiple of 2 s (Linux 6.4 and later; others refuse it with EINVAL or EPERM).
-It costs nothing while no program waits for memory. The kernel looks every 2 s: 2 to 6 s after pressure began it has told. A kernel without it, or without PSI, leaves the time and the call.
+A trigger needs no root if its window is a multiple of 2 s (Linux 6.4 and later; others refuse it with EINVAL or EPERM).
+It costs nothing while no program waits for memory. The kernel looks every 2 s, and reports 2 to 6 s after pressure
+began. Without triggers or PSI only the time and the call end the sleep.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 
 TRIGGER = b"some 150000 2000000\0"
-"""Some program waited for memory for 150 ms within 2 s."""
+"""Trigger: some program waited for memory for 150 ms within 2 s."""
 
 
 def open_trigger(pressure: Path) -> int | None:
-    """A descriptor that tells POLLPRI at each pressure, at most once in 2 s; None where the kernel refuses it."""
+    """Open a descriptor with POLLPRI at each pressure, at most once in 2 s; None if the kernel refuses it."""
     try:
-        if pressure.stat().st_size:  # a file on a disk, which would be written over
+        if pressure.stat().st_size:  # a file on a disk, which must not be overwritten
             return None
         descriptor = os.open(pressure, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -35,7 +36,7 @@ def open_trigger(pressure: Path) -> int | None:
 
 
 class PressureAlarm:
-    """One sleeper, whom any thread may call. `trigger` is closed with it."""
+    """Interruptible sleep of one thread, which any thread may wake. Closes `trigger` with itself."""
 
     def __init__(self, trigger: int | None) -> None:
         self._trigger = trigger
@@ -47,11 +48,11 @@ class PressureAlarm:
 
     @property
     def has_trigger(self) -> bool:
-        """Whether the kernel tells of pressure."""
+        """Whether the kernel reports pressure."""
         return self._trigger is not None
 
     def wait(self, seconds: float) -> bool:
-        """Sleep; whether the kernel told of pressure meanwhile."""
+        """Sleep; return whether the kernel reported pressure meanwhile."""
         pressed = False
         for descriptor, events in self._poll.poll(seconds * 1000):
             if descriptor == self._call:
@@ -59,17 +60,17 @@ class PressureAlarm:
                     os.eventfd_read(self._call)
             elif events & select.POLLPRI:
                 pressed = True
-            else:  # it broke: without it the sleeper goes by the time
+            else:  # the trigger failed: only the time is left
                 self._drop()
         return pressed
 
     def call(self) -> None:
-        """Wake the sleeper, or keep it from sleeping the next time."""
+        """Wake the sleeper, or cut its next sleep short."""
         with suppress(BlockingIOError):
             os.eventfd_write(self._call, 1)
 
     def close(self) -> None:
-        """Let go of both. Nobody may sleep any more."""
+        """Close both descriptors, while no thread sleeps."""
         self._drop()
         os.close(self._call)
 

@@ -1,8 +1,8 @@
-"""The kernel's figures that the memory guard looks at, through files that stay open.
+"""Kernel figures for the memory guard, read from files that stay open.
 
-Owns: /proc/meminfo, vmstat, buddyinfo and pressure/memory as open files. Must not know what the figures mean.
-Rule: a look is `pread` and a search: no file is opened and no process started, as a box short of memory may do neither.
-One of /proc/vmstat takes 30 µs.
+Owns: /proc/meminfo, vmstat, buddyinfo and pressure/memory as open files. Must not know the meaning of the figures.
+Rule: a look is `pread` and a search. It opens no file and starts no process, as both may fail on a box short of memory.
+A look at /proc/vmstat takes 30 µs.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ STALLS = (
 
 
 class VitalsFiles:
-    """The open files. Owned by the guard's thread; `close` when it has ended."""
+    """Open files, owned by the guard's thread; `close` after its end."""
 
     def __init__(self, proc: Path) -> None:
-        """Raises OSError without /proc/meminfo; the others are good to have."""
+        """Raises OSError without /proc/meminfo; the other files are optional."""
         self._meminfo = os.open(proc / "meminfo", os.O_RDONLY | os.O_CLOEXEC)
         self._vmstat = _opened(proc / "vmstat")
         self._pressure = _opened(proc / "pressure/memory")
         self._buddyinfo = _opened(proc / "buddyinfo")
 
     def look(self) -> GuardReading:
-        """What is available, and how long programs waited for memory. Raises OSError, ValueError."""
+        """Read available memory and the pressure. Raises OSError, ValueError."""
         return GuardReading(time.monotonic(), self._available(self._read_meminfo()), self._read_pressure())
 
     def vitals(self, driver_lines: int, said_at: float | None) -> Vitals:
-        """Everything that may announce a wedge. Raises as `look`."""
+        """Read all figures that may announce a freeze. Raises as `look`."""
         meminfo, vmstat = self._read_meminfo(), b""
         if self._vmstat is not None:
             vmstat = b"\n" + os.pread(self._vmstat, 32 * KIB, 0)
@@ -63,7 +63,7 @@ class VitalsFiles:
         )
 
     def blocks(self) -> int | None:
-        """Free blocks of 32 MiB; None where the kernel does not tell."""
+        """Free blocks of 32 MiB; None if the kernel does not report them."""
         if self._buddyinfo is None:
             return None
         try:
@@ -74,7 +74,7 @@ class VitalsFiles:
         return None if seen is None else seen.blocks
 
     def close(self) -> None:
-        """Close them."""
+        """Close all files."""
         for fd in (self._meminfo, self._vmstat, self._pressure, self._buddyinfo):
             if fd is not None:
                 os.close(fd)
@@ -86,7 +86,7 @@ class VitalsFiles:
         return int(_after(meminfo, b"MemAvailable:")) * KIB
 
     def _read_pressure(self) -> float | None:
-        """Good to have; without it memory is guarded all the same."""
+        """Read the pressure; None if the kernel does not report it."""
         if self._pressure is None:
             return None
         try:
@@ -96,7 +96,7 @@ class VitalsFiles:
 
 
 def _opened(path: Path) -> int | None:
-    """None where the kernel was built or booted without it."""
+    """Open an optional file; None if the kernel lacks it."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -104,7 +104,7 @@ def _opened(path: Path) -> int | None:
 
 
 def _after(text: bytes, word: bytes) -> bytes:
-    """The word that follows `word`. Raises ValueError when there is none."""
+    """Return the word after `word`. Raises ValueError if it is missing."""
     _, found, rest = text.partition(word)
     if not found:
         raise ValueError(f"{word.decode()} is missing")
@@ -112,6 +112,6 @@ def _after(text: bytes, word: bytes) -> bytes:
 
 
 def _sum(vmstat: bytes, names: Iterable[bytes]) -> int | None:
-    """Of the counters that are there; None when none is."""
+    """Sum the counters that exist; None without any."""
     found = [int(line) for name in names if (line := vmstat.partition(name)[2].partition(b"\n")[0]).isdigit()]
     return sum(found) if found else None

@@ -1,17 +1,19 @@
-"""PURE: signs that a box is about to stand still while an engine loads, with memory still available.
+"""Signs that a box is about to freeze while an engine loads, with memory still available.
 
-Owns: what each sign is, and its thresholds. Must not know how figures are read, or what is done about a sign.
+Owns: the signs and their thresholds. Must not know how figures are read, or what follows from a sign.
 
-Available memory alone does not announce a wedge, and neither does any one figure beside it:
-* RECLAIM: the kernel looks at pages and wins hardly any. 97 pages were looked at for each one won in the 232 s before a
-  GB10 wedged, and 1.07 over the 22 h before (MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks#23). The kernel's own word for 20
-  is "critical" (95 % of what was looked at was not won; mm/vmpressure.c), twice the geometric mean of the two.
-* DRIVER: the driver was refused memory while what is available falls. Alone its line means nothing (vllm#56824 has ten,
-  and healthy starts too); there MemAvailable fell by 22.7 GiB in 11 s beside them.
-* LIVELOCK: hardly any memory free, nothing read, no page fault and not a line in the log, for minutes. A load by mmap of
-  90 GB stood so for 80 min (vllm PR 53906). A compiler is as silent, and causes page faults by the ten thousands.
+Available memory alone does not announce a freeze ("wedge"), and neither does any other single figure:
+* RECLAIM: the kernel scans pages and reclaims hardly any. It scanned 97 pages for each reclaimed one in the 232 s before
+  a GB10 froze, and 1.07 over the 22 h before (MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks#23). The kernel itself calls 20
+  "critical" (95 % of the scanned pages were not reclaimed; mm/vmpressure.c), twice the geometric mean of the two.
+* DRIVER: the driver was refused memory while available memory falls. Its log line alone means nothing (vllm#56824 has
+  ten, and healthy starts have some too); there MemAvailable fell by 22.7 GiB in 11 s at the same time.
+* LIVELOCK: hardly any free memory, no read, no page fault and no line in the log, for minutes. A load by mmap of 90 GB
+  stood so for 80 min (vllm PR 53906). A compiler is as silent, but causes tens of thousands of page faults.
 * None of them: 1.2 to 1.5 GiB free for 5 s with 7 GiB available and no line was healthy
-  (MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark PR 54); so little free memory needs witnesses.
+  (MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark PR 54), so little free memory alone is no sign.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -23,31 +25,31 @@ from enum import StrEnum
 from sparkdash.units import GIB, MIB, duration, gib, size
 
 CRITICAL = 20.0
-"""Pages that were looked at for each one won."""
+"""Scanned pages for each reclaimed one."""
 HALF_S = 15.0
-"""The ratio must be critical over two such times in a row: reading through a full page cache raises it for seconds."""
+"""Half of the time for which the ratio must be critical: reading through a full page cache raises it for seconds."""
 PAGES = 16_384
-"""Looked at in each of them, for the ratio to mean anything."""
+"""Least scanned pages in each half, for a meaningful ratio."""
 APART_S = 0.9
-"""Between two looks that are remembered; only they are compared with."""
+"""Least interval of the readings that are kept for comparison."""
 LINE_S = 60.0
-"""How long a line of the driver counts."""
+"""Time for which a line of the driver counts."""
 FALL_S = 5.0
 FALLEN = GIB
-"""By how much available memory must have fallen over FALL_S: its own noise there is 107 MiB, with spikes."""
+"""Least fall of available memory over FALL_S: its noise is 107 MiB, with spikes."""
 SILENT_S = 300.0
 SCARCE = GIB
 """Free memory under which a load may be in a livelock."""
 READ = 64 * MIB
-"""Bytes that a box reads in SILENT_S beside a load that stands still. The slowest disk that was reported reads 36 MB a second."""
+"""Bytes that a box may read in SILENT_S during a livelock. The slowest reported disk reads 36 MB a second."""
 TAKEN = GIB // 2
-"""Available memory that a load takes and one in a livelock does not: weights that come over a network count as no read."""
+"""Least memory taken by a load that makes progress, as weights from a network count as no read."""
 FAULTS = 1000.0
-"""Page faults a second of a box on which no program gets on."""
+"""Most page faults a second during a livelock."""
 
 
 class Sign(StrEnum):
-    """What announces a wedge."""
+    """Sign of a coming freeze."""
 
     RECLAIM = "reclaim"
     DRIVER = "driver"
@@ -56,51 +58,51 @@ class Sign(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """The kernel's figures at one moment of a load; counts since boot. None is what it does not tell."""
+    """Kernel figures at one moment of a load; counts since boot, None if not reported."""
 
     at: float
     """Monotonic seconds."""
     available: int
     free: int | None = None
     scanned: int | None = None
-    """Pages that were looked at to be taken back."""
+    """Pages scanned for reclaim."""
     reclaimed: int | None = None
-    """Pages of them that were."""
+    """Pages reclaimed."""
     stalls: int | None = None
-    """How often a program had to take pages back itself before it got one."""
+    """Times that a program had to reclaim pages itself."""
     read_bytes: int | None = None
     faults: int | None = None
     driver_lines: int = 0
-    """Lines since the load began in which the driver was refused memory."""
+    """Log lines since the start of the load in which the driver was refused memory."""
     said_at: float | None = None
-    """When a load last wrote a line, monotonic seconds; None: not known."""
+    """Monotonic seconds of the last log line of a load; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wedge:
-    """A sign, with its figures in words."""
+    """Observed sign, with its figures in words."""
 
     sign: Sign
     evidence: str
 
 
 class Signs:
-    """Sees the vitals of a load one after another. Not thread-safe: the guard's thread owns it."""
+    """Detects signs in the vitals of a load. Not thread-safe: the guard's thread owns it."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Another load: what was seen before says nothing any more."""
+        """Forget earlier vitals, before another load."""
         self._past: deque[Vitals] = deque()
-        """About one a second, over 2 * HALF_S and the one before."""
+        """Vitals about once a second, over 2 * HALF_S and the one before."""
         self._lines: deque[tuple[float, int]] = deque()
-        """When the driver's lines became more, and by how many."""
+        """Times and counts of new lines of the driver."""
         self._last_lines: int | None = None
         self._scarce_from: Vitals | None = None
 
     def see(self, now: Vitals, low: int) -> Wedge | None:
-        """The sign that this look completes, if any. Under `low` bytes available memory is short."""
+        """Return the sign that these vitals complete, if any. Available memory is short below `low` bytes."""
         if not self._past or now.at - self._past[-1].at >= APART_S:
             self._past.append(now)
         while len(self._past) > 2 and now.at - self._past[1].at >= 2 * HALF_S:
@@ -108,7 +110,7 @@ class Signs:
         return self._driver(now, low) or self._reclaim(now) or self._livelock(now)
 
     def _before(self, now: Vitals, seconds: float) -> Vitals | None:
-        """The newest look that is at least so old; nine tenths of it, as threads wake early or late."""
+        """Find the newest vitals of at least nine tenths of this age, as threads wake early or late."""
         return next((old for old in reversed(self._past) if now.at - old.at >= 0.9 * seconds), None)
 
     def _driver(self, now: Vitals, low: int) -> Wedge | None:
@@ -158,12 +160,13 @@ class Signs:
             return None
         return Wedge(
             Sign.LIVELOCK,
-            f"{size(now.free)} were free, and for {duration(lasted)} nothing was read, no program got a page, and no line was logged",
+            f"{size(now.free)} were free, and for {duration(lasted)} nothing was read, no program got a page, "
+            "and no line was logged",
         )
 
 
 def _ratio(before: Vitals, now: Vitals) -> float | None:
-    """Pages looked at for each one won; None where that is not told, or too few were looked at."""
+    """Scanned pages for each reclaimed one; None if not reported, or if too few were scanned."""
     if None in (before.scanned, before.reclaimed, now.scanned, now.reclaimed):
         return None
     scanned, reclaimed = (now.scanned or 0) - (before.scanned or 0), (now.reclaimed or 0) - (before.reclaimed or 0)
@@ -173,7 +176,7 @@ def _ratio(before: Vitals, now: Vitals) -> float | None:
 
 
 def _moved(start: Vitals, now: Vitals) -> bool:
-    """Whether the box has read, or its programs got on, since `start`; a little of both is always there."""
+    """Whether the box has read more, or its programs have progressed more, than a livelock would allow."""
     allowed = FAULTS * max(now.at - start.at, 10.0)
     if start.available - now.available >= TAKEN:
         return True
