@@ -44,7 +44,7 @@ from sparkdash.settings import Settings
 from sparkdash.settings import place as settings_file
 from sparkdash.store import Store
 from sparkdash.store.usage import day_of
-from sparkdash.supervisor import Supervisor
+from sparkdash.supervisor import Supervisor, SupervisorInputs
 from sparkdash.telemetry import Collector, CollectorInputs
 from sparkdash.upstream import Upstream
 from sparkdash.wire import ConnectionLimit
@@ -107,23 +107,25 @@ def _daemon(
     kernel_log = KernelLog()
     accounts = MemoryAccounts(lambda: control_actions.memory_of_box(holder[0]), time.monotonic)
     supervisor = Supervisor(
-        catalog=profiles,
-        runtime=parts.runtime,
-        upstream=upstream,
-        reader=parts.reader,
-        publish=bus.publish,
-        settings=parts.settings,
-        owner=paths.owner(),
-        store=store,
-        guard=parts.guard,
-        memory_helper=parts.memory_helper,
-        flags=FlagStore(paths.flags_dir()),
-        on_needs=lambda: reloading.publish_profiles(holder[0], supervisor.catalog),
-        before_ready=lambda profile: holder[0].collector.begin(profile),
-        foreign=accounts.foreign,
-        take_evidence=no_evidence if parts.simulated else _evidence(parts, upstream, kernel_log).take,
-        kernel_log=None if parts.simulated else kernel_log,
-        telemetry=lambda: holder[0].collector,
+        SupervisorInputs(
+            catalog=profiles,
+            runtime=parts.runtime,
+            upstream=upstream,
+            reader=parts.reader,
+            publish=bus.publish,
+            settings=parts.settings,
+            owner=paths.owner(),
+            store=store,
+            guard=parts.guard,
+            memory_helper=parts.memory_helper,
+            flags=FlagStore(paths.flags_dir()),
+            on_needs=lambda: reloading.publish_profiles(holder[0], supervisor.catalog),
+            before_ready=lambda profile: holder[0].collector.begin(profile),
+            foreign=accounts.foreign,
+            take_evidence=no_evidence if parts.simulated else _evidence(parts, upstream, kernel_log).take,
+            kernel_log=None if parts.simulated else kernel_log,
+            telemetry=lambda: holder[0].collector,
+        )
     )
 
     def record(request: Request) -> None:

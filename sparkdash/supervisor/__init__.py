@@ -4,6 +4,7 @@ Owns: engines, leases, the swap under way. Must not know HTTP towards clients, s
 """
 
 from sparkdash.supervisor.claim import Lease
+from sparkdash.supervisor.inputs import SupervisorInputs
 from sparkdash.supervisor.supervisor import Supervisor
 
-__all__ = ["Lease", "Supervisor"]
+__all__ = ["Lease", "Supervisor", "SupervisorInputs"]

@@ -92,31 +92,37 @@ class Books:
         port: int | None = None,
         url: str | None = None,
         container: str | None = None,
-        version: str | None = None,
-        ready_at: float | None = None,
-        model_id: str | None = None,
         adopted: bool = False,
-        failure: Failure | None = None,
     ) -> Engine:
         """Begin a new incarnation of `profile` in this state."""
+        engine = self._incarnation(profile, state)
+        return self._write(engine.replace(port=port, url=url, container=container, adopted=adopted))
+
+    def adopt(
+        self,
+        profile: Profile,
+        *,
+        ready_at: float,
+        url: str,
+        port: int | None = None,
+        container: str | None = None,
+        version: str | None = None,
+        model_id: str | None = None,
+    ) -> Engine:
+        """Enter an engine of an earlier daemon that serves."""
+        engine = self._incarnation(profile, EngineState.READY).replace(adopted=True, ready_at=ready_at)
+        return self._write(engine.replace(port=port, url=url, container=container, version=version, model_id=model_id))
+
+    def _incarnation(self, profile: Profile, state: EngineState) -> Engine:
         self.started[profile.name] = profile
-        engine = Engine(
+        return Engine(
             profile=profile.name,
             kind=profile.engine,
             state=state,
             since=self._clock.now(),
             fingerprint=profile.fingerprint,
-            port=port,
-            url=url,
-            container=container,
-            version=version,
-            ready_at=ready_at,
-            model_id=model_id,
-            adopted=adopted,
-            failure=failure,
             simulated=profile.engine is EngineKind.SIM,
         )
-        return self._write(engine)
 
     def move(self, name: str, state: EngineState) -> None:
         """Move the engine of this profile to another state. No-op without such an engine, here and below."""
@@ -144,7 +150,7 @@ class Books:
             failed = old.replace(state=EngineState.FAILED, since=self._clock.now(), failure=failure)
             self._write(failed.replace(progress=None, in_flight=0, liveness=None))
         else:
-            self.enter(profile, EngineState.FAILED, failure=failure)
+            self._write(self._incarnation(profile, EngineState.FAILED).replace(failure=failure))
 
     def drop(self, name: str, held: HeldMemory | None = None) -> None:
         """Remove an engine that ended as it should. `held`: memory that it was measured to hold."""

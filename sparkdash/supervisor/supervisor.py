@@ -6,108 +6,47 @@ Owns: the tasks that live as long as the actor. Must not touch the scheduler: th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 
 from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.event import Fact, Level
-from sparkdash.domain.evidence import TakeEvidence, no_evidence
+from sparkdash.domain.event import Level
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
-from sparkdash.domain.memory.account import Holding
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines import registry
-from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.capabilities.vision import reads_images
 from sparkdash.errors import ProfileError, SparkdashError
-from sparkdash.host.flag_store import FlagStore
-from sparkdash.host.kernel_log.reader import KernelLog
-from sparkdash.host.memory_guard.guard import MemoryGuard
-from sparkdash.host.memory_helper.helper import MemoryHelper
-from sparkdash.host.reader import HostReader
-from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
-from sparkdash.store import Store
 from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.claim import AnswerProgress, Lease
-from sparkdash.supervisor.clock import Clock, SystemClock
 from sparkdash.supervisor.external import strangers
 from sparkdash.supervisor.external.remotes import not_started
-from sparkdash.supervisor.liveness.judge import Thresholds
-from sparkdash.supervisor.liveness.look import SignalReader, Telemetry
+from sparkdash.supervisor.inputs import SupervisorInputs
+from sparkdash.supervisor.liveness.look import SignalReader
 from sparkdash.supervisor.liveness.probe import sickness
 from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.scheduling import refusals
 from sparkdash.supervisor.scheduling.moves import Cancel, Release, Stop, Use
 from sparkdash.supervisor.swap import stopping
-from sparkdash.supervisor.tools import SignalSource, furnish
-from sparkdash.upstream import Upstream
-
-
-async def _nothing(_profile: str) -> None:
-    """Do nothing: the default where nobody looks at engines."""
+from sparkdash.supervisor.tools import build_tools
 
 
 class Supervisor:
     """Decides which engine runs and who may use it. Start `run()`, then lease."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        runtime: Runtime,
-        upstream: Upstream,
-        reader: HostReader,
-        publish: Callable[[Fact], object],
-        settings: Settings,
-        owner: str,
-        store: Store | None = None,
-        guard: MemoryGuard | None = None,
-        flags: FlagStore | None = None,
-        clock: Clock | None = None,
-        on_needs: Callable[[], object] = lambda: None,
-        adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter,
-        before_ready: Callable[[str], Awaitable[object]] = _nothing,
-        foreign: Callable[[], Sequence[Holding]] = tuple,
-        look: SignalSource | None = None,
-        thresholds: Thresholds | None = None,
-        take_evidence: TakeEvidence = no_evidence,
-        kernel_log: KernelLog | None = None,
-        telemetry: Callable[[], Telemetry] | None = None,
-        memory_helper: MemoryHelper | None = None,
-    ) -> None:
-        self._tools = furnish(
-            runtime=runtime,
-            upstream=upstream,
-            reader=reader,
-            publish=publish,
-            settings=settings,
-            owner=owner,
-            store=store,
-            guard=guard,
-            flags=flags,
-            clock=clock or SystemClock(),
-            adapter=adapter,
-            before_ready=before_ready,
-            profiles=self._profiles,
-            foreign=foreign,
-            look=look,
-            thresholds=thresholds or Thresholds(),
-            take_evidence=take_evidence,
-            kernel_log=kernel_log,
-            memory_helper=memory_helper,
-        )
-        self._on_needs = on_needs
-        self._footprints = Footprints(self._tools, store, on_needs)
-        self._actor = Actor(self._tools, catalog, store, self._footprints)
-        if telemetry is not None:
-            self._tools.look = SignalReader(self._tools, self._actor.leasing.held, telemetry).look
+    def __init__(self, inputs: SupervisorInputs) -> None:
+        self._tools = build_tools(inputs, self._profiles)
+        self._on_needs = inputs.on_needs
+        self._footprints = Footprints(self._tools, inputs.store, inputs.on_needs)
+        self._actor = Actor(self._tools, inputs.catalog, inputs.store, self._footprints)
+        if inputs.telemetry is not None:
+            self._tools.look = SignalReader(self._tools, self._actor.leasing.held, inputs.telemetry).look
         self._group: asyncio.TaskGroup | None = None
 
     @property

@@ -41,7 +41,7 @@ from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes import leftovers
 from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
-from sparkdash.supervisor import Supervisor
+from sparkdash.supervisor import Supervisor, SupervisorInputs
 from sparkdash.supervisor.liveness.judge import Thresholds
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
@@ -309,10 +309,10 @@ async def opened(
     async def nothing(*_: object) -> None: ...
 
     async with Upstream() as upstream:
-        supervisor = Supervisor(
+        supervisor = Supervisor(SupervisorInputs(
             catalog=catalog, runtime=Podman(), upstream=upstream, reader=reader or RoomyBox(folder, *profiles), publish=bus.publish,
-            settings=settings, owner=owner, clock=FastClock(), telemetry=Blind, thresholds=thresholds,
-        )  # fmt: skip
+            settings=settings, owner=owner, clock=FastClock(), telemetry=Blind, thresholds=thresholds or Thresholds(),
+        ))  # fmt: skip
         deps = gateway.Deps(
             supervisor=supervisor, bus=bus, upstream=upstream, catalog=lambda: catalog, settings=settings,
             body_budget=BodyBudget(settings.bodies_limit_mib), reload=nothing, shutdown=nothing,

@@ -33,7 +33,7 @@ from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase  # noq
 from sparkdash.host.box import BoxReader  # noqa: E402
 from sparkdash.host.podman.podman import Podman  # noqa: E402
 from sparkdash.settings import Settings  # noqa: E402
-from sparkdash.supervisor import Supervisor  # noqa: E402
+from sparkdash.supervisor import Supervisor, SupervisorInputs  # noqa: E402
 from sparkdash.upstream import Upstream  # noqa: E402
 
 IMAGE = "localhost/sparkdash-perf-hostfs:1"
@@ -66,11 +66,11 @@ async def measure(rounds: int, animal: str, folder: Path) -> None:
 
     profiles = [profile("a", animal), profile("b", animal)]
     async with Upstream() as upstream:
-        supervisor = Supervisor(
+        supervisor = Supervisor(SupervisorInputs(
             catalog=Catalog(profiles={p.name: p for p in profiles}, problems=()),
             runtime=Podman(), upstream=upstream, reader=BoxReader(), publish=publish, owner=f"perf-{os.getpid()}",
             settings=Settings(engine_ports=PORTS, cache_dir=folder / "cache", hf_home=folder / "hf", guard="off"),
-        )  # fmt: skip
+        ))  # fmt: skip
         running = asyncio.create_task(supervisor.run())
         pulse = asyncio.create_task(longest_wait())
         bare: list[dict[str, float]] = []

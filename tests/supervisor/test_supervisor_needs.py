@@ -53,7 +53,7 @@ async def test_weights_that_break_the_reader_are_not_known_and_harm_nobody(
     def broken(*_: object) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(weights, "of_profile", broken)
+    monkeypatch.setattr(weights, "read_profile_weights", broken)
     needs = Needs(lambda _: None, tmp_path, lambda: None)
     profile = make_profile("a", gib=None)
     await needs.read([profile])

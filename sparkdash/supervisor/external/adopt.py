@@ -20,7 +20,6 @@ from sparkdash.domain.container import (
     ContainerInfo,
     ContainerState,
 )
-from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import SparkdashError
@@ -156,15 +155,13 @@ async def _was_up(tools: Tools, found: AdoptableEngine) -> bool:
 def adopt_engine(tools: Tools, found: AdoptableEngine) -> None:
     """Put it into the books as ready."""
     profile, container = found.profile, found.container
-    tools.books.enter(
+    tools.books.adopt(
         profile,
-        EngineState.READY,
         port=found.port,
         url=found.url,
         container=container.name,
         ready_at=container.started_at or tools.clock.now(),
         version=found.version,
-        adopted=True,
     )
     tools.guarded.add(profile, container)
     tools.logbook.adopt(profile.name, container.name)

@@ -46,14 +46,7 @@ class Attachments:
         servers = {profile.name: server for profile, server in zip(known, found, strict=True) if server is not None}
         books, now = self._tools.books, self._tools.clock.now()
         for name, server in servers.items():
-            books.enter(
-                profiles[name],
-                EngineState.READY,
-                url=server.url,
-                model_id=server.model_id,
-                ready_at=now,
-                adopted=True,
-            )
+            books.adopt(profiles[name], url=server.url, model_id=server.model_id, ready_at=now)
         return [profiles[name] for name in servers]
 
     def keep(self) -> None:

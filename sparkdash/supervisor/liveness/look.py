@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from sparkdash.domain.engine import Engine, EngineState
@@ -22,6 +21,7 @@ from sparkdash.host.processes import activity
 from sparkdash.host.processes.activity import Activity
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor.claim import HeldRequests
+from sparkdash.supervisor.inputs import Telemetry
 from sparkdash.supervisor.liveness.probe import health
 from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 from sparkdash.supervisor.tools import Tools
@@ -32,19 +32,6 @@ FRESH_S = 15.0
 """Age up to which figures are of this moment: telemetry asks every 5 s, and an answer may take 3 s."""
 _HERE = frozenset({"127.0.0.1", "localhost", "::1"})
 _LOADS = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
-
-
-class Telemetry(Protocol):
-    """Latest readings of telemetry, answered without asking anybody."""
-
-    def figures(self, name: str) -> EngineFigures | None:
-        """Raw figures that the profile's engine told last; None where there is none, or it tells nothing."""
-        ...
-
-    @property
-    def gpu(self) -> GpuFigures | None:
-        """Last answered reading of the GPU."""
-        ...
 
 
 class SignalReader:

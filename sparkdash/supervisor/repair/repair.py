@@ -19,13 +19,14 @@ from typing import Any
 import structlog
 
 from sparkdash.domain.event import Level
-from sparkdash.domain.evidence import Evidence
+from sparkdash.domain.evidence import Evidence, EvidenceRequest
 from sparkdash.domain.incident import IncidentEnd
 from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
 from sparkdash.domain.profile import OnStuck
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.bounded import bounded
-from sparkdash.supervisor.liveness import evidence, kernel_reason
+from sparkdash.supervisor.liveness import kernel_reason
+from sparkdash.supervisor.liveness.evidence import gather_evidence
 from sparkdash.supervisor.liveness.judge import LivenessJudge, LivenessVerdict
 from sparkdash.supervisor.liveness.probe import PROOF_S, mute
 from sparkdash.supervisor.liveness.signals import EngineSignals
@@ -201,11 +202,10 @@ class Repair:
 
     async def _evidence(self, verdict: LivenessVerdict, *, light: bool) -> Evidence | None:
         engine = self._watched.engine
-        return await evidence.gather_evidence(
-            self._tools,
-            self._name,
-            engine.kind,
-            verdict.why,
+        request = EvidenceRequest(
+            profile=self._name,
+            kind=engine.kind,
+            reason=verdict.why,
             container=engine.container,
             url=engine.url,
             fingerprint=engine.fingerprint,
@@ -214,6 +214,7 @@ class Repair:
             looks=[_plain(each) for each in self._looks],
             light=light,
         )
+        return await gather_evidence(self._tools, request)
 
     # What is told.
 

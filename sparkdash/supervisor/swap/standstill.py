@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparkdash.domain.evidence import EvidenceRequest
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import EngineError
-from sparkdash.supervisor.liveness import evidence, kernel_reason
+from sparkdash.supervisor.liveness import kernel_reason
+from sparkdash.supervisor.liveness.evidence import gather_evidence
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import duration
 
@@ -28,16 +30,16 @@ async def describe_standstill(
     why = f"{profile.name} made no progress for {duration(still_s)}{where}: no new line in its log, no memory taken."
     kernel = await kernel_reason.standstill_reason(tools, began_at)
     hint = "Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow."
-    taken = await evidence.gather_evidence(
-        tools,
-        profile.name,
-        profile.engine,
-        why,
+    request = EvidenceRequest(
+        profile=profile.name,
+        kind=profile.engine,
+        reason=why,
         container=container,
         url=url,
         fingerprint=profile.fingerprint,
         started_at=began_at,
     )
+    taken = await gather_evidence(tools, request)
     return EngineError(
         f"{why} {kernel.words}." if kernel else why,
         code="no_progress",

@@ -15,7 +15,8 @@ from sparkdash.domain.evidence import no_evidence
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.swap import Swap
 from sparkdash.settings import Settings
-from sparkdash.supervisor import Lease, Supervisor
+from sparkdash.supervisor import Lease, Supervisor, SupervisorInputs
+from sparkdash.supervisor.liveness.judge import Thresholds
 from sparkdash.upstream import Upstream
 from surroundings.box import FakeReader
 from surroundings.clock import FakeClock
@@ -110,24 +111,26 @@ class House:
         }
         self.reader.sizes.update({p.name: p.memory.total_bytes or 0 for p in profiles})
         self.supervisor = Supervisor(
-            catalog=catalog(*profiles, problems=problems),
-            runtime=self.runtime,
-            upstream=self.upstream,
-            reader=self.reader,
-            publish=self._publish,
-            settings=Settings(**given),
-            owner=OWNER,
-            store=store,
-            guard=guard,
-            flags=flags,
-            memory_helper=memory_helper,
-            clock=self.clock,
-            before_ready=self._begin,
-            look=look,
-            take_evidence=take_evidence,
-            thresholds=thresholds,
-            kernel_log=kernel_log,
-            foreign=foreign,
+            SupervisorInputs(
+                catalog=catalog(*profiles, problems=problems),
+                runtime=self.runtime,
+                upstream=self.upstream,
+                reader=self.reader,
+                publish=self._publish,
+                settings=Settings(**given),
+                owner=OWNER,
+                store=store,
+                guard=guard,
+                flags=flags,
+                memory_helper=memory_helper,
+                clock=self.clock,
+                before_ready=self._begin,
+                look=look,
+                take_evidence=take_evidence,
+                thresholds=thresholds or Thresholds(),
+                kernel_log=kernel_log,
+                foreign=foreign,
+            )
         )
         self._running = asyncio.create_task(self.supervisor.run())
         await self.clock.drive(self.supervisor.adopted())
