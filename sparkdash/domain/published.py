@@ -28,7 +28,7 @@ class Published(Frozen):
     upto: float | None = None
     """Upper end of a published range."""
     kv_tokens: int | None = Field(default=None, ge=0)
-    """Capacity of the KV cache in tokens."""
+    """Tokens that the KV cache holds."""
     prefix_hit_rate: Annotated[float | None, Field(ge=0, le=1)] = None
     math_score: Annotated[float | None, Field(ge=0, le=1)] = None
     note: str | None = None
