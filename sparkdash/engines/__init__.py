@@ -1,4 +1,6 @@
-"""The engines' dialects: how each is started, probed, read and understood.
+"""Engines: how each kind is started, probed, read and understood.
 
-Owns: one module per engine kind. Pure: no asyncio, sockets, files or clocks. The dialects do not know each other.
+Owns: the contract of a dialect (adapter), one dialect per engine kind (dialects), and what they share. Must not know:
+asyncio, sockets, files, clocks.
+Pure.
 """

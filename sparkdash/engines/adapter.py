@@ -1,7 +1,8 @@
-"""EngineAdapter: the contract every dialect keeps.
+"""EngineAdapter: the contract of every dialect.
 
-An adapter is a stateless value. It turns a profile into a container, tells where to probe, maps the
-engine's own metric names to ours, and reads its log. It never talks to an engine itself.
+An adapter is a stateless value. It turns a profile into a container, names the paths to probe, maps the engine's
+metric names to those of sparkdash, and reads its log. It never talks to an engine itself.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sparkdash.engines.known_flags import KnownFlags
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Paths below the engine's root URL. None: the engine has no such thing."""
+    """Paths below the engine's root URL. None: the engine has no such route."""
 
     alive: str
     """Answers 200 when the HTTP server is up; cheap enough for 1 Hz (never SGLang's /health)."""
@@ -26,14 +27,15 @@ class Probes:
     version: str | None = None
     """JSON with a "version" key."""
     chat: str | None = "/v1/chat/completions"
-    """Where the warm-up generation goes."""
+    """Path of the warm-up generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricNames:
-    """The engine's sample names for what telemetry derives from. Each entry lists candidates, newest first; the first present wins.
+    """Engine's own names of the samples that telemetry derives from.
 
-    Counters are summed over labels. Empty: the engine does not tell.
+    Each entry lists candidates, newest first; the first present wins. Counters are summed over labels. Empty: the
+    engine does not report the figure.
     """
 
     path: str | None
@@ -45,12 +47,16 @@ class MetricNames:
     prefilled: tuple[str, ...] = ()
     """Counter of prompt tokens really computed."""
     prefilled_label: tuple[str, str] | None = None
-    """(label, value) that picks the computed ones out of `prefilled`. A candidate that does not carry the label is summed whole, here as below."""
+    """(label, value) that picks the computed tokens out of `prefilled`. A candidate without the label is summed whole;
+    so are the candidates of the label fields below.
+    """
     prompted: tuple[str, ...] = ()
-    """Counter of all prompt tokens, cached ones included; `prompted` less `prefix_hits` stands in where `prefilled` is absent (vLLM before 0.16)."""
+    """Counter of all prompt tokens, cached ones included. `prompted` less `prefix_hits` replaces an absent `prefilled`
+    (vLLM before 0.16).
+    """
     generated_label: tuple[str, str] | None = None
     decode_gauge: tuple[str, ...] = ()
-    """Gauge in tokens per second that already is the rate; used where `generated` is absent (SGLang before 0.5.8)."""
+    """Gauge of the rate itself in tokens per second; used where `generated` is absent (SGLang before 0.5.8)."""
     prefix_hits: tuple[str, ...] = ()
     prefix_hits_label: tuple[str, tuple[str, ...]] | None = None
     """(label, values) summed as hits."""
@@ -75,8 +81,8 @@ class MetricNames:
     """Gauge that is 0 while the engine sleeps."""
     awake_label: tuple[str, str] | None = None
     moving: tuple[str, ...] = ()
-    """Counters and gauges of which any change shows that the engine works, besides the token counters and preemptions
-    above. All that are present are taken. None of them may move in an engine that does no work.
+    """Further counters and gauges whose change shows that the engine works. All that are present are taken. None of
+    them may move in an engine that does no work.
     """
     is_live: bool = True
     """Whether these figures move while a request runs, and not only when one ends."""
@@ -100,22 +106,23 @@ class MetricNames:
     started: tuple[str, ...] = ("process_start_time_seconds",)
     """A change of this gauge means that the engine restarted."""
     slots: str | None = None
-    """Path of llama.cpp's /slots, whose token counts move while a request runs; its counters move only at the end of one."""
+    """Path of llama.cpp's /slots, whose token counts move during a request; the counters move only at its end."""
     moving_without_slots: tuple[str, ...] = ()
     """As `moving`, where /slots is switched off."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchContext:
-    """What the supervisor decides and an adapter needs, beside the profile."""
+    """Supervisor's decisions about one launch, which an adapter needs beside the profile."""
 
     port: int
     containerised: bool
-    """False with the process runtime: no image, no mounts, host paths as they are."""
+    """Whether the engine runs in a container. The process runtime has no image, no mounts, and host paths as they are.
+    """
     hf_home: str
-    """The owner's Hugging Face cache on the host, mounted when a model comes from the hub."""
+    """Owner's Hugging Face cache on the host, mounted when a model comes from the hub."""
     cache_dir: str
-    """A host folder for this image's compile caches, mounted so that the second start is fast."""
+    """Host folder of this image's compile caches, mounted so that the second start is fast."""
     labels: dict[str, str] = field(default_factory=dict)
     flags: KnownFlags | None = None
     """Flags that the profile's program lists in its `--help`; None while not known."""
@@ -123,7 +130,7 @@ class LaunchContext:
 
 @dataclass(frozen=True, slots=True)
 class HelpCommand:
-    """The command that lists the flags of a profile's program."""
+    """Command that lists the flags of a profile's program."""
 
     argv: tuple[str, ...]
     quick: bool
@@ -133,7 +140,7 @@ class HelpCommand:
 
 
 class EngineAdapter(Protocol):
-    """One engine kind's dialect."""
+    """Dialect of one engine kind."""
 
     kind: EngineKind
     probes: Probes
@@ -142,25 +149,34 @@ class EngineAdapter(Protocol):
     """False when sparkdash neither starts nor stops such engines (kind `openai`)."""
 
     death_words: tuple[bytes, ...]
-    """Words of an error body or error event that say that the engine behind the HTTP server is dead; empty where it
-    only breaks off.
+    """Words in an error body or error event that mean that the engine behind the HTTP server is dead. Empty where the
+    connection merely breaks.
     """
 
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None]
-    """The first version that speaks a protocol; None: no released one is known to. What is not listed is not known, or as old as the engine."""
+    """First version with each protocol; None: no known release has it. A protocol that is absent here is unknown, or
+    as old as the engine.
+    """
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
-        """The container for `profile`. Raises ProfileError when the profile lacks what this engine needs (an image, a model)."""
+        """Build the container for `profile`.
+
+        Raises:
+            ProfileError: the profile lacks what this engine needs (an image, a model).
+        """
         ...
 
     def help(self, profile: Profile) -> HelpCommand | None:
-        """Build the command that lists the program's flags; None where the command is not known to be that program, and
-        might serve.
+        """Build the command that lists the program's flags.
+
+        None when the command may be another program, which would ignore `--help` and serve.
         """
         ...
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """Every model name that the engine will accept: the profile's name and its aliases; the first is used in warm-up."""
+        """List every model name that the engine accepts: the profile's name and its aliases. The warm-up uses the
+        first.
+        """
         ...
 
     def context(self, profile: Profile) -> int | None:
@@ -168,17 +184,21 @@ class EngineAdapter(Protocol):
         ...
 
     def speculation(self, profile: Profile) -> str | None:
-        """ "eagle3 k=1", or None."""
+        """Describe the speculation, such as "eagle3 k=1"; None without."""
         ...
 
     def read_log(self, line: str) -> LoadProgress | None:
-        """What one line of the start-up log says about progress; None when it says nothing. `line` has no newline or carriage return."""
+        """Read the progress that one line of the start-up log reports, or None. `line` has no newline or carriage
+        return.
+        """
         ...
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
-        """The type of the KV cache's elements as the engine resolved it, by its start-up log; None when that does not tell."""
+        """Read the KV cache's element type, as the engine resolved it, from its start-up log; None when it is not
+        there.
+        """
         ...
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """Why a start failed, from the last log lines; code engine_crash when nothing known matches."""
+        """Classify a failed start by its last log lines; code engine_crash when no known cause matches."""
         ...

@@ -1,6 +1,7 @@
-"""Recognition of the engine behind a server's metrics. Pure.
+"""Recognition of the engine behind a server's metrics.
 
 Owns: the paths of metrics, and the names that identify an engine. Must not know HTTP.
+Pure.
 """
 
 from __future__ import annotations

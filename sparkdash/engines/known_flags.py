@@ -1,8 +1,9 @@
 """Flags that an engine's program knows, as its own `--help` lists them.
 
-Owns: reading help texts of argparse (vLLM, SGLang), click (TensorRT-LLM) and llama.cpp, and finding the words of a
-profile that are not listed. Must not know how a program is asked. No flag is refused for not being listed: a help text
-may leave out flags that its program still takes.
+Owns: parsing help texts of argparse (vLLM, SGLang), click (TensorRT-LLM) and llama.cpp, and finding a profile's flags
+that are not listed. Must not know how a program is asked. An unlisted flag is never refused: a help text may leave out
+flags that its program still takes.
+Pure.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _VALUES = re.compile(r"\{[^}]*\}|<[^>]*>|\[[^\]]*\]")
 """Placeholders of values: `{auto,fp8}`, `<0|1>`, `[A ...]`."""
 _FLAG = re.compile(r"(?<![\w.-])--?[A-Za-z][\w.-]*")
 _REMOVED = re.compile(r"\bargument has been removed\b")
-"""Words with which llama.cpp still lists a flag that it refuses."""
+"""Words by which llama.cpp's help marks a flag that it refuses."""
 FEWEST = 8
 """Fewest flags of an engine's help; a text with fewer is an error, or another program's usage."""
 LONGEST = 4096
-"""Characters of a line that are read; vLLM's longest list of choices takes 300."""
+"""Longest line that is read, in characters; vLLM's longest list of choices takes 300."""
 RENAMED = {
     "no-mmap": ("load-mode", "load-mode: none"),
     "mmap": ("load-mode", "load-mode: mmap"),
@@ -38,30 +39,28 @@ RENAMED = {
     "draft-max": ("spec-draft-n-max", "spec-draft-n-max"),
     "draft-min": ("spec-draft-n-min", "spec-draft-n-min"),
 }
-"""Flags that llama.cpp once had: their replacement as of November 2026, and how a profile writes it."""
+"""Former flags of llama.cpp: the replacement as of November 2026, and its form in a profile."""
 
 
 @dataclass(frozen=True)
 class KnownFlags:
-    """Flags that one program lists, each definition's spellings together, with their hyphens: `("-c",
-    "--ctx-size")`.
-    """
+    """Flags of one program, spellings grouped by definition, with hyphens: `("-c", "--ctx-size")`."""
 
     definitions: tuple[tuple[str, ...], ...]
 
     @cached_property
     def spellings(self) -> frozenset[str]:
-        """Every spelling, with hyphens where some programs have underscores."""
+        """All spellings, with hyphens where some programs have underscores."""
         return frozenset(_hyphens(flag) for names in self.definitions for flag in names)
 
     def has(self, name: str) -> bool:
-        """Whether this, without its leading hyphens, is exactly the name of a flag."""
+        """Whether `name`, without its leading hyphens, is exactly the name of a flag."""
         return f"--{name}" in self.spellings
 
     def takes(self, flag: str, *, abbreviated: bool) -> bool:
-        """Whether the program would take this word.
+        """Whether the program would accept this word.
 
-        `abbreviated`: it takes the beginning of a long name. Short flags always pass.
+        `abbreviated`: it accepts the beginning of a long name. Short flags always pass.
         """
         word = _hyphens(flag).partition(".")[0]  # `--a.b 1` is vLLM's short way to a JSON object
         if word in self.spellings or not word.startswith("--"):
@@ -92,16 +91,16 @@ def parse_help(text: str) -> KnownFlags | None:
 
 
 class UnlistedFlag(NamedTuple):
-    """A flag of a profile that its program does not list."""
+    """Flag of a profile that its program does not list."""
 
     key: str
-    """The flag as the profile writes it."""
+    """Flag as the profile writes it."""
     instead: str | None
     """Likely intended flag, as a profile writes it."""
 
     @property
     def hint(self) -> str:
-        """Word what to do about the flag."""
+        """Word the advice about the flag."""
         return f"Write `{self.instead}` instead, or remove it." if self.instead else "Remove it."
 
 

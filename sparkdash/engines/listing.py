@@ -1,6 +1,7 @@
-"""Models that a server lists at /v1/models, and the one that a profile means. Pure.
+"""Models that a server lists at /v1/models, and the one that a profile means.
 
-Owns: the reading of that answer, and the choice of the name that requests are sent with. Must not know HTTP.
+Owns: parsing the list, and the choice of the name for requests. Must not know HTTP.
+Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sparkdash.domain.profile import Profile
 
 
 class Listing(NamedTuple):
-    """The models of a server, in its order."""
+    """Models of a server, in its order."""
 
     names: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -24,7 +25,7 @@ NOTHING = Listing()
 
 
 def parse_model_list(body: bytes) -> Listing:
-    """Read the models in an answer of /v1/models; none when it is no list. Never raises."""
+    """Parse the models in an answer of /v1/models; empty when it is no list. Never raises."""
     try:
         answer: Any = json.loads(body)
     except (ValueError, RecursionError):

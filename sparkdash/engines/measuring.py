@@ -1,7 +1,8 @@
-"""What each engine must be told so that a measured request has the length, the cost and the counts that were meant.
+"""Request keys that make an engine's measured requests comparable in length, cost and counts.
 
-Owns: the keys of a request beyond OpenAI's that force a length, keep caches out and have tokens counted, and how each
-engine counts the tokens of a text. PURE. Must not know: suites, HTTP.
+Owns: the keys beyond OpenAI's that force a length, bypass caches and count tokens, and each engine's route for
+counting the tokens of a text. Must not know: suites, HTTP.
+Pure.
 """
 
 from __future__ import annotations
@@ -19,37 +20,37 @@ _OWNERS = {
     "tensorrt_llm": EngineKind.TRTLLM,
     "sparkdash-sim": EngineKind.SIM,
 }
-"""`owned_by` in /v1/models, as each engine's server writes it."""
+"""`owned_by` in /v1/models of each engine's server."""
 SIMULATED = "SIMULATED"
-"""How a gateway of ours begins the description of a simulated model."""
+"""Prefix of a simulated model's description in sparkdash's own gateway."""
 _VLLM_LIKE = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.SIM})
 
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """How an engine is asked for the number of tokens of a prompt."""
+    """Request that returns the number of tokens of a prompt."""
 
     path: str
     body: dict[str, Any]
     templated: bool
-    """Is the chat template counted too?"""
+    """Whether the count includes the chat template."""
 
 
 def kind_of(models: Mapping[str, Any]) -> EngineKind:
-    """The engine behind an answer of /v1/models; `openai` when it does not say."""
+    """Return the engine kind behind an answer of /v1/models; `openai` when it does not say."""
     owners = [card.get("owned_by") for card in _cards(models)]
     return next((_OWNERS[owner] for owner in owners if owner in _OWNERS), EngineKind.OPENAI)
 
 
 def served(models: Mapping[str, Any]) -> list[str]:
-    """The names in an answer of /v1/models, in its order."""
+    """List the names in an answer of /v1/models, in its order."""
     return [str(card["id"]) for card in _cards(models) if "id" in card]
 
 
 def is_simulated(models: Mapping[str, Any], model: str) -> bool:
-    """Does that model, by an answer of /v1/models, run on a simulated engine? A gateway of ours says so in its description.
+    """Whether a model in an answer of /v1/models runs on a simulated engine, as sparkdash's own gateway marks it.
 
-    A name that is not listed may be any of those that are.
+    An unlisted name may be any of the listed ones.
     """
     listed = _cards(models)
     mine = [card for card in listed if card.get("id") == model]
@@ -67,7 +68,7 @@ def _cards(models: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def forced(kind: EngineKind, tokens: int) -> dict[str, Any]:
-    """An answer of exactly `tokens`, where the engine can be made to; at most so many elsewhere."""
+    """Keys for an answer of exactly `tokens`, where the engine supports it; elsewhere at most that many."""
     length: dict[str, Any] = {"max_tokens": tokens}
     if kind in _VLLM_LIKE:
         return {**length, "min_tokens": tokens, "ignore_eos": True}
@@ -75,20 +76,20 @@ def forced(kind: EngineKind, tokens: int) -> dict[str, Any]:
 
 
 def uncached(kind: EngineKind, salt: str) -> dict[str, Any]:
-    """No prefix of an earlier request with another salt is used again."""
+    """Keys that exclude prefixes of earlier requests with another salt."""
     if kind in _VLLM_LIKE:
         return {"cache_salt": salt}
     return {"cache_prompt": False} if kind is EngineKind.LLAMACPP else {}
 
 
 def counted(kind: EngineKind) -> dict[str, Any]:
-    """Tokens in `usage`, and where the engine can do so, in every chunk."""
+    """Keys for token counts in `usage`, and in every chunk where the engine supports it."""
     options = {"include_usage": True} | ({"continuous_usage_stats": True} if kind in _VLLM_LIKE else {})
     return {"stream_options": options}
 
 
 def counting(kind: EngineKind, model: str, content: str) -> Counting | None:
-    """How to have the tokens of a user's message counted; None: the engine has no route for it."""
+    """Build the request that counts the tokens of a user's message; None when the engine has no route for it."""
     match kind:
         case EngineKind.VLLM | EngineKind.SIM:
             body = {"model": model, "messages": [{"role": "user", "content": content}]}
@@ -102,7 +103,7 @@ def counting(kind: EngineKind, model: str, content: str) -> Counting | None:
 
 
 def encoding(kind: EngineKind, model: str, text: str) -> Counting | None:
-    """How to have the bare tokens of a text, by which tokenizers are told apart; None: the engine has no route for it."""
+    """Build the request that counts the bare tokens of a text, to tell tokenizers apart; None without a route."""
     match kind:
         case EngineKind.VLLM | EngineKind.SIM | EngineKind.SGLANG:
             body = {"model": model, "prompt": text, "add_special_tokens": False}
@@ -114,7 +115,7 @@ def encoding(kind: EngineKind, model: str, text: str) -> Counting | None:
 
 
 def tokens_in(answer: Mapping[str, Any]) -> int | None:
-    """The count in an answer of `counting`'s route."""
+    """Return the count in an answer of `counting`'s route."""
     count = answer.get("count")
     if isinstance(count, int):
         return count

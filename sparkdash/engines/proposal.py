@@ -1,7 +1,8 @@
-"""A first profile for a model that has none: flags that a GB10 wants, each with its reason.
+"""First profile for a model that has none: flags for a GB10, each with its reason.
 
-Owns: the defaults and why. Must not know: files, YAML, the network.
-Rule: nothing is guessed. What the headers do not tell is left to the engine, and the reason says so.
+Owns: the defaults and their reasons. Must not know: files, YAML, the network. Rule: nothing is guessed. Facts that the
+headers lack are left to the engine, and the reason says so.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ from sparkdash.engines.estimate.launch_need import OVERHEAD_BYTES
 from sparkdash.units import GIB, gib, tokens
 
 SEQUENCES = 4
-"""Requests at once: NVIDIA's recipes and the vLLM blog of 2026-06-01 give a Spark 4, owners up to 16."""
+"""Concurrent requests: NVIDIA's recipes and the vLLM blog of 2026-06-01 give a Spark 4, owners up to 16."""
 EACH = 32768
-"""Tokens of KV cache for each of them, where the box has room."""
+"""Tokens of KV cache per concurrent request, where the box has room."""
 SHARE = 0.85
-"""The most that owners get: vllm-project/recipes PR#632."""
+"""Largest share that owners report: vllm-project/recipes PR#632."""
 STEP = 8192
 """Tokens computed at once: owners of a Spark give 4096 to 8192; 65536 kills the box (AEON-7/vllm-dflash#1)."""
 MARGIN = 1.15
-"""Over the plain product: engines pad the blocks of hybrid models."""
+"""Factor over the computed size: engines pad the blocks of hybrid models."""
 SHORTEST = 4096
 FAST_LOADER = (0, 22)
-"""fastsafetensors came with vLLM's own dependencies by then."""
+"""vLLM version from which fastsafetensors is among its dependencies."""
 FAST_LOADER_SHARE = 0.8
-"""Of the memory: above it that loader runs out of it (eugr/spark-vllm-docker)."""
+"""Share of the memory above which that loader runs out of it (eugr/spark-vllm-docker)."""
 
 IMAGES = {
     EngineKind.VLLM: ("nvcr.io/nvidia/vllm:26.04-py3", "0.19.0", "NVIDIA's build for arm64 and SM121; it holds vLLM 0.19.0"),
     EngineKind.SGLANG: ("nvcr.io/nvidia/sglang:26.02-py3", None, "NVIDIA's build, as in its playbook: dgx-spark-playbooks#68"),
 }  # fmt: skip
-"""Image, version and reason, for the engines of which an image for a Spark is known."""
+"""Image, version and reason, for engines with a known image for a Spark."""
 
 Path = tuple[str, ...]
 
 
 class OwnerChoices(NamedTuple):
-    """What the owner decided already; None leaves it to the proposal."""
+    """Choices that the owner has made; None leaves one to the proposal."""
 
     context: int | None = None
     image: str | None = None
@@ -51,31 +52,31 @@ class OwnerChoices(NamedTuple):
 
 
 class BoxMemory(NamedTuple):
-    """The memory that is proposed for, in bytes."""
+    """Memory of the box in bytes."""
 
     total: int
     reserve: int
 
 
 class KvCachePlan(NamedTuple):
-    """The KV cache that was decided on."""
+    """Size of the proposed KV cache."""
 
     context: int
     held: int
-    """Tokens in all."""
+    """Tokens in total."""
     bytes: int
     why: str
 
 
 @dataclass(slots=True)
 class Proposal:
-    """A profile as a file says it, and why each of its keys has that value."""
+    """Proposed profile, with the reason of each value."""
 
     profile: dict[str, Any]
     reasons: dict[Path, str] = field(default_factory=dict)
 
     def arg(self, name: str, value: Any, why: str) -> None:
-        """One more flag of the engine."""
+        """Add one flag of the engine."""
         self.profile.setdefault("args", {})[name] = value
         self.reasons["args", name] = why
 
@@ -83,7 +84,7 @@ class Proposal:
 def propose(
     name: str, engine: EngineKind, model: dict[str, str], facts: WeightFacts, box: BoxMemory, wish: OwnerChoices
 ) -> Proposal:
-    """The profile `name` for a model that `facts` describe; `engine` is one of PROPOSED."""
+    """Propose the profile `name` for a model that `facts` describe; `engine` is one of PROPOSED."""
     about = facts.architecture or "a model"
     if facts.quantization:
         about += f" in {facts.quantization}"
@@ -197,9 +198,9 @@ PROPOSED = tuple(_ENGINES)
 
 
 def _room(facts: WeightFacts, box: BoxMemory, wish: OwnerChoices) -> KvCachePlan | None:
-    """The largest cache that is wanted and fits: full context or EACH for every sequence, else one full context, else less.
+    """Choose the largest wanted cache that fits: EACH per sequence or the full context, else less context.
 
-    None where nothing is known of what a token keeps, or of the context.
+    None where the bytes per token, or the context, are unknown.
     """
     context = wish.context or facts.context
     if context is None or _cache(facts, context) is None:
@@ -216,7 +217,7 @@ def _room(facts: WeightFacts, box: BoxMemory, wish: OwnerChoices) -> KvCachePlan
 
 
 def _cache(facts: WeightFacts, held: int) -> int | None:
-    """Bytes for that many tokens, the margin included, in whole GiB."""
+    """Return the bytes for that many tokens with the margin, in whole GiB."""
     bits = _bits(facts)
     size = facts.kv_bytes(held, SEQUENCES, bits, step=STEP)
     return None if size is None else max(1, ceil(size * MARGIN / GIB)) * GIB

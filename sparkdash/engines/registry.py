@@ -1,4 +1,7 @@
-"""Which dialect speaks for which engine kind. The one module that knows them all."""
+"""Dialects by engine kind. The one module that knows them all.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -24,5 +27,5 @@ _ADAPTERS: dict[EngineKind, EngineAdapter] = {
 
 
 def adapter(kind: EngineKind) -> EngineAdapter:
-    """The stateless adapter of that kind."""
+    """Return the stateless adapter of an engine kind."""
     return _ADAPTERS[kind]

@@ -1,4 +1,7 @@
-"""Numbers of an engine's version. Pure."""
+"""Version numbers of engines.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Capabilities of an engine as its command line and model tell them: tasks, vision, protocols, chat templates."""
+"""Capabilities of an engine, from its command line and model: tasks, vision, protocols, chat templates.
+
+Pure.
+"""

@@ -1,6 +1,7 @@
-"""How an engine makes a prompt of a chat, as far as a profile says it. Pure.
+"""Prompt rendering of an engine, as far as the profile determines it.
 
-Owns: which kinds of engines write prompts by their model's own template, and which of their flags change that.
+Owns: the engine kinds that render prompts with their model's own template, and the flags that change it.
+Pure.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from sparkdash.domain.profile import ArgValue, EngineKind, Profile
 from sparkdash.engines.launch.argv import lookup
 
 _ELSEWHERE = ("tokenizer", "tokenizer-mode", "tokenizer-revision", "exclude-tools-when-tool-choice-none")
-"""Flags of vLLM with which the prompt is not what the model's own files make of it, at their default when they say `auto` or `hf`."""
+"""vLLM flags that render prompts differently from the model's own files, unless set to `auto` or `hf`."""
 
 
 class Prompting(NamedTuple):
-    """What a profile changes of its model's own way."""
+    """Deviations of a profile from its model's own prompt rendering."""
 
     template: str | None = None
-    """Another chat template: a file's path as the engine sees it, or the template itself."""
+    """Another chat template: its path as the engine sees it, or the template itself."""
     words: Mapping[str, Any] = {}
-    """What the template is told with every request."""
+    """Variables given to the template with every request."""
     in_parts: bool | None = None
-    """Do messages reach the template as lists of parts? None: as the template itself walks through them."""
+    """Whether messages reach the template as lists of parts; None: as the template itself iterates them."""
 
 
 def prompting(profile: Profile) -> Prompting | str:
-    """How this profile's engine writes prompts; a sentence's end with the reason where that is not known here."""
+    """Describe how this profile's engine renders prompts; where unknown, the reason as the end of a sentence."""
     if profile.engine is not EngineKind.VLLM:
         return f"how an engine of kind {profile.engine} writes prompts is not known here"
     if changed := next(

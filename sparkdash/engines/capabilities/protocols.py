@@ -1,6 +1,7 @@
-"""Which protocols an engine speaks, as far as that is known without asking it. Pure.
+"""Protocols that an engine speaks, as far as known without asking it.
 
-Owns: the answer, out of what a profile says and what is known of an engine's versions.
+Owns: the answer from the profile and the known versions of each engine.
+Pure.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from sparkdash.engines.versions import version_of
 
 
 def lacks(profile: Profile, version: str | None, protocol: ApiProtocol) -> bool | None:
-    """Does its engine not speak this protocol? None: only the engine knows.
+    """Whether the engine lacks this protocol; None when only the engine knows.
 
-    `version` is the engine's own word for it; the profile's stands in.
+    `version` is the engine's own report; without it the profile's version counts.
     """
     if profile.protocols is not None:
         return protocol not in profile.protocols

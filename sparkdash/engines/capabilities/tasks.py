@@ -1,4 +1,7 @@
-"""Tasks that an engine can do, by its command line and its model's kind. Pure."""
+"""Tasks that an engine can do, by its command line and its model's kind.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ _POOLS = {
     "convert": ("embed", "classify", "reward"),
     "task": ("embed", "embedding", "classify", "score", "reward"),
 }
-"""vLLM's flags that make a model pool: `--task` until 0.14, the others since."""
+"""vLLM flags that turn a model into a pooling model: `--task` until 0.14, the others since."""
 _ENCODERS = ("bert", "roberta", "mpnet", "gte", "t5encoder")
 """Parts of the `model_type` of models that only encode text."""
 
 
 def tasks_of(profile: Profile, target: WeightFacts | None) -> frozenset[Task] | None:
-    """Tasks that the engine can do; None: not known.
+    """Return the tasks that the engine can do; None while unknown.
 
     `target` is the model's kind by its weights, once they are read.
     """

@@ -1,4 +1,7 @@
-"""Senses: whether a launch reads pictures, by its command line and its weights. Pure."""
+"""Image input: whether a launch reads images, by its command line and its weights.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from sparkdash.engines.launch.argv import lookup
 _MUST_BE_ASKED = frozenset({"gemma3", "llama4", "step3_vl", "inkling"})
 """Models whose vision SGLang leaves out unless `--enable-multimodal` asks for it (its `mm_disabled_models`, 2026)."""
 _TOWER = ("mmproj", "mmproj-url")
-"""llama.cpp keeps the vision tower in a file of its own, and these name it; one that it fetches itself comes with the model."""
+"""llama.cpp's flags for a separate vision tower. A tower that llama.cpp fetches itself comes with the model."""
 
 
 def reads_images(profile: Profile, target: WeightFacts | None) -> bool | None:
-    """Does it read pictures? None is not known. `target`: what is known of the target model's weights."""
+    """Whether the launch reads images; None while unknown. `target`: facts about the target model's weights."""
     args = profile.args
     if profile.engine is EngineKind.LLAMACPP:
         if lookup(args, "no-mmproj"):
@@ -33,7 +36,7 @@ def reads_images(profile: Profile, target: WeightFacts | None) -> bool | None:
 
 
 def _image_limit(args: Mapping[str, ArgValue]) -> object:
-    """vLLM's limit of pictures per prompt, where one is set: by itself, or as one of the options for pictures."""
+    """Return vLLM's limit of images per prompt: the flag itself, or one of the image options."""
     if (alone := lookup(args, "limit-mm-per-prompt.image")) is not None:
         return alone
     limits = lookup(args, "limit-mm-per-prompt")

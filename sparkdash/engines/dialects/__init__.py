@@ -1,1 +1,4 @@
-"""One adapter per engine kind: its command line, start-up log, probes and metric names. No dialect imports another."""
+"""One adapter per engine kind: command line, start-up log, probes and metric names. No dialect imports another.
+
+Pure.
+"""

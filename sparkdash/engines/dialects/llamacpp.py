@@ -1,4 +1,7 @@
-"""The dialect of llama.cpp's llama-server, builds of 2025 and 2026."""
+"""Dialect of llama.cpp's llama-server, builds of 2025 and 2026.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ KV = re.compile(r"llama_kv_cache\w*: size = .*\bK \((\w+)\): .*\bV \((\w+)\):")
 
 
 class LlamaCpp:
-    """Turns profiles into `llama-server` and reads what it says."""
+    """Adapter of llama.cpp's `llama-server`."""
 
     kind = EngineKind.LLAMACPP
     managed = True
@@ -80,7 +83,7 @@ class LlamaCpp:
     )
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
-        """See EngineAdapter."""
+        """Build the container that runs llama-server."""
         model = argv.target(profile)
         args, flags, env = _unmapped(profile, launch.flags)
         words = [
@@ -97,11 +100,11 @@ class LlamaCpp:
         return HelpCommand((*words, "--help"), quick=True) if containers.is_own(words, DEFAULT_PROGRAM) else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """See EngineAdapter; llama-server is told one name and accepts any."""
+        """List the names for the profile; llama-server is given one and accepts any."""
         return argv.served_names(profile)
 
     def context(self, profile: Profile) -> int | None:
-        """See EngineAdapter; slots share the context unless it is unified."""
+        """Configured context in tokens; slots share it unless it is unified."""
         total = argv.count(argv.lookup(profile.args, "ctx-size", "c"))
         slots = argv.count(argv.lookup(profile.args, "parallel", "np")) or 1
         if not total:
@@ -109,7 +112,7 @@ class LlamaCpp:
         return total if argv.lookup(profile.args, "kv-unified") else total // max(1, slots)
 
     def speculation(self, profile: Profile) -> str | None:
-        """See EngineAdapter."""
+        """Describe the speculation settings of the profile; None without."""
         drafter = argv.lookup(profile.args, "spec-draft-model", "model-draft", "md")
         method = argv.lookup(profile.args, "spec-type") or ("draft" if drafter else None)
         depth = argv.lookup(profile.args, "spec-draft-n-max", "draft-max", "draft")
@@ -118,24 +121,24 @@ class LlamaCpp:
         return f"{method} k={depth}" if depth else str(method)
 
     def read_log(self, line: str) -> LoadProgress | None:
-        """See EngineAdapter."""
+        """Read the progress in one line of the start-up log."""
         return loading.match_progress(line, PHRASES)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
-        """See EngineAdapter; "q8_0/f16" where keys and values differ."""
+        """Read the KV cache's type from the log; "q8_0/f16" where keys and values differ."""
         hit = loading.first_match(lines, KV)
         return hit and (hit[1] if hit[1] == hit[2] else f"{hit[1]}/{hit[2]}")
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """See EngineAdapter."""
+        """Classify a failed start, this engine's own causes first."""
         return failures.classify(lines, exit_code, CAUSES)
 
 
 class _Unmapped(NamedTuple):
-    """Arguments and variables by which a launch reads its files instead of mapping them."""
+    """Arguments and variables that make llama-server read its files instead of mapping them."""
 
     args: dict[str, ArgValue]
-    """The profile's own arguments, without those that `flags` replace."""
+    """Profile's own arguments, without those that `flags` replace."""
     flags: tuple[tuple[str, ArgValue], ...] = ()
     env: Mapping[str, str] = containers.NO_VARIABLES
 

@@ -1,4 +1,7 @@
-"""The dialect of anything that already speaks OpenAI's API at a URL. sparkdash neither starts nor stops it."""
+"""Dialect of any server that already speaks OpenAI's API at a URL. sparkdash neither starts nor stops it.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ def root(url: str) -> str:
 
 
 class OpenAI:
-    """Adapter of an attached server: knows where to probe; has no container and no log.
+    """Adapter of an attached server: has paths to probe, but no container and no log.
 
-    Its metrics are those of the engine that `expositions` recognises.
+    `expositions` recognises the engine behind the server by its metrics.
     """
 
     kind = EngineKind.OPENAI
@@ -32,7 +35,7 @@ class OpenAI:
     metrics = MetricNames(path=None, recognised=False, started=())
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:  # noqa: ARG002 - the contract's signature
-        """Raises ProfileError: there is nothing to start."""
+        """Raise ProfileError: an attached server is not started."""
         raise ProfileError(
             f"Profile {profile.name} stands for a server at {profile.url}, which sparkdash does not start.",
             code="not_managed",
@@ -44,7 +47,7 @@ class OpenAI:
         return None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """Name that the profile gives the server's model; else the profile's names, until the server was asked for its
+        """List the profile's name for the server's model; else the profile's names, until the server has listed its
         own.
         """
         if profile.model_id is not None:
@@ -53,21 +56,21 @@ class OpenAI:
         return (target.ref,) if target else (profile.name, *profile.serves)
 
     def context(self, profile: Profile) -> int | None:
-        """See EngineAdapter."""
+        """Configured context in tokens, from the profile."""
         return profile.context
 
     def speculation(self, profile: Profile) -> str | None:  # noqa: ARG002 - the contract's signature
-        """None: the server does not tell."""
+        """Return None: the server does not report it."""
         return None
 
     def read_log(self, line: str) -> LoadProgress | None:  # noqa: ARG002 - the contract's signature
-        """None: there is no log."""
+        """Return None: the server's log is not available."""
         return None
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
-        """See EngineAdapter; its log is not ours to read."""
+        """Return None: the server's log is not available."""
         return None
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """See EngineAdapter."""
+        """Classify a failed start, this engine's own causes first."""
         return failures.classify(lines, exit_code)

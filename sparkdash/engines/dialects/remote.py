@@ -1,6 +1,8 @@
-"""The dialect of a service elsewhere that speaks OpenAI's API: a cloud, or another box. Nothing of it is here.
+"""Dialect of a service elsewhere that speaks OpenAI's API: a cloud, or another box.
 
-It differs from `openai` in that nobody looks whether it is there: it has no engine, takes no turn and is asked when it is meant.
+Unlike an `openai` server, the service is never probed: it has no engine here, takes no place in the queue, and gets
+exactly the requests that name it.
+Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from sparkdash.errors import ProfileError
 
 
 class Remote:
-    """Knows what its model is called there; has no container, no probes, no metrics and no log."""
+    """Adapter of a remote service: has a model name, but no container, probes, metrics or log."""
 
     kind = EngineKind.REMOTE
     managed = False
@@ -30,7 +32,7 @@ class Remote:
     metrics = MetricNames(path=None, started=())
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:  # noqa: ARG002 - the contract's signature
-        """Raises ProfileError: there is nothing to start."""
+        """Raise ProfileError: a remote service is not started."""
         raise ProfileError(
             f"Profile {profile.name} stands for a service at {profile.url}, which nobody starts from here.",
             code="not_managed",
@@ -41,25 +43,25 @@ class Remote:
         return None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """The one name that the service knows."""
+        """List the single name that the service knows."""
         return (profile.model_id or profile.name,)
 
     def context(self, profile: Profile) -> int | None:
-        """See EngineAdapter."""
+        """Configured context in tokens, from the profile."""
         return profile.context
 
     def speculation(self, profile: Profile) -> str | None:  # noqa: ARG002 - the contract's signature
-        """None: the service does not tell."""
+        """Return None: the service does not report it."""
         return None
 
     def read_log(self, line: str) -> LoadProgress | None:  # noqa: ARG002 - the contract's signature
-        """None: there is no log."""
+        """Return None: the service has no log here."""
         return None
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - the contract's signature
-        """None: there is no log."""
+        """Return None: the service has no log here."""
         return None
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """See EngineAdapter."""
+        """Classify a failed start, this engine's own causes first."""
         return failures.classify(lines, exit_code)

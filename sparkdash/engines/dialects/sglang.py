@@ -1,4 +1,7 @@
-"""The dialect of SGLang, 0.5."""
+"""Dialect of SGLang, 0.5.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ CAUSES = (
 
 
 class Sglang:
-    """Turns profiles into `sglang.launch_server` and reads what it says."""
+    """Adapter of SGLang's `launch_server`."""
 
     kind = EngineKind.SGLANG
     managed = True
@@ -101,7 +104,7 @@ class Sglang:
     )
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
-        """See EngineAdapter."""
+        """Build the container that runs SGLang."""
         model = argv.target(profile, pinnable=True)
         words = [
             *containers.program(profile, DEFAULT_PROGRAM),
@@ -122,15 +125,15 @@ class Sglang:
         return HelpCommand((*words, "--help"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """See EngineAdapter; SGLang is told one name and accepts any."""
+        """List the names for the profile; SGLang is given one and accepts any."""
         return argv.served_names(profile)
 
     def context(self, profile: Profile) -> int | None:
-        """See EngineAdapter."""
+        """Configured context in tokens, from the profile."""
         return argv.count(argv.lookup(profile.args, "context-length")) or profile.context
 
     def speculation(self, profile: Profile) -> str | None:
-        """See EngineAdapter; k counts draft steps."""
+        """Describe the speculation; k counts draft steps."""
         method = argv.lookup(profile.args, "speculative-algorithm")
         depth = argv.lookup(profile.args, "speculative-num-steps")
         if not method:
@@ -138,16 +141,16 @@ class Sglang:
         return f"{str(method).lower()} k={depth}" if depth else str(method).lower()
 
     def read_log(self, line: str) -> LoadProgress | None:
-        """See EngineAdapter."""
+        """Read the progress in one line of the start-up log."""
         return loading.match_progress(line, PHRASES)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
-        """See EngineAdapter."""
+        """Read the KV cache's type from the start-up log."""
         hit = loading.first_match(lines, KV)
         return hit and (hit[1] or hit[2])
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """See EngineAdapter."""
+        """Classify a failed start, this engine's own causes first."""
         return failures.classify(lines, exit_code, CAUSES)
 
 

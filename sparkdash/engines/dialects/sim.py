@@ -1,4 +1,7 @@
-"""The dialect of the simulated engine: vLLM's surface, and a program of our own."""
+"""Dialect of the simulated engine: vLLM's surface on sparkdash's own program.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ MODULE = "sparkdash.sim"
 
 
 class Sim:
-    """Starts `python -m sparkdash.sim` with its profile, and reads it as one reads vLLM."""
+    """Adapter of `python -m sparkdash.sim`, which looks like vLLM."""
 
     kind = EngineKind.SIM
     managed = True
@@ -28,7 +31,7 @@ class Sim:
     metrics = vllm_surface.METRICS
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
-        """See EngineAdapter. Made for the process runtime; no GPU is asked for."""
+        """Build the process of the simulation; the process runtime needs no GPU for it."""
         words = [
             *containers.program(profile, (sys.executable, "-m", MODULE)),
             *("--port", str(launch.port), "--profile-json", _facts(profile)),
@@ -40,31 +43,34 @@ class Sim:
         return None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """See EngineAdapter."""
+        """List the names that the profile is served under."""
         return argv.served_names(profile)
 
     def context(self, profile: Profile) -> int | None:
-        """See EngineAdapter."""
+        """Configured context in tokens, from the profile."""
         return vllm_surface.context(profile.args) or profile.context
 
     def speculation(self, profile: Profile) -> str | None:
-        """What the imitated profile's args say; else how many positions the simulation accepts at."""
+        """Describe the speculation of the imitated profile's args; else the number of simulated draft positions."""
         depth = len(profile.sim.acceptance) if profile.sim else 0
         return vllm_surface.speculation(profile.args) or (f"simulated k={depth}" if depth else None)
 
     def read_log(self, line: str) -> LoadProgress | None:
-        """See EngineAdapter."""
+        """Read the progress in one line of the start-up log."""
         return loading.match_progress(line, vllm_surface.PHRASES)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
-        """See EngineAdapter; it has no cache."""
+        """Return None: the simulation has no KV cache."""
         return None
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """See EngineAdapter."""
+        """Classify a failed start, this engine's own causes first."""
         return failures.classify(lines, exit_code)
 
 
 def _facts(profile: Profile) -> str:
-    """What the simulation goes by. The command line is printed in reports: what is as ever, or only tells of the profile, is left out."""
+    """Serialize the profile's facts for the simulation.
+
+    Reports print the command line, so defaults and purely descriptive keys are left out.
+    """
     return profile.model_dump_json(exclude_defaults=True, exclude={"about", "published", "silence", "source"})

@@ -1,4 +1,7 @@
-"""The dialect of TensorRT-LLM's trtllm-serve, 1.0 to 2026's main."""
+"""Dialect of TensorRT-LLM's trtllm-serve, 1.0 to 2026's main.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ CAUSES = (
 
 
 class TrtLlm:
-    """Turns profiles into `trtllm-serve` and reads what it says."""
+    """Adapter of TensorRT-LLM's `trtllm-serve`."""
 
     kind = EngineKind.TRTLLM
     managed = True
@@ -75,7 +78,7 @@ class TrtLlm:
     )
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
-        """See EngineAdapter. A file of further options is mounted where it lies."""
+        """Build the container of trtllm-serve. A file of further options is mounted at its own path."""
         model = argv.target(profile)
         words = [
             *containers.program(profile, DEFAULT_PROGRAM),
@@ -93,25 +96,25 @@ class TrtLlm:
         return HelpCommand((words[0], "serve", "--help"), quick=False) if own else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """See EngineAdapter; trtllm-serve accepts any name."""
+        """List the profile's names; trtllm-serve accepts any."""
         return argv.served_names(profile)
 
     def context(self, profile: Profile) -> int | None:
-        """See EngineAdapter."""
+        """Configured context in tokens, from the profile."""
         return argv.count(argv.lookup(profile.args, "max-seq-len")) or profile.context
 
     def speculation(self, profile: Profile) -> str | None:  # noqa: ARG002 - the contract's signature
-        """None: speculation is set in the file of further options, which is not read here."""
+        """Return None: speculation is set in the file of further options, which is not read here."""
         return None
 
     def read_log(self, line: str) -> LoadProgress | None:
-        """See EngineAdapter."""
+        """Read the progress in one line of the start-up log."""
         return loading.match_progress(line, PHRASES)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
-        """See EngineAdapter; no line of it names the type."""
+        """Return None: no line of the log names the type."""
         return None
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """See EngineAdapter."""
+        """Classify a failed start, this engine's own causes first."""
         return failures.classify(lines, exit_code, CAUSES)

@@ -1,4 +1,7 @@
-"""The dialect of vLLM, 0.16 to 0.33."""
+"""Dialect of vLLM, 0.16 to 0.33.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ CAUSES = (
 
 
 class Vllm:
-    """Turns profiles into `vllm serve` and reads what it says."""
+    """Adapter of `vllm serve`."""
 
     kind = EngineKind.VLLM
     managed = True
@@ -52,7 +55,7 @@ class Vllm:
     metrics = vllm_surface.METRICS
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
-        """See EngineAdapter. Flags that this vLLM is known to refuse raise ProfileError."""
+        """Build the container of `vllm serve`. Raises ProfileError for flags that this vLLM is known to refuse."""
         vllm_flags.check(profile)
         model = argv.target(profile, pinnable=True)
         defaults = DEFAULT_FLAGS + (QUIET_FLAGS if vllm_flags.is_quiet(profile, launch.flags) else ())
@@ -72,28 +75,28 @@ class Vllm:
         return HelpCommand((*words, "--help=all"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """See EngineAdapter; vLLM answers 404 to any other name."""
+        """List the served names; vLLM answers 404 to any other."""
         return argv.served_names(profile)
 
     def context(self, profile: Profile) -> int | None:
-        """See EngineAdapter."""
+        """Configured context in tokens, from the profile."""
         return vllm_surface.context(profile.args) or profile.context
 
     def speculation(self, profile: Profile) -> str | None:
-        """See EngineAdapter."""
+        """Describe the speculation settings of the profile; None without."""
         return vllm_surface.speculation(profile.args)
 
     def read_log(self, line: str) -> LoadProgress | None:
-        """See EngineAdapter."""
+        """Read the progress in one line of the start-up log."""
         return loading.match_progress(line, vllm_surface.PHRASES)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
-        """See EngineAdapter."""
+        """Read the KV cache's type from the start-up log."""
         if hit := loading.first_match(lines, QUANTIZED_KV):
             return hit[1]
         hit = loading.first_match(lines, CONFIG)
         return hit and (hit["model"] if hit["kv"] == "auto" else hit["kv"])
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """See EngineAdapter."""
+        """Classify a failed start, this engine's own causes first."""
         return failures.classify(lines, exit_code, CAUSES)

@@ -1,7 +1,8 @@
-"""Which flags a vLLM of a given version knows, as far as this was checked.
+"""vLLM flags by version, as far as they were checked.
 
-Owns: flags that recipes carry but a version refuses, with the words that replace them. Read in the argument parsers
-of the wheels 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0. What is not listed is not judged.
+Owns: flags in common recipes that a version refuses, with their replacements. Read in the argument parsers of the
+wheels 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0. A flag that is not listed is not judged.
+Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from sparkdash.engines.launch.argv import lookup
 from sparkdash.errors import ProfileError
 
 NEVER = ("speculative-model", "speculative-method", "num-speculative-tokens")
-"""In no version since 0.16, yet common in recipes: speculation is one JSON value."""
+"""Flags of no version since 0.16, yet common in recipes: speculation is one JSON value."""
 
 LAST_WITHOUT = {
     "moe-backend": (0, 16),
@@ -25,26 +26,26 @@ LAST_WITHOUT = {
     "spec-model": (0, 20),
     "spec-tokens": (0, 20),
 }
-"""The newest version checked that does not have the flag yet."""
+"""Newest checked version without the flag."""
 
 FIRST_WITHOUT = {"swap-space": (0, 18), "calculate-kv-scales": (0, 29)}
-"""The oldest version checked that has it no more."""
+"""Oldest checked version that dropped the flag."""
 
 
 def too_new(profile: Profile) -> list[str]:
-    """Flags of the profile that its vLLM does not have yet; none while its version is not given."""
+    """List the profile's flags that its vLLM does not have yet; none without a version."""
     found = version(profile.engine_version)
     return _given(profile, (name for name, last in LAST_WITHOUT.items() if found and found <= last))
 
 
 def removed(profile: Profile) -> list[str]:
-    """Flags of the profile that its vLLM has no more; none while its version is not given."""
+    """List the profile's flags that its vLLM no longer has; none without a version."""
     found = version(profile.engine_version)
     return _given(profile, (name for name, first in FIRST_WITHOUT.items() if found and found >= first))
 
 
 def never(profile: Profile) -> list[str]:
-    """Flags of the profile that no vLLM has."""
+    """List the profile's flags that no vLLM has."""
     return _given(profile, NEVER)
 
 
@@ -71,8 +72,8 @@ def check(profile: Profile) -> None:
 def is_quiet(profile: Profile, known: KnownFlags | None) -> bool:
     """Whether this vLLM can leave paths out of its access log.
 
-    Its own `--help` decides; else the version: 0.16 can (vLLM PR #30011) and 0.15.1 cannot. Some builds that call
-    themselves 0.16 are older than that change, and without a version it is not known.
+    Its own `--help` decides; else the version: 0.16 can (vLLM PR #30011) and 0.15.1 cannot. Some builds named 0.16 are
+    older than that change. Without a version the answer is no.
     """
     if known is not None:
         return known.has("disable-access-log-for-endpoints")
@@ -80,13 +81,13 @@ def is_quiet(profile: Profile, known: KnownFlags | None) -> bool:
 
 
 def version(text: str | None) -> tuple[int, int] | None:
-    """Major and minor of "0.19.1"; None when there is no such number."""
+    """Parse major and minor of "0.19.1"; None without such a number."""
     hit = re.match(r"(\d+)\.(\d+)", text or "")
     return (int(hit[1]), int(hit[2])) if hit else None
 
 
 def rewrite(profile: Profile) -> str:
-    """The one argument that says what the NEVER flags of the profile meant."""
+    """Rewrite the NEVER flags of the profile as the one argument that replaces them."""
     method = lookup(profile.args, "speculative-method") or "…"
     model = lookup(profile.args, "speculative-model")
     depth = lookup(profile.args, "num-speculative-tokens") or "…"

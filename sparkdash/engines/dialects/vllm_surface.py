@@ -1,7 +1,8 @@
-"""What a vLLM server shows: metric names, start-up lines, speculation settings.
+"""Surface of a vLLM server: metric names, start-up lines, speculation settings.
 
-Owns: the surface that vLLM and the simulated engine, which imitates it, have in common. Names of 0.11 to 0.33.
-Must not know: how either is started.
+Owns: what vLLM 0.11 to 0.33 and the simulated engine, which imitates it, have in common. Must not know how either is
+started.
+Pure.
 """
 
 from __future__ import annotations
@@ -82,12 +83,12 @@ PHRASES = (
 
 
 def context(args: Mapping[str, ArgValue]) -> int | None:
-    """`--max-model-len`, in tokens."""
+    """Read `--max-model-len` in tokens."""
     return count(lookup(args, "max-model-len"))
 
 
 def speculation(args: Mapping[str, ArgValue]) -> str | None:
-    """ "eagle3 k=1" from `--speculative-config` or, since 0.22, `--spec-method` and `--spec-tokens`."""
+    """Describe `--speculative-config`, or since 0.22 `--spec-method` and `--spec-tokens`, as "eagle3 k=1"."""
     config = _speculative_config(args)
     method = config.get("method") or lookup(args, "spec-method")
     depth = config.get("num_speculative_tokens") or lookup(args, "spec-tokens")

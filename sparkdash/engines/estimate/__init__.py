@@ -1,1 +1,4 @@
-"""Memory that a launch will need, estimated from the profile and the checkpoint before anything was measured."""
+"""Memory that a launch will need, estimated from the profile and the checkpoint before any measurement.
+
+Pure.
+"""

@@ -1,6 +1,7 @@
-"""Each engine's own way to size what it allocates: weights, drafter and KV cache, or a share of the box.
+"""Sizes of each engine's allocations: weights, drafter and KV cache, or a share of the box.
 
-Owns: which flags decide that. Must not know: overheads, what a profile declares, files.
+Owns: the flags that decide the sizes. Must not know: overheads, declared figures, files.
+Pure.
 """
 
 from __future__ import annotations
@@ -24,34 +25,36 @@ TARGET = "target"
 NO_TARGET = Unread(reason="no weights were given for models.target")
 
 VLLM_SHARES = ((0, 20), 0.92, 0.90)
-"""--gpu-memory-utilization where it is not given: from that version on, and before (read in the wheels 0.16.0 to 0.33.0)."""
+"""Default of --gpu-memory-utilization: from that version on, and before (read in the wheels 0.16.0 to 0.33.0)."""
 VLLM_BLOCK = 16
-"""Tokens of a KV block where --block-size is not given: vLLM's default on CUDA."""
+"""Tokens per KV block without --block-size: vLLM's default on CUDA."""
 TRTLLM_SHARE = 0.9
-"""free_gpu_memory_fraction where it is not given: TensorRT-LLM's KvCacheConfig."""
+"""Default of free_gpu_memory_fraction: TensorRT-LLM's KvCacheConfig."""
 
 LLAMACPP_STEP = 512
-"""--ubatch-size where it is not given (llama.cpp's common.h)."""
+"""Default of --ubatch-size (llama.cpp's common.h)."""
 
 _WAYS = (("tensor-parallel-size", "tp-size", "tp"), ("pipeline-parallel-size", "pp-size", "pp"))
 """Flags that spread weights and KV cache over devices, by their synonyms."""
 
 
 class Drafting(NamedTuple):
-    """How a profile speculates: the method, and the model that drafts if it is one of its own."""
+    """Speculation of a profile: the method, and the drafting model if it is a separate one."""
 
     method: str = ""
     model: str | None = None
 
 
 def terms(profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
-    """Weights, drafter and kv, or utilization alone, as the profile's engine allocates them; none for the kinds that allocate nothing."""
+    """Yield weights, drafter and kv, or utilization alone, as the engine allocates them; none for engines without
+    memory.
+    """
     if profile.engine in _ENGINES:
         yield from _ENGINES[profile.engine](profile, facts, box_bytes)
 
 
 def sizes_by_free_memory(profile: Profile) -> bool:
-    """Whether the engine sizes itself by free memory while it loads, and so counts memory that others take as its own.
+    """Whether the engine sizes itself by free memory while it loads, and so mistakes others' memory for its own.
 
     vLLM subtracts the fall of free memory between its start and its profiling from its KV cache, unless
     --kv-cache-memory-bytes sets the cache's size (v1/worker/gpu_worker.py, `determine_available_memory`). It aborts
@@ -66,7 +69,10 @@ def sizes_by_free_memory(profile: Profile) -> bool:
 
 
 def _vllm(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
-    """`request_memory` of v1/worker/utils.py takes ceil(total x share); --kv-cache-memory-bytes sizes the cache by itself."""
+    """Terms of vLLM: ceil(total x share) (`request_memory` in v1/worker/utils.py).
+
+    --kv-cache-memory-bytes sizes the cache by itself.
+    """
     size = size_bytes(lookup(profile.args, "kv-cache-memory-bytes"))
     blocks = count(lookup(profile.args, "num-gpu-blocks-override"))
     if size is not None:
@@ -123,9 +129,9 @@ def _vllm_drafting(profile: Profile) -> Drafting:
 
 
 def _sglang(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
-    """mem_fraction_static holds weights and KV pool; max_total_tokens caps the pool (SGLang's server_args.py).
+    """Terms of SGLang: mem_fraction_static holds weights and KV pool; max_total_tokens caps the pool (server_args.py).
 
-    SGLang takes the share of what is free when it starts: of the whole box is the most that it can be.
+    SGLang takes the share of what is free when it starts: the share of the whole box is the upper bound.
     """
     held = count(lookup(profile.args, "max-total-tokens"))
     if held is not None:
@@ -141,7 +147,7 @@ def _sglang(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
 
 
 def _sglang_drafting(profile: Profile) -> Drafting:
-    """Without a draft model, NEXTN and EAGLE draft with the target's own MTP layers."""
+    """Drafting of SGLang. Without a draft model, NEXTN and EAGLE draft with the target's own MTP layers."""
     method = str(lookup(profile.args, "speculative-algorithm") or "").lower()
     model = lookup(profile.args, "speculative-draft-model-path", "speculative-draft-model")
     own = method in ("nextn", "eagle") and not model
@@ -149,7 +155,7 @@ def _sglang_drafting(profile: Profile) -> Drafting:
 
 
 def _trtllm(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
-    """The KV cache takes a share of what is free once the weights are in (free_gpu_memory_fraction)."""
+    """Terms of TensorRT-LLM: the KV cache takes a share of what the weights leave free (free_gpu_memory_fraction)."""
     weights = _weights(profile, facts, mtp=True)
     yield weights
     flag = "kv-cache-free-gpu-memory-fraction"
@@ -165,7 +171,10 @@ def _trtllm(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
 
 
 def _llamacpp(profile: Profile, facts: Facts, _box: int | None) -> Iterator[Term]:
-    """The cache holds --ctx-size tokens in all, shared by --parallel slots; 0 or none is the model's own context."""
+    """Terms of llama.cpp: the cache holds --ctx-size tokens in all, shared by --parallel slots.
+
+    0 or none means the model's own context.
+    """
     model = lookup(profile.args, "spec-draft-model", "model-draft", "md")
     yield from _loaded(profile, facts, Drafting("mtp", str(model) if model else None))
     target = facts.get(TARGET, NO_TARGET)
@@ -207,7 +216,7 @@ def _weights(profile: Profile, facts: Facts, *, mtp: bool) -> Term:
 
 
 def _ways(profile: Profile) -> int:
-    """Over how many devices weights and KV cache are spread."""
+    """Number of devices over which weights and KV cache are spread."""
     ways = 1
     for synonyms in _WAYS:
         ways *= count(lookup(profile.args, *synonyms)) or 1
@@ -225,7 +234,7 @@ def _drafter(profile: Profile, facts: Facts, model: str) -> Term:
 
 
 def _cache(profile: Profile, facts: Facts, held: int, why: str) -> Term:
-    """The KV cache for `held` tokens in all."""
+    """Term of the KV cache for `held` tokens in all."""
     target = facts.get(TARGET, NO_TARGET)
     if isinstance(target, Unread):
         return Term(name="kv", source=f"{why}, but the bytes of a token are not known: {target.reason}")

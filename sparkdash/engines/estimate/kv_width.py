@@ -1,6 +1,7 @@
-"""How many bits an element of a profile's KV cache has.
+"""Bits per element of a profile's KV cache.
 
-Owns: the engines' names of KV cache dtypes. Must not know: how many elements there are.
+Owns: the engines' names of KV cache types. Must not know the number of elements.
+Pure.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ GGML_BITS = {
     "q4_0": 4.5,
     "iq4_nl": 4.5,
 }
-"""What llama.cpp allows for its cache; block scales included (ggml-common.h: q8_0 is 34 bytes for 32 elements)."""
+"""Cache types of llama.cpp, block scales included (ggml-common.h: q8_0 is 34 bytes for 32 elements)."""
 SIXTEEN = ("bfloat16", "bf16", "float16", "half")
 
 
 def bits(profile: Profile, target: WeightFacts) -> tuple[float, float] | None:
-    """Bits of a key's and of a value's element; None for a dtype whose size is not known.
+    """Return the bits of a key's and of a value's element; None for a type of unknown size.
 
-    `auto` is what the checkpoint asks for (a calibrated fp8 cache), else the model's own 16 bits. TurboQuant and other
-    formats below 8 bits keep scales beside the elements and are not known here.
+    `auto` is the checkpoint's own request (a calibrated fp8 cache), else the model's 16 bits. TurboQuant and other
+    formats below 8 bits keep scales beside the elements and are unknown here.
     """
     if profile.engine is EngineKind.LLAMACPP:
         key, value = _ggml(profile, "cache-type-k", "ctk"), _ggml(profile, "cache-type-v", "ctv")

@@ -1,7 +1,8 @@
-"""What a launch will take before it was ever measured: the sum of terms, each with where its figure comes from.
+"""Estimated need of a launch without measurements: a sum of terms, each with its source.
 
-Owns: how flags, weights and declared figures become a Need. Must not know: files, what is free, what earlier loads took.
-Rule: what is not known stays unknown; a term that cannot be told says what is missing.
+Owns: how flags, weights and declared figures become a Need. Must not know: files, free memory, earlier loads. Rule:
+unknown figures stay unknown; the term's source says what is missing.
+Pure.
 """
 
 from __future__ import annotations
@@ -17,22 +18,26 @@ from sparkdash.engines.launch.argv import lookup
 from sparkdash.units import GIB
 
 OVERHEAD_BYTES = 7 * GIB
-"""Beyond weights and KV cache: 5.4 to 6.7 GiB of vLLM 0.28 on a GB10 (llamastash#80, #81), rounded up."""
+"""Memory beyond weights and KV cache: 5.4 to 6.7 GiB of vLLM 0.28 on a GB10 (llamastash#80, #81), rounded up."""
 HOST_BYTES = int(5.6 * GIB)
-"""Beyond the share that vLLM counts: its host side and CUDA graphs on a GB10 (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#118)."""
+"""Memory beyond the share that vLLM counts: its host side and CUDA graphs on a GB10
+(GLM-5.3-Flash-EXL3-2x-DGX-Sparks#118).
+"""
 LOADER_BYTES = int(4.4 * GIB)
-"""What the instanttensor loader keeps: 15.0 against 10.6 GiB of KV cache (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204)."""
+"""Memory that the instanttensor loader keeps: 15.0 against 10.6 GiB of KV cache
+(GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204).
+"""
 
 _ORDER = ("weights", "drafter", "kv", "utilization", "loader", "overhead")
 
 
 def estimate(profile: Profile, facts: Mapping[str, WeightFacts | Unread], box_bytes: int | None) -> Need:
-    """The need of one launch on one box, term by term.
+    """Estimate the need of one launch on one box, term by term.
 
-    `facts` are those of the profile's models by their role (`target`, `drafter`, …); a role without any counts as
-    unread. `box_bytes` is MemTotal; None is unknown. A figure that the profile declares (`memory:`) goes before the
-    computed one. Terms: weights + drafter + kv + overhead, or, where the engine takes a share of the box whatever its
-    model needs, utilization + overhead. No peak: what a load takes for a moment has to be measured.
+    `facts` are those of the profile's models by role (`target`, `drafter`, …); an absent role counts as unread.
+    `box_bytes` is MemTotal; None is unknown. A declared figure (`memory:`) precedes the computed one. Terms: weights +
+    drafter + kv + overhead. Where the engine takes a fixed share of the box: utilization + overhead. No peak: the peak
+    of a load has to be measured.
     """
     declared = _declared(profile)
     if profile.engine in (EngineKind.OPENAI, EngineKind.REMOTE):
@@ -60,7 +65,7 @@ def _merged(profile: Profile, computed: dict[str, Term], declared: dict[str, Ter
 
 
 def _declared(profile: Profile) -> dict[str, Term]:
-    """The profile's own figures, by term."""
+    """Return the profile's own figures by term."""
     memory = profile.memory
     sizes = {"weights": memory.weights_gib, "kv": memory.kv_gib, "overhead": memory.overhead_gib}
     why = f"in the profile: {memory.source or 'no source given'}"

@@ -1,1 +1,4 @@
-"""Parts of a launch that every dialect shares: the command line, the container, its mounts, its use of the page cache."""
+"""Parts of a launch that every dialect shares: command line, container, mounts, use of the page cache.
+
+Pure.
+"""

@@ -1,7 +1,8 @@
-"""From a profile's words to a command line: what every dialect shares.
+"""Command lines from a profile's values, as far as every dialect shares them.
 
-Owns: the container's name, the served names, placeholders, and how an `args` mapping becomes flags.
-Must not know: any engine's own flags, mounts, the runtime.
+Owns: the container's name, the served names, placeholders, and how an `args` mapping becomes flags. Must not know: any
+engine's own flags, mounts, the runtime.
+Pure.
 """
 
 from __future__ import annotations
@@ -17,29 +18,29 @@ from sparkdash.domain.profile import AUTO, PLACEHOLDER, ArgValue, ModelRef, Prof
 from sparkdash.errors import ProfileError
 
 HOST = "127.0.0.1"
-"""Engines listen on loopback only: the gateway is their one door."""
+"""Address that engines listen on: loopback only, since clients use the gateway."""
 
 _SIZE = re.compile(r"(\d+)([KMGT]?)|(\d+(?:\.\d+)?)([kmgt])")
-"""What vLLM's human_readable_int takes (0.32.0, utils/argparse_utils.py): no fraction before a capital letter."""
+"""Sizes that vLLM's human_readable_int takes (0.32.0, utils/argparse_utils.py): no fraction before a capital letter."""
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def container_name(profile: str) -> str:
-    """`sparkdash-family.variant`: runtimes allow no slash in a name."""
+    """Return the container's name, `sparkdash-family.variant`: runtimes allow no slash in a name."""
     return f"{CONTAINER_PREFIX}{profile.replace('/', '.')}"
 
 
 def served_names(profile: Profile) -> tuple[str, ...]:
-    """The profile's name, its aliases and `auto`, in that order."""
+    """List the profile's name, its aliases and `auto`, in that order."""
     # AUTO among them, so that the gateway need not touch the body
     return (profile.name, *profile.serves, AUTO)
 
 
 def target(profile: Profile, *, pinnable: bool = False) -> ModelRef:
-    """The model to serve.
+    """Return the model to serve.
 
     Raises:
-        ProfileError: there is none, or it names a revision and this engine cannot be told one (`pinnable` False).
+        ProfileError: the profile has none, or pins a revision that this engine cannot take (`pinnable` False).
     """
     ref = profile.models.get("target")
     if ref is None:
@@ -58,7 +59,7 @@ def target(profile: Profile, *, pinnable: bool = False) -> ModelRef:
 
 
 def fill(value: Any, models: Mapping[str, ModelRef]) -> Any:
-    """`value` with "{drafter}" and its like replaced by model references, inside lists and dicts too."""
+    """Replace placeholders such as "{drafter}" by model references, inside lists and dicts too."""
     if isinstance(value, str):
         return PLACEHOLDER.sub(lambda hit: models[hit[1]].ref if hit[1] in models else hit[0], value)
     if isinstance(value, list):
@@ -69,7 +70,10 @@ def fill(value: Any, models: Mapping[str, ModelRef]) -> Any:
 
 
 def flags(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: ListArgs = NO_LISTS) -> list[str]:
-    """Each entry as a flag: True is bare, False and None are left out, dicts and lists are compact JSON but for `lists`."""
+    """Turn each entry into a flag: True is bare, False and None are left out, dicts and lists are compact JSON.
+
+    `lists` names the exceptions, which take lists as words.
+    """
     words: list[str] = []
     for key, value in args.items():
         if value is None or value is False:
@@ -87,13 +91,13 @@ def flags(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: L
 
 
 def lookup(args: Mapping[str, ArgValue], *names: str) -> ArgValue:
-    """The first of `names` that `args` gives, hyphens and underscores alike; None when it gives none."""
+    """Return the first of `names` in `args`, hyphens and underscores alike; None without any."""
     found = {key.replace("_", "-"): value for key, value in args.items()}
     return next((found[name] for name in names if found.get(name) is not None), None)
 
 
 def count(value: ArgValue) -> int | None:
-    """A token count as engines let people write it: 32768, "32k" (thousands) or "32K" (1024s); None for anything else."""
+    """Parse a token count as engines write it: 32768, "32k" (thousands) or "32K" (1024s); None for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -103,7 +107,7 @@ def count(value: ArgValue) -> int | None:
 
 
 def size_bytes(value: ArgValue) -> int | None:
-    """Bytes as vLLM reads them: "10G" is 10 GiB, "10g" is 10^10; None for anything else."""
+    """Parse bytes as vLLM does: "10G" is 10 GiB, "10g" is 10^10; None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str) or (hit := _SIZE.fullmatch(value.strip())) is None:
@@ -112,7 +116,7 @@ def size_bytes(value: ArgValue) -> int | None:
 
 
 def share(value: ArgValue) -> float | None:
-    """A share of 0..1, as a number or in quotes; None for anything else."""
+    """Parse a share of 0..1, as a number or in quotes; None for anything else."""
     try:
         found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
     except ValueError:
@@ -121,7 +125,7 @@ def share(value: ArgValue) -> float | None:
 
 
 def overlaid(defaults: Iterable[tuple[str, ArgValue]], args: Mapping[str, ArgValue]) -> dict[str, ArgValue]:
-    """The engine's defaults with the profile's args over them, whichever way each spells a hyphen."""
+    """Lay the profile's args over the engine's defaults, whichever way each spells a hyphen."""
     given = {key.replace("_", "-") for key in args}
     return {key: value for key, value in defaults if key.replace("_", "-") not in given} | dict(args)
 

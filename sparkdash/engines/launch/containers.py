@@ -1,6 +1,7 @@
-"""The ContainerSpec that every managed dialect fills in the same way.
+"""ContainerSpec as every managed dialect fills it in.
 
-Owns: name, image, mounts, environment, devices, labels. Must not know: what is in the command line.
+Owns: name, image, mounts, environment, devices, labels. Must not know the command line.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from sparkdash.engines.launch.mounts import environment, mounts
 from sparkdash.errors import ProfileError
 
 ALL_GPUS = "nvidia.com/gpu=all"
-"""The CDI name of every GPU; a Spark has one."""
+"""CDI name of every GPU; a Spark has one."""
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 _PYTHON = re.compile(r"python[\d.]*")
 
 SHM_SIZE = "8g"
-"""Shared memory of engines that pass tensors between processes. The runtime's default of 64 MB makes them die;
-more than 10 GB counts against the unified memory."""
+"""Shared memory of engines that pass tensors between processes. The runtime's default of 64 MB makes them die; more
+than 10 GB counts against the unified memory.
+"""
 
 
 def build(
@@ -39,8 +41,7 @@ def build(
 ) -> ContainerSpec:
     """Build the container that runs `argv`.
 
-    `files` are further host paths that it must read. `env` are the dialect's own variables, which the profile's
-    replace.
+    `files` are further host paths to mount. `env` are the dialect's own variables, which the profile's replace.
 
     Raises:
         ProfileError: the runtime needs an image and the profile has none.
@@ -67,12 +68,12 @@ def build(
 
 
 def program(profile: Profile, default: tuple[str, ...]) -> list[str]:
-    """The profile's own command, or the dialect's."""
+    """Return the profile's own command, or the dialect's."""
     return [str(fill(word, profile.models)) for word in profile.command] or list(default)
 
 
 def is_own(words: Sequence[str], default: Sequence[str]) -> bool:
-    """Whether `argv` runs the dialect's own program, wherever it lies. A wrapper may ignore `--help`, and serve."""
+    """Whether `argv` runs the dialect's own program, at any path. A wrapper may ignore `--help`, and serve."""
     name = PurePosixPath(words[0]).name
     return ["python3" if _PYTHON.fullmatch(name) else name, *words[1:]] == list(default)
 

@@ -1,7 +1,8 @@
-"""What of the host an engine's container sees.
+"""Mounts and cache variables of an engine's container.
 
-Owns: the read-only mounts of local models, the Hugging Face cache, the compile caches, and the variables that point at them.
-Must not know: engines' flags, the runtime's syntax. Nothing here touches the disk.
+Owns: the read-only mounts of local models, the Hugging Face cache, the compile caches, and the variables that point at
+them. Must not know: engines' flags, the runtime's syntax, the disk.
+Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sparkdash.engines.adapter import LaunchContext
 
 HF_TARGET = "/sparkdash/huggingface"
 CACHE_TARGET = "/sparkdash/cache"
-"""Fixed places, because an image's user and its home folder are not known."""
+"""Fixed path, because an image's user and home folder are unknown."""
 
 _CACHE_ENV = {
     "XDG_CACHE_HOME": CACHE_TARGET,  # vLLM's compile cache, FlashInfer's autotune results
@@ -26,12 +27,12 @@ _CACHE_ENV = {
 
 
 def from_hub(profile: Profile) -> bool:
-    """Does any model come from the Hugging Face hub?"""
+    """Whether any model comes from the Hugging Face hub."""
     return any(ref.hf for ref in profile.used_models)
 
 
 def mounts(profile: Profile, launch: LaunchContext, files: Iterable[str] = ()) -> tuple[Mount, ...]:
-    """The profile's own mounts, then the model paths and `files` not already covered, then the caches."""
+    """List the profile's own mounts, then model paths and `files` not yet covered, then the caches."""
     wanted = sorted({_folder(ref.path) for ref in profile.used_models if ref.path} | set(files))
     result = list(profile.mounts)
     for path in wanted:
@@ -44,13 +45,13 @@ def mounts(profile: Profile, launch: LaunchContext, files: Iterable[str] = ()) -
 
 
 def environment(profile: Profile, launch: LaunchContext) -> dict[str, str]:
-    """Variables that point engines at the mounted caches; with a process runtime, only at the owner's hub cache."""
+    """Return the variables that point engines at the mounted caches; with a process runtime only the hub cache."""
     hub = {"HF_HOME": HF_TARGET if launch.containerised else launch.hf_home} if from_hub(profile) else {}
     return hub | (_CACHE_ENV if launch.containerised else {})
 
 
 def _folder(path: str) -> str:
-    """What must be visible for `path` to be readable: a hub snapshot links into its repository, a GGUF has sister files."""
+    """Return the folder to mount for `path`: a hub snapshot links into its repository, a GGUF has sibling files."""
     pure = PurePosixPath(path)
     parts = pure.parts
     for index, part in enumerate(parts[:-1]):

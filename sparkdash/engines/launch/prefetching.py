@@ -1,6 +1,7 @@
-"""Whether a launch fills the page cache with its weights before it reads them.
+"""Detection of launches that fill the page cache with their weights before they read them.
 
-Owns: the flags that ask for it. Must not know the page cache.
+Owns: the flags that cause it. Must not know the page cache.
+Pure.
 """
 
 from __future__ import annotations
@@ -10,5 +11,5 @@ from sparkdash.engines.launch.argv import lookup
 
 
 def fills_cache(profile: Profile) -> bool:
-    """Whether what was read once is read again from memory: vLLM's --safetensors-load-strategy=prefetch (weight_utils.py, 0.32)."""
+    """Whether the launch prefetches: vLLM's --safetensors-load-strategy=prefetch (weight_utils.py, 0.32)."""
     return profile.engine is EngineKind.VLLM and lookup(profile.args, "safetensors-load-strategy") == "prefetch"

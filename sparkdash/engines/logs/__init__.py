@@ -1,1 +1,4 @@
-"""Engine logs: the progress of a load, and the reason of a failed one."""
+"""Engine logs: the progress of a load, and the reason of a failed one.
+
+Pure.
+"""

@@ -1,7 +1,8 @@
-"""Why an engine did not come up, from its last words.
+"""Classification of failed starts by the last log lines.
 
-Owns: the causes that all engines share, their hints, and the search. Each dialect puts its own causes first.
-Must not know: what is done about a failure.
+Owns: the causes that all engines share, their hints, and the search. Each dialect puts its own causes first. Must not
+know how a failure is handled.
+Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ KILLED = (137, -9)
 """SIGKILL as a container's exit code and as a process's."""
 
 NOT_FOUND = 127
-"""The shell's and the runtimes' code for a program that is not there."""
+"""Exit code of shells and runtimes for a missing program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Cause:
 
 
 def cause(code: str, pattern: str, message: str, hint: str) -> Cause:
-    """A Cause from a regular expression, case ignored, searched anywhere in a line."""
+    """Make a Cause from a regular expression, searched anywhere in a line, ignoring case."""
     return Cause(code, re.compile(pattern, re.IGNORECASE), message, hint)
 
 
@@ -129,7 +130,7 @@ _FATAL = re.compile(r"fatal error|terminate called|Segmentation fault|failed to 
 
 
 def classify(lines: Sequence[str], exit_code: int | None, own: Sequence[Cause] = ()) -> Failure:
-    """The first cause, `own` before COMMON, that any line shows; else what the engine raised, else its exit code."""
+    """Return the first cause that any line shows, `own` before COMMON; else the raised exception, else the exit code."""
     clean = [masked(line) for line in lines]
     tail = tuple(clean[-TAIL:])
     for known in (*own, *COMMON):

@@ -1,6 +1,7 @@
-"""Reading an engine's start-up log, one line at a time.
+"""Progress of a load, read from the start-up log line by line.
 
-Owns: how a matching line becomes a LoadProgress. Must not know: any engine's phrases; each dialect brings its own.
+Owns: how a matching line becomes a LoadProgress. Must not know any engine's phrases; each dialect brings its own.
+Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from sparkdash.domain.engine import LoadProgress
 
 DETAIL = 100
-"""Characters of a log line that a screen has room for."""
+"""Length of a log line on screen, in characters."""
 
 _PREFIX = re.compile(
     r"^(?:\([A-Za-z_][^)]*\) *)?"  # (EngineCore pid=14) of vLLM
@@ -24,7 +25,7 @@ _PREFIX = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A line that tells of progress. The pattern may name groups `pct`, or `done` and `total`; else `fraction` holds."""
+    """Log line that reports progress. The pattern may name groups `pct`, or `done` and `total`; else `fraction` holds."""
 
     stage: str
     pattern: re.Pattern[str]
@@ -32,12 +33,12 @@ class Phrase:
 
 
 def phrase(stage: str, pattern: str, fraction: float | None = None) -> Phrase:
-    """A Phrase from a regular expression that is searched anywhere in the line."""
+    """Make a Phrase from a regular expression, searched anywhere in the line."""
     return Phrase(stage, re.compile(pattern), fraction)
 
 
 def match_progress(line: str, phrases: Sequence[Phrase]) -> LoadProgress | None:
-    """What the first matching phrase says; None when none matches."""
+    """Return the progress of the first matching phrase; None when none matches."""
     for known in phrases:
         if hit := known.pattern.search(line):
             return LoadProgress(stage=known.stage, fraction=_fraction(known, hit), detail=detail(line))
@@ -45,12 +46,12 @@ def match_progress(line: str, phrases: Sequence[Phrase]) -> LoadProgress | None:
 
 
 def first_match(lines: Sequence[str], pattern: re.Pattern[str]) -> re.Match[str] | None:
-    """The first line in which the pattern is found; None when it is in none."""
+    """Return the match of the first line with the pattern; None without one."""
     return next((hit for line in lines if (hit := pattern.search(line))), None)
 
 
 def detail(line: str) -> str:
-    """The line without its time stamp and origin, and not too long."""
+    """Shorten a log line: without its time stamp and origin, at most DETAIL characters."""
     text = _PREFIX.sub("", line).strip()
     return text if len(text) <= DETAIL else text[: DETAIL - 1] + "…"
 
