@@ -1,7 +1,7 @@
-"""The catalog: profiles/*.yaml become Profiles.
+"""Catalog: profiles/*.yaml become Profiles.
 
-Owns: the file format, its checks, names and aliases. All problems are found at once, each with file:line, and a
-broken file never hides the others. Must not know: how an engine is started.
+Owns: the file format, its checks, names and aliases. All problems are found at once, each with file:line, and a broken
+file never hides the others. Must not know how an engine is started.
 """
 
 from sparkdash.catalog.catalog import Catalog, ProfileProblem

@@ -1,6 +1,6 @@
-"""A profile as YAML with the reason of each key above it.
+"""Profile as YAML with the reason of each key above it.
 
-Owns: how a proposed file looks. Must not know: who proposed it.
+Owns: the look of a proposed file. Must not know who proposed it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ COLUMNS = 110
 STEP = "  "
 
 Reasons = Mapping[tuple[str, ...], str]
-"""By the path of their key; every key on the way to one is a plain word."""
+"""Reasons by the path of their key; every key on the way is a plain word."""
 
 
 def annotated_yaml(profile: Mapping[str, Any], reasons: Reasons, head: Iterable[str]) -> str:
-    """The file: `head` as comments, then the profile."""
+    """Render the file: `head` as comments, then the profile."""
     return "".join(f"# {line}".rstrip() + "\n" for line in head) + "".join(_keys(profile, reasons, ()))
 
 

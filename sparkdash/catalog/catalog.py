@@ -1,6 +1,7 @@
-"""Catalog: every profile that could be read, and what is wrong with the rest.
+"""Catalog: every readable profile, and the problems of the others.
 
-Owns: looking a client's model name up. Must not know: files.
+Owns: looking up a client's model name. Must not know files.
+Pure.
 """
 
 from __future__ import annotations
@@ -17,28 +18,28 @@ from sparkdash.limits import NAME, shown
 from sparkdash.natural import natural
 
 NEAREST = 3
-"""Names offered when one is not known."""
+"""Number of names offered for an unknown one."""
 NO_TAG = "latest"
-"""What clients of Ollama write behind the colon of a name that has none."""
+"""Tag that clients of Ollama append to an untagged name."""
 FAMILIES = 12
-"""Families named when no name is near: the hint must fit into a chat client's error."""
+"""Number of families named when no name is near: the hint must fit into a chat client's error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileProblem:
-    """One thing that the author of a profile must mend."""
+    """A mistake that the author of a profile must correct."""
 
     file: str
     line: int | None
-    """From 1; None when the whole file or folder is meant."""
+    """Line from 1; None for the whole file or folder."""
     key: str
     """Dotted path of the key, "" for the whole file."""
     message: str
     hint: str | None = None
     column: int | None = None
-    """From 1."""
+    """Column from 1."""
     code: str = "wrong-value"
-    """A stable word for programs; a rule's is its name."""
+    """Stable word for programs; a rule's name for its findings."""
 
     def __str__(self) -> str:
         """`file:line: key: message. hint`."""
@@ -48,36 +49,36 @@ class ProfileProblem:
 
 
 class SourceLocator(Protocol):
-    """One profile within its file."""
+    """Locates the keys of one profile within its file."""
 
     def problem(
         self, path: tuple[str | int, ...], message: str, hint: str | None = None, *, code: str = "wrong-value"
     ) -> ProfileProblem:
-        """A Problem at the line of that key, wherever it was inherited from."""
+        """Make a ProfileProblem at the line of that key, wherever it was inherited from."""
         ...
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """A value: reading the files again makes another one."""
+    """Immutable set of profiles; reading the files again makes a new one."""
 
     profiles: Mapping[str, Profile] = field(default_factory=dict)
-    """By name; bases and variants."""
+    """Bases and variants by name."""
     problems: tuple[ProfileProblem, ...] = ()
     places: Mapping[str, SourceLocator] = field(default_factory=dict, compare=False, repr=False)
-    """Where the keys of each profile stand, by its name."""
+    """Locations of each profile's keys, by profile name."""
 
     def find(self, name: str) -> Profile:
         """Find the profile that a client's name means.
 
-        The order of the search: the exact name, an alias, what follows a slash (the longest first), each in another
-        case. Then all of these without the name's mode, or without the tag that clients of Ollama append.
-
-        Costs no more than a few passes over the name, however many slashes it has.
+        Order of the search: the exact name, an alias, what follows a slash (the longest first), each also ignoring
+        case. Then all of these without the name's mode, or without the tag that clients of Ollama append. Takes a few
+        passes over the name, however many slashes it has.
 
         Raises:
-            AdmissionError: `model_not_found` (404); the hint offers the nearest names, or the profile's modes. Also for
-                a name that is too long.
+            AdmissionError: `model_not_found` (404), also for a name that is too long. The hint offers the nearest
+            names,
+                or the profile's modes.
         """
         if len(name) > NAME:
             text = f"No profile or alias is called {shown(name)!r}: a name has at most {NAME} characters."
@@ -96,7 +97,7 @@ class Catalog:
         return self._by_name.get(name)
 
     def names(self) -> tuple[str, ...]:
-        """Every name that `find` knows."""
+        """List every name that `find` knows."""
         return tuple(self.profiles) + tuple(alias for p in self.profiles.values() for alias in p.serves)
 
     def _named(self, name: str) -> Profile | None:
@@ -109,7 +110,7 @@ class Catalog:
 
     @cached_property
     def _by_name(self) -> dict[str, Profile]:
-        """Profiles by name and alias; a name wins over an alias, and of two aliases the first."""
+        """Profiles by name and alias; a name precedes an alias, and of two aliases the first counts."""
         aliases = [(alias, profile) for profile in self.profiles.values() for alias in profile.serves]
         return {**dict(reversed(aliases)), **self.profiles}
 
@@ -119,7 +120,7 @@ class Catalog:
 
     @cached_property
     def _by_fold(self) -> dict[str, Profile]:
-        """The same without their case, as the hub and Ollama know names; without those that mean two profiles then."""
+        """Profiles by case-folded name, as the hub and Ollama know names; ambiguous ones are left out."""
         found: dict[str, Profile] = {}
         for name, profile in self._by_name.items():
             found.setdefault(name.casefold(), profile)
@@ -139,6 +140,6 @@ class Catalog:
 
 
 def nearest(word: str, known: Iterable[str]) -> list[str]:
-    """Up to NEAREST of the known words that are spelt most like `word`, best first; case does not count."""
+    """Return up to NEAREST of the known words by similarity, best first; case does not count."""
     by_fold = {item.casefold(): item for item in known}
     return [by_fold[hit] for hit in get_close_matches(word.casefold(), by_fold, n=NEAREST, cutoff=0.6)]

@@ -1,6 +1,6 @@
-"""What must hold of a profile beyond its form.
+"""Checks of a profile beyond its form.
 
-Owns: names, placeholders, and what each kind of engine needs. Must not know: files, flags of particular engines.
+Owns: names, placeholders, and the needs of each engine kind. Must not know: files, flags of particular engines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OURS = ("host", "port", "served-model-name")
 """Arguments that sparkdash sets itself."""
 
 CLIENTS_OWN = frozenset({"model", "stream", "messages", "input", "prompt"})
-"""Keys of a request that no profile changes."""
+"""Request keys that no profile may change."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
@@ -27,7 +27,7 @@ _SPELLING = "Use letters, digits, dots, hyphens and underscores, beginning with 
 
 
 def document_problems(document: Document) -> list[ProfileProblem]:
-    """What is wrong before any profile in the file can be looked at."""
+    """Find problems of a file before its profiles are examined."""
     name = document.data.get("profile")
     problems: list[ProfileProblem] = []
     if name is None:
@@ -46,7 +46,7 @@ def document_problems(document: Document) -> list[ProfileProblem]:
 
 
 def profile_problems(section: Section, profile: Profile) -> list[ProfileProblem]:
-    """What is wrong with one profile that has the right form."""
+    """Find problems of a profile that has the right form."""
     return [
         *_engine_needs(section, profile),
         *_aliases(section, profile),

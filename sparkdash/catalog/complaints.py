@@ -1,6 +1,7 @@
-"""What the models say against a file's values, in words for its author.
+"""Validation errors of a profile file, in words for its author.
 
 Owns: pydantic's error types and the words for each. Must not know: files, lines, inheritance.
+Pure.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ _WANTED = {
     "string_type": "text", "string_too_short": "some text", "string_pattern_mismatch": "of the form {pattern}",
     "greater_than": "more than {gt}", "greater_than_equal": "at least {ge}", "less_than_equal": "at most {le}",
 }  # fmt: skip
-"""After "must be", by pydantic's name of the error."""
+"""Words after "must be", by pydantic's name of the error."""
 _UNION = {"bool", "int", "float", "str"}
 _KEY = "[key]"
 
 
 class Complaint(NamedTuple):
-    """One thing that is wrong with a value."""
+    """A wrong value, with its path and words."""
 
     path: KeyPath
     message: str
@@ -55,7 +56,7 @@ class Complaint(NamedTuple):
 
 
 def complaints(error: ValidationError, *, top: tuple[str, ...]) -> list[Complaint]:
-    """Each thing that is wrong once, where it is; `top` are the keys that a profile itself may have."""
+    """Word each error once, at its place; `top` are the keys that a profile itself may have."""
     found = list(dict.fromkeys(_complaint(item, top) for item in error.errors()))
     # one member of a union says what is wrong inside, the others only that the whole is not theirs
     return [one for one in found if not any(_inside(other.path, one.path) for other in found)]
@@ -86,7 +87,7 @@ def _complaint(item: ErrorDetails, top: tuple[str, ...]) -> Complaint:
 
 
 def similar(key: str, known: tuple[str, ...]) -> str:
-    """The hint for a key that is not known."""
+    """Return the hint for an unknown key."""
     known = tuple(one for one in known if one != key)  # known, and not here
     close = nearest(key.replace("-", "_"), known)
     return f"Did you mean {close[0]!r}?" if close else f"Known here: {', '.join(known)}."
@@ -121,7 +122,7 @@ def _part(path: KeyPath) -> type[BaseModel] | None:
 
 
 def _without_unions(path: KeyPath) -> KeyPath:
-    """Without the steps that pydantic takes into the members of a union."""
+    """Drop the steps that pydantic takes into the members of a union."""
     return tuple(part for part in path if not (part in _UNION or str(part).startswith(("list[", "dict["))))
 
 

@@ -1,6 +1,6 @@
-"""The JSON Schema (draft 2020-12) of a profile file, made from the models that read it.
+"""JSON Schema (draft 2020-12) of a profile file, made from the models that read it.
 
-Owns: what the file has beyond a Profile (family name, variants), and descriptions out of the models' own words.
+Owns: the keys of a file beyond a Profile (family name, variants), and descriptions from the models' own docstrings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*$"}
 
 
 def profile_schema() -> dict[str, Any]:
-    """The schema of a whole file: a base with its variants."""
+    """Build the schema of a whole file: a base with its variants."""
     made = Profile.model_json_schema()
     parts = made.get("$defs", {})
     for model in _PARTS:
@@ -57,7 +57,7 @@ def profile_schema() -> dict[str, Any]:
 
 
 def _describe(properties: dict[str, Any], model: type[BaseModel]) -> None:
-    """Write the string that follows a field in the source beside the field; generated titles go."""
+    """Set each field's description to the docstring after it in the source; generated titles go."""
     words = _words(model)
     for key, schema in properties.items():
         schema.pop("title", None)
@@ -77,13 +77,13 @@ def _words(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _loosen(parts: dict[str, Any]) -> None:
-    """A variant may change one figure of a mapping: what its base gives need not be said again, and null takes it away."""
+    """Allow a variant to change one figure of a mapping: the others are inherited, and null removes one."""
     for name in ("MemoryNeed", "SimSpec"):
         parts[name]["properties"] = {key: _or_null(schema) for key, schema in parts[name]["properties"].items()}
 
 
 def _nullable(key: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """In a variant null removes a key, also one inside a merged mapping or of `models`."""
+    """Allow null in a variant, which removes a key, also inside a merged mapping or of `models`."""
     inner = schema.get("additionalProperties")
     if (key in MERGED or key == "models") and isinstance(inner, dict):
         schema = {**schema, "additionalProperties": _or_null(inner)}

@@ -1,6 +1,6 @@
-"""From folders of YAML files to a Catalog.
+"""Reading folders of YAML files into a Catalog.
 
-Owns: reading, and what holds between files (names, aliases, `nearest`). Must not know: what an engine makes of a profile.
+Owns: reading, and constraints between files (names, aliases, `nearest`). Must not know engines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One good file: its family's profiles, each with the section it came from."""
+    """Valid file: its family's profiles, each with its section."""
 
     document: Document
     profiles: tuple[tuple[Section, Profile], ...]
@@ -37,15 +37,15 @@ class FolderRead:
     """Profiles and problems read from one folder."""
 
     files: tuple[_File, ...] = ()
-    """Profiles that can be used."""
+    """Files without problems."""
     problems: tuple[ProfileProblem, ...] = ()
-    """Problems of the files that cannot be used."""
+    """Problems of the other files."""
 
 
 def load_catalog(folders: Sequence[Path]) -> Catalog:
-    """Every profile in the folders; a family in a later folder replaces the same one of an earlier folder.
+    """Load every profile in the folders; a later folder overrides families of an earlier one.
 
-    A file with a problem is left out whole; the others load. A folder that does not exist, or cannot be read, is a problem.
+    A file with a problem is left out whole; the others load. A missing or unreadable folder is a problem.
     """
     return combine_folders([read_folder(folder) for folder in folders])
 
@@ -58,7 +58,7 @@ def read_folder(folder: Path) -> FolderRead:
 
 
 def combine_folders(folders: Sequence[FolderRead]) -> Catalog:
-    """Combine folders that were read into a catalog; later folders override earlier ones. Pure."""
+    """Combine folders that were read into a catalog; later folders override earlier ones."""
     problems: list[ProfileProblem] = [problem for folder in folders for problem in folder.problems]
     families: dict[str, _File] = {}
     for folder in folders:
@@ -109,7 +109,7 @@ def _read(path: Path) -> _File | list[ProfileProblem]:
 
 
 def _unique(files: list[_File], problems: list[ProfileProblem]) -> list[_File]:
-    """Within one folder a family has one file: the first keeps the name."""
+    """Keep the first file of each family within one folder."""
     kept: dict[str, _File] = {}
     for file in files:
         if first := kept.get(file.family):
@@ -120,7 +120,7 @@ def _unique(files: list[_File], problems: list[ProfileProblem]) -> list[_File]:
 
 
 def _distinct(families: dict[str, _File], problems: list[ProfileProblem]) -> list[_File]:
-    """Names and aliases belong to one profile each; a file that takes another's is left out."""
+    """Leave out files that take a name or alias of another profile."""
     owners = {profile.name: profile for file in families.values() for _, profile in file.profiles}
     kept = []
     for file in families.values():
@@ -150,7 +150,7 @@ def _taken(section: Section, path: tuple[str | int, ...], name: str, owner: Prof
 
 
 def _resolve_nearest(profile: Profile, profiles: dict[str, Profile]) -> Profile:
-    """`nearest: eagle3` names a sister variant; a full name stays as it is."""
+    """Expand `nearest: eagle3` to a sister variant; a full name stays as it is."""
     sister = f"{profile.family}/{profile.nearest}"
     return profile.replace(nearest=sister) if sister in profiles else profile
 
@@ -165,7 +165,7 @@ def _lost_nearest(files: list[_File], profiles: dict[str, Profile]) -> Iterator[
 
 
 def _expand_home(data: dict[str, Any]) -> None:
-    """`~` in model paths and mount sources, in the base and every variant."""
+    """Expand `~` in model paths and mount sources, in the base and every variant."""
     variants = data.get("variants")
     bodies = [data, *(variants.values() if isinstance(variants, dict) else ())]
     for body in (b for b in bodies if isinstance(b, dict)):

@@ -1,4 +1,4 @@
-"""What a profile file may say, and how a variant grows out of its base.
+"""Keys of a profile file, and how a variant inherits from its base.
 
 Owns: the keys, inheritance, and the problems of form (unknown key, wrong type). Must not know: files, other profiles.
 """
@@ -19,23 +19,23 @@ FAMILY_ONLY = ("profile", "variants")
 """Keys of the file that no variant has."""
 
 EXTENDS = "extends"
-"""A variant's own key: the sister it grows out of instead of the base; null: out of nothing."""
+"""Key of a variant: the sister to inherit from instead of the base; null: nothing."""
 
 NOT_INHERITED = ("serves", "published", "cannot_run", "nearest")
-"""An alias is one profile's, a figure was measured on one, and what bars one need not bar another."""
+"""Keys of a single profile: aliases, measured figures, and reasons why it cannot run."""
 
 MERGED = ("args", "env", "request", "request_set", "modes", "memory", "sim", "silence")
 """Mappings that a variant changes key by key; null removes a key. Anything else it gives replaces the base's."""
 
 _OWN_FIELDS = {"name", "source"}
-"""Of Profile, but not of a file: the loader sets them."""
+"""Fields of Profile that the loader sets, and no file."""
 
 PROFILE_KEYS = tuple(key for key in Profile.model_fields if key not in _OWN_FIELDS)
-"""What a file and each of its variants may give."""
+"""Keys of a file and of each of its variants."""
 
 
 class Section:
-    """One profile within a file: the base, or a variant. Knows where in the file each of its keys stands."""
+    """One profile within a file: the base, or a variant. Locates its keys in the file."""
 
     def __init__(self, document: Document, variant: str | None) -> None:
         self.document = document
@@ -45,15 +45,15 @@ class Section:
     def problem(
         self, path: KeyPath, message: str, hint: str | None = None, *, code: str = "wrong-value"
     ) -> ProfileProblem:
-        """A Problem at the key's own place: the variant's if it gives the key, else the base's."""
+        """Make a ProfileProblem at the key: in the variant if it has the key, else in the base."""
         return self.document.problem(self._place(path), message, hint, code=code)
 
     def line(self) -> int:
-        """Where this profile begins."""
+        """Line where this profile begins."""
         return self.document.line(*(("variants", self.variant) if self.variant else ("profile",)))
 
     def given(self) -> dict[str, Any]:
-        """Everything that holds for this profile, inheritance applied, as Profile wants it."""
+        """Return all keys of this profile after inheritance, as Profile takes them."""
         result: dict[str, Any] = {}
         for name in reversed(lineage(self.document.data, self.variant)):
             result = {key: value for key, value in result.items() if key not in NOT_INHERITED}
@@ -62,7 +62,7 @@ class Section:
         return result | {"name": self.name, "source": f"{self.document.file}:{self.line()}"}
 
     def _place(self, path: KeyPath) -> KeyPath:
-        """Where the key stands: with the nearest that gives it, else where the oldest of the lineage begins."""
+        """Locate a key: in the nearest profile that has it, else at the start of the oldest in the lineage."""
         homes = [_home(name) for name in lineage(self.document.data, self.variant)]
         for known in (path, path[:1]):
             for home in homes:
@@ -76,7 +76,7 @@ def _home(name: str | None) -> KeyPath:
 
 
 def sections(document: Document) -> Iterator[Section]:
-    """The base, then every variant that is a mapping or empty."""
+    """Yield the base, then every variant that is a mapping or empty."""
     yield Section(document, None)
     variants = document.data.get("variants")
     for name, body in variants.items() if isinstance(variants, dict) else ():
@@ -85,7 +85,7 @@ def sections(document: Document) -> Iterator[Section]:
 
 
 def lineage(data: Mapping[str, Any], variant: str | None) -> list[str | None]:
-    """The profile and those it grows out of, nearest first; None is the base. A wrong `extends` counts as none."""
+    """List the profile and its ancestors, nearest first; None is the base. A wrong `extends` counts as none."""
     chain: list[str | None] = [variant]
     while (name := chain[-1]) is not None:
         given = data["variants"][name] or {}
@@ -97,19 +97,19 @@ def lineage(data: Mapping[str, Any], variant: str | None) -> list[str | None]:
 
 
 def is_variant(data: Mapping[str, Any], name: Any) -> bool:
-    """Is there a variant of that name, in a form that can be read?"""
+    """Whether a variant of that name exists in a readable form."""
     return isinstance(name, str) and name in data["variants"] and isinstance(data["variants"][name], dict | None)
 
 
 def body(data: Mapping[str, Any], variant: str | None) -> dict[str, Any]:
-    """What the file itself says of one profile: the base's keys, or the variant's."""
+    """Return the keys that the file gives for the base or the variant itself."""
     if variant is None:
         return {key: value for key, value in data.items() if key not in FAMILY_ONLY}
     return {key: value for key, value in (data["variants"][variant] or {}).items() if key != EXTENDS}
 
 
 def inherit(base: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
-    """The base's keys with the variant's over them."""
+    """Lay the variant's keys over the base's."""
     result = dict(base)
     for key, value in variant.items():
         old = base.get(key)
@@ -123,7 +123,7 @@ def inherit(base: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, An
 
 
 def validate(section: Section) -> Profile | list[ProfileProblem]:
-    """The profile, or everything that is wrong with its form."""
+    """Validate a section into a Profile, or every problem of its form."""
     given = section.given()
     hidden = _OWN_FIELDS & (set(section.document.data) | set(body(section.document.data, section.variant)))
     known = (*FAMILY_ONLY, EXTENDS, *PROFILE_KEYS)

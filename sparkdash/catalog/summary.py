@@ -1,4 +1,7 @@
-"""What lists and clients see of a profile."""
+"""Summary of a profile for lists and clients.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +13,25 @@ from sparkdash.domain.published import Published
 
 
 class SummaryAdapter(Protocol):
-    """What a summary needs of an EngineAdapter; named here because the catalog does not know the engines."""
+    """Part of EngineAdapter that a summary needs; declared here because the catalog does not know the engines."""
 
     def context(self, profile: Profile) -> int | None:
         """Configured context length in tokens."""
         ...
 
     def speculation(self, profile: Profile) -> str | None:
-        """ "eagle3 k=1", or None."""
+        """Describe the speculation, such as "eagle3 k=1"; None without."""
         ...
 
 
 def summarize(
     profile: Profile, adapter: SummaryAdapter, need: Need | None = None, *, sees: bool | None = None
 ) -> ProfileSummary:
-    """The profile as a list shows it. `need`: what a launch is known to take; None: as the file declares it. `sees`: does it
-    read pictures, as far as that is known?
+    """Summarize a profile for a list.
 
-    Its rate is the best published decode rate; where only whole-request rates were published, the best of those,
-    and the note says so.
+    `need`: the known need of a launch; None: the declared one. `sees`: whether the model reads images, None while
+    unknown. The rate is the best published decode rate. With whole-request rates alone, the best of those counts, and
+    the note says so.
     """
     rate, note = _best(profile.published)
     return ProfileSummary(

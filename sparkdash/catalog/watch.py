@@ -1,4 +1,4 @@
-"""Watch: has a profile file been edited, is it whole by now, and what stands in while it is broken.
+"""Detection of edited profile files, and the last good version while a file is broken.
 
 Owns: one stat per file, and the last good version of a family. Must not know when to look, nor who uses the catalog.
 """
@@ -18,12 +18,15 @@ Stamp = tuple[int, int, int]
 
 
 QUIET_S = 0.5
-"""Files that changed more recently are not read yet: an editor that writes in place leaves one empty or cut off for a moment, or
-takes it away, and much of what is cut off, or empty, is valid all the same."""
+"""Files that changed more recently are not read yet. An editor that writes in place leaves a file empty, cut off or
+absent for a moment, and such a file may still be valid.
+"""
 
 
 class ProfileFileWatch:
-    """Remembers how the files looked. `folders` is asked each time: a folder may appear. `beside` are single files."""
+    """Remembers the state of the files. `folders` is evaluated each time, as a folder may appear. `beside` are single
+    files.
+    """
 
     def __init__(
         self,
@@ -37,12 +40,12 @@ class ProfileFileWatch:
         self._clock = clock
         self._read = self._seen = self._look()
         self._since = clock()
-        """When they were first seen to look as they do."""
+        """Time when the present state was first seen."""
 
     def due(self) -> float | None:
-        """Seconds until what has changed may be read; 0: now, and it is taken to be read then. None: nothing has changed.
+        """Return the seconds until the changed files may be read, 0 for now, or None without a change.
 
-        Blocks for a stat per file.
+        0 marks the present state as read. Blocks for a stat per file.
         """
         now, found = self._clock(), self._look()
         if found != self._seen:
@@ -75,9 +78,9 @@ def _stamp(path: Path) -> Stamp | None:
 
 
 def keep_last_good(last: Catalog, read: Catalog) -> Catalog:
-    """What was read, and for each file or folder that has become bad the profiles that it gave before. The problems stay told.
+    """Combine the new catalog with the last good profiles of files or folders that have become bad.
 
-    A profile is not kept when its name or an alias has been taken by a good file since.
+    The new problems stay. A profile is not kept when a good file has taken its name or an alias since.
     """
     bad = {problem.file for problem in read.problems}
     lost = [profile for profile in last.profiles.values() if not bad.isdisjoint(_places(profile))]
@@ -90,6 +93,6 @@ def keep_last_good(last: Catalog, read: Catalog) -> Catalog:
 
 
 def _places(profile: Profile) -> tuple[str, str]:
-    """Its file, and the folder of that."""
+    """Return the profile's file and folder."""
     file = profile.source.rpartition(":")[0]
     return file, str(Path(file).parent)

@@ -1,4 +1,4 @@
-"""How each client is pointed at the gateway: its configuration as data, and its files written without harm.
+"""Client set-up: each client's configuration as data, and safe writing of its files.
 
-Owns: the clients' formats. Must not know the daemon: it is told an address, a model and a key.
+Owns: the clients' formats. Must not know the daemon: callers pass an address, a model and a key.
 """

@@ -1,4 +1,7 @@
-"""JSON as editors keep it: with // and /* */ comments and commas too many. Pure."""
+"""JSON as editors keep it: with // and /* */ comments and trailing commas.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ _TRAILING = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 
 
 def loads(text: str) -> Any:
-    """The value. Raises ValueError."""
+    """Parse the text. Raises ValueError."""
     return json.loads(_TRAILING.sub(_string, _blank(text)))
 
 
 def is_plain(text: str) -> bool:
-    """Is it JSON without anything that would be lost?"""
+    """Whether the text is plain JSON, so that rewriting it loses nothing."""
     try:
         json.loads(text)
     except ValueError:
@@ -27,12 +30,12 @@ def is_plain(text: str) -> bool:
 
 
 def first_brace(text: str) -> int:
-    """Where the outer object begins."""
+    """Return the position of the outer object's opening brace."""
     return _blank(text).index("{")
 
 
 def _blank(text: str) -> str:
-    """Comments as spaces, so that every other character stays at its place."""
+    """Blank comments with spaces, so that every other character keeps its position."""
     return _TOKEN.sub(lambda found: found[1] or re.sub(r"[^\n]", " ", found[2]), text)
 
 

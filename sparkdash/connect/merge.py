@@ -1,7 +1,8 @@
-"""Merge: what a client's file becomes, with everything that is its owner's left as it is. Pure.
+"""Merge of settings into a client's file, with the owner's own content preserved.
 
-Rule: a text is only ever added to or replaced where it holds no comment; what comes of it is read again, and must hold
-exactly what was there and what was wanted. Where that cannot be done, it is refused, and the owner does it by hand.
+Rule: text is added or replaced only where it holds no comment. The result is parsed again, and must hold exactly the
+old content plus the new settings. A merge that cannot guarantee this is refused, and the owner edits the file by hand.
+Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sparkdash.errors import AdmissionError
 
 
 def merge_file(old: str, file: ConfigFile) -> str:
-    """The file's new text; the old one when it holds all that is wanted.
+    """Return the file's new text; the old one when it already holds all settings.
 
     Raises:
         AdmissionError: code `merge_refused`, with the reason.
@@ -38,7 +39,7 @@ def merge_file(old: str, file: ConfigFile) -> str:
 
 
 def merge_values(before: Any, more: Any, same: str) -> Any:
-    """`before` with `more` in it: tables key by key, items of a list that agree in the key `same` with one another."""
+    """Merge `more` into `before`: tables key by key, list items by equality of the key `same`."""
     if isinstance(before, Mapping) and isinstance(more, Mapping):
         both = {key: merge_values(before[key], value, same) if key in before else value for key, value in more.items()}
         return {**before, **both}
@@ -106,7 +107,7 @@ def _json(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str
 
 
 def _toml(old: str, _before: Any, wanted: Any, file: ConfigFile) -> Iterator[str]:
-    """The file is all ours: it is written anew, unless its owner put something of his own into it."""
+    """Rewrite a file that holds nothing of its owner's."""
     if wanted == file.content and "#" not in old:
         yield text.render_content(file.content, file.format)
 
@@ -128,7 +129,7 @@ def _yaml(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str
 
 
 def _longer(old: str, key: str, items: list[Any]) -> str:
-    """A top-level list with further items at its end, indented as those before."""
+    """Append items to a top-level list, indented like the existing ones."""
     found = re.search(rf"^{re.escape(key)}:[ \t]*(#.*)?\n((?:[ \t]*(?:#.*)?\n|[ \t]+.*\n|-.*\n)*)", old, re.MULTILINE)
     if found is None:
         return old
@@ -141,7 +142,7 @@ def _longer(old: str, key: str, items: list[Any]) -> str:
 
 
 def _changed(old: str, key: str, value: object) -> str:
-    """A top-level scalar with another value; only where the line has no comment."""
+    """Replace a top-level scalar; only where the line has no comment."""
     line = text.as_yaml({key: value}).rstrip("\n")
     return re.sub(rf"^{re.escape(key)}:[ \t]*[^#\n]*$", lambda _: line, old, count=1, flags=re.MULTILINE)
 

@@ -1,4 +1,7 @@
-"""Page: a setup as people read it and as programs do. Pure. No key is ever in it: a word stands in its place."""
+"""Set-up of a client as a page for people and as JSON for programs. A word replaces the key.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ _REMARK = {Language.PYTHON: "#", Language.JAVASCRIPT: "//"}
 
 
 def mask_key(text: str, target: GatewayTarget) -> str:
-    """The text without the key."""
+    """Replace the key in a text by a word."""
     return text.replace(target.key, MASK) if target.key else text
 
 
 def setup_page(recipe: Recipe, setup: Setup, target: GatewayTarget) -> str:
-    """Everything, in the order in which it is done."""
+    """Render the whole set-up in the order of its steps."""
     lines = [f"{recipe.title}: {target.model} at {target.root}", ""]
     for file in setup.files:
         lines += [f"# {file.path or 'its configuration file'}", _whole(file)]
@@ -33,7 +36,7 @@ def _whole(file: ConfigFile) -> str:
 
 
 def remaining_steps(setup: Setup, target: GatewayTarget) -> str:
-    """What is left to do once the files are there."""
+    """Render the steps that remain once the files are written."""
     return mask_key("".join(f"{line}\n" for line in _rest(setup, target)), target)
 
 
@@ -56,7 +59,7 @@ def _rest(setup: Setup, target: GatewayTarget) -> Iterator[str]:
 
 
 def setup_facts(recipe: Recipe, setup: Setup, target: GatewayTarget) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the set-up for programs."""
     files = [{"path": file.path, "format": file.format, "text": mask_key(_whole(file), target)} for file in setup.files]
     return {
         "client": recipe.name,

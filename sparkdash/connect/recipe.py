@@ -1,4 +1,7 @@
-"""Recipe: one client's configuration, as data."""
+"""Recipe: one client's configuration, as data.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from sparkdash.connect.gateway_target import GatewayTarget
 
 
 class ClientProtocol(StrEnum):
-    """What a client speaks, and so what proves its route."""
+    """API that a client speaks; decides how its route is tested."""
 
     CHAT = "chat"
     """POST /v1/chat/completions"""
@@ -24,27 +27,27 @@ class ClientProtocol(StrEnum):
 
 
 class FileFormat(StrEnum):
-    """How a file is written."""
+    """Format of a configuration file."""
 
     JSON = "json"
-    """With comments allowed, as editors have them."""
+    """JSON, with comments allowed as in editors."""
     TOML = "toml"
     YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """What a file must hold; the rest of it is its owner's."""
+    """Settings that a file must hold; the rest of the file is its owner's."""
 
     path: str | None
-    """`~` is the home folder. None: it has no fixed place, and one must be given."""
+    """Path of the file, `~` is the home folder. None: no fixed path; the owner must give one."""
     format: FileFormat
     content: Mapping[str, Any] | Sequence[Any]
     """Objects are merged key by key, lists item by item."""
     same: str = "name"
-    """Two items of a list are the same when they agree in this key."""
+    """Key by which items of a list are matched."""
     seed: Mapping[str, Any] | None = None
-    """What else a file that is not there yet must begin with."""
+    """Initial content of a file that does not exist yet."""
 
 
 class Language(StrEnum):
@@ -56,7 +59,7 @@ class Language(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A small complete program that uses a library; the part before its first question is what other programs need."""
+    """Complete small program that uses a library; the part before its first question is what other programs need."""
 
     language: Language
     text: str
@@ -64,24 +67,24 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """All that one client needs. Nothing of it is optional to the reader: what can be left out is not in it."""
+    """Everything that one client needs. Optional settings are left out."""
 
     files: tuple[ConfigFile, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the client's process."""
     snippets: tuple[Snippet, ...] = ()
-    """Programs that use the library, one per language; each does the same."""
+    """Equivalent programs that use the library, one per language."""
     steps: tuple[str, ...] = ()
-    """What a person does by hand, in order."""
+    """Manual steps in order."""
     run: str | None = None
-    """How the client is then started."""
+    """Command that starts the client."""
     notes: tuple[str, ...] = ()
-    """What to know of its time-outs and habits."""
+    """Notes on the client's time-outs and habits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A client. `source`: where its format was read, and for which version."""
+    """Set-up recipe of a client. `source`: where its format was read, and for which version."""
 
     name: str
     title: str

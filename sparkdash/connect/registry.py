@@ -1,4 +1,4 @@
-"""The clients, by name."""
+"""All clients by name."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ RECIPES: dict[str, Recipe] = {found.name: found for found in sorted(_FOUND, key=
 
 
 def find_recipe(name: str) -> Recipe:
-    """The client of that name.
+    """Find the client of that name.
 
     Raises:
-        AdmissionError: code `client_not_found`, with the nearest names and the way to all.
+        AdmissionError: code `client_not_found`, with the nearest names and how to list all.
     """
     if name in RECIPES:
         return RECIPES[name]

@@ -1,4 +1,7 @@
-"""Text: a file's content as its format writes it. Pure."""
+"""Rendering of a configuration in its file format.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def render_content(content: Mapping[str, Any] | Sequence[Any], form: FileFormat) -> str:
-    """The whole file, with a newline at its end."""
+    """Render the whole file, with a newline at its end."""
     match form:
         case FileFormat.JSON:
             return as_json(content)
@@ -39,7 +42,7 @@ def as_yaml(content: object) -> str:
 
 
 def as_toml(content: Mapping[str, Any], table: tuple[str, ...] = ()) -> str:
-    """TOML of strings, numbers, truth values and tables: what recipes hold. Values come before tables, as they must."""
+    """Render TOML of strings, numbers, booleans and tables. Values precede tables, as TOML requires."""
     values = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
     lines = [f"[{'.'.join(map(_key, table))}]"] if table and values else []
     lines += [f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]

@@ -1,6 +1,6 @@
-"""Write: a client's files on this box: what would change, and changing it.
+"""Changes of a client's files on this box: planning and writing.
 
-Owns: the disk. A backup is kept beside each file that was there, and a file is written whole or not at all.
+Owns: the disk. A backup is kept beside each existing file, and a file is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from sparkdash.errors import HostError
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One file: what it holds and what it is to hold."""
+    """Old and new content of one file."""
 
     path: Path
     old: str | None
-    """None: it is not there."""
+    """Content before; None when the file does not exist."""
     new: str
 
     @property
     def needed(self) -> bool:
-        """Is there anything to write?"""
+        """Whether the content changes."""
         return self.old != self.new
 
     def diff(self) -> str:
-        """As `diff -u` shows it; empty when nothing changes."""
+        """Return the change as `diff -u` shows it; empty without one."""
         before, after = (self.old or "").splitlines(keepends=True), self.new.splitlines(keepends=True)
         lines = difflib.unified_diff(before, after, str(self.path), str(self.path))
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 def plan_change(file: ConfigFile, path: Path) -> FileChange:
-    """What writing this file would do.
+    """Plan the change of one file.
 
     Raises:
         AdmissionError: code `merge_refused`.
@@ -55,7 +55,7 @@ def plan_change(file: ConfigFile, path: Path) -> FileChange:
 
 
 def apply_change(change: FileChange) -> Path | None:
-    """Write it; the backup of what was there before. A symbolic link stays one: dotfiles are often links.
+    """Write the change; return the backup of the old content. A symbolic link stays a link: dotfiles are often links.
 
     Raises:
         HostError: code `file_not_written`; then nothing was changed.

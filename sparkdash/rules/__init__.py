@@ -1,6 +1,7 @@
-"""The rules: what is known to go wrong with a profile that is well-formed, and how it is known.
+"""Rules: known mistakes of well-formed profiles, each with its evidence.
 
-Owns: the rules, their evidence, and the findings of a catalog. Must not know: files beyond a section's lines, runtimes.
+Owns: the rules, their evidence, and the findings of a catalog. Must not know: files beyond a section's lines,
+runtimes.
 """
 
 from sparkdash.rules.book import RULES

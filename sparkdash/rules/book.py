@@ -9,4 +9,4 @@ RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (*flags.RULES, *memory.RULES, *speculation.RULES, *containers.RULES, *secret.RULES, *remote.RULES)
 }
-"""In the order in which `sparkdash profiles rules` lists them."""
+"""All rules, in the order of `sparkdash profiles rules`."""

@@ -1,4 +1,4 @@
-"""Rules about the container: image, runtime flags that strayed into a profile."""
+"""Rules about the container: images, and runtime flags in the wrong place."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ FOREIGN = re.compile(r"(?:^|[-_./:])(?:amd64|x86[-_]64)(?:$|[-_./:])", re.IGNORE
 """An image reference that names the other architecture; a Spark is arm64."""
 
 MOVING = ("latest", "nightly", "main", "dev")
-"""Tags that name another image tomorrow, also as the last part of a tag."""
+"""Tags that move from image to image, also as the last part of a tag."""
 
 RUNTIME_FLAGS = ("device", "gpus", "hooks-dir", "privileged", "network", "security-opt", "ulimit")
-"""Of podman and docker; no engine has them."""
+"""Flags of podman and docker that no engine has."""
 
 
 def _ipc(profile: Profile) -> Iterator[Hit]:

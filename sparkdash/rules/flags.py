@@ -1,6 +1,7 @@
 """Rules about engine flags and variables: refused, dead, or slow.
 
-Owns: what is known of vLLM's, SGLang's and llama.cpp's switches. Which vLLM has which flag is in engines.vllm_flags.
+Owns: what is known of vLLM's, SGLang's and llama.cpp's switches. Which vLLM has which flag is in
+engines.dialects.vllm_flags.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ DEAD_ENV = {
     "VLLM_MXFP4_USE_MARLIN": "`moe-backend: marlin` under args",
     "VLLM_NVFP4_GEMM_BACKEND": "`linear-backend: …` under args",
 }
-"""Variables known up to 0.22.1 and gone by 0.26, and what says the same there."""
+"""Variables known up to 0.22.1 and gone by 0.26, with their replacements."""
 
 MAX_BATCHED_TOKENS = 32768
 CAPTURE_CAP = 512
@@ -109,7 +110,7 @@ def _metrics(profile: Profile) -> Iterator[Hit]:
 
 
 def draft_tokens(profile: Profile) -> int:
-    """How many tokens vLLM drafts per step; 0 without speculation."""
+    """Return the tokens that vLLM drafts per step; 0 without speculation."""
     config = lookup(profile.args, "speculative-config")
     depth = config.get("num_speculative_tokens") if isinstance(config, dict) else lookup(profile.args, "spec-tokens")
     return depth if isinstance(depth, int) else 0

@@ -1,6 +1,6 @@
-"""From a catalog to its findings.
+"""Findings of the rules in a catalog.
 
-Owns: applying the rules, silencing them, and where each finding stands. Must not know: any rule's content.
+Owns: applying the rules, silencing them, and the location of each finding. Must not know any rule's content.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sparkdash.rules.book import RULES
 from sparkdash.rules.rule import Severity
 
 SILENCE = "silence"
-"""The name under which a wrong `silence:` is reported; it cannot be silenced itself."""
+"""Name of the finding about a wrong `silence:`; it cannot be silenced itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleFinding:
-    """One rule broken at one place. `profiles` are all that inherit it."""
+    """Violation of a rule at one place. `profiles` are all that inherit it."""
 
     rule: str
     level: Severity
@@ -34,7 +34,7 @@ class RuleFinding:
 
 
 def findings(catalog: Catalog) -> tuple[RuleFinding, ...]:
-    """Everything that the rules say against the catalog's profiles, by file and line; what is inherited is told once."""
+    """Apply all rules to the catalog's profiles; sorted by file and line, inherited violations once."""
     found: dict[tuple[str, Severity, ProfileProblem], list[str]] = {}
     for name, profile in catalog.profiles.items():
         for key in _judge(profile, catalog.places[name]):

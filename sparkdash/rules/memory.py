@@ -1,4 +1,4 @@
-"""Rules about the unified memory: what vLLM takes, how KV is stored, what the box has.
+"""Rules about the unified memory: vLLM's share, KV cache types, the size of the box.
 
 Owns: the box's size. Must not know: what is free at the moment.
 """
@@ -56,7 +56,7 @@ def _small_unit(profile: Profile) -> Iterator[Hit]:
 
 
 def _binary(value: str) -> str:
-    """The same figure in 1024s, without the fraction that vLLM would refuse: "1.5g" becomes "1536M"."""
+    """Return the same size in 1024s without the fraction that vLLM would refuse: "1.5g" becomes "1536M"."""
     number, unit = float(value[:-1]), value[-1].upper()
     if number.is_integer():
         return f"{int(number)}{unit}"

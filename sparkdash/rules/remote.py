@@ -1,4 +1,4 @@
-"""Rules about services elsewhere: what would leave this box in clear."""
+"""Rules about remote services: data that would leave this box unencrypted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rule: one thing that is known to go wrong, as data with a pure finder.
+"""Rule: a known mistake, as data with a pure finder.
 
-Owns: the shape of rules, and when one applies. Must not know: any rule.
+Owns: the shape of rules, and when one applies. Must not know any rule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Version = tuple[int, int]
 
 
 class Severity(StrEnum):
-    """How bad it is: an error does not start, or harms the box; a warning costs speed, memory or clarity."""
+    """Severity of a finding: an error does not start, or harms the box; a warning costs speed, memory or clarity."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -26,7 +26,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Where a rule was broken: the key, what is wrong there, and the exact words to write instead."""
+    """Violation of a rule: the key, what is wrong there, and the exact words to write instead."""
 
     path: KeyPath
     message: str
@@ -35,23 +35,26 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `since` and `before` bound the engine's version; a bounded rule spares a profile whose version is not given."""
+    """A known mistake. `since` and `before` bound the engine's version.
+
+    A bounded rule spares a profile without a version.
+    """
 
     name: str
     level: Severity
     about: str
     evidence: str
-    """Document, issue or measurement that it rests on."""
+    """Document, issue or measurement behind the rule."""
     find: Callable[[Profile], Iterable[Hit]]
     engines: tuple[EngineKind, ...] = ()
-    """Empty: all of them."""
+    """Engine kinds concerned; empty: all."""
     since: Version | None = None
     before: Version | None = None
     always: bool = False
-    """Also for profiles that are never started (`cannot_run`)."""
+    """Whether the rule also covers profiles that are never started (`cannot_run`)."""
 
     def applies(self, profile: Profile) -> bool:
-        """Is this profile of an engine and version that the rule speaks about?"""
+        """Whether the rule covers this profile's engine and version."""
         if self.engines and profile.engine not in self.engines:
             return False
         if profile.cannot_run and not self.always:
@@ -59,7 +62,7 @@ class Rule:
         return self._in_range(version(profile.engine_version))
 
     def versions(self) -> str:
-        """The range in words: "0.20 and newer", "before 0.20", "any"."""
+        """Word the version range: "0.20 and newer", "before 0.20", "any"."""
         words = [f"{_dotted(self.since)} and newer"] if self.since else []
         words += [f"before {_dotted(self.before)}"] if self.before else []
         return ", ".join(words) or "any"
@@ -71,7 +74,7 @@ class Rule:
 
 
 def flag(profile: Profile, *names: str) -> KeyPath | None:
-    """The path of the first of these arguments that the profile gives, in the profile's own spelling."""
+    """Return the path of the first of these arguments in the profile, in the profile's own spelling."""
     spelled = {key.replace("_", "-"): key for key, value in profile.args.items() if value is not None}
     return next((("args", spelled[name]) for name in names if name in spelled), None)
 

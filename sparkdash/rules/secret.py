@@ -1,4 +1,4 @@
-"""Rule about secrets in a profile's file, which also keeps the profile from being started."""
+"""Rule about secrets in a profile's file; a violation also keeps the profile from being started."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ _KEYS = {
     "env": is_secret_variable, "args": is_secret_flag, "command": never,
     "request": never, "request_set": never, "modes": never,
 }  # fmt: skip
-"""Places of texts that reach an engine or a client, each with the test that marks a name as secret."""
+"""Parts of a profile that reach an engine or a client, each with the test that marks a name as secret."""
 
 
 def secret_at(profile: Profile) -> str | None:
-    """Find the first secret in the profile, as `env.HF_TOKEN`; None without one, or where its owner silenced the
-    rule.
-    """
+    """Find the first secret in the profile, as `env.HF_TOKEN`; None without one, or where silenced."""
     if NAME in profile.silence:
         return None
     return next((".".join(map(str, hit.path)) for hit in _secrets(profile)), None)

@@ -10,10 +10,10 @@ from sparkdash.rules.flags import draft_tokens
 from sparkdash.rules.rule import Hit, Rule, Severity, flag
 
 MAX_DRAFTS = 224
-"""Draft tokens in flight (K times sequences) beyond which a Spark ran out of memory."""
+"""Limit of draft tokens in flight (K times sequences), beyond which a Spark ran out of memory."""
 
 DEFAULT_SEQS = 256
-"""vLLM's max-num-seqs when none is given."""
+"""Default of vLLM's max-num-seqs."""
 
 WITHOUT_MTP = ("qwen3-30b", "qwen3-coder-30b", "qwen3-235b")
 """Names of qwen3_moe checkpoints, which have no MTP head."""
@@ -25,7 +25,7 @@ _VLLM = (EngineKind.VLLM,)
 
 
 def speculation_method(profile: Profile) -> str:
-    """The speculation method, "" without one."""
+    """Return the speculation method, "" without one."""
     config = lookup(profile.args, "speculative-config")
     found = config.get("method") if isinstance(config, dict) else lookup(profile.args, "spec-method")
     return str(found or "")

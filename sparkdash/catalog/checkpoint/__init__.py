@@ -1,1 +1,1 @@
-"""Checkpoints read from their headers: shape, quantization, tensors and KV cache. No weight is read."""
+"""Checkpoints, read from their headers: shape, quantization, tensors and KV cache. No weight is read."""

@@ -1,7 +1,8 @@
-"""config.json: a model's shape, and what each of its layers keeps of a token.
+"""config.json: a model's shape, and the KV state of each of its layers.
 
-Owns: the keys of Hugging Face configurations. Must not know: files, tensors.
-Rule: a key that changes the arithmetic in a way not known here makes the KV cache unknown, never wrong.
+Owns: the keys of Hugging Face configurations. Must not know: files, tensors. Rule: an unknown key that changes the
+arithmetic makes the KV cache unknown, never wrong.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ MAX_LAYERS = 10_000
 MAX_WORD = 60
 
 _INNER = ("text_config", "llm_config", "language_config", "thinker_config")
-"""Where multimodal models keep the language model's own configuration."""
+"""Keys under which multimodal models keep the language model's own configuration."""
 _OTHER_CACHES = ("index_head_dim", "compress_ratios", "global_head_dim", "linear_attn_config", "attn_layer_period")
-"""Indexer and compressed caches, layers of unequal heads, schedules not known here."""
+"""Keys of caches and layer schedules that are not understood: indexer, compressed caches, unequal heads."""
 _NAMES = {
     "full_attention": Attention.FULL,
     "attention": Attention.FULL,
@@ -32,13 +33,13 @@ _NAMES = {
     "moe": None,
 }
 _LETTERS = {"*": Attention.FULL, "M": Attention.LINEAR, "-": None, "E": None}
-"""Nemotron-H's hybrid_override_pattern."""
+"""Letters of Nemotron-H's hybrid_override_pattern."""
 _ALL_SLIDING = ("mistral", "mixtral", "phi3", "starcoder2")
-"""Models in which a `sliding_window` holds for every layer."""
+"""Models whose `sliding_window` holds for every layer."""
 
 
 def text_config(config: Config) -> Config:
-    """The language model's part."""
+    """Return the language model's part of the configuration."""
     found: Config | None = config
     while found is not None:
         config = found
@@ -47,23 +48,23 @@ def text_config(config: Config) -> Config:
 
 
 def word(value: object) -> str | None:
-    """A name as files give it; None for anything that is not fit to be shown."""
+    """Return a name from a file; None for text unfit to be shown."""
     return value if isinstance(value, str) and len(value) <= MAX_WORD and value.isprintable() else None
 
 
 def integer(config: Config, *keys: str) -> int | None:
-    """The first of these keys that holds a positive integer."""
+    """Return the first of these keys with a positive integer."""
     return next((value for key in keys if type(value := config.get(key)) is int and value > 0), None)
 
 
 def layers(config: Config) -> int | None:
-    """How many decoder layers there are, without those that draft."""
+    """Number of decoder layers, without drafting layers."""
     found = integer(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
     return found if found and found <= MAX_LAYERS else None
 
 
 def head_dim(config: Config) -> int | None:
-    """Given, or hidden size / heads."""
+    """Head size: declared, or hidden size / heads."""
     if given := integer(config, "head_dim", "attention_head_dim"):
         return given
     hidden, heads = integer(config, "hidden_size", "n_embd"), heads_of(config)
@@ -71,27 +72,27 @@ def head_dim(config: Config) -> int | None:
 
 
 def heads_of(config: Config) -> int | None:
-    """Query heads."""
+    """Number of query heads."""
     return integer(config, "num_attention_heads", "n_head")
 
 
 def kv_heads(config: Config) -> int | None:
-    """Heads of keys and values; as many as query heads where it is not told (no grouped queries)."""
+    """Number of KV heads; the number of query heads when undeclared (no grouped queries)."""
     return integer(config, "num_key_value_heads", "n_head_kv") or heads_of(config)
 
 
 def experts(config: Config) -> int | None:
-    """Routed experts of a layer."""
+    """Number of routed experts of a layer."""
     return integer(config, "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
 def active_experts(config: Config) -> int | None:
-    """Routed experts that a token uses."""
+    """Number of routed experts per token."""
     return integer(config, "num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_topk")
 
 
 def kv_layers(config: Config) -> tuple[KvLayers, ...]:
-    """What the layers keep, alike ones together; empty when that is not known."""
+    """Group the layers by KV geometry; empty when unknown."""
     kinds = _kinds(config)
     if kinds is None or any(config.get(key) for key in _OTHER_CACHES):
         return ()
@@ -112,7 +113,7 @@ def _kept(config: Config, kind: Attention, number: int) -> KvLayers | None:
 
 
 def _elements(config: Config) -> tuple[int, int]:
-    """Elements of a token's key and value in one layer.
+    """Return the elements of a token's key and value in one layer.
 
     MLA keeps one latent of kv_lora_rank + qk_rope_head_dim for both (DeepSeek-V2, arXiv 2405.04434, section 2.1);
     grouped queries keep KV heads x head size for each.
@@ -127,7 +128,7 @@ def _elements(config: Config) -> tuple[int, int]:
 
 
 def _kinds(config: Config) -> list[Attention] | None:
-    """What each layer is, those without attention left out; None when the schedule is not known."""
+    """Return the kind of each layer with attention; None when the schedule is unknown."""
     number = layers(config)
     if number is None:
         return None
@@ -163,14 +164,17 @@ def _windows(config: Config, number: int) -> list[Attention | None] | None:
 
 
 def _every(interval: int | None, number: int, others: Attention) -> list[Attention | None] | None:
-    """Every interval-th layer is full (Qwen3-Next's full_attention_interval, Gemma 3's sliding_window_pattern)."""
+    """Schedule in which every interval-th layer is full.
+
+    Qwen3-Next's full_attention_interval, Gemma 3's sliding_window_pattern.
+    """
     if interval is None:
         return None
     return [others if (index + 1) % interval else Attention.FULL for index in range(number)]
 
 
 def _state_bytes(config: Config) -> int | None:
-    """Bytes of one linear layer's state for one sequence: a recurrent state and the last inputs of a convolution.
+    """Return the state bytes of one linear layer per sequence: the recurrent state and a convolution's last inputs.
 
     Shapes as in vLLM's MambaStateShapeCalculator (model_executor/layers/mamba/mamba_utils.py): Gated DeltaNet keeps
     value heads x value size x key size, Mamba2 heads x head size x state size. The recurrent state is float32 where
@@ -185,7 +189,7 @@ def _state_bytes(config: Config) -> int | None:
 
 
 def _deltanet(config: Config) -> tuple[int, int, int] | None:
-    """Elements of the recurrent state, channels of the convolution, its kernel."""
+    """Return the elements of the recurrent state, the channels of the convolution, and its kernel."""
     names = ("num_value_heads", "value_head_dim", "num_key_heads", "key_head_dim", "conv_kernel_dim")
     found = [integer(config, f"linear_{name}") for name in names]
     values, value_size, keys, key_size, kernel = (item or 0 for item in found)

@@ -1,7 +1,7 @@
-"""The header of GGUF files: metadata, and what tensors there are. No weight is read.
+"""Header of GGUF files: metadata and the list of tensors. No weight is read.
 
-Owns: the format (ggml's docs/gguf.md, versions 2 and 3) and its metadata keys. Must not know: what a tensor is for.
-Every malformed header is a ProfileError. Long arrays, which are the tokenizer's, are passed over unread.
+Owns: the format (ggml's docs/gguf.md, versions 2 and 3) and its metadata keys. Must not know the purpose of a tensor.
+Every malformed header is a ProfileError. Long arrays, which are the tokenizer's, are skipped.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable
 
 MAX_ENTRIES = 1_000_000
-"""Of metadata or tensors; real files have thousands."""
+"""Limit of metadata entries or tensors; real files have thousands."""
 KEPT_ITEMS = 4096
-"""Arrays up to this long are kept: those with one item a layer are among them, vocabularies are not."""
+"""Longest array that is kept: arrays with one item per layer are shorter, vocabularies are longer."""
 MAX_DEPTH = 4
 ALIGNMENT = 32
 
@@ -29,21 +29,21 @@ _TYPES = {
     13: "Q5_K", 14: "Q6_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
     22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16", 39: "MXFP4",
 }  # fmt: skip
-"""Names of ggml_type; one that is not here is shown by its number. Sizes come from the tensors' offsets."""
+"""Names of ggml_type; an unknown one is shown by its number. Sizes come from the tensors' offsets."""
 
 
 class GgufHeader(NamedTuple):
-    """What one file tells."""
+    """Content of one file's header."""
 
     metadata: Mapping[str, Any]
     tensors: tuple[Tensor, ...]
 
 
 def read_gguf_header(file: Path) -> GgufHeader:
-    """The metadata and tensors of one file.
+    """Read the metadata and tensors of one file.
 
     Raises:
-        ProfileError: it cannot be read, is no GGUF, or is malformed or cut off.
+        ProfileError: the file cannot be read, is no GGUF, or is malformed or cut off.
     """
     try:
         with file.open("rb") as opened:
@@ -64,7 +64,7 @@ class _MalformedError(Exception):
 
 
 class _Reader:
-    """Walks over the header once."""
+    """Sequential reader of one header."""
 
     def __init__(self, view: mmap.mmap, file: Path) -> None:
         self.view, self.file, self.at = view, file, 0
@@ -86,7 +86,7 @@ class _Reader:
         return GgufHeader(metadata, self.tensors(tensors, metadata))
 
     def tensors(self, number: int, metadata: Mapping[str, Any]) -> tuple[Tensor, ...]:
-        """Sizes are the distances between offsets, padding included."""
+        """Read the tensors. Sizes are the distances between offsets, padding included."""
         found = []
         for _ in range(number):
             name = self.string()
@@ -120,7 +120,7 @@ class _Reader:
         return self.array(inner, length, depth)
 
     def array(self, inner: int, length: int, depth: int) -> list[Any] | None:
-        """None for a long one, which is passed over."""
+        """Read an array; None for a long one, which is skipped."""
         if length > len(self.view):
             raise _MalformedError
         if length <= KEPT_ITEMS:

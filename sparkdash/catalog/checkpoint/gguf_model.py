@@ -1,7 +1,8 @@
-"""A GGUF model's metadata as WeightFacts.
+"""WeightFacts from a GGUF model's metadata.
 
-Owns: the metadata keys of llama.cpp's architectures (gguf-py's constants) and what its cache keeps per layer.
-Must not know: the binary format, tensors' names.
+Owns: the metadata keys of llama.cpp's architectures (gguf-py's constants) and the KV geometry of its layers. Must not
+know: the binary format, tensors' names.
+Pure.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from sparkdash.catalog.checkpoint.safetensors import Tensor
 from sparkdash.domain.weights import Attention, KvLayers, WeightFacts
 
 _PERIODS = {"gpt-oss": 2, "gemma3": 6, "gemma2": 2}
-"""Every n-th layer is full where the metadata gives a window alone: set_swa_pattern in llama.cpp's llama-model.cpp."""
+"""Interval of full layers where the metadata gives only a window: set_swa_pattern in llama.cpp's llama-model.cpp."""
 
 
 def gguf_weight_facts(metadata: Mapping[str, Any], tensors: Sequence[Tensor], origin: str) -> WeightFacts:
-    """What the header tells. Layers of a kind that is not known leave `kv` empty."""
+    """Assemble the facts. Layers of an unknown kind leave `kv` empty."""
     name = word(metadata.get("general.architecture")) or ""
     get = {key.removeprefix(f"{name}."): value for key, value in metadata.items()}
     layers = max(0, (integer(get, "block_count") or 0) - (integer(get, "nextn_predict_layers") or 0)) or None
@@ -86,7 +87,10 @@ def _groups(
 
 
 def _is_linear(get: Mapping[str, Any], index: int, heads: int) -> bool:
-    """Qwen3-Next's full_attention_interval; elsewhere a layer without KV heads in a model with a recurrent state."""
+    """Whether a layer is linear.
+
+    Qwen3-Next declares full_attention_interval; elsewhere a layer without KV heads in a model with a recurrent state.
+    """
     interval = integer(get, "full_attention_interval")
     if interval:
         return bool((index + 1) % interval)
@@ -101,9 +105,10 @@ def _slides(index: int, pattern: object, period: int | None) -> bool:
 
 
 def _state_bytes(get: Mapping[str, Any]) -> int | None:
-    """float32 states: d_state x d_inner, and d_inner + 2 x groups x d_state channels of (kernel - 1) inputs.
+    """State bytes in float32: d_state x d_inner, and d_inner + 2 x groups x d_state channels of (kernel - 1) inputs.
 
-    n_embd_s and n_embd_r of llama.cpp's llama-hparams.cpp. Qwen3.6-27B's log agrees: 598.5 MiB for 4 slots of 48 layers.
+    n_embd_s and n_embd_r of llama.cpp's llama-hparams.cpp. Qwen3.6-27B's log agrees: 598.5 MiB for 4 slots of 48
+    layers.
     """
     found = [integer(get, f"ssm.{key}") for key in ("state_size", "inner_size", "conv_kernel")]
     state, inner, kernel = (item or 0 for item in found)
@@ -112,7 +117,7 @@ def _state_bytes(get: Mapping[str, Any]) -> int | None:
 
 
 def _per_layer(value: object, layers: int | None) -> list[int]:
-    """KV heads of each layer: one number for all of them, or a list."""
+    """Expand the KV heads to one number per layer."""
     if type(value) is int and layers and layers <= MAX_LAYERS:
         return [value] * layers
     if isinstance(value, list) and layers and len(value) >= layers:

@@ -1,6 +1,7 @@
-"""How a checkpoint is quantized, as its configuration says.
+"""Quantization of a checkpoint, from its configuration.
 
 Owns: the keys of quantization_config and hf_quant_config.json. Must not know: tensors, engines.
+Pure.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from sparkdash.catalog.checkpoint.architecture import integer, word
 
 
 class Quantization(NamedTuple):
-    """None throughout: nothing is quantized, or nothing says so."""
+    """Quantization of the weights and KV cache. All None: unquantized, or undeclared."""
 
     name: str | None = None
     """nvfp4, mxfp4, fp8, gptq int4, …"""
     bits: int | None = None
-    """Of a packed weight."""
+    """Bits of a packed weight."""
     kv_dtype: str | None = None
-    """fp8 where the checkpoint asks for an fp8 KV cache."""
+    """fp8 where the checkpoint requests an fp8 KV cache."""
 
 
 _BITS = {"nvfp4": 4, "mxfp4": 4, "fp8": 8, "mxfp8": 8}
 
 
 def quantization(config: Mapping[str, Any], sidecar: Mapping[str, Any]) -> Quantization:
-    """From config.json, else from ModelOpt's hf_quant_config.json, which older exports have alone."""
+    """Read the quantization from config.json, else from ModelOpt's hf_quant_config.json (older exports)."""
     inside, beside = config.get("quantization_config"), sidecar.get("quantization")
     given = inside if isinstance(inside, dict) else beside if isinstance(beside, dict) else {}
     extra = beside if isinstance(beside, dict) else {}
@@ -50,7 +51,7 @@ def _named(method: str, given: Mapping[str, Any], extra: Mapping[str, Any]) -> t
 
 
 def _compressed(given: Mapping[str, Any]) -> tuple[str, int | None]:
-    """The dtypes of its groups; of several, the one with the fewest bits comes first and tells how much is packed."""
+    """Return name and bits of the groups; among several, the type with the fewest bits comes first."""
     groups = given.get("config_groups")
     found = [_group(group) for group in (groups.values() if isinstance(groups, dict) else ())]
     known = sorted({item for item in found if item is not None}, key=lambda item: (item[1], item[0]))
@@ -70,7 +71,7 @@ def _group(group: object) -> tuple[str, int] | None:
 
 
 def _kv_dtype(given: Mapping[str, Any]) -> str | None:
-    """ModelOpt's kv_cache_quant_algo; compressed-tensors' kv_cache_scheme."""
+    """Return ModelOpt's kv_cache_quant_algo, or compressed-tensors' kv_cache_scheme."""
     algorithm, scheme = word(given.get("kv_cache_quant_algo")), given.get("kv_cache_scheme")
     if algorithm:
         return algorithm.lower()

@@ -1,7 +1,7 @@
-"""The headers of safetensors files: what tensors there are, of which dtype and shape. No weight is read.
+"""Headers of safetensors files: tensors with type and shape. No weight is read.
 
-Owns: the format's header (8 bytes of length, then JSON) and the index that names a checkpoint's files.
-Must not know: what a tensor is for. Every malformed header is a ProfileError; sizes are bounded before anything is read.
+Owns: the format's header (8 bytes of length, then JSON) and the index that names a checkpoint's files. Must not know
+the purpose of a tensor. Every malformed header is a ProfileError; sizes are bounded before anything is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparkdash.errors import ProfileError
 MAX_HEADER = 100_000_000
 """The format's own limit (MAX_HEADER_SIZE of the safetensors library)."""
 MAX_JSON = 64 * 2**20
-"""Of config.json and the index; the largest index known has 10 MB."""
+"""Size limit of config.json and the index; the largest known index has 10 MB."""
 MAX_FILES = 2000
 INDEX = "model.safetensors.index.json"
 
@@ -34,7 +34,7 @@ _DTYPE = re.compile(r"[A-Z0-9_]{1,20}")
 
 
 class Tensor(NamedTuple):
-    """One tensor as its header tells it."""
+    """Tensor as its header declares it."""
 
     name: str
     dtype: str
@@ -43,19 +43,20 @@ class Tensor(NamedTuple):
 
 
 def tensors(folder: Path) -> Iterator[Tensor]:
-    """Every tensor of the checkpoint in that folder.
+    """Read every tensor of the checkpoint in a folder.
 
     Raises:
-        ProfileError: no safetensors there, a file of the index is missing, or a header is malformed.
+        ProfileError: the folder has no safetensors, a file of the index is missing, or a header is malformed.
     """
     for file in files(folder):
         yield from read_safetensors_header(file)
 
 
 def files(folder: Path) -> list[Path]:
-    """The files that make up the checkpoint: those of the index, else `model.safetensors`, else all that are there.
+    """List the checkpoint's files: those of the index, else `model.safetensors`, else all.
 
-    As vLLM's filter_duplicate_safetensors_files does it; a second copy for another loader (`consolidated*`) is left out.
+    Same choice as vLLM's filter_duplicate_safetensors_files; a second copy for another loader (`consolidated*`) is
+    left out.
     """
     index = folder / INDEX
     if index.exists():
@@ -71,7 +72,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def read_safetensors_header(file: Path) -> Iterator[Tensor]:
-    """The tensors of one file, from its first bytes."""
+    """Read the tensors of one file from its first bytes."""
     try:
         with file.open("rb") as opened:
             size = opened.seek(0, 2)
@@ -86,10 +87,10 @@ def read_safetensors_header(file: Path) -> Iterator[Tensor]:
 
 
 def mapping(file: Path) -> dict[str, Any]:
-    """A JSON object in a file.
+    """Read a JSON object from a file.
 
     Raises:
-        ProfileError: it cannot be read, is too large, or is no JSON object.
+        ProfileError: the file cannot be read, is too large, or is no JSON object.
     """
     try:
         with file.open("rb") as opened:
@@ -100,10 +101,10 @@ def mapping(file: Path) -> dict[str, Any]:
 
 
 def json_object(text: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in the text of `what`.
+    """Parse the JSON object in the text of `what`.
 
     Raises:
-        ProfileError: it is too large, or no JSON object.
+        ProfileError: the text is too large, or no JSON object.
     """
     if len(text) > MAX_JSON:
         raise unreadable(f"{what} is larger than {MAX_JSON >> 20} MiB")
@@ -111,10 +112,10 @@ def json_object(text: bytes, what: str) -> dict[str, Any]:
 
 
 def shards(index: Mapping[str, Any], what: str) -> list[str]:
-    """The files that an index names.
+    """List the files that an index names.
 
     Raises:
-        ProfileError: it names none, too many, or something that is no plain file name.
+        ProfileError: the index names none, too many, or something other than a plain file name.
     """
     names = index.get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
@@ -126,7 +127,7 @@ def shards(index: Mapping[str, Any], what: str) -> list[str]:
 
 
 def unreadable(message: str, hint: str | None = None) -> ProfileError:
-    """The error for weights of which nothing can be told."""
+    """Make the error for weights that cannot be read."""
     return ProfileError(f"{message}.", code="weights_unreadable", hint=hint)
 
 
@@ -171,7 +172,7 @@ def _parsed(text: bytes, data_bytes: int, file: Path) -> Iterator[Tensor]:
 
 
 def _tensor(name: str, entry: object, data_bytes: int) -> Tensor | None:
-    """None for an entry that contradicts itself or lies outside of the file."""
+    """Parse one tensor; None when the entry contradicts itself or lies outside of the file."""
     if not isinstance(entry, dict):
         return None
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")

@@ -1,6 +1,7 @@
-"""What tensors are for, by their names, and how many weights they hold.
+"""Purpose of tensors by their names, and the number of weights they hold.
 
-Owns: the naming habits of checkpoints on the hub. Must not know: files, config.json beyond the few facts handed in.
+Owns: the naming habits of checkpoints on the hub. Must not know: files, config.json beyond the few facts passed in.
+Pure.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _HEAD = re.compile(r"(^|\.)lm_head\.|^output\.weight$|^embed_out\.")
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings|embeddings|token_embd)\.")
 _SCALES = re.compile(r"(scales?|scale_2|scale_inv|qzeros|zero_point|g_idx|weight_shape)$")
 _PACKED = re.compile(r"(qweight|weight_packed|_blocks)$")
-"""Several weights in one element, whatever its dtype says (GPTQ and AWQ; compressed-tensors; MXFP4)."""
+"""Names of packed tensors, whatever their dtype says (GPTQ and AWQ; compressed-tensors; MXFP4)."""
 
 
 def split(tensors: Iterable[Tensor], layers: int | None) -> WeightBytes:
-    """The bytes by what they are for. A layer beyond the model's own drafts (DeepSeek's and GLM's MTP layers)."""
+    """Sum the bytes by purpose. Layers beyond the model's own are drafts (DeepSeek's and GLM's MTP layers)."""
     sums: Counter[str] = Counter()
     for tensor in tensors:
         sums[part(tensor.name, layers)] += tensor.bytes
@@ -36,7 +37,7 @@ def split(tensors: Iterable[Tensor], layers: int | None) -> WeightBytes:
 
 
 def part(name: str, layers: int | None) -> str:
-    """The field of WeightBytes that a tensor of that name counts to."""
+    """Return the field of WeightBytes for a tensor's name."""
     if _SENSES.search(name):
         return "senses"
     layer = _LAYER.search(name)
@@ -50,12 +51,12 @@ def part(name: str, layers: int | None) -> str:
 
 
 def has_vision_tower(tensors: Iterable[Tensor]) -> bool:
-    """Is one of them part of a vision tower?"""
+    """Whether any tensor belongs to a vision tower."""
     return any(_EYES.search(tensor.name) for tensor in tensors)
 
 
 def by_dtype(tensors: Iterable[Tensor]) -> dict[str, int]:
-    """Bytes of each dtype, the largest first."""
+    """Sum the bytes of each dtype, the largest first."""
     sums: Counter[str] = Counter()
     for tensor in tensors:
         sums[tensor.dtype] += tensor.bytes
@@ -63,9 +64,9 @@ def by_dtype(tensors: Iterable[Tensor]) -> dict[str, int]:
 
 
 def parameters(tensors: Iterable[Tensor], bits: int | None) -> int:
-    """Weights before quantization: packed ones counted singly, scales and zero points not at all.
+    """Count the weights before quantization: packed ones singly, scales and zero points not at all.
 
-    `bits` is how many a packed weight has. A `weight` of dtype U8 is packed too (ModelOpt's NVFP4).
+    `bits` is the size of a packed weight. A `weight` of dtype U8 is packed too (ModelOpt's NVFP4).
     """
     return sum(_count(tensor, bits) for tensor in tensors if not _SCALES.search(tensor.name))
 

@@ -1,7 +1,7 @@
-"""What a model's own files tell about it: WeightFacts from a folder, a file, or a model in the Hugging Face cache.
+"""WeightFacts of a folder, a file, or a model in the Hugging Face cache.
 
-Owns: finding the files of a ModelRef, and putting config.json and headers together. Reads headers only, never weights.
-Must not know: the network, engines. It does file I/O: call it in a thread where a loop must go on.
+Owns: finding the files of a ModelRef, and combining config.json with headers. Only headers are read, never weights.
+Must not know: the network, engines. Blocks on files: call it in a thread where an event loop runs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def read_profile_weights(profile: Profile, hf_home: Path) -> dict[str, WeightFacts | Unread]:
-    """The facts of each of a profile's models by its role; Unread with the reason where there are none.
+    """Read the facts of each of a profile's models by role; Unread with the reason where that fails.
 
-    `hf_home` is the owner's Hugging Face folder. A path that exists only in the container is looked up through the
+    `hf_home` is the owner's Hugging Face folder. A path that exists only in the container is resolved through the
     profile's mounts.
     """
     found: dict[str, WeightFacts | Unread] = {}
@@ -44,10 +44,10 @@ def read_profile_weights(profile: Profile, hf_home: Path) -> dict[str, WeightFac
 
 
 def locate_checkpoint(ref: ModelRef, hf_home: Path, mounts: Iterable[Mount] = ()) -> Path:
-    """The folder or file of a model on this box.
+    """Locate the folder or file of a model on this box.
 
     Raises:
-        ProfileError: `weights_missing`: there is none.
+        ProfileError: `weights_missing`: no such model.
     """
     if ref.path is not None:
         for place in (ref.path, *_outside(ref.path, mounts)):
@@ -63,16 +63,16 @@ def locate_checkpoint(ref: ModelRef, hf_home: Path, mounts: Iterable[Mount] = ()
 
 
 def cached_repositories(hf_home: Path) -> list[str]:
-    """The models that the Hugging Face cache knows, whole or not, as owner/name."""
+    """List the models in the Hugging Face cache, complete or not, as owner/name."""
     found = sorted((hf_home / "hub").glob("models--*/snapshots"))
     return [folder.parent.name.removeprefix("models--").replace("--", "/", 1) for folder in found]
 
 
 def read_weight_facts(place: Path) -> WeightFacts:
-    """The facts of the model in that folder or GGUF file; the same answer again while its files stay the same.
+    """Read the facts of the model in a folder or GGUF file; cached while its files stay the same.
 
     Raises:
-        ProfileError: `weights_unreadable`: nothing there is a model, something is missing, or a header is malformed.
+        ProfileError: `weights_unreadable`: no model, something is missing, or a header is malformed.
     """
     files = gguf_files(place)
     if not files and not place.is_dir():
@@ -81,7 +81,7 @@ def read_weight_facts(place: Path) -> WeightFacts:
 
 
 def gguf_files(place: Path) -> list[Path]:
-    """The GGUF files of one model, in order; empty when there are none, or safetensors beside them.
+    """List the GGUF files of one model in order; empty without any, or beside safetensors.
 
     Raises:
         ProfileError: a folder holds several models, or a part of a split one is missing.
@@ -100,7 +100,7 @@ def gguf_files(place: Path) -> list[Path]:
 def assemble_weight_facts(
     origin: str, config: Mapping[str, Any], sidecar: Mapping[str, Any], found: Sequence[Tensor]
 ) -> WeightFacts:
-    """config.json, ModelOpt's sidecar (empty when there is none) and tensors as facts."""
+    """Combine config.json, ModelOpt's sidecar (empty without one) and tensors into facts."""
     text = architecture.text_config(config)
     layers, packed = architecture.layers(text), quantization(config, sidecar)
     return WeightFacts(
@@ -143,13 +143,13 @@ def _read(place: Path, files: tuple[Path, ...], stamp: Stamp) -> WeightFacts:  #
 
 
 def _stamp(files: Iterable[Path]) -> Stamp:
-    """Name, size and time of each file, links followed; a dangling one counts as empty."""
+    """Return name, size and time of each file, links followed; a dangling link counts as empty."""
     stats = ((file.name, file.stat() if file.exists() else None) for file in files)
     return tuple((name, stat.st_size, stat.st_mtime_ns) if stat else (name, 0, 0) for name, stat in stats)
 
 
 def _parts(first: Path) -> list[Path]:
-    """All files of a split model, given any of them."""
+    """List all files of a split model, given any of them."""
     stem, total = _SHARD.sub("", first.stem), first.stem.rpartition("-of-")[2]
     if stem == first.stem or not int(total):
         return [first]
@@ -160,7 +160,7 @@ def _parts(first: Path) -> list[Path]:
 
 
 def _outside(path: str, mounts: Iterable[Mount]) -> Iterable[str]:
-    """Where a path of the container lies on the host."""
+    """Translate a path of the container to paths on the host."""
     for mount in mounts:
         inner = PurePosixPath(path)
         if inner.is_relative_to(mount.target):
@@ -168,7 +168,7 @@ def _outside(path: str, mounts: Iterable[Mount]) -> Iterable[str]:
 
 
 def _snapshot(repository: str, revision: str, hub: Path) -> Path | None:
-    """The hub's cache layout: models--owner--name/refs/REVISION names the commit in snapshots/."""
+    """Return the folder of a revision in the hub's cache: models--owner--name/refs/REVISION names the commit."""
     if not _REPOSITORY.fullmatch(repository) or ".." in repository or ".." in revision:
         return None
     folder = hub / f"models--{repository.replace('/', '--')}"

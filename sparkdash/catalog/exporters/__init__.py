@@ -1,5 +1,6 @@
-"""Exporters: a profile in the words of other tools.
+"""Exporters: a profile in the formats of other tools.
 
-Pure: a profile and its container in, text out. What a format has no place for is named in a comment. Must not know: how the
-container came about, or where the text goes. A podman command line needs none of this: the runtime's own argv is it.
+A profile and its container go in, text comes out. A key that the format cannot express is named in a comment. Must not
+know: the origin of the container, the destination of the text. A podman command line needs no exporter: it is the
+runtime's own argv.
 """

@@ -15,7 +15,10 @@ _PORT = "${PORT}"
 
 
 def llama_swap_model(profile: Profile, spec: ContainerSpec, argv: Sequence[str], *, alive: str) -> str:
-    """A whole `models:` section with one model. `argv` is the runtime's; it runs in the foreground there, as llama-swap wants it."""
+    """Render a `models:` section with one model.
+
+    `argv` is the runtime's command; it runs in the foreground, as llama-swap requires.
+    """
     body: dict[str, Any] = {
         "description": profile.about,
         "cmd": _cmd(argv, spec),

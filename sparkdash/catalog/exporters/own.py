@@ -1,4 +1,4 @@
-"""What of a container is sparkdash's own business and means nothing to another tool."""
+"""Parts of a container that only sparkdash uses, and that exports leave out."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import AUTO, Profile
 
 PLACE = "/sparkdash/"
-"""Where sparkdash puts its caches in a container; variables that point there go with them."""
+"""Prefix of sparkdash's caches in a container; variables that point there are left out with them."""
 
 ADDRESS = ("--host", "--port")
 NAMES = "--served-model-name"
 
 
 def environment(spec: ContainerSpec) -> dict[str, str]:
-    """The variables that the engine itself is given."""
+    """Return the variables that the engine itself gets."""
     return {name: text for name, text in spec.env.items() if not text.startswith(PLACE)}
 
 
 def words(spec: ContainerSpec, address: dict[str, str]) -> Iterator[str]:
-    """The command, with what `address` gives for --host and --port, and without sparkdash's own alias."""
+    """Yield the command's words with `address` for --host and --port, without sparkdash's own alias."""
     before = flag = ""
     for word in spec.argv:
         flag = word if word.startswith("--") else flag
@@ -30,6 +30,6 @@ def words(spec: ContainerSpec, address: dict[str, str]) -> Iterator[str]:
 
 
 def lost(profile: Profile, *keys: str) -> list[str]:
-    """Comment lines that name those of `keys` that the profile gives and the format cannot say."""
+    """Word comment lines for those of `keys` that the profile has and the format cannot express."""
     given = [key for key in keys if getattr(profile, key) != type(profile).model_fields[key].get_default()]
     return [f"# Has no place for: {', '.join(given)} (see `sparkdash profiles show {profile.name}`)."] if given else []

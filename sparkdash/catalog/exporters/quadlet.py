@@ -1,7 +1,7 @@
-"""A profile as a quadlet: a systemd unit that podman generates.
+"""Profile as a quadlet: a systemd unit that podman generates.
 
-Keys: podman-systemd.unit(5), podman 5. What its generator makes of them is recorded in tests/data/quadlet (5.4.2): values
-of [Container] go into systemd's command line, so that a $ must be doubled in each of them.
+Keys: podman-systemd.unit(5), podman 5. The generator's treatment is recorded in tests/data/quadlet (5.4.2): values of
+[Container] go into systemd's command line, so that a $ must be doubled in each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparkdash.errors import ProfileError
 
 
 def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
-    """The .container file. It is started by hand and never restarted: an engine in a crash loop can freeze the box.
+    """Render the .container file. The unit is started by hand and never restarted: a crash loop can freeze the box.
 
     Raises:
         ProfileError: the command has a word that the generator would lose.
@@ -51,7 +51,7 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
 
 
 def _carried(profile: Profile, argv: tuple[str, ...]) -> None:
-    """The generator drops an empty word and all after it, and leaves a lone ; bare, where systemd ends a command."""
+    """Refuse words that get lost: the generator cuts at an empty word and leaves a bare ;, which ends a command."""
     lost = next((word for word in argv if word in ("", ";")), None)
     if lost is not None:
         raise ProfileError(
@@ -70,7 +70,7 @@ def _plain(text: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """As systemd.syntax(7) and systemd.service(5) want it: % and $ doubled, quoted when it has more than plain characters."""
+    """Quote per systemd.syntax(7) and systemd.service(5): % and $ doubled, quotes around special characters."""
     text = word.replace("%", "%%").replace("$", "$$")
     if re.fullmatch(r"[\w./:=@%$,+-]+", text):
         return text

@@ -1,4 +1,4 @@
-"""A profile as a sparkrun recipe, version 2."""
+"""Profile as a sparkrun recipe, version 2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PORT = 8000
 
 
 def sparkrun_recipe(profile: Profile, spec: ContainerSpec) -> str:
-    """The recipe; its command is the profile's, with {model}, {host} and {port} left to sparkrun."""
+    """Render the recipe; its command is the profile's, with {model}, {host} and {port} left to sparkrun."""
     given: dict[str, Any] = {
         "recipe_version": "2",
         "name": profile.name,
@@ -35,7 +35,7 @@ def sparkrun_recipe(profile: Profile, spec: ContainerSpec) -> str:
 
 
 def _command(profile: Profile, spec: ContainerSpec) -> str:
-    """One flag with its values a line; a template's own words stay unquoted."""
+    """Render the command, one flag with its values per line; words of a template stay unquoted."""
     words = own.words(spec, {"--host": "{host}", "--port": "{port}"})
     model = profile.models["target"].ref
     lines: list[list[str]] = [[]]

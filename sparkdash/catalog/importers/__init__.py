@@ -1,7 +1,7 @@
-"""Importers: what people already have becomes profiles.
+"""Importers: other tools' formats become profiles.
 
-Owns: telling the formats apart. Pure: text in, mappings and a report out. Nothing is run, no variable of the environment
-is looked up, no file is opened. Must not know: where the text came from, or where the profile goes.
+Owns: telling the formats apart. Text goes in, mappings and a report come out. Nothing is run, no variable of the
+environment is read, no file is opened. Must not know: the origin of the text, the destination of the profile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ __all__ = ["Imported", "Remark", "import_folder", "import_profiles"]
 
 
 def import_profiles(text: str, name: str | None = None) -> Imported:
-    """One text: a script or command line, a recipe, or a llama-swap configuration; `name` is for a single profile.
+    """Import one text: a script or command line, a recipe, or a llama-swap configuration.
+
+    `name` is for a single profile.
 
     Raises:
         ProfileError: `import_refused`, with what is wrong.
@@ -36,7 +38,7 @@ def import_profiles(text: str, name: str | None = None) -> Imported:
 
 
 def import_folder(files: Mapping[str, str], name: str) -> Imported:
-    """A repro folder's files by their names.
+    """Import a repro folder, its files' texts by name.
 
     Raises:
         ProfileError: `import_refused`, with what is wrong.

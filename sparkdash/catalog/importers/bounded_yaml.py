@@ -1,6 +1,6 @@
-"""Other people's YAML, read with limits: size, nesting, aliases.
+"""Foreign YAML, read with limits: size, nesting, aliases.
 
-Owns: the limits. An alias inside of an anchored node is what a "billion laughs" file is made of; nothing real has one.
+Owns: the limits. A "billion laughs" file needs an alias inside of an anchored node; no real file has one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MAX_DEPTH = 30
 MAX_ALIASES = 100
 MAX_SCALAR = 300_000
 MAX_PLAIN = 20_000
-"""Characters of a value without quotes, in which numbers are looked for."""
+"""Longest unquoted value in which numbers are looked for, in characters."""
 
 
 def mapping(text: str) -> dict[str, Any]:
-    """The document as plain values.
+    """Parse the document into plain values.
 
     Raises:
-        ProfileError: it is not YAML, not a mapping, or beyond the limits.
+        ProfileError: the text is not YAML, not a mapping, or beyond the limits.
     """
     try:
         _measure(text)
@@ -38,7 +38,7 @@ def mapping(text: str) -> dict[str, Any]:
 
 
 def _why(error: Exception) -> str:
-    """Without the parser's name for a text that it was handed."""
+    """Return the parser's message without its name for the input."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}."
     return " ".join(str(error).split())[:160]

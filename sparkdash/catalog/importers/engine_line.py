@@ -1,4 +1,4 @@
-"""An engine's command line as the engine part of a profile.
+"""Engine part of a profile, from an engine's command line.
 
 Owns: recognising the engine, its flags, model, drafter and served names. Must not know: containers, files.
 """
@@ -39,7 +39,7 @@ _OURS = {
     "llamacpp": {"metrics", "no-mmap"},
     "trtllm": set[str](),
 }
-"""Bare flags that sparkdash adds by itself: saying them again would say nothing."""
+"""Bare flags that sparkdash adds by itself, and that an import therefore drops."""
 _OURS_WITH_VALUE = {("sglang", "decode-log-interval", "10"), ("llamacpp", "load-mode", "none")}
 _ADDRESS = ("host", "port")
 _LAUNCHER = ("nnodes", "node-rank", "headless")
@@ -63,7 +63,7 @@ _DRAFTER = {
 
 @dataclass(slots=True)
 class EnginePart:
-    """The engine part of a profile; `names` are what it was told to serve."""
+    """Engine part of a profile; `names` are the served names."""
 
     kind: str
     command: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ class EnginePart:
 
 
 def recognise_engine(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
-    """The engine that `words` start, with the words after its program; None when there is none."""
+    """Return the engine that `words` start, with the words after its program; None without one."""
     first = PurePosixPath(words[0]).name if words else ""
     if first == "vllm" and words[1:2] == ["serve"]:
         return EnginePart("vllm", [] if words[0] == "vllm" else words[:2]), words[2:]
@@ -100,7 +100,7 @@ def _module(words: list[str]) -> tuple[EnginePart, list[str]] | None:
 
 
 def _entrypoint(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
-    """Images whose own entrypoint is the server, so that its arguments follow the image at once."""
+    """Recognise images whose own entrypoint is the server, so that its arguments follow the image at once."""
     if re.search(r"(^|/)vllm-openai(:|@|$)", image):
         return EnginePart("vllm"), words
     if re.search(r"(^|/)llama\.cpp:[^/]*server", image):
@@ -109,10 +109,10 @@ def _entrypoint(words: list[str], image: str) -> tuple[EnginePart, list[str]] | 
 
 
 def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes) -> EnginePart:
-    """Fills `engine` from the words after its program.
+    """Fill in `engine` from the words after its program.
 
     Raises:
-        ProfileError: they name no model.
+        ProfileError: the words name no model.
     """
     positional, flags = _split(engine.kind, words, notes)
     _model_last(engine, positional, flags)
@@ -126,7 +126,7 @@ def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes) -
 
 
 def _split(kind: str, words: list[str], notes: ImportNotes) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """The words that belong to no flag, and each flag with its values."""
+    """Split into the words that belong to no flag, and each flag with its values."""
     positional: list[str] = []
     flags: list[tuple[str, list[str]]] = []
     index = 0
@@ -154,7 +154,7 @@ def _is_flag(word: str) -> bool:
 
 
 def _key(kind: str, name: str, notes: ImportNotes) -> str:
-    """The flag's long name without dashes; hyphens where the engine takes either."""
+    """Return the flag's long name without dashes; hyphens where the engine takes either."""
     key = name.lstrip("-")
     if kind != "trtllm":
         head, dot, tail = key.partition(".")
@@ -172,7 +172,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _model_last(engine: EnginePart, positional: list[str], flags: list[tuple[str, list[str]]]) -> None:
-    """`--max-model-len 4096 owner/name`: the second word after a flag that takes one is the model, if none was named."""
+    """Find a model after a flag's value, as in `--max-model-len 4096 owner/name`, if none was named."""
     if positional or any(key in _MODEL[engine.kind] for key, _ in flags):
         return
     for key, values in flags:
@@ -216,7 +216,7 @@ def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: Import
 
 
 def _dotted(args: dict[str, Any], key: str, values: list[str], notes: ImportNotes) -> None:
-    """`--a.b.c v` as {a: {b: {c: v}}}."""
+    """Store `--a.b.c v` as {a: {b: {c: v}}}."""
     head, *path = key.split(".")
     if not all(path) or len(path) > 8 or not isinstance(args.get(head, {}), dict):
         notes.unknown(f"--{key}")
@@ -231,7 +231,7 @@ def _dotted(args: dict[str, Any], key: str, values: list[str], notes: ImportNote
 
 
 def _speculation(engine: EnginePart, notes: ImportNotes) -> None:
-    """The flags of old recipes as the one JSON value that vLLM takes."""
+    """Turn the speculation flags of old recipes into the one JSON value that vLLM takes."""
     old = {key: engine.args.pop(key) for key in _KIN if key in engine.args}
     if old:
         config = engine.args.get("speculative-config")

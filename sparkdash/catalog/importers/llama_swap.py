@@ -1,4 +1,4 @@
-"""A llama-swap configuration as profiles, one for each model.
+"""Profiles from a llama-swap configuration, one for each model.
 
 Owns: its keys and macros. Must not know: runtimes' and engines' flags. `${env.X}` is never looked up.
 """
@@ -16,7 +16,7 @@ from sparkdash.errors import ProfileError
 
 _MACRO = re.compile(r"\$\{([A-Za-z_][\w.-]*)\}")
 _PORT = "8000"
-"""Stands in for the port that llama-swap would choose; no profile keeps it."""
+"""Placeholder for the port that llama-swap would choose; no profile keeps it."""
 _MAX_CMD = 50_000
 _READ = {"cmd", "cmdStop", "aliases", "env", "name", "description", "macros", "filters", "proxy", "checkEndpoint"}
 _WHY = {
@@ -27,7 +27,7 @@ _WHY = {
 
 
 def import_llama_swap(text: str, name: str | None = None) -> Imported:
-    """Every model of the configuration whose command starts a known engine.
+    """Import every model whose command starts a known engine.
 
     Raises:
         ProfileError: the file is not such a configuration, or no model in it could be read.
@@ -58,7 +58,7 @@ def _left_out(key: str, notes: ImportNotes) -> None:
 
 
 def _macros(given: Any, known: dict[str, str], notes: ImportNotes) -> dict[str, str]:
-    """`known` and those given, in their order, each with those before it filled in."""
+    """Add the given macros to `known` in their order, each with the earlier ones filled in."""
     made = dict(known)
     for key, value in given.items() if isinstance(given, dict) else ():
         if isinstance(value, str | int | float | bool):
@@ -103,7 +103,7 @@ def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, 
 
 
 def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
-    """What stands beside the command."""
+    """Add the keys that stand beside the command."""
     about = body.get("description") or body.get("name")
     if isinstance(about, str):
         made = {"profile": made["profile"], "about": " ".join(about.split())} | made

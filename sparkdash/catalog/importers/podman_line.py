@@ -1,6 +1,6 @@
-"""`podman run` and `docker run` command lines, and scripts of them, as profiles.
+"""Profiles from `podman run` and `docker run` command lines, and scripts of them.
 
-Owns: the runtime's flags. Must not know: engines' flags, files. Nothing is run and nothing is read but the text.
+Owns: the runtime's flags. Must not know: engines' flags, files. Nothing is run, and only the text is read.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sparkdash.redaction import is_secret_variable
 
 RUNTIMES = ("podman", "docker")
 DEFAULT_SHM = "8g"
-"""What sparkdash gives engines other than llama.cpp anyway."""
+"""Default shared memory that sparkdash gives engines other than llama.cpp."""
 
 _LABEL = f"{LABEL_PROFILE}="
 _ALIASES = f"{LABEL_SERVES}="
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_PLACE = "/sparkdash/"
-"""Where sparkdash itself puts caches in a container."""
+"""Prefix of sparkdash's own caches in a container."""
 _OWN_VARIABLES = ("LLAMA_ARG_LOAD_MODE=none", "LLAMA_ARG_NO_MMAP=1")
-"""Variables that sparkdash itself sets for a llama-server, so that an import leaves them out."""
+"""Variables that sparkdash itself sets for a llama-server, and that an import therefore drops."""
 
 _REASONS = {
     "ipc": "the host's shared memory is not given away; shm_size does it",
@@ -46,10 +46,10 @@ _SHORT = {"d": "detach", "i": "interactive", "t": "tty", "v": "volume", "e": "en
 
 
 def import_podman_line(text: str, name: str | None = None) -> Imported:
-    """Each container command of a script, and each engine command outside of a container, as a profile.
+    """Import each container command of a script, and each engine command outside of a container.
 
     Raises:
-        ProfileError: there is none, or one that cannot be understood.
+        ProfileError: the script has none, or one that cannot be understood.
     """
     notes = ImportNotes()
     profiles = [one for words in commands(text, notes) if (one := command(words, notes, name))]
@@ -62,7 +62,7 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
 
 
 def distinct(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same with every name once; later ones are numbered. An alias stays with the first that has it."""
+    """Number duplicate names; an alias stays with the first profile that has it."""
     seen: set[str] = set()
     for profile in profiles:
         base, count = profile["profile"], 1
@@ -78,7 +78,7 @@ def distinct(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def command(words: list[str], notes: ImportNotes, name: str | None = None) -> dict[str, Any] | None:
-    """One command as a profile; None when it starts no engine."""
+    """Import one command; None when it starts no engine."""
     program = PurePosixPath(words[0]).name
     if program in RUNTIMES and words[1:2] == ["container"]:
         words = [words[0], *words[2:]]
@@ -91,7 +91,7 @@ def command(words: list[str], notes: ImportNotes, name: str | None = None) -> di
 
 
 def profile(engine: EnginePart, container: dict[str, Any], name: str, notes: ImportNotes) -> dict[str, Any]:
-    """A family as its file says it, in the order that people read."""
+    """Assemble a profile file's mapping, in the order that people read."""
     model = engine.models["target"]
     basename = PurePosixPath((model.get("path") or model.get("hf") or "").partition(":")[0]).name
     own = next(filter(None, map(profile_name, (name, *engine.names[:1], basename.removesuffix(".gguf")))), "imported")
@@ -109,7 +109,7 @@ def profile(engine: EnginePart, container: dict[str, Any], name: str, notes: Imp
 
 
 def _implied(mount: dict[str, Any], models: dict[str, dict[str, str]]) -> bool:
-    """A read-only mount of a model at its own path, which sparkdash makes by itself."""
+    """Whether a mount is a model's read-only mount at its own path, which sparkdash makes by itself."""
     paths = [ref["path"] for ref in models.values() if "path" in ref]
     folders = {str(PurePosixPath(path).parent) if path.endswith(".gguf") else path for path in paths}
     return mount["source"] == mount["target"] and mount.get("read_only", True) and mount["source"] in folders
@@ -137,7 +137,7 @@ def _container(words: list[str], notes: ImportNotes, name: str | None) -> dict[s
 
 
 def _unwrap(words: list[str], notes: ImportNotes) -> list[str]:
-    """What `bash -c "…"` runs, when that is one engine."""
+    """Return the engine command inside `bash -c "…"`, when it has exactly one."""
     if len(words) < 3 or PurePosixPath(words[0]).name not in ("bash", "sh") or not re.fullmatch(r"-[a-z]*c", words[1]):
         return words
     inner = [one for one in commands(words[2], notes) if engine_line.recognise_engine(one, "")]
@@ -148,7 +148,7 @@ def _unwrap(words: list[str], notes: ImportNotes) -> list[str]:
 
 
 def _options(words: list[str], notes: ImportNotes) -> tuple[list[tuple[str, str | None]], int]:
-    """The runtime's flags with their values, and where the image stands."""
+    """Return the runtime's flags with their values, and the index of the image."""
     options: list[tuple[str, str | None]] = []
     index = 0
     while index < len(words) and words[index].startswith("-") and words[index] != "--":
@@ -169,7 +169,7 @@ def _options(words: list[str], notes: ImportNotes) -> tuple[list[tuple[str, str 
 
 
 def _short(word: str, words: list[str], index: int, options: list[tuple[str, str | None]]) -> int:
-    """`-it`, `-v a:b`, `-p8000:8000`; returns where to go on."""
+    """Parse short flags such as `-it`, `-v a:b`, `-p8000:8000`; return the next index."""
     for at, letter in enumerate(word[1:], start=1):
         key = _SHORT.get(letter, letter)
         if key in _BARE:
@@ -231,7 +231,7 @@ def _left_out(key: str, value: str | None, notes: ImportNotes) -> None:
 
 
 def variable(value: str, made: dict[str, Any], notes: ImportNotes) -> None:
-    """`NAME=text`, or `NAME` alone, into `made`: by its name only when it is a reference or a secret."""
+    """Add `NAME=text` or `NAME` to `made`; only by its name when the value is a reference or a secret."""
     name, equals, text = value.partition("=")
     if text.startswith(_OWN_PLACE) or value in _OWN_VARIABLES:
         return

@@ -1,6 +1,7 @@
-"""What an import gives, and what it tells about what it could not carry over.
+"""Result of an import: profiles, and remarks about what could not be carried over.
 
-Owns: the shape of the result. Must not know: any format.
+Owns: the shape of the result. Must not know any format.
+Pure.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ Kind = Literal["unknown", "dropped", "rewritten", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One thing that the profile does not say as its source did. Never holds a secret's value."""
+    """Difference between the profile and its source. Never holds a secret's value."""
 
     kind: Kind
     what: str
-    """The flag or key, as the source spells it."""
+    """Flag or key, as the source spells it."""
     why: str
 
     def __str__(self) -> str:
@@ -28,38 +29,38 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """Profiles as a profile file says them, one mapping a family, and everything worth telling about the way there."""
+    """Imported profiles, one mapping per family as in a profile file, with the remarks."""
 
     form: str
-    """What the input was taken for."""
+    """Recognised format of the input."""
     profiles: tuple[dict[str, Any], ...]
     remarks: tuple[Remark, ...]
 
 
 @dataclass(slots=True)
 class ImportNotes:
-    """Collects remarks; the same one is kept once."""
+    """Collector of remarks, without duplicates."""
 
     found: dict[Remark, None] = field(default_factory=dict)
 
     def unknown(self, what: str, why: str = "not understood, left out") -> None:
-        """A key or flag that this importer does not know."""
+        """Note an unknown key or flag."""
         self._add("unknown", what, why)
 
     def dropped(self, what: str, why: str) -> None:
-        """Understood, and left out on purpose."""
+        """Note a key that is understood and left out on purpose."""
         self._add("dropped", what, why)
 
     def rewritten(self, what: str, why: str) -> None:
-        """Said in other words in the profile."""
+        """Note a key that the profile expresses differently."""
         self._add("rewritten", what, why)
 
     def note(self, what: str, why: str) -> None:
-        """Worth a look."""
+        """Note something that deserves a look."""
         self._add("note", what, why)
 
     def imported(self, form: str, *profiles: dict[str, Any]) -> Imported:
-        """The result, with all that was noted."""
+        """Return the result with all remarks."""
         return Imported(form, profiles, tuple(self.found))
 
     def _add(self, kind: Kind, what: str, why: str) -> None:
@@ -67,5 +68,5 @@ class ImportNotes:
 
 
 def import_refused(message: str, hint: str | None = None) -> ProfileError:
-    """The error for input that gives no profile."""
+    """Make the error for input that gives no profile."""
     return ProfileError(message, code="import_refused", hint=hint)

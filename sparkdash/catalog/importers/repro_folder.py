@@ -1,6 +1,7 @@
-"""A repro folder (launch_server.sh and its kin) as one family: launch_server.sh the base, the others its variants.
+"""Repro folder (launch_server.sh and similar scripts) as one family.
 
-Must not know: the disk; it is handed the files' texts by name.
+launch_server.sh is the base, the others are its variants. Must not know the disk: callers pass the files' texts by
+name.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _BY_KEY = ("args", "env", "models")
 
 
 def import_repro_folder(files: Mapping[str, str], name: str) -> Imported:
-    """The family.
+    """Import the family.
 
     Raises:
-        ProfileError: there is no launch_server.sh, or a script starts no engine or more than one.
+        ProfileError: launch_server.sh is missing, or a script starts no engine or more than one.
     """
     if BASE not in files:
         raise import_refused(
@@ -43,7 +44,7 @@ def import_repro_folder(files: Mapping[str, str], name: str) -> Imported:
 
 
 def difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What a variant must say so that it becomes `other`: changed keys, and null for what the base has too much."""
+    """Return the keys that turn `base` into `other`: changed keys, and null for keys to remove."""
     made: dict[str, Any] = {}
     for key in (*base, *(key for key in other if key not in base)):
         old, new = base.get(key), other.get(key)

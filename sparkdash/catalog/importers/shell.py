@@ -1,8 +1,8 @@
-"""Shell text as commands, read and never run.
+"""Shell text as commands, parsed and never run.
 
 Owns: quotes, continuations, comments, literal variables of the same text. What only a shell could know (the
-environment, `$(…)`) stays in the words as it is written. The standard library's shlex cannot be used: it forgets which quotes
-a word had, and only the unquoted and double-quoted ones may have a variable filled in. One pass, no backtracking.
+environment, `$(…)`) stays in the words as it is written. The standard library's shlex forgets which quotes a word had,
+and variables may be filled in only in unquoted and double-quoted words. One pass, no backtracking.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Value = str | list[str]
 
 
 def commands(text: str, notes: ImportNotes) -> list[list[str]]:
-    """Every simple command in `text`, in its order, without its leading assignments.
+    """Parse every simple command in `text` in order, without its leading assignments.
 
     Raises:
         ProfileError: an open quote, a here-document, or far too many words.
@@ -36,7 +36,7 @@ def commands(text: str, notes: ImportNotes) -> list[list[str]]:
 
 
 def _settle(words: list[str], variables: dict[str, Value], notes: ImportNotes) -> list[str]:
-    """Takes assignments and words that only steer the shell from the front."""
+    """Strip assignments and words that only steer the shell from the front."""
     while words and words[0] in (*_PREFIXES, *_DECLARING):
         if words[0] == "export" and len(words) > 1:
             notes.note(words[1].partition("=")[0], "is exported by the script; add it under env if the engine needs it")
@@ -57,7 +57,7 @@ def _settle(words: list[str], variables: dict[str, Value], notes: ImportNotes) -
 
 
 class _Reader:
-    """One pass over the text."""
+    """Parser of the text in one pass."""
 
     def __init__(self, text: str, variables: dict[str, Value], notes: ImportNotes) -> None:
         self._text = text.replace("\r\n", "\n")
@@ -102,7 +102,7 @@ class _Reader:
         self._word()
 
     def _word(self, *, in_array: bool = False) -> list[str]:
-        """The next word; a whole `${NAME[@]}` gives as many as the array has, `NAME=(…)` none."""
+        """Read the next word; a whole `${NAME[@]}` gives as many as the array has, `NAME=(…)` none."""
         self._count += 1
         if self._count > _MAX_WORDS:
             raise import_refused(f"The script has more than {_MAX_WORDS} words.")
@@ -173,7 +173,7 @@ class _Reader:
         raise self._open_quote('"')
 
     def _dollar(self, parts: list[str]) -> list[str] | None:
-        """A variable's literal value if the text itself gave one; else the words as written."""
+        """Expand a variable that the text itself assigns; otherwise keep the words as written."""
         if hit := _VARIABLE.match(self._text, self._at):
             self._at = hit.end()
             return self._variable(hit, parts)

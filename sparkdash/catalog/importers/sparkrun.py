@@ -1,6 +1,6 @@
-"""A sparkrun or eugr recipe (v1 and v2) as a profile.
+"""Profile from a sparkrun or eugr recipe (v1 and v2).
 
-Owns: the recipe's keys, and how `{key}` is filled in. Must not know: runtimes' flags. `env` is never expanded.
+Owns: the recipe's keys, and how `{key}` is filled in. Must not know runtimes' flags. `env` is never expanded.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _MAX_PASSES = 5
 
 
 def import_sparkrun(text: str, name: str | None = None) -> Imported:
-    """The recipe as one profile.
+    """Import the recipe as one profile.
 
     Raises:
-        ProfileError: it is no recipe, or its command starts no known engine.
+        ProfileError: the text is no recipe, or its command starts no known engine.
     """
     recipe, notes = bounded_yaml.mapping(text), ImportNotes()
     for key in (key for key in recipe if key not in _READ):
@@ -89,7 +89,7 @@ def _fill(text: str, values: dict[str, str], notes: ImportNotes) -> str:
 
 
 def _generated(recipe: dict[str, Any], defaults: dict[str, Any], values: dict[str, str]) -> str:
-    """The command that the runtime would make of the defaults."""
+    """Build the command that the runtime would make of the defaults."""
     runtime = str(recipe.get("runtime") or "vllm")
     if runtime not in _PROGRAMS:
         raise import_refused(f"The recipe's runtime {runtime!r} is not known here.", f"Known: {', '.join(_PROGRAMS)}.")

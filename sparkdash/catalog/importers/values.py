@@ -1,4 +1,7 @@
-"""How a word of a command line becomes a value of a profile, and a name one that the catalog takes."""
+"""Conversion of command-line words to values and names of a profile.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ _FLOAT = re.compile(r"-?\d{1,9}\.\d{1,9}")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 _MAX_DEPTH = 12
 MAX_COMMAND = 600_000
-"""Characters; a little above what an input may have, as every literal script passes through unchanged."""
+"""Limit of a command in characters; above the limit of an input, as every literal script passes through unchanged."""
 
 
 def typed(word: str) -> Any:
-    """A number, a JSON mapping or list, or the text itself. What would print differently stays text."""
+    """Convert to a number, a JSON mapping or list, or keep the text where the value would print differently."""
     if _INT.fullmatch(word):
         return int(word)
     if _FLOAT.fullmatch(word):
@@ -35,10 +38,10 @@ def typed(word: str) -> Any:
 
 
 def filled(pattern: re.Pattern[str], text: str, values: Mapping[str, str]) -> str:
-    """`text` with every hit whose first group is in `values` replaced; stops before the result outgrows any real command.
+    """Replace every match whose first group is in `values`.
 
     Raises:
-        ProfileError: it does.
+        ProfileError: the result outgrows any real command.
     """
     size = len(text)
 
@@ -54,12 +57,12 @@ def filled(pattern: re.Pattern[str], text: str, values: Mapping[str, str]) -> st
 
 
 def too_long() -> ProfileError:
-    """The error for text that grows beyond any real command while its variables are filled in."""
+    """Make the error for text that outgrows any real command while its variables are filled in."""
     return import_refused(f"With its variables filled in, it is longer than {MAX_COMMAND} characters.")
 
 
 def shallow(value: Any, depth: int = 0) -> bool:
-    """Is it nested no deeper than anything real is?"""
+    """Whether a value is nested no deeper than real ones."""
     if depth > _MAX_DEPTH:
         return False
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -67,18 +70,18 @@ def shallow(value: Any, depth: int = 0) -> bool:
 
 
 def profile_name(text: str) -> str:
-    """The nearest name that a profile may have; "" when nothing of it can be kept."""
+    """Return the nearest valid profile name; "" when nothing can be kept."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:80].rstrip("-._")
     return f"{name}-profile" if name == AUTO else name
 
 
 def aliases(names: list[str], own: str) -> list[str]:
-    """Those that a profile may serve beside its own name, each once."""
+    """List the names that a profile may serve beside its own, without duplicates."""
     return [name for name in dict.fromkeys(names) if _ALIAS.fullmatch(name) and name not in (own, AUTO)]
 
 
 def model_ref(text: str) -> dict[str, str]:
-    """A folder, or a repository on the hub. A path with a variable stays a path, and visible."""
+    """Return a folder, or a repository on the hub. A path with a variable stays a visible path."""
     if text.startswith(("/", "~", "$", ".")) or "$" in text or text.endswith(".gguf"):
         return {"path": text}
     return {"hf": text}

@@ -1,4 +1,4 @@
-"""Imported profiles as readable YAML, tried out with the catalog's own loader before anyone sees it."""
+"""Imported profiles as readable YAML, validated by the catalog's own loader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparkdash.catalog.yaml import yaml_writer
 
 
 def yaml_text(profile: dict[str, Any], imported: Imported, origin: str) -> str:
-    """A profile file: where it comes from and what was not carried over as comments, then the profile."""
+    """Render a profile file: origin and remarks as comments, then the profile."""
     head = [f"# Imported from {_line(origin)} (a {imported.form})."]
     if imported.remarks:
         head += [
@@ -26,7 +26,7 @@ def yaml_text(profile: dict[str, Any], imported: Imported, origin: str) -> str:
 
 
 def tried(texts: dict[str, str]) -> Catalog:
-    """What the catalog makes of these files by themselves; its problems name them without their folder."""
+    """Load these files alone; problems name them without their folder."""
     with TemporaryDirectory(prefix="sparkdash-import-") as folder:
         for name, text in texts.items():
             (Path(folder) / f"{name}.yaml").write_text(text, encoding="utf-8")
@@ -36,7 +36,7 @@ def tried(texts: dict[str, str]) -> Catalog:
 
 
 def as_json(imported: Imported) -> dict[str, Any]:
-    """The report for programs."""
+    """Return the report for programs."""
     return {
         "form": imported.form,
         "profiles": list(imported.profiles),

@@ -1,6 +1,6 @@
-"""One YAML file with its marks.
+"""One YAML file with its line marks.
 
-Owns: reading it, the places of keys, and syntax problems. Must not know: what the keys mean.
+Owns: reading the file, the locations of keys, and syntax problems. Must not know the meaning of keys.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Document:
     def problem(
         self, path: KeyPath, message: str, hint: str | None = None, *, code: str = "wrong-value"
     ) -> ProfileProblem:
-        """A Problem at that key."""
+        """Make a ProfileProblem at that key."""
         place = self._deepest(path)
         key = ".".join(map(str, path))
         return ProfileProblem(self.file, place.line, key, message, hint, column=place.column, code=code)
 
     def line(self, *path: str | int) -> int:
-        """The line, from 1, of the deepest part of `path` that exists in the file."""
+        """Return the line, from 1, of the deepest part of `path` that exists in the file."""
         return self._deepest(path).line
 
     def has(self, *path: str | int) -> bool:
-        """Is there such a key?"""
+        """Whether the key exists."""
         mark = self.mark
         for key in path:
             if key not in mark.inner:
@@ -57,7 +57,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document | ProfileProblem:
-    """The file, or the one reason why it cannot be read."""
+    """Read the file, or the one reason why it cannot be read."""
     file = str(path)
     try:
         data, mark = yaml12.read_yaml(path.read_text(encoding="utf-8"))

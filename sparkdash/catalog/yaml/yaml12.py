@@ -1,8 +1,8 @@
-"""YAML 1.2 read with its line marks.
+"""YAML 1.2 read with line marks.
 
-Owns: the core schema (https://yaml.org/spec/1.2.2/, section 10.3.2) on top of libyaml, which by itself takes `no` and
-`12:30` for what they were in YAML 1.1. Merge keys (`<<`) are kept from there; no other tag is known. Must not know:
-what any key means.
+Owns: the core schema (https://yaml.org/spec/1.2.2/, section 10.3.2) on top of libyaml, which by itself reads `no` and
+`12:30` as YAML 1.1 does. Merge keys (`<<`) are kept from 1.1; no other tag is known. Must not know the meaning of
+keys.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ CORE = (
         list("-+.0123456789"),
     ),
 )
-"""Tags of plain scalars, in the order in which they are tried, with the characters that they begin with."""
+"""Tags of plain scalars in the order of matching, with their possible first characters."""
 _BY_FIRST = {
     first: tuple((tag, pattern) for tag, pattern, begins in CORE if first in begins)
     for first in {first for _, _, begins in CORE for first in begins}
 }
 MAX_DEPTH = 100
-"""Of nesting: far from where the interpreter, or libyaml's own composer, would run out of stack."""
+"""Limit of nesting: far from where the interpreter, or libyaml's own composer, would run out of stack."""
 _SHOWN = 40
 
 
 class NotYaml(Exception):  # noqa: N818 - said of a text
-    """Why a text cannot be read, and where: `line` and `column` from 1, None when that is not known."""
+    """Reason why a text cannot be read. `line` and `column` count from 1, None when unknown."""
 
     def __init__(
         self, reason: str, line: int | None = None, column: int | None = None, *, duplicate: str | None = None
@@ -59,12 +59,12 @@ class NotYaml(Exception):  # noqa: N818 - said of a text
         self.line = line
         self.column = column
         self.duplicate = duplicate
-        """The key that is given twice, when that is the reason."""
+        """Key that is given twice, when that is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a value's key (or, in a list, the value) stands, from 1, and the marks of what is in it."""
+    """Position from 1 of a value's key (in a list, of the value), and the marks of its parts."""
 
     line: int
     column: int
@@ -75,7 +75,7 @@ _Marks = dict[Any, Mark]
 
 
 def read_yaml(text: str) -> tuple[Any, Mark]:
-    """The one document in `text` as plain values, with its marks; None for an empty one.
+    """Parse the one document in `text` into plain values with marks; None for an empty one.
 
     Raises:
         NotYaml: syntax, a second document, a key given twice, an unknown tag, a value that its tag forbids.
@@ -94,7 +94,9 @@ def read_yaml(text: str) -> tuple[Any, Mark]:
 
 
 class _Reader:
-    """Events to values. An alias gives its anchor's value again, not a copy: a small file cannot grow without end."""
+    """Builder of values from events. An alias repeats its anchor's value without a copy: a small file cannot grow
+    endlessly.
+    """
 
     def __init__(self, parser: Any) -> None:
         self._next: Callable[[], Any] = parser.get_event
@@ -168,7 +170,7 @@ class _Reader:
         return values, marks
 
     def _key(self, event: Any, depth: int) -> tuple[Hashable, bool]:
-        """The key, and whether it is the `<<` that merges."""
+        """Return the key, and whether it is the merging `<<`."""
         key, _ = self._value(event, depth + 1)
         if isinstance(key, dict | list):
             raise _at(event.start_mark, "a key that is no word")
@@ -176,7 +178,7 @@ class _Reader:
 
 
 def _merged(event: Any, value: Any, marks: _Marks) -> Iterator[tuple[Any, Any, Mark]]:
-    """Keys, values and marks that `<<` brings; of several mappings the first that has a key gives it."""
+    """Yield keys, values and marks that `<<` brings in; of several mappings the first with a key wins."""
     several = [(one, marks[index].inner) for index, one in enumerate(value)] if isinstance(value, list) else None
     for one, inner in several or [(value, marks)]:
         if not isinstance(one, dict):
@@ -204,7 +206,7 @@ def _scalar(event: Any) -> Any:
 
 
 def _resolved(text: str) -> str:
-    """The core schema's tag of a plain scalar."""
+    """Return the core schema's tag of a plain scalar."""
     tried = _BY_FIRST.get(text[:1], ())
     return next((tag for tag, pattern in tried if pattern.fullmatch(text)), _STR)
 

@@ -1,6 +1,6 @@
-"""Values written as YAML: readable, and the same to readers of YAML 1.1 and of 1.2.
+"""Values as readable YAML that YAML 1.1 and 1.2 readers understand alike.
 
-Owns: quoting, and what stands on one line. Must not know: what any key means.
+Owns: quoting, and the layout of lines. Must not know the meaning of keys.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _SCALARS = yaml.representer.SafeRepresenter()
 
 
 def dump(value: Any) -> str:
-    """`value` as people write it: keys in their order, short lists and inner mappings on one line, texts of lines as such.
+    """Render `value`: keys in order, short lists and inner mappings on one line, multi-line texts as blocks.
 
-    What YAML 1.1 would take for something else is quoted too: the readers of exported files may speak either.
+    Values that YAML 1.1 would misread are quoted too, since readers of exported files may speak either.
     """
     text: str = yaml.serialize(
         _node(value, 0), Dumper=_Dumper, width=_WIDTH, indent=2, allow_unicode=True, explicit_start=False
@@ -30,10 +30,10 @@ def dump(value: Any) -> str:
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc] # PyYAML has no types
-    """Quotes what either version of YAML would not read as text, and indents lists in mappings."""
+    """Dumper that quotes what either version of YAML would not read as text, and indents lists in mappings."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 - PyYAML's word
-        """A list's dashes stand two columns in."""
+        """Indent a list's dashes by two columns."""
         super().increase_indent(flow, False)
 
 

@@ -1,4 +1,4 @@
-"""Cline: its settings panel; what it stores is not for others to write."""
+"""Cline: values for its settings panel; its storage is private."""
 
 from __future__ import annotations
 

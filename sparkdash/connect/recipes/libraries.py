@@ -16,7 +16,7 @@ _JS_NOTE = (
 
 
 def _code(language: Language, text: str, target: GatewayTarget) -> Snippet:
-    """Fill a program in with the place's values, each as a literal of its language; the key by its variable's name."""
+    """Fill in a program with the target's values as literals of its language; the key by its variable's name."""
     keys = {Language.PYTHON: f'os.environ["{VARIABLE}"]', Language.JAVASCRIPT: f"process.env.{VARIABLE}"}
     values: Mapping[str, str] = {
         "V1": json.dumps(target.v1),

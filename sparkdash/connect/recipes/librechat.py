@@ -6,7 +6,7 @@ from sparkdash.connect.gateway_target import VARIABLE, GatewayTarget
 from sparkdash.connect.recipe import ClientProtocol, ConfigFile, FileFormat, Recipe, Setup
 
 HEAD = {"version": "1.3.0"}
-"""Of the format, not of LibreChat, which ends at its start where the file has none."""
+"""Version of the format, not of LibreChat, which exits at its start when the file has none."""
 
 
 def _setup(target: GatewayTarget) -> Setup:

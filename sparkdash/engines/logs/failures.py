@@ -130,7 +130,7 @@ _FATAL = re.compile(r"fatal error|terminate called|Segmentation fault|failed to 
 
 
 def classify(lines: Sequence[str], exit_code: int | None, own: Sequence[Cause] = ()) -> Failure:
-    """Return the first cause that any line shows, `own` before COMMON; else the raised exception, else the exit code."""
+    """Return the first cause that any line shows, `own` before COMMON; else the exception, else the exit code."""
     clean = [masked(line) for line in lines]
     tail = tuple(clean[-TAIL:])
     for known in (*own, *COMMON):

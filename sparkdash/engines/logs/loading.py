@@ -25,7 +25,7 @@ _PREFIX = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Log line that reports progress. The pattern may name groups `pct`, or `done` and `total`; else `fraction` holds."""
+    """Log line that reports progress. The pattern may name `pct`, or `done` and `total`; else `fraction` holds."""
 
     stage: str
     pattern: re.Pattern[str]
