@@ -41,7 +41,7 @@ READY = "sparkdash demo (SIMULATED) serves "
 """What the headless demo prints before its URL; the foreground demo waits for this line."""
 
 
-def run(*, headless: bool, port: int | None, traffic: bool, speed: float) -> int:
+def run_demo(*, headless: bool, port: int | None, traffic: bool, speed: float) -> int:
     """Run the demo until Ctrl-C, SIGTERM or, with the TUI, until it is left. Returns the exit code.
 
     `port`: where the gateway listens; None takes a free one. `speed`: simulated seconds per second.
@@ -134,10 +134,10 @@ def _own_folders() -> Iterator[Path]:
 
 def twins(speed: float) -> Catalog:
     """The shipped profiles as simulated twins, running `speed` times faster than they say."""
-    from sparkdash.sim.rehearsal import twin
+    from sparkdash.sim.rehearsal import simulated_twin
 
     shipped = catalog.load_catalog([paths.shipped_profiles()])
-    return Catalog({name: twin(profile, time_scale=speed) for name, profile in shipped.profiles.items()})
+    return Catalog({name: simulated_twin(profile, time_scale=speed) for name, profile in shipped.profiles.items()})
 
 
 async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:

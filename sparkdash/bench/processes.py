@@ -21,7 +21,7 @@ INTERRUPTED = 130
 """The exit code of a run that was stopped."""
 
 
-async def asked(run: str | None, *, simulated: bool = False) -> bytes:
+async def read_report_json(run: str | None, *, simulated: bool = False) -> bytes:
     """JSON: all runs (a list of bench.run.Run), of simulated engines only where `simulated`; or the report of one
     (bench.report.report.Report).
 
@@ -30,7 +30,7 @@ async def asked(run: str | None, *, simulated: bool = False) -> bytes:
         HostError: `report_failed`.
     """
     if run is not None:
-        await look_for(run)
+        await require_run(run)
     which = ["--simulated"] if run is None and simulated else [] if run is None else ["--", run]
     try:
         done = await command.call(
@@ -43,7 +43,7 @@ async def asked(run: str | None, *, simulated: bool = False) -> bytes:
     raise _refusal(done, "The runs cannot be read")
 
 
-async def look_for(run: str) -> None:
+async def require_run(run: str) -> None:
     """Check that the run exists, before a process is started for it.
 
     Raises:
@@ -59,7 +59,7 @@ async def look_for(run: str) -> None:
         )
 
 
-async def resumed(run: str) -> str | None:
+async def resume_run(run: str) -> str | None:
     """Measure what a run still lacks, to its end; None when it is whole or was stopped, else why it ended, in words.
 
     The process is killed when this is cancelled; what is measured is kept.

@@ -53,7 +53,7 @@ class Provenance(Frozen):
     startup_s: float | None = None
 
 
-class Launch(Frozen):
+class LaunchRecord(Frozen):
     """One start of an engine: the experimental unit. A launch that was broken off has several, the last one goes on."""
 
     record: Literal["launch"] = "launch"
@@ -64,7 +64,7 @@ class Launch(Frozen):
     provenance: Provenance = Provenance()
 
 
-class Sample(Frozen):
+class RequestSample(Frozen):
     """One request. Timestamps in nanoseconds of one monotonic clock of the client; tokens as the engine counted them."""
 
     record: Literal["sample"] = "sample"
@@ -143,7 +143,7 @@ class Sample(Frozen):
         return self.visible / self.e2e_s if self.visible is not None and self.e2e_s else None
 
 
-class Cell(Frozen):
+class CellRecord(Frozen):
     """A cell of a launch is measured: it closes the samples of that launch and key which came before it."""
 
     record: Literal["cell"] = "cell"
@@ -176,11 +176,11 @@ class Cell(Frozen):
     """Why none of its samples counts, in words: `clock fell to 820 MHz`."""
 
 
-Record = Annotated[Launch | Sample | Cell, Field(discriminator="record")]
-RECORD: TypeAdapter[Launch | Sample | Cell] = TypeAdapter(Record)
+Record = Annotated[LaunchRecord | RequestSample | CellRecord, Field(discriminator="record")]
+RECORD: TypeAdapter[LaunchRecord | RequestSample | CellRecord] = TypeAdapter(Record)
 
 
-def aggregate_tok_s(streams: Sequence[Sample]) -> float | None:
+def aggregate_tok_s(streams: Sequence[RequestSample]) -> float | None:
     """Of the concurrent requests of one repetition: sum of n / (last end - first start). None while one lacks a figure."""
     tokens = [one.n for one in streams if one.n is not None]
     ends = [one.last_ns for one in streams if one.last_ns is not None]

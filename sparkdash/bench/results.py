@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
 
-from sparkdash.bench.records import Cell, Launch, Sample
+from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.run import CellKey, Run
 from sparkdash.domain.base import Frozen
 
@@ -32,17 +32,17 @@ class Results(Frozen):
     """A run and what its file holds, in the file's order."""
 
     run: Run
-    launches: tuple[Launch, ...] = ()
-    cells: tuple[Cell, ...] = ()
+    launches: tuple[LaunchRecord, ...] = ()
+    cells: tuple[CellRecord, ...] = ()
     """Those that are void too."""
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[RequestSample, ...] = ()
     """Of finished cells; `void` tells which do not count. Samples of a void cell carry its reason."""
     damaged: tuple[int, ...] = ()
     """Lines that could not be read (1 is the first): what they held is a gap."""
 
     @cached_property
-    def _good(self) -> dict[tuple[str, CellKey], list[Sample]]:
-        found: dict[tuple[str, CellKey], list[Sample]] = defaultdict(list)
+    def _good(self) -> dict[tuple[str, CellKey], list[RequestSample]]:
+        found: dict[tuple[str, CellKey], list[RequestSample]] = defaultdict(list)
         for one in self.samples:
             if one.void is None:
                 found[one.arm, one.cell].append(one)
@@ -54,7 +54,7 @@ class Results(Frozen):
         copied.__dict__.pop("_good", None)
         return copied
 
-    def good(self, arm: str, key: CellKey) -> Sequence[Sample]:
+    def good(self, arm: str, key: CellKey) -> Sequence[RequestSample]:
         """The samples that count, in the order of measuring."""
         return self._good.get((arm, key), ())
 
@@ -73,17 +73,19 @@ class Results(Frozen):
         return tuple(found)
 
 
-def gather(run: Run, records: Iterable[Launch | Sample | Cell], damaged: Sequence[int] = ()) -> Results:
+def gather(
+    run: Run, records: Iterable[LaunchRecord | RequestSample | CellRecord], damaged: Sequence[int] = ()
+) -> Results:
     """The results that records in the order of writing amount to, by the rule above."""
-    launches: list[Launch] = []
-    cells: list[Cell] = []
-    samples: list[Sample] = []
-    pending: dict[tuple[int, CellKey], list[Sample]] = defaultdict(list)
+    launches: list[LaunchRecord] = []
+    cells: list[CellRecord] = []
+    samples: list[RequestSample] = []
+    pending: dict[tuple[int, CellKey], list[RequestSample]] = defaultdict(list)
     for record in records:
-        if isinstance(record, Launch):
+        if isinstance(record, LaunchRecord):
             launches.append(record)
             pending.clear()
-        elif isinstance(record, Sample):
+        elif isinstance(record, RequestSample):
             pending[record.launch, record.cell].append(record)
         else:
             closed = pending.pop((record.launch, record.key), [])
@@ -94,7 +96,7 @@ def gather(run: Run, records: Iterable[Launch | Sample | Cell], damaged: Sequenc
     )
 
 
-def _judged(cell: Cell, samples: Sequence[Sample]) -> list[Sample]:
+def _judged(cell: CellRecord, samples: Sequence[RequestSample]) -> list[RequestSample]:
     """Its samples, with what the cell says of them."""
     reasons = [cell.void or (WARMING if at < cell.warming else None) for at in range(len(samples))]
     return [

@@ -71,7 +71,7 @@ class Arm(Frozen):
     """Why it cannot be run (a head that the checkpoint lacks); it has no launches, and its cells say this."""
 
 
-class Slot(Frozen):
+class LaunchSlot(Frozen):
     """One place in the order of launches."""
 
     arm: str
@@ -118,7 +118,7 @@ class Run(Frozen):
     mode: Mode
     seed: int
     created_at: datetime
-    order: tuple[Slot, ...]
+    order: tuple[LaunchSlot, ...]
     """The launches, first to last; a launch's index is its place here."""
     cells: tuple[PlannedCell, ...]
     host: Host = Host()

@@ -19,7 +19,7 @@ from typing import IO, Self
 from pydantic import ValidationError
 
 from sparkdash.bench.judge.arm_comparison import Noise
-from sparkdash.bench.records import RECORD, Cell, Launch, Sample
+from sparkdash.bench.records import RECORD, CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import FORMAT, Run
 from sparkdash.domain.base import Frozen
@@ -30,7 +30,7 @@ RUN = "run.json"
 RECORDS = "records.jsonl"
 
 
-def create(run: Run, root: Path | None = None) -> Path:
+def create_run_folder(run: Run, root: Path | None = None) -> Path:
     """A new run's folder, named by its id, with run.json in it.
 
     Raises:
@@ -44,28 +44,28 @@ def create(run: Run, root: Path | None = None) -> Path:
         raise AdmissionError(f"There is already a run {run.id}.", code="run_exists", status=409) from None
     except OSError as error:
         raise _unwritable(place, error) from error
-    save(place, run)
+    save_run(place, run)
     return place
 
 
 @contextlib.contextmanager
-def kept(run: Run, root: Path | None = None) -> Iterator[Path]:
+def run_folder_kept(run: Run, root: Path | None = None) -> Iterator[Path]:
     """The run's folder. One that is made for the block goes again when it fails before an engine was up. Raises as `create`."""
     place = (root or bench_dir()) / run.id
     if place.exists():
         yield place
         return
-    create(run, root)
+    create_run_folder(run, root)
     try:
         yield place
     except BaseException:
         with contextlib.suppress(AdmissionError):
-            if not read(place).launches:
+            if not read_results(place).launches:
                 shutil.rmtree(place, ignore_errors=True)
         raise
 
 
-def save(place: Path, run: Run) -> None:
+def save_run(place: Path, run: Run) -> None:
     """Replace run.json; a reader sees the old one or the new one, also after a power cut.
 
     Raises:
@@ -78,7 +78,7 @@ def save(place: Path, run: Run) -> None:
         raise _unwritable(place, error) from error
 
 
-def keep_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None) -> None:
+def save_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None) -> None:
     """What runs that begin from now on are judged by; simulated and real boxes are kept apart.
 
     Raises:
@@ -92,7 +92,7 @@ def keep_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None
         raise _unwritable(place, error) from error
 
 
-def calibrated(*, simulated: bool, root: Path | None = None) -> dict[str, Noise]:
+def read_calibration(*, simulated: bool, root: Path | None = None) -> dict[str, Noise]:
     """By metric, what the last calibration found; empty without one, or when its file cannot be read."""
     try:
         text = ((root or bench_dir()) / _calibration_of(simulated)).read_bytes()
@@ -101,7 +101,7 @@ def calibrated(*, simulated: bool, root: Path | None = None) -> dict[str, Noise]
         return {}
 
 
-def read(place: Path) -> Results:
+def read_results(place: Path) -> Results:
     """The run and all that it measured.
 
     Raises:
@@ -109,7 +109,7 @@ def read(place: Path) -> Results:
     """
     run = read_run(place)
     damaged: list[int] = []
-    records: list[Launch | Sample | Cell] = []
+    records: list[LaunchRecord | RequestSample | CellRecord] = []
     for number, line in _lines(place / RECORDS):
         try:
             records.append(RECORD.validate_json(line))
@@ -151,19 +151,19 @@ def read_run(place: Path) -> Run:
     return run
 
 
-def runs(root: Path | None = None) -> list[Path]:
+def list_runs(root: Path | None = None) -> list[Path]:
     """The folders of all runs, the newest first by name; an id begins with its time."""
     place = root or bench_dir()
     return sorted((file.parent for file in place.glob(f"*/{RUN}")), key=lambda one: one.name, reverse=True)
 
 
-def find(name: str, root: Path | None = None) -> Path:
+def find_run(name: str, root: Path | None = None) -> Path:
     """The folder of a run by its id, by the beginning of its id when that is unique, or `last`.
 
     Raises:
         AdmissionError: `run_not_found`, or `run_ambiguous`.
     """
-    known = runs(root)
+    known = list_runs(root)
     if name == "last" and known:
         return known[0]
     found = [one for one in known if one.name == name] or [one for one in known if name and one.name.startswith(name)]
@@ -222,7 +222,7 @@ class Journal:
             with contextlib.suppress(OSError):  # a full disk was told of by append
                 file.close()
 
-    def append(self, record: Launch | Sample | Cell) -> None:
+    def append(self, record: LaunchRecord | RequestSample | CellRecord) -> None:
         """Write one record; it outlives the process.
 
         Raises:

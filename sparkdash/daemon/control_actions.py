@@ -36,9 +36,9 @@ async def bench_runs(run: str | None, *, simulated: bool) -> bytes:
     await asyncio.to_thread(
         import_module, "sparkdash.bench.processes"
     )  # rarely needed, and the loop must not wait for it
-    from sparkdash.bench.processes import asked
+    from sparkdash.bench.processes import read_report_json
 
-    return await asked(run, simulated=simulated)
+    return await read_report_json(run, simulated=simulated)
 
 
 async def resume_bench_run(daemon: Daemon, run: str) -> None:
@@ -46,12 +46,12 @@ async def resume_bench_run(daemon: Daemon, run: str) -> None:
 
     Raises AdmissionError for an unknown run.
     """
-    from sparkdash.bench.processes import look_for, resumed
+    from sparkdash.bench.processes import require_run, resume_run
 
-    await look_for(run)
+    await require_run(run)
 
     async def going_on() -> None:
-        if why := await resumed(run):
+        if why := await resume_run(run):
             text = f"{run} was not resumed. {why}"
             daemon.bus.publish(Notice(level=Level.WARNING, code="bench_failed", text=text))
 

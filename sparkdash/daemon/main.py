@@ -41,7 +41,7 @@ def run(load_settings: Callable[[], Settings]) -> None:
     """Serve until SIGTERM or SIGINT. Raises SparkdashError for a failed start or a crashed supervisor."""
     log.configure()
     raise_file_limit()
-    sweep_file.forget()
+    sweep_file.delete_stale_files()
     faulthandler.enable()  # systemd's watchdog ends us with SIGABRT: the journal then says where the loop was stuck
     notifier, settings = systemd_notify.from_environment(), load_settings()
     inherited = handover.from_environment(notifier)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
-from sparkdash.sim.process.engine_process import live
+from sparkdash.sim.process.engine_process import run_process
 
 
 def main() -> int:
@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--profile-json", required=True, help="a Profile as JSON; its `sim` says how to behave")
     given = parser.parse_args()
     try:
-        return asyncio.run(live(Profile.model_validate_json(given.profile_json), given.port))
+        return asyncio.run(run_process(Profile.model_validate_json(given.profile_json), given.port))
     except ValidationError as error:
         first = error.errors()[0]
         sys.stderr.write(f"--profile-json is no profile: {'.'.join(map(str, first['loc']))}: {first['msg']}\n")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.host.reader import GpuReading
-from sparkdash.sim.process.memory_claims import Claim, claims
+from sparkdash.sim.process.memory_claims import MemoryClaim, read_claims
 from sparkdash.units import GIB
 
 TOTAL = 127_600_748 * 1024
@@ -58,7 +58,7 @@ class SimBox:
         self._folder = folder
         self._clock = clock
         self._release_s = release_s
-        self._alive: dict[int, Claim] = {}
+        self._alive: dict[int, MemoryClaim] = {}
         self._gone: dict[int, _Gone] = {}
         self._cached = 0.0
         self._heat = 0.0
@@ -110,7 +110,7 @@ class SimBox:
     def _look(self) -> None:
         """Read the claims; what disappeared since the last look begins to come back."""
         now, before = self._clock(), self._alive
-        self._alive = {claim.pid: claim for claim in claims(self._folder)}
+        self._alive = {claim.pid: claim for claim in read_claims(self._folder)}
         for pid in before.keys() - self._alive.keys():
             self._gone[pid] = _Gone(before[pid].memory, now)
         for pid in [pid for pid, gone in self._gone.items() if now - gone.since >= self._release_s]:
@@ -136,7 +136,7 @@ class SimBox:
         return int(0.08 * GIB * math.sin(self._clock() / 7))
 
 
-def _drawn(claim: Claim) -> float:
+def _drawn(claim: MemoryClaim) -> float:
     """Watts of one engine."""
     return claim.busy * (LOAD_W - IDLE_W) if claim.power_w is None else claim.power_w
 

@@ -43,7 +43,7 @@ _SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z0-9])")
 _K = re.compile(r"k\s*=\s*(\d+)")
 
 
-def twin(profile: Profile, *, time_scale: float = 1.0) -> Profile:
+def simulated_twin(profile: Profile, *, time_scale: float = 1.0) -> Profile:
     """`profile` on the simulated engine; one that is simulated already only takes the time scale.
 
     `time_scale` is how many times faster than real everything runs.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from sparkdash.sim.engine.prose import paragraph, seeded
+from sparkdash.sim.engine.prose import paragraph, seeded_random
 
 USER_AGENT = "sparkdash-demo/"
 BACK_OFF_S = 3.0
@@ -23,7 +23,7 @@ BACK_OFF_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Habit:
+class ClientHabit:
     """One kind of client. Sizes in words, times in seconds."""
 
     client: str
@@ -39,18 +39,18 @@ class Habit:
 
 
 HABITS = (
-    Habit("codex", system=3000, ask=(60, 600), think=(1.0, 4.0), answer=(80, 400), turns=14),
-    Habit("open-webui", system=60, ask=(10, 60), think=(6.0, 15.0), answer=(200, 700), turns=8),
-    Habit("aider", system=1500, ask=(30, 250), think=(4.0, 10.0), answer=(150, 500), turns=10),
+    ClientHabit("codex", system=3000, ask=(60, 600), think=(1.0, 4.0), answer=(80, 400), turns=14),
+    ClientHabit("open-webui", system=60, ask=(10, 60), think=(6.0, 15.0), answer=(200, 700), turns=8),
+    ClientHabit("aider", system=1500, ask=(30, 250), think=(4.0, 10.0), answer=(150, 500), turns=10),
 )
 Sleep = Callable[[float], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class Talk:
+class Conversation:
     """One conversation; it grows, so that every prompt begins with the one before."""
 
-    habit: Habit
+    habit: ClientHabit
     rng: random.Random
     messages: list[dict[str, str]] = field(default_factory=list)
 
@@ -86,7 +86,7 @@ class Traffic:
         url: str,
         *,
         on: bool = True,
-        habits: tuple[Habit, ...] = HABITS,
+        habits: tuple[ClientHabit, ...] = HABITS,
         seed: str = "demo",
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -122,16 +122,16 @@ class Traffic:
             for habit in self._habits:
                 clients.create_task(self._client(http, habit), name=f"demo traffic: {habit.client}")
 
-    async def _client(self, http: httpx.AsyncClient, habit: Habit) -> None:
-        rng = seeded(f"{self._seed}/{habit.client}")
-        talk = Talk(habit, rng)
+    async def _client(self, http: httpx.AsyncClient, habit: ClientHabit) -> None:
+        rng = seeded_random(f"{self._seed}/{habit.client}")
+        talk = Conversation(habit, rng)
         while True:
             await self._on.wait()
             text = await self._ask(http, talk)
             talk.answered(text)
             await self._sleep(rng.uniform(*habit.think) if text else BACK_OFF_S)
 
-    async def _ask(self, http: httpx.AsyncClient, talk: Talk) -> str:
+    async def _ask(self, http: httpx.AsyncClient, talk: Conversation) -> str:
         """One request's text; empty when there was no answer."""
         headers = {"user-agent": f"{USER_AGENT}{talk.habit.client}"}
         try:

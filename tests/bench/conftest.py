@@ -12,9 +12,9 @@ import pytest
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.plan.math_questions import question
-from sparkdash.bench.records import Cell, Launch, Provenance, Sample
+from sparkdash.bench.records import CellRecord, LaunchRecord, Provenance, RequestSample
 from sparkdash.bench.results import Results, gather
-from sparkdash.bench.run import Arm, CellKey, Host, Kind, Mode, PlannedCell, Run, Slot
+from sparkdash.bench.run import Arm, CellKey, Host, Kind, LaunchSlot, Mode, PlannedCell, Run
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 MATH = CellKey(suite="seeds", context=0, output=512, kind=Kind.MATH)
@@ -52,19 +52,19 @@ class Rehearsal:
     def write(self, root: Path) -> Path:
         """The run's folder, as the runner leaves it."""
         run, records = self.records()
-        place = run_folder.create(run, root)
+        place = run_folder.create_run_folder(run, root)
         with run_folder.Journal(place) as journal:
             for record in records:
                 journal.append(record)
         return place
 
-    def records(self) -> tuple[Run, list[Launch | Sample | Cell]]:
+    def records(self) -> tuple[Run, list[LaunchRecord | RequestSample | CellRecord]]:
         """The run, and its records in the order of writing."""
         able = [arm.name for arm in self.arms if arm.impossible is None]
         keys = list(dict.fromkeys(one for rates in self.rates.values() for one in rates))
         keys += [one for _, one in self.voids if one not in keys]
         passes = [able] if self.mode is Mode.SCREEN else [able, able[::-1]]
-        order = [Slot(arm=arm, block=block) for block, one in enumerate(passes) for arm in one]
+        order = [LaunchSlot(arm=arm, block=block) for block, one in enumerate(passes) for arm in one]
         cells = [PlannedCell(key=one, reps=self.reps) for one in keys]
         if self.maths:
             cells.append(PlannedCell(key=MATH, reps=50, launches=tuple(range(len(able)))))
@@ -86,15 +86,17 @@ class Rehearsal:
                 **self.changes,
             }
         )
-        records: list[Launch | Sample | Cell] = []
+        records: list[LaunchRecord | RequestSample | CellRecord] = []
         for index, slot in enumerate(order):
             records += self._launch(index, slot, cells)
         return run, records
 
-    def _launch(self, index: int, slot: Slot, cells: Sequence[PlannedCell]) -> list[Launch | Sample | Cell]:
+    def _launch(
+        self, index: int, slot: LaunchSlot, cells: Sequence[PlannedCell]
+    ) -> list[LaunchRecord | RequestSample | CellRecord]:
         told = {"engine": "sim", "fingerprint": "f00d", "startup_s": 60.0, **self.provenance.get(slot.arm, {})}
-        found: list[Launch | Sample | Cell] = [
-            Launch(
+        found: list[LaunchRecord | RequestSample | CellRecord] = [
+            LaunchRecord(
                 arm=slot.arm, index=index, block=slot.block, started_at=AT, provenance=Provenance.model_validate(told)
             )
         ]
@@ -108,7 +110,7 @@ class Rehearsal:
             found += samples
             at = self.drafts.get(slot.arm, ())
             found.append(
-                Cell(
+                CellRecord(
                     key=cell.key,
                     arm=slot.arm,
                     launch=index,
@@ -123,7 +125,7 @@ class Rehearsal:
             )
         return found
 
-    def _samples(self, index: int, arm: str, cell: PlannedCell) -> list[Sample]:
+    def _samples(self, index: int, arm: str, cell: PlannedCell) -> list[RequestSample]:
         if cell.key.kind is Kind.MATH:
             right = self.maths.get(arm)
             return [] if right is None else [self._answer(index, arm, number, right) for number in range(cell.reps)]
@@ -136,11 +138,11 @@ class Rehearsal:
             for stream in range(cell.key.concurrency)
         ]
 
-    def _speed(self, index: int, arm: str, cell: CellKey, rep: int, stream: int, rate: float) -> Sample:
+    def _speed(self, index: int, arm: str, cell: CellKey, rep: int, stream: int, rate: float) -> RequestSample:
         """n / e2e is the rate; a tenth of the time passes before the first token; what is hidden comes first."""
         whole = int(cell.output / rate * 1e9)
         hidden = 0.0 if self.visible is None else 1 - self.visible
-        return Sample(
+        return RequestSample(
             cell=cell,
             arm=arm,
             launch=index,
@@ -160,9 +162,9 @@ class Rehearsal:
         )
 
     @staticmethod
-    def _answer(index: int, arm: str, number: int, right: int) -> Sample:
+    def _answer(index: int, arm: str, number: int, right: int) -> RequestSample:
         answer = question(SEED, number).answer + (0 if number < right else 1)
-        return Sample(
+        return RequestSample(
             cell=MATH,
             arm=arm,
             launch=index,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sparkdash.bench.judge.accuracy import Gate, compare_accuracy, compare_outputs
+from sparkdash.bench.judge.accuracy import AccuracyGate, compare_accuracy, compare_outputs
 
 
 def answers(both: int, only_a: int, only_b: int, neither: int) -> tuple[dict[str, bool], dict[str, bool]]:
@@ -21,7 +21,7 @@ def answers(both: int, only_a: int, only_b: int, neither: int) -> tuple[dict[str
 def test_the_seeds_fifty_questions_tell_nothing() -> None:
     """74 % against 70 %: three lost and one won out of fifty is no evidence of anything."""
     found = compare_accuracy(*answers(34, 3, 1, 12))
-    assert found.gate is Gate.NO_EVIDENCE
+    assert found.gate is AccuracyGate.NO_EVIDENCE
     assert found.p == pytest.approx(0.625)
     assert found.difference == pytest.approx(-0.04)
     assert (found.only_a, found.only_b) == (("math 34", "math 35", "math 36"), ("math 37",))
@@ -32,15 +32,15 @@ def test_the_seeds_fifty_questions_tell_nothing() -> None:
 @pytest.mark.parametrize(
     ("table", "gate"),
     [
-        ((290, 10, 10, 90), Gate.PASS),
-        ((300, 0, 0, 100), Gate.PASS),
-        ((290, 4, 40, 66), Gate.PASS),
-        ((200, 90, 10, 100), Gate.FAIL),
-        ((280, 20, 8, 92), Gate.NO_EVIDENCE),
+        ((290, 10, 10, 90), AccuracyGate.PASS),
+        ((300, 0, 0, 100), AccuracyGate.PASS),
+        ((290, 4, 40, 66), AccuracyGate.PASS),
+        ((200, 90, 10, 100), AccuracyGate.FAIL),
+        ((280, 20, 8, 92), AccuracyGate.NO_EVIDENCE),
     ],
     ids=["equal", "identical", "better", "worse", "perhaps worse"],
 )
-def test_the_gate_is_five_points(table: tuple[int, int, int, int], gate: Gate) -> None:
+def test_the_gate_is_five_points(table: tuple[int, int, int, int], gate: AccuracyGate) -> None:
     assert compare_accuracy(*answers(*table)).gate is gate
 
 
@@ -54,7 +54,7 @@ def test_a_gate_for_four_hundred_lets_few_bad_arms_pass() -> None:
             kind = rng.random()
             a[str(number)] = kind < 0.75
             b[str(number)] = kind < 0.675 or 0.75 <= kind < 0.775
-        passed += compare_accuracy(a, b).gate is Gate.PASS
+        passed += compare_accuracy(a, b).gate is AccuracyGate.PASS
     assert passed <= 0.05 * 400
 
 

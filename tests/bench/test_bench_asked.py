@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from sparkdash.bench import processes as room
-from sparkdash.bench.processes import asked, look_for, resumed
+from sparkdash.bench.processes import read_report_json, require_run, resume_run
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm, CellKey, Run
 from sparkdash.errors import AdmissionError, HostError
@@ -32,10 +32,12 @@ async def test_runs_and_a_report_are_told_and_a_missing_one_is_refused(
             rates={"plain": {CellKey(suite="seeds", context=0, output=400): 60.0}},
             changes=changes,
         )
-    assert [one.id for one in TypeAdapter(list[Run]).validate_json(await asked(None, simulated=True))] == [ID]
-    assert Report.model_validate_json(await asked("last")).run.id == ID
+    assert [one.id for one in TypeAdapter(list[Run]).validate_json(await read_report_json(None, simulated=True))] == [
+        ID
+    ]
+    assert Report.model_validate_json(await read_report_json("last")).run.id == ID
     with pytest.raises(AdmissionError) as caught:
-        await asked("--help")
+        await read_report_json("--help")
     assert (caught.value.code, caught.value.status) == ("run_not_found", 404)
 
 
@@ -52,7 +54,7 @@ async def test_no_process_is_started_for_a_run_that_there_is_not(
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
     (bench_dir() / ID).mkdir(parents=True)
     (bench_dir() / ID / "run.json").touch()
-    for ask in (asked, look_for):
+    for ask in (read_report_json, require_run):
         with pytest.raises(AdmissionError) as caught:
             await ask(run)
         assert (caught.value.code, caught.value.status) == ("run_not_found", 404)
@@ -70,6 +72,6 @@ async def test_a_command_that_gives_no_reason_is_told_by_its_last_words(
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
     (bench_dir() / ID).mkdir(parents=True)
     (bench_dir() / ID / "run.json").touch()
-    assert await resumed("last") == "It said: OSError: No space left on device"
+    assert await resume_run("last") == "It said: OSError: No space left on device"
     with pytest.raises(HostError, match="The runs cannot be read: OSError: No space"):
-        await asked("last")
+        await read_report_json("last")

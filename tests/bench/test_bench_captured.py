@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 from sparkdash import paths
 from sparkdash.bench import run_folder
-from sparkdash.bench.measure.arm_launcher import Foreign
-from sparkdash.bench.measure.http_client import Wire
+from sparkdash.bench.measure.arm_launcher import UrlLauncher
+from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.runner import Runner
-from sparkdash.bench.measure.stream_answer import Answer
+from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.plan import captured_requests, suites
-from sparkdash.bench.plan.prompts import Place, of_chat
+from sparkdash.bench.plan.prompts import PromptIndex, chat_prompt
 from sparkdash.bench.plan.run_plan import new_run
-from sparkdash.bench.report.assemble import report
+from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.run import Arm, Mode
 from sparkdash.cli.main import app
 from sparkdash.domain.profile import EngineKind, Profile
@@ -45,10 +45,12 @@ def test_the_last_different_chats_are_taken() -> None:
         "torn",
         line("c", path="/v1/embeddings"),
     ]
-    chats, others = captured_requests.taken([*lines, json.dumps({"path": captured_requests.ROUTE, "body": None})], 5)
+    chats, others = captured_requests.select_chats(
+        [*lines, json.dumps({"path": captured_requests.ROUTE, "body": None})], 5
+    )
     assert [chat["messages"][0]["content"] for chat in chats] == ["b", "a"]
     assert (sorted(chats[0]), others) == (["messages", "tools"], 3)
-    assert len(captured_requests.taken(lines, 1)[0]) == 1
+    assert len(captured_requests.select_chats(lines, 1)[0]) == 1
 
 
 def test_a_prompt_begins_with_a_mark_and_is_named_by_its_text() -> None:
@@ -58,12 +60,12 @@ def test_a_prompt_begins_with_a_mark_and_is_named_by_its_text() -> None:
         {"messages": [{"role": "user", "content": "hi"}, {"role": "user", "content": "x"}]},
         {"messages": [{"content": parts}]},
     )
-    one, other = of_chat(chats, Place(0), "A"), of_chat(chats, Place(2), "B")
+    one, other = chat_prompt(chats, PromptIndex(0), "A"), chat_prompt(chats, PromptIndex(2), "B")
     assert one.id == other.id
     assert one.content != other.content
     assert one.content["messages"][0]["content"].endswith("] hi")
     assert one.content["messages"][1] == chats[0]["messages"][1]
-    assert of_chat(chats, Place(1), "A").content["messages"][0]["content"][1:] == parts
+    assert chat_prompt(chats, PromptIndex(1), "A").content["messages"][0]["content"][1:] == parts
     assert chats[0]["messages"][0]["content"] == "hi"
 
 
@@ -73,7 +75,7 @@ def test_a_suite_is_made_read_and_refused_when_its_prompts_changed() -> None:
     assert "nothing_captured" in str(getattr(runner.invoke(app, ["bench", "captured", "mine"]).exception, "code", ""))
     (paths.state_dir() / "captured.jsonl").write_text(f"{line(MARK)}\n{line('b')}\n")
     assert runner.invoke(app, ["bench", "captured", "mine", "--output", "32"]).exit_code == 0
-    suite = suites.load("mine")
+    suite = suites.load_suite("mine")
     assert [chat["messages"][0]["content"] for chat in suite.chats] == [MARK, "b"]
     assert [(cell.key.output, cell.key.text, cell.reps) for cell in suite.cells and suite.planned(Mode.SCREEN)] == [
         (32, "captured", 2)
@@ -82,10 +84,10 @@ def test_a_suite_is_made_read_and_refused_when_its_prompts_changed() -> None:
     assert place.stat().st_mode & 0o777 == 0o600
     (paths.state_dir() / "captured.jsonl").write_text(f"{line('b')}\n")
     assert runner.invoke(app, ["bench", "captured", "mine", "--output", "32"]).exit_code == 0
-    assert suites.load("mine").hash != suite.hash
+    assert suites.load_suite("mine").hash != suite.hash
     place.write_text("{}\n")
     with pytest.raises(ProfileError, match="is not what this suite was made of"):
-        suites.load("mine")
+        suites.load_suite("mine")
 
 
 @pytest.mark.parametrize(
@@ -108,30 +110,30 @@ def test_cells_of_captured_requests_want_prompts(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text("suite: x\nversion: 1\nabout: x\ncells: [{output: 32, text: captured}]\n")
     with pytest.raises(ProfileError, match="sparkdash bench captured NAME"):
-        suites.load(str(file))
+        suites.load_suite(str(file))
 
 
 async def test_a_run_keeps_digests_and_never_words(tmp_path: Path) -> None:
     """Neither its records nor its report has the text; the engine got all of it."""
-    chats, _ = captured_requests.taken([line(MARK), line("b")], 5)
-    cells = (suites.Group(output=(20,), text=(captured_requests.TEXT,), reps=2),)
+    chats, _ = captured_requests.select_chats([line(MARK), line("b")], 5)
+    cells = (suites.CellGroup(output=(20,), text=(captured_requests.TEXT,), reps=2),)
     suite = suites.Suite(suite="mine", version="1", about="", cells=cells, prompts="x", prompts_sha256="y")
     speed = SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=4000)
     profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(speeds=(speed,), time_scale=50))
-    async with serving(profile) as (_, url), Wire(url) as wire:
+    async with serving(profile) as (_, url), BenchClient(url) as wire:
         run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, target="url")
-        place = run_folder.create(run, tmp_path)
+        place = run_folder.create_run_folder(run, tmp_path)
         heard: list[str] = []
         chat = wire.chats
 
-        async def listening(bodies: Sequence[Mapping[str, Any]]) -> list[Answer]:
+        async def listening(bodies: Sequence[Mapping[str, Any]]) -> list[StreamedAnswer]:
             heard.extend(json.dumps(body) for body in bodies)
             return await chat(bodies)
 
         wire.chats = listening  # type: ignore[method-assign]
-        results = await Runner(place, Foreign(wire), lambda _: None, lag_limit_ms=1e9, chats=chats).run()
+        results = await Runner(place, UrlLauncher(wire), lambda _: None, lag_limit_ms=1e9, chats=chats).run()
     assert results.gaps() == ()
     assert any(MARK in body for body in heard)
     assert {one.prompt_id.partition(" ")[0] for one in results.samples} == {"captured"}
     assert MARK not in (place / "records.jsonl").read_text() + (place / "run.json").read_text()
-    assert MARK not in report(results).model_dump_json()
+    assert MARK not in assemble_report(results).model_dump_json()

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from sparkdash.bench.measure.cell_measurement import Ground, measure
-from sparkdash.bench.measure.stream_answer import Answer
-from sparkdash.bench.measure.voids import Look
-from sparkdash.bench.measure.warm_up import warming
+from sparkdash.bench.measure.cell_measurement import CellContext, measure_cell
+from sparkdash.bench.measure.stream_answer import StreamedAnswer
+from sparkdash.bench.measure.voids import BoxReading
+from sparkdash.bench.measure.warm_up import count_warm_up
 from sparkdash.bench.plan.run_plan import new_run
-from sparkdash.bench.plan.suites import Group, Suite
-from sparkdash.bench.records import Cell, Sample
+from sparkdash.bench.plan.suites import CellGroup, Suite
+from sparkdash.bench.records import CellRecord, RequestSample
 from sparkdash.bench.results import WARMING, gather
 from sparkdash.bench.run import Arm, CellKey, Mode
 
@@ -38,14 +38,14 @@ STEADY = [1.00, 1.01, 0.99, 1.00, 1.01, 0.99, 1.00]
 )
 def test_the_first_repetitions(seconds: Sequence[float], cold: int) -> None:
     """Slower than all that follow by more than chance, or falling all along."""
-    assert warming(seconds) == cold
+    assert count_warm_up(seconds) == cold
 
 
 def test_noise_is_not_taken_for_warming_up() -> None:
     """At most one cell in fifty, whatever the number of repetitions."""
     chance = random.Random(7)
     for reps in (5, 10, 30):
-        found = sum(warming([chance.gauss(1, 0.05) for _ in range(reps)]) > 0 for _ in range(500))
+        found = sum(count_warm_up([chance.gauss(1, 0.05) for _ in range(reps)]) > 0 for _ in range(500))
         assert found <= 10
 
 
@@ -56,29 +56,31 @@ class Paced:
         self._seconds = iter(seconds)
         self.asked = 0
 
-    async def ask_all(self, contents: Sequence[str], tokens: int, **_: Any) -> list[Answer]:
+    async def ask_all(self, contents: Sequence[str], tokens: int, **_: Any) -> list[StreamedAnswer]:
         self.asked += 1
         whole = int(next(self._seconds) * 1e9)
         usual = {"n": tokens, "prompt_tokens": 9, "finish_reason": "length"}
-        return [Answer(0, token_ns=whole // 10, last_ns=whole, **usual) for _ in contents]
+        return [StreamedAnswer(0, token_ns=whole // 10, last_ns=whole, **usual) for _ in contents]
 
     async def counters(self) -> None:
         return None
 
 
-async def measured(seconds: Sequence[float], reps: int) -> tuple[Cell, list[Sample], int]:
+async def measured(seconds: Sequence[float], reps: int) -> tuple[CellRecord, list[RequestSample], int]:
     """A cell over that engine, its warm-up request first."""
     paced = Paced([1.0, *seconds])
 
-    async def look() -> Look:
-        return Look()
+    async def look() -> BoxReading:
+        return BoxReading()
 
     counter: Any = SimpleNamespace(exact=False)  # a cell without a context counts no tokens
     subject: Any = paced
-    ground = Ground(subject=subject, counter=counter, seed=1, arm="A", launch=0, salt="s", look=look, lag_limit_ms=5.0)
-    samples: list[Sample] = []
+    ground = CellContext(
+        subject=subject, counter=counter, seed=1, arm="A", launch=0, salt="s", look=look, lag_limit_ms=5.0
+    )
+    samples: list[RequestSample] = []
     key = CellKey(suite="s", context=0, output=32)
-    cell = await measure(ground, key, range(reps), samples.append, lambda _: None)
+    cell = await measure_cell(ground, key, range(reps), samples.append, lambda _: None)
     return cell, samples, paced.asked
 
 
@@ -86,7 +88,7 @@ async def test_cold_repetitions_are_measured_again() -> None:
     """They are kept with their reason, their places are filled by later ones, and nothing is missing."""
     cell, samples, _ = await measured([9.0, *STEADY[:5], 1.0], 6)
     assert (cell.void, cell.warming) == (None, 1)
-    suite = Suite(suite="s", version="1", about="", cells=(Group(output=(32,)),))
+    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(output=(32,)),))
     run = new_run(suite, (Arm(name="A", profile="a"),), Mode.SCREEN, reps=6)
     results = gather(run, [*samples, cell])
     assert [one.void for one in results.samples] == [WARMING, *[None] * 6]

@@ -12,8 +12,8 @@ import pytest
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.judge.arm_comparison import Noise
-from sparkdash.bench.records import Cell, Launch, Sample
-from sparkdash.bench.run import Arm, CellKey, Mode, PlannedCell, Run, Slot
+from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
+from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
 from sparkdash.bench.run_folder import Journal
 from sparkdash.errors import AdmissionError, HostError
 
@@ -29,28 +29,28 @@ RUN = Run(
     mode=Mode.SCREEN,
     seed=42,
     created_at=AT,
-    order=(Slot(arm="plain", block=0),),
+    order=(LaunchSlot(arm="plain", block=0),),
     cells=(PlannedCell(key=KEY, reps=2),),
     simulated=True,
 )
-LAUNCH = Launch(arm="plain", index=0, block=0, started_at=AT)
-CLOSED = Cell(key=KEY, arm="plain", launch=0, started_at=AT, ended_at=AT)
+LAUNCH = LaunchRecord(arm="plain", index=0, block=0, started_at=AT)
+CLOSED = CellRecord(key=KEY, arm="plain", launch=0, started_at=AT, ended_at=AT)
 
 
-def sample(rep: int) -> Sample:
-    return Sample(
+def sample(rep: int) -> RequestSample:
+    return RequestSample(
         cell=KEY, arm="plain", launch=0, rep=rep, prompt_id=f"p{rep}", t0_ns=0, last_ns=10**9, n=32, text="äß\n"
     )
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     """Every record, in order, with line breaks and accents inside."""
-    place = run_folder.create(RUN, tmp_path)
+    place = run_folder.create_run_folder(RUN, tmp_path)
     with Journal(place) as journal:
         for record in (LAUNCH, sample(0), sample(1), CLOSED):
             journal.append(record)
         journal.sync()
-    results = run_folder.read(place)
+    results = run_folder.read_results(place)
     assert (results.run, results.launches, results.cells) == (RUN, (LAUNCH,), (CLOSED,))
     assert results.samples == (sample(0), sample(1))
     assert (results.gaps(), results.damaged) == ((), ())
@@ -58,7 +58,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 def test_records_outlive_a_killed_writer(tmp_path: Path) -> None:
     """A process that ends without closing anything has lost no record."""
-    place = run_folder.create(RUN, tmp_path)
+    place = run_folder.create_run_folder(RUN, tmp_path)
     code = (
         "import os, sys; from pathlib import Path; from sparkdash.bench.run_folder import Journal;"
         "from sparkdash.bench.records import RECORD; journal = Journal(Path(sys.argv[1])).__enter__();"
@@ -67,39 +67,39 @@ def test_records_outlive_a_killed_writer(tmp_path: Path) -> None:
     lines = "".join(one.model_dump_json() + "\n" for one in (LAUNCH, sample(0), sample(1), CLOSED))
     done = subprocess.run([sys.executable, "-c", code, str(place)], input=lines, text=True, timeout=60, check=False)
     assert done.returncode == -9
-    assert run_folder.read(place).gaps() == ()
+    assert run_folder.read_results(place).gaps() == ()
 
 
 @pytest.mark.parametrize("torn", [b'{"record":"sam', b"\0" * 200_000, b"\xff\xfe"], ids=["half", "zeros", "noise"])
 def test_a_torn_last_line_is_a_gap_and_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     """A power cut in the middle of a write: what was whole is kept, and writing goes on after it."""
-    place = run_folder.create(RUN, tmp_path)
+    place = run_folder.create_run_folder(RUN, tmp_path)
     with Journal(place) as journal:
         journal.append(sample(0))
     with (place / run_folder.RECORDS).open("ab") as file:
         file.write(torn)
-    assert run_folder.read(place).damaged == ()
+    assert run_folder.read_results(place).damaged == ()
     with Journal(place) as journal:
         journal.append(sample(1))
         journal.append(CLOSED)
-    assert [one.rep for one in run_folder.read(place).samples] == [0, 1]
+    assert [one.rep for one in run_folder.read_results(place).samples] == [0, 1]
 
 
 def test_a_line_that_cannot_be_read_is_named_and_is_a_gap(tmp_path: Path) -> None:
     """Pages that never reached the disk cost what they held, not the night."""
-    place = run_folder.create(RUN, tmp_path)
+    place = run_folder.create_run_folder(RUN, tmp_path)
     lines = [one.model_dump_json().encode() for one in (LAUNCH, sample(0), sample(1), CLOSED)]
     lines[1] = b"\0" * 100 + lines[1][100:]
     (place / run_folder.RECORDS).write_bytes(b"\n".join(lines) + b"\n")
-    results = run_folder.read(place)
+    results = run_folder.read_results(place)
     assert results.damaged == (2,)
     assert [gap.reps for gap in results.gaps()] == [(0,)]
 
 
 def test_run_json_is_replaced_whole(tmp_path: Path) -> None:
     """The end is noted without a draft left behind."""
-    place = run_folder.create(RUN, tmp_path)
-    run_folder.save(place, RUN.model_copy(update={"ended_at": AT}))
+    place = run_folder.create_run_folder(RUN, tmp_path)
+    run_folder.save_run(place, RUN.model_copy(update={"ended_at": AT}))
     assert run_folder.read_run(place).ended_at == AT
     assert sorted(file.name for file in place.iterdir()) == [run_folder.RUN]
 
@@ -107,19 +107,19 @@ def test_run_json_is_replaced_whole(tmp_path: Path) -> None:
 def test_a_calibration_is_kept_for_later_runs(tmp_path: Path) -> None:
     """The last one counts; a simulated box says nothing of a real one; a file that cannot be read is none."""
     noise = {"decode": Noise(launch_sd=0.006, within_sd=0.01, drift=None, launches=4, samples=5)}
-    assert run_folder.calibrated(simulated=True, root=tmp_path) == {}
-    run_folder.keep_calibration(RUN, {}, tmp_path)
-    run_folder.keep_calibration(RUN, noise, tmp_path)
-    assert run_folder.calibrated(simulated=True, root=tmp_path) == noise
-    assert run_folder.calibrated(simulated=False, root=tmp_path) == {}
-    assert run_folder.runs(tmp_path) == []
+    assert run_folder.read_calibration(simulated=True, root=tmp_path) == {}
+    run_folder.save_calibration(RUN, {}, tmp_path)
+    run_folder.save_calibration(RUN, noise, tmp_path)
+    assert run_folder.read_calibration(simulated=True, root=tmp_path) == noise
+    assert run_folder.read_calibration(simulated=False, root=tmp_path) == {}
+    assert run_folder.list_runs(tmp_path) == []
     (tmp_path / "calibration-simulated.json").write_text("{")
-    assert run_folder.calibrated(simulated=True, root=tmp_path) == {}
+    assert run_folder.read_calibration(simulated=True, root=tmp_path) == {}
 
 
 def test_a_run_has_one_writer(tmp_path: Path) -> None:
     """A second one is told so, and harms nothing."""
-    place = run_folder.create(RUN, tmp_path)
+    place = run_folder.create_run_folder(RUN, tmp_path)
     with Journal(place) as journal:
         journal.append(LAUNCH)
         with pytest.raises(AdmissionError, match="another process") as refused, Journal(place):
@@ -127,28 +127,28 @@ def test_a_run_has_one_writer(tmp_path: Path) -> None:
         assert refused.value.code == "run_busy"
     with Journal(place):
         pass
-    assert len(run_folder.read(place).launches) == 1
+    assert len(run_folder.read_results(place).launches) == 1
 
 
 def test_a_taken_id_is_refused(tmp_path: Path) -> None:
-    run_folder.create(RUN, tmp_path)
+    run_folder.create_run_folder(RUN, tmp_path)
     with pytest.raises(AdmissionError, match="already a run"):
-        run_folder.create(RUN, tmp_path)
+        run_folder.create_run_folder(RUN, tmp_path)
 
 
 def test_runs_are_found_by_id_by_beginning_and_as_last(tmp_path: Path) -> None:
     """The newest first; half-made folders are none."""
     ids = ["20261120-080000-seeds", "20261121-080000-seeds", "20261121-090000-math"]
     for one in ids:
-        run_folder.create(RUN.model_copy(update={"id": one}), tmp_path)
+        run_folder.create_run_folder(RUN.model_copy(update={"id": one}), tmp_path)
     (tmp_path / "20261122-000000-broken").mkdir()
-    assert [place.name for place in run_folder.runs(tmp_path)] == ids[::-1]
-    assert run_folder.find("last", tmp_path).name == ids[2]
-    assert run_folder.find("20261120", tmp_path).name == ids[0]
-    assert run_folder.find(ids[1], tmp_path).name == ids[1]
+    assert [place.name for place in run_folder.list_runs(tmp_path)] == ids[::-1]
+    assert run_folder.find_run("last", tmp_path).name == ids[2]
+    assert run_folder.find_run("20261120", tmp_path).name == ids[0]
+    assert run_folder.find_run(ids[1], tmp_path).name == ids[1]
     for name, code in (("20261121", "run_ambiguous"), ("2025", "run_not_found"), ("", "run_not_found")):
         with pytest.raises(AdmissionError) as refused:
-            run_folder.find(name, tmp_path)
+            run_folder.find_run(name, tmp_path)
         assert refused.value.code == code
 
 
@@ -162,28 +162,28 @@ def test_runs_are_found_by_id_by_beginning_and_as_last(tmp_path: Path) -> None:
     ids=["torn", "malformed", "newer"],
 )
 def test_a_run_that_cannot_be_understood_says_why(tmp_path: Path, text: str, says: str) -> None:
-    place = run_folder.create(RUN, tmp_path)
+    place = run_folder.create_run_folder(RUN, tmp_path)
     (place / run_folder.RUN).write_text(text)
     with pytest.raises(AdmissionError, match=says) as refused:
-        run_folder.read(place)
+        run_folder.read_results(place)
     assert refused.value.code == "run_unreadable"
 
 
 def test_a_missing_folder_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(AdmissionError, match="no run in"):
-        run_folder.read(tmp_path / "nothing")
+        run_folder.read_results(tmp_path / "nothing")
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     """Here a file stands where the folder of all runs should be."""
     (tmp_path / "bench").write_text("")
     with pytest.raises(HostError, match="cannot be written") as refused:
-        run_folder.create(RUN, tmp_path / "bench")
+        run_folder.create_run_folder(RUN, tmp_path / "bench")
     assert refused.value.code == "run_unwritable"
 
 
 def test_run_json_is_readable_by_others(tmp_path: Path) -> None:
     """Plain JSON, with the label of a simulated run."""
-    place = run_folder.create(RUN, tmp_path)
+    place = run_folder.create_run_folder(RUN, tmp_path)
     told = json.loads((place / run_folder.RUN).read_text())
     assert (told["simulated"], told["format"], told["mode"]) == (True, 1, "screen")

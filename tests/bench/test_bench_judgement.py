@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 
 from sparkdash.bench.judge.arm_comparison import Noise
-from sparkdash.bench.judge.judgement import calibration, decompose, overall, rows
-from sparkdash.bench.judge.metrics import Metric, by_launch, fixed_time_s
-from sparkdash.bench.judge.verdict import Claim
+from sparkdash.bench.judge.judgement import calibration, decompose, judged_rows, overall
+from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch, fixed_time_s
+from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.plan.launch_order import launch_order
-from sparkdash.bench.records import Cell, Launch, Provenance, Sample
+from sparkdash.bench.records import CellRecord, LaunchRecord, Provenance, RequestSample
 from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode, PlannedCell, Run
 
@@ -46,11 +46,11 @@ def a_run(mode: Mode = Mode.CAREFUL, cells: tuple[CellKey, ...] = (SHORT, LONG))
     )
 
 
-def sample(arm: str, launch: int, key: CellKey, rep: int, rate: float, stream: int = 0) -> Sample:
+def sample(arm: str, launch: int, key: CellKey, rep: int, rate: float, stream: int = 0) -> RequestSample:
     """One request of that decode rate, its first token after 30 ms and the prefill."""
     first_s = FIXED_S + (key.context + 20) / PREFILL
     tokens = key.output
-    return Sample(
+    return RequestSample(
         cell=key,
         arm=arm,
         launch=launch,
@@ -69,10 +69,10 @@ def sample(arm: str, launch: int, key: CellKey, rep: int, rate: float, stream: i
 def measured(run: Run, void: dict[tuple[str, CellKey], str] | None = None, length: float = 1.6) -> Results:
     """All launches of plain and eagle with 0.2 % noise; eagle's counters say `length`."""
     rng = random.Random(1)
-    records: list[Launch | Sample | Cell] = []
+    records: list[LaunchRecord | RequestSample | CellRecord] = []
     for place, slot in enumerate(run.order):
         engine = Provenance(fingerprint="f00d", speculation="eagle3 x 1" if slot.arm == "eagle" else None)
-        records.append(Launch(arm=slot.arm, index=place, block=slot.block, started_at=AT, provenance=engine))
+        records.append(LaunchRecord(arm=slot.arm, index=place, block=slot.block, started_at=AT, provenance=engine))
         level = rng.gauss(0, 0.002)
         for cell in run.cells:
             rate = RATES[slot.arm, cell.key] * math.exp(level)
@@ -81,7 +81,7 @@ def measured(run: Run, void: dict[tuple[str, CellKey], str] | None = None, lengt
                 sample(slot.arm, place, cell.key, rep, rate * math.exp(rng.gauss(0, 0.002))) for rep in range(5)
             ]
             records.append(
-                Cell(
+                CellRecord(
                     key=cell.key,
                     arm=slot.arm,
                     launch=place,
@@ -97,24 +97,27 @@ def measured(run: Run, void: dict[tuple[str, CellKey], str] | None = None, lengt
 
 def test_every_cell_has_figure_and_verdict() -> None:
     """Eagle is faster in the one and slower in the other; the arm that cannot run says why."""
-    short, long = rows(measured(a_run()))
+    short, long = judged_rows(measured(a_run()))
     assert [figure.arm for figure in short.figures] == ["plain", "eagle", "mtp"]
     plain, eagle, mtp = short.figures
-    assert plain.verdict.claim is Claim.BASELINE
+    assert plain.verdict.claim is Conclusion.BASELINE
     assert plain.median == pytest.approx(65, rel=0.005)
     assert (plain.n, plain.launches, plain.bootstrap) == (20, 4, True)
-    assert eagle.verdict.claim is Claim.FASTER
+    assert eagle.verdict.claim is Conclusion.FASTER
     assert eagle.verdict.delta == pytest.approx(68 / 65 - 1, abs=0.005)
-    assert long.figures[1].verdict.claim is Claim.SLOWER
+    assert long.figures[1].verdict.claim is Conclusion.SLOWER
     assert (mtp.median, mtp.verdict.text) == (None, "impossible: the checkpoint has no MTP head")
 
 
 def test_blank_cells_say_why() -> None:
     """Nothing measured, the baseline not measured, a void cell."""
     bare = gather(a_run(), [])
-    assert [figure.verdict.claim for figure in rows(bare)[0].figures[:2]] == [Claim.MISSING, Claim.MISSING]
+    assert [figure.verdict.claim for figure in judged_rows(bare)[0].figures[:2]] == [
+        Conclusion.MISSING,
+        Conclusion.MISSING,
+    ]
     throttled = measured(a_run(), void={("eagle", SHORT): "clock fell to 820 MHz", ("plain", LONG): "HTTP 500"})
-    short, long = rows(throttled)
+    short, long = judged_rows(throttled)
     assert short.figures[1].verdict.text == "void: clock fell to 820 MHz"
     assert long.figures[0].verdict.text == "void: HTTP 500"
     assert long.figures[1].verdict.text == "not measured: plain has no figure here"
@@ -122,19 +125,19 @@ def test_blank_cells_say_why() -> None:
 
 def test_a_screen_only_hints() -> None:
     """One launch each; few samples show the smallest and the largest."""
-    figure = rows(measured(a_run(Mode.SCREEN)))[0].figures[1]
-    assert figure.verdict.claim is Claim.SCREEN
+    figure = judged_rows(measured(a_run(Mode.SCREEN)))[0].figures[1]
+    assert figure.verdict.claim is Conclusion.SCREEN
     assert (figure.n, figure.bootstrap) == (5, False)
 
 
 def test_over_all_cells_the_geometric_mean_with_the_worst_cell() -> None:
     """+4.6 % and -18.2 % are -7.5 % together, as the mean of logarithms has it; the worst cell is named."""
     eagle, mtp = overall(measured(a_run()))
-    assert eagle.verdict.claim is Claim.SLOWER
+    assert eagle.verdict.claim is Conclusion.SLOWER
     assert eagle.verdict.delta == pytest.approx(math.sqrt(68 / 65 * 45 / 55) - 1, abs=0.005)
     assert (eagle.worst, eagle.best, eagle.cells) == (LONG, SHORT, 2)
     assert eagle.worst_delta == pytest.approx(45 / 55 - 1, abs=0.005)
-    assert (mtp.cells, mtp.verdict.claim) == (0, Claim.IMPOSSIBLE)
+    assert (mtp.cells, mtp.verdict.claim) == (0, Conclusion.IMPOSSIBLE)
 
 
 def test_speculation_is_taken_apart() -> None:
@@ -144,7 +147,7 @@ def test_speculation_is_taken_apart() -> None:
     assert found.acceptance_length == pytest.approx(1.6)
     assert found.steps_per_s == pytest.approx(68 / 1.6, rel=0.005)
     assert found.length.delta == pytest.approx(0.6)
-    assert (found.tok_s.claim, found.steps_s.claim) == (Claim.FASTER, Claim.SLOWER)
+    assert (found.tok_s.claim, found.steps_s.claim) == (Conclusion.FASTER, Conclusion.SLOWER)
     parts = [one.delta for one in (found.length, found.steps_s, found.tok_s)]
     assert all(one is not None for one in parts)
     assert (1 + (parts[0] or 0)) * (1 + (parts[1] or 0)) == pytest.approx(1 + (parts[2] or 0))
@@ -159,21 +162,21 @@ def test_steps_per_second_show_the_engine_where_the_texts_hide_it() -> None:
     run, rng = a_run(cells=(SHORT,)), random.Random(4)
     lengths = {"plain": [1.0] * 5, "eagle": [1.1, 2.4, 1.3, 1.6, 1.2]}
     steps_s = {"plain": 65.0, "eagle": 65.0 * 0.95}
-    records: list[Launch | Sample | Cell] = []
+    records: list[LaunchRecord | RequestSample | CellRecord] = []
     for place, slot in enumerate(run.order):
         engine = Provenance(fingerprint="f00d", speculation="eagle3 x 2" if slot.arm == "eagle" else None)
-        records.append(Launch(arm=slot.arm, index=place, block=slot.block, started_at=AT, provenance=engine))
+        records.append(LaunchRecord(arm=slot.arm, index=place, block=slot.block, started_at=AT, provenance=engine))
         level = math.exp(rng.gauss(0, 0.002))
         rates = [steps_s[slot.arm] * level * length for length in lengths[slot.arm]]
         records += [sample(slot.arm, place, SHORT, rep, rate) for rep, rate in enumerate(rates)]
         drafts = round(sum(400 / length for length in lengths[slot.arm]))
         counted = {"drafts": drafts, "accepted_tokens": 2000 - drafts} if slot.arm == "eagle" else {}
-        records.append(Cell(key=SHORT, arm=slot.arm, launch=place, started_at=AT, ended_at=AT, **counted))
+        records.append(CellRecord(key=SHORT, arm=slot.arm, launch=place, started_at=AT, ended_at=AT, **counted))
     results = gather(run, records)
     found = decompose(results, "eagle", SHORT)
     assert found is not None
-    assert rows(results)[0].figures[1].verdict.claim is Claim.INCONCLUSIVE
-    assert found.steps_s.claim is Claim.SLOWER
+    assert judged_rows(results)[0].figures[1].verdict.claim is Conclusion.INCONCLUSIVE
+    assert found.steps_s.claim is Conclusion.SLOWER
     assert found.steps_s.delta == pytest.approx(-0.05, abs=0.004)
     assert found.acceptance_length == pytest.approx(2000 / sum(400 / length for length in lengths["eagle"]), rel=0.001)
 
@@ -183,16 +186,18 @@ def test_prefill_leaves_the_fixed_time_out() -> None:
     results = measured(a_run())
     assert fixed_time_s(results, "plain") == pytest.approx(FIXED_S, rel=0.01)
     for key in (SHORT, LONG):
-        for prompts in by_launch(results, "plain", key, Metric.PREFILL).values():
+        for prompts in figures_by_launch(results, "plain", key, BenchMetric.PREFILL).values():
             assert list(prompts.values()) == pytest.approx([PREFILL] * 5, rel=0.005)
-    assert rows(results, Metric.PREFILL)[0].figures[1].verdict.claim is Claim.NO_DIFFERENCE
+    assert judged_rows(results, BenchMetric.PREFILL)[0].figures[1].verdict.claim is Conclusion.NO_DIFFERENCE
 
 
 def test_a_later_first_token_is_slower() -> None:
     """Less is better for a latency; the end-to-end rate pays for the prefill."""
     results = measured(a_run())
-    assert rows(results, Metric.TTFT)[1].figures[1].verdict.claim is Claim.NO_DIFFERENCE
-    e2e, decode = (rows(results, metric)[1].figures[0].median for metric in (Metric.E2E, Metric.DECODE))
+    assert judged_rows(results, BenchMetric.TTFT)[1].figures[1].verdict.claim is Conclusion.NO_DIFFERENCE
+    e2e, decode = (
+        judged_rows(results, metric)[1].figures[0].median for metric in (BenchMetric.E2E, BenchMetric.DECODE)
+    )
     assert e2e is not None
     assert decode is not None
     assert e2e < decode
@@ -202,24 +207,24 @@ def test_a_repetition_of_concurrent_requests_is_one_value() -> None:
     """Two streams at 60 tok/s are nearly 120 together; a repetition that lacks a stream has no value."""
     run = a_run(Mode.SCREEN, (PAIR,))
     streams = [sample("plain", 0, PAIR, rep, 60.0, stream) for rep in range(2) for stream in range(2)]
-    closed = Cell(key=PAIR, arm="plain", launch=0, started_at=AT, ended_at=AT)
-    values = by_launch(gather(run, [*streams[:3], closed]), "plain", PAIR, Metric.AGGREGATE)
+    closed = CellRecord(key=PAIR, arm="plain", launch=0, started_at=AT, ended_at=AT)
+    values = figures_by_launch(gather(run, [*streams[:3], closed]), "plain", PAIR, BenchMetric.AGGREGATE)
     assert list(values[0]) == ["rep 0"]
     assert values[0]["rep 0"] == pytest.approx(120, rel=0.05)
-    assert len(by_launch(gather(run, [*streams[:3], closed]), "plain", PAIR, Metric.DECODE)[0]) == 3
+    assert len(figures_by_launch(gather(run, [*streams[:3], closed]), "plain", PAIR, BenchMetric.DECODE)[0]) == 3
 
 
 def test_a_noisy_box_claims_less() -> None:
     """Calibrated at 3 % from launch to launch, the same +4.6 % is no claim."""
     noise = Noise(launch_sd=0.04, within_sd=0.01, drift=None, launches=4, samples=5)
     noisy = a_run().model_copy(update={"noise": {"decode": noise}})
-    figure = rows(measured(noisy))[0].figures[1]
-    assert figure.verdict.claim is Claim.INCONCLUSIVE
+    figure = judged_rows(measured(noisy))[0].figures[1]
+    assert figure.verdict.claim is Conclusion.INCONCLUSIVE
     assert figure.verdict.low is not None
     assert figure.verdict.low > 0
     assert (
-        rows(measured(a_run().model_copy(update={"noise": {"ttft": noise}})))[0].figures[1].verdict.claim
-        is Claim.FASTER
+        judged_rows(measured(a_run().model_copy(update={"noise": {"ttft": noise}})))[0].figures[1].verdict.claim
+        is Conclusion.FASTER
     )
 
 
@@ -233,7 +238,7 @@ def test_a_run_of_one_profile_calibrates_the_box() -> None:
         for key in (SHORT, LONG):
             rates = [RATES["plain", key] * math.exp(level + rng.gauss(0, 0.002)) for _ in range(5)]
             records += [sample(arm, place, key, rep, rate) for rep, rate in enumerate(rates)]
-            records.append(Cell(key=key, arm=arm, launch=place, started_at=AT, ended_at=AT))
+            records.append(CellRecord(key=key, arm=arm, launch=place, started_at=AT, ended_at=AT))
     found = calibration(gather(alike, records))
     noise = found["decode"]
     assert 0.001 < noise.launch_sd < 0.003
@@ -256,6 +261,6 @@ def test_only_speed_cells_are_averaged() -> None:
 
 def test_every_column_says_what_it_divides() -> None:
     """No bare names."""
-    for metric in Metric:
+    for metric in BenchMetric:
         assert metric.definition
         assert ("/" in metric.definition) == (metric.unit == "tok/s")

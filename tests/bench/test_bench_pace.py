@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.bench.measure.time_left import Pace
+from sparkdash.bench.measure.time_left import TimeLeft
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.measuring import Measuring
@@ -19,7 +19,7 @@ CELLS = st.lists(
 )
 
 
-def told(pace: Pace, launches: int) -> Measuring:
+def told(pace: TimeLeft, launches: int) -> Measuring:
     """The value that the daemon is sent; it refuses a share outside 0..1 and a negative time."""
     left_s = pace.left_s(launches)
     return Measuring(
@@ -32,11 +32,13 @@ def test_the_remaining_time_is_never_negative_however_the_sums_round(
     cells: list[tuple[int, ...]], data: st.DataObject
 ) -> None:
     """A run of any cells, measured in another order than they were added up in, from the start or from a gap."""
-    works = [run_plan.work(CellKey(suite="s", context=c, output=o, concurrency=n), reps) for c, o, n, reps in cells]
+    works = [
+        run_plan.token_cost(CellKey(suite="s", context=c, output=o, concurrency=n), reps) for c, o, n, reps in cells
+    ]
     resumed = data.draw(st.integers(0, len(works) - 1))
     order = data.draw(st.permutations(works[resumed:]))
     ticks = itertools.count()
-    pace = Pace(lambda: float(next(ticks)))
+    pace = TimeLeft(lambda: float(next(ticks)))
     pace.begin(whole=sum(works), left=sum(works[resumed:]))
     pace.launched(3.0)
     for work in order:
@@ -49,12 +51,12 @@ def test_the_remaining_time_is_never_negative_however_the_sums_round(
 def test_the_default_cells_of_the_concurrency_suite_end_at_zero() -> None:
     """1, 2 and 4 requests at once over four launches: their square roots left -1.3e-14 s, and the report was lost."""
     works = [
-        run_plan.work(CellKey(suite="s", context=512, output=256, concurrency=n), 3)
+        run_plan.token_cost(CellKey(suite="s", context=512, output=256, concurrency=n), 3)
         for _ in range(4)
         for n in (1, 2, 4)
     ]
     ticks = itertools.count()
-    pace = Pace(lambda: float(next(ticks)))
+    pace = TimeLeft(lambda: float(next(ticks)))
     pace.begin(whole=sum(works), left=sum(works))
     pace.launched(1.0)
     for work in reversed(works):

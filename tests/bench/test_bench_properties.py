@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.judge.answer_scorer import score
-from sparkdash.bench.judge.arm_comparison import fit
+from sparkdash.bench.judge.arm_comparison import fit_cell
 from sparkdash.bench.judge.stats import Paired, bootstrap_median, holm_levels, mcnemar, paired_difference
-from sparkdash.bench.judge.verdict import judge
-from sparkdash.bench.records import Cell, Launch, Sample
-from sparkdash.bench.run import Arm, CellKey, Mode, PlannedCell, Run, Slot
+from sparkdash.bench.judge.verdict import judge_contrasts
+from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
+from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
 
 FIGURE = st.floats(0.01, 1e4)
 CELL = st.fixed_dictionaries(
@@ -33,19 +33,19 @@ CELL = st.fixed_dictionaries(
 @settings(max_examples=80, deadline=None)
 def test_comparisons_mirror_and_scale(cell: dict[str, dict[int, dict[str, float]]], factor: float) -> None:
     """B over A is one over A over B, with the same doubt; a factor on one arm moves the ratio by it, and nothing else."""
-    found = fit(cell)
+    found = fit_cell(cell)
     there, back = found.contrast("B", "A"), found.contrast("A", "B")
     assert there is not None
     assert back is not None
     assert there.log_ratio == pytest.approx(-back.log_ratio, abs=1e-9)
     assert (there.se, there.df) == pytest.approx((back.se, back.df))
     times = {**cell, "B": {at: {one: value * factor for one, value in ones.items()} for at, ones in cell["B"].items()}}
-    moved = fit(times).contrast("B", "A")
+    moved = fit_cell(times).contrast("B", "A")
     assert moved is not None
     shared = {one for ones in cell["A"].values() for one in ones} & {one for ones in cell["B"].values() for one in ones}
     assume(shared)
     assert moved.log_ratio == pytest.approx(there.log_ratio + math.log(factor), abs=1e-6)
-    (verdict,) = judge([there])
+    (verdict,) = judge_contrasts([there])
     assert verdict.text
     assert math.isfinite(verdict.delta or 0.0)
 
@@ -101,16 +101,16 @@ def test_the_power_may_go_at_any_byte(tmp_path: Path) -> None:
         mode=Mode.SCREEN,
         seed=42,
         created_at=at,
-        order=(Slot(arm="plain", block=0),),
+        order=(LaunchSlot(arm="plain", block=0),),
         cells=(PlannedCell(key=key, reps=1),),
     )
-    launch = Launch(arm="plain", index=0, block=0, started_at=at)
+    launch = LaunchRecord(arm="plain", index=0, block=0, started_at=at)
     records = (
         launch,
-        Sample(cell=key, arm="plain", launch=0, rep=0, prompt_id="p", t0_ns=0),
-        Cell(key=key, arm="plain", launch=0, started_at=at, ended_at=at),
+        RequestSample(cell=key, arm="plain", launch=0, rep=0, prompt_id="p", t0_ns=0),
+        CellRecord(key=key, arm="plain", launch=0, started_at=at, ended_at=at),
     )
-    place = run_folder.create(run, tmp_path)
+    place = run_folder.create_run_folder(run, tmp_path)
     with run_folder.Journal(place) as journal:
         for record in records:
             journal.append(record)
@@ -118,9 +118,12 @@ def test_the_power_may_go_at_any_byte(tmp_path: Path) -> None:
     for cut in range(0, len(whole) + 1, 7):
         (place / run_folder.RECORDS).write_bytes(whole[:cut])
         kept = whole[:cut].count(b"\n")
-        results = run_folder.read(place)
+        results = run_folder.read_results(place)
         assert results.damaged == ()
         assert len(results.launches) + len(results.cells) == (kept > 0) + (kept > 2)
         with run_folder.Journal(place) as journal:
             journal.append(launch)
-        assert (len(run_folder.read(place).launches), run_folder.read(place).damaged) == (1 + (kept > 0), ())
+        assert (len(run_folder.read_results(place).launches), run_folder.read_results(place).damaged) == (
+            1 + (kept > 0),
+            (),
+        )

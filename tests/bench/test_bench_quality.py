@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from sparkdash.bench.judge.accuracy import Gate
+from sparkdash.bench.judge.accuracy import AccuracyGate
 from sparkdash.bench.judge.answer_scorer import SCORER
 from sparkdash.bench.judge.quality import equalities, qualities
 from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.plan.math_questions import Stratum, question
-from sparkdash.bench.records import Cell, Launch, Sample
+from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode, PlannedCell, Run
 
@@ -38,12 +38,14 @@ def a_run(*keys: CellKey, arms: tuple[str, ...] = ("plain", "eagle")) -> Run:
 def answered(key: CellKey, prompts: list[str], say: Callable[[str, int], str]) -> Results:
     """Both arms answer every prompt with what `say` makes of arm and place."""
     run = a_run(key)
-    records: list[Launch | Sample | Cell] = []
+    records: list[LaunchRecord | RequestSample | CellRecord] = []
     for launch, slot in enumerate(run.order):
         for rep, prompt in enumerate(prompts):
             text = say(slot.arm, rep)
-            records.append(Sample(cell=key, arm=slot.arm, launch=launch, rep=rep, prompt_id=prompt, t0_ns=0, text=text))
-        records.append(Cell(key=key, arm=slot.arm, launch=launch, started_at=AT, ended_at=AT))
+            records.append(
+                RequestSample(cell=key, arm=slot.arm, launch=launch, rep=rep, prompt_id=prompt, t0_ns=0, text=text)
+            )
+        records.append(CellRecord(key=key, arm=slot.arm, launch=launch, started_at=AT, ended_at=AT))
     return gather(run, records)
 
 
@@ -63,7 +65,7 @@ def test_answers_are_judged_against_the_baselines() -> None:
         Stratum.WORDS: (40, 40),
     }
     assert eagle.verdict is not None
-    assert (eagle.verdict.gate, eagle.verdict.only_a[:2], eagle.verdict.only_b) == (Gate.FAIL, ("1", "2"), ())
+    assert (eagle.verdict.gate, eagle.verdict.only_a[:2], eagle.verdict.only_b) == (AccuracyGate.FAIL, ("1", "2"), ())
 
 
 def test_what_is_no_question_is_not_judged() -> None:

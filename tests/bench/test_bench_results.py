@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from sparkdash.bench.records import Cell, Launch, Sample, aggregate_tok_s
+from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample, aggregate_tok_s
 from sparkdash.bench.results import gather
-from sparkdash.bench.run import Arm, CellKey, Mode, PlannedCell, Run, Slot
+from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 LONG = CellKey(suite="seeds", context=2048, output=400)
@@ -29,16 +29,16 @@ def a_run(**changes: object) -> Run:
             "mode": Mode.STANDARD,
             "seed": 42,
             "created_at": AT,
-            "order": tuple(Slot(arm=arm, block=0) for arm in ("plain", "eagle", "eagle", "plain")),
+            "order": tuple(LaunchSlot(arm=arm, block=0) for arm in ("plain", "eagle", "eagle", "plain")),
             "cells": (PlannedCell(key=LONG, reps=2), PlannedCell(key=PAIR, reps=2)),
             **changes,
         }
     )
 
 
-def sample(key: CellKey = LONG, launch: int = 0, rep: int = 0, stream: int = 0, **changes: object) -> Sample:
+def sample(key: CellKey = LONG, launch: int = 0, rep: int = 0, stream: int = 0, **changes: object) -> RequestSample:
     """400 tokens: the first after 0.5 s, the last after 4.5 s."""
-    return Sample.model_validate(
+    return RequestSample.model_validate(
         {
             "cell": key,
             "arm": a_run().order[launch].arm,
@@ -58,18 +58,18 @@ def sample(key: CellKey = LONG, launch: int = 0, rep: int = 0, stream: int = 0, 
     )
 
 
-def closed(key: CellKey = LONG, launch: int = 0, **changes: object) -> Cell:
+def closed(key: CellKey = LONG, launch: int = 0, **changes: object) -> CellRecord:
     """The record that closes a cell."""
     ended = AT + timedelta(seconds=9)
     facts = {"key": key, "arm": a_run().order[launch].arm, "launch": launch, "started_at": AT, "ended_at": ended}
-    return Cell.model_validate({**facts, **changes})
+    return CellRecord.model_validate({**facts, **changes})
 
 
-def started(launch: int = 0) -> Launch:
-    return Launch(arm=a_run().order[launch].arm, index=launch, block=0, started_at=AT)
+def started(launch: int = 0) -> LaunchRecord:
+    return LaunchRecord(arm=a_run().order[launch].arm, index=launch, block=0, started_at=AT)
 
 
-def cell_of(key: CellKey, launch: int) -> list[Launch | Sample | Cell]:
+def cell_of(key: CellKey, launch: int) -> list[LaunchRecord | RequestSample | CellRecord]:
     """A whole cell: two repetitions of all its streams, closed."""
     streams = [sample(key, launch, rep, stream) for rep in range(2) for stream in range(key.concurrency)]
     return [*streams, closed(key, launch)]
@@ -136,7 +136,7 @@ def test_void_samples_and_cells_are_gaps_with_their_reason() -> None:
         *cell_of(LONG, 0)[:-1],
         closed(LONG, void="clock fell to 820 MHz"),
     ]
-    results = gather(a_run(order=(Slot(arm="plain", block=0),)), records)
+    results = gather(a_run(order=(LaunchSlot(arm="plain", block=0),)), records)
     assert [(gap.cell, gap.reps) for gap in results.gaps()] == [(LONG, (0, 1)), (PAIR, (1,))]
     assert {one.void for one in results.samples if one.cell == LONG} == {"clock fell to 820 MHz"}
     assert not results.good("plain", LONG)

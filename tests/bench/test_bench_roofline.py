@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from sparkdash.bench.judge.roofline import (
+    decode_step,
     experts_hit,
     kv_bits,
     model_draft_bytes,
     mtp_draft_bytes,
     roofline,
-    step,
 )
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 
@@ -63,7 +63,7 @@ def gpt_oss() -> WeightFacts:
 
 def test_a_mixture_of_experts() -> None:
     """2.19 GB a token, a ceiling of 125 tok/s; the measured 65.0 is 52 % of it."""
-    found = step(coder(), context=0, key_bits=8)
+    found = decode_step(coder(), context=0, key_bits=8)
     assert found is not None
     assert found.total == pytest.approx(2.19e9, rel=0.01)
     line = roofline(found)
@@ -75,7 +75,7 @@ def test_a_mixture_of_experts() -> None:
 def test_the_cache_grows_with_the_context() -> None:
     """12,624 tokens in FP8 add 0.62 GB; in BF16 twice that; other terms stay."""
     short, long, wide = (
-        step(coder(), context=tokens, key_bits=bits) for tokens, bits in ((0, 8), (12_624, 8), (12_624, 16))
+        decode_step(coder(), context=tokens, key_bits=bits) for tokens, bits in ((0, 8), (12_624, 8), (12_624, 16))
     )
     assert short is not None
     assert long is not None
@@ -88,7 +88,7 @@ def test_the_cache_grows_with_the_context() -> None:
 @pytest.mark.parametrize(("width", "hit", "ratio"), [(2, 15.5, 1.44), (3, 22.5, 1.85)])
 def test_verifying_more_positions_hits_more_experts(width: int, hit: float, ratio: float) -> None:
     """So speculation must accept 1.44 tokens a step to pay at all at a verify width of two."""
-    plain, verify = step(coder(), context=0), step(coder(), context=0, speculated=width - 1)
+    plain, verify = decode_step(coder(), context=0), decode_step(coder(), context=0, speculated=width - 1)
     share = experts_hit(coder(), width)
     assert plain is not None
     assert verify is not None
@@ -100,7 +100,7 @@ def test_verifying_more_positions_hits_more_experts(width: int, hit: float, rati
 
 def test_sequences_share_the_weights() -> None:
     """Four at once hit 29.1 experts and keep four caches; their rates add up."""
-    one, four = step(coder(), context=1000), step(coder(), context=1000, sequences=4)
+    one, four = decode_step(coder(), context=1000), decode_step(coder(), context=1000, sequences=4)
     assert one is not None
     assert four is not None
     assert four.kv == 4 * one.kv
@@ -113,7 +113,7 @@ def test_sequences_share_the_weights() -> None:
 
 def test_a_rate_above_the_ceiling_is_flagged() -> None:
     """57 to 60 tok/s of gpt-oss cannot be with its attention read as BF16."""
-    found = step(gpt_oss(), context=0)
+    found = decode_step(gpt_oss(), context=0)
     line = roofline(found) if found else None
     assert line is not None
     assert line.peak_tok_s == pytest.approx(54.5, rel=0.01)
@@ -122,7 +122,7 @@ def test_a_rate_above_the_ceiling_is_flagged() -> None:
 
 def test_windowed_layers_stop_at_their_window() -> None:
     """131,072 tokens in FP8 are 2.42 GB: the full layers alone, and 128 tokens of the others."""
-    found = step(gpt_oss(), context=131_072, key_bits=8)
+    found = decode_step(gpt_oss(), context=131_072, key_bits=8)
     assert found is not None
     assert found.kv == 18 * 1024 * (131_072 + 128)
 
@@ -132,7 +132,7 @@ def test_states_are_read_and_written() -> None:
     linear = KvLayers(kind=Attention.LINEAR, layers=48, state_bytes=3_000_000)
     full = KvLayers(kind=Attention.FULL, layers=16, key_elements=1024, value_elements=1024)
     hybrid = facts(WeightBytes(dense=16_000_000_000), linear, full)
-    found = step(hybrid, context=2048, sequences=2)
+    found = decode_step(hybrid, context=2048, sequences=2)
     assert found is not None
     assert found.states == 2 * 2 * 48 * 3_000_000
     assert found.kv == 2 * 2048 * 16 * 2048 * 2
@@ -146,7 +146,7 @@ def test_speculation_multiplies_the_ceiling_and_pays_for_its_drafts() -> None:
     )
     each = mtp_draft_bytes(dense)
     assert each == 1_400_000_000
-    found = step(dense, context=0, speculated=2, draft_bytes=each)
+    found = decode_step(dense, context=0, speculated=2, draft_bytes=each)
     assert found is not None
     line = roofline(found, acceptance_length=2.44)
     assert line is not None
@@ -167,7 +167,7 @@ def test_drafters() -> None:
 
 
 def test_two_nodes_have_twice_the_bandwidth() -> None:
-    found = step(coder(), context=0)
+    found = decode_step(coder(), context=0)
     assert found is not None
     one, two = roofline(found), roofline(found, nodes=2)
     assert one is not None
@@ -177,9 +177,9 @@ def test_two_nodes_have_twice_the_bandwidth() -> None:
 
 def test_what_is_not_known_leaves_no_ceiling() -> None:
     """No KV layers told, or no share of the experts."""
-    assert step(facts(WeightBytes(dense=1000)), context=10) is None
+    assert decode_step(facts(WeightBytes(dense=1000)), context=10) is None
     untold = coder().model_copy(update={"active_experts": None})
-    assert step(untold, context=10) is None
+    assert decode_step(untold, context=10) is None
     assert mtp_draft_bytes(untold.model_copy(update={"bytes": WeightBytes(experts=10, draft=10)})) is None
     assert model_draft_bytes(untold, coder()) is None
 
@@ -187,7 +187,7 @@ def test_what_is_not_known_leaves_no_ceiling() -> None:
 def test_a_plain_step_is_what_the_checkpoint_says_of_itself() -> None:
     """One sequence, nothing speculated, no linear layers: the active weights and the whole cache, once each."""
     for one in (coder(), gpt_oss()):
-        found = step(one, context=4096)
+        found = decode_step(one, context=4096)
         assert found is not None
         weights, cache = one.active_bytes(), one.kv_bytes(4096, 1)
         assert weights is not None

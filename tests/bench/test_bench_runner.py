@@ -12,13 +12,13 @@ import pytest
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.measure import arm_launcher
-from sparkdash.bench.measure.arm_launcher import Raised
-from sparkdash.bench.measure.http_client import Wire
-from sparkdash.bench.measure.measured_engine import Subject
-from sparkdash.bench.measure.runner import Runner, Step, settled
-from sparkdash.bench.measure.voids import Look
+from sparkdash.bench.measure.arm_launcher import LaunchedArm
+from sparkdash.bench.measure.http_client import BenchClient
+from sparkdash.bench.measure.measured_engine import MeasuredEngine
+from sparkdash.bench.measure.runner import Runner, RunStep, settled
+from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.plan import run_plan, suites
-from sparkdash.bench.plan.suites import Group, Suite
+from sparkdash.bench.plan.suites import CellGroup, Suite
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Kind, Mode
@@ -29,7 +29,7 @@ from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.sim.api.app import App
 from sparkdash.sim.process.engine_process import serving
 
-SUITE = Suite(suite="tiny", version="1", about="", cells=(Group(context=(0, 256), output=(24, 40)),))
+SUITE = Suite(suite="tiny", version="1", about="", cells=(CellGroup(context=(0, 256), output=(24, 40)),))
 ARMS = (Arm(name="A", profile="slow"), Arm(name="B", profile="fast"))
 
 
@@ -39,7 +39,7 @@ class Sims:
     def __init__(self, **acceptance: tuple[float, ...]) -> None:
         self.launched: list[str] = []
         self.apps: list[App] = []
-        self.looks: list[Look] = []
+        self.looks: list[BoxReading] = []
         """What the box shows, first to last; then nothing."""
         self.fingerprint = "f"
         self._acceptance = acceptance
@@ -51,25 +51,25 @@ class Sims:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def launch(self, arm: Arm, _show: Callable[[Any], None]) -> Raised:
+    async def launch(self, arm: Arm, _show: Callable[[Any], None]) -> LaunchedArm:
         speed = SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=4000)
         chances = self._acceptance.get(arm.name, ())
         spec = SimSpec(speeds=(speed,), acceptance=chances, time_scale=50)
         profile = Profile(name=arm.profile, engine=EngineKind.SIM, context=4096, sim=spec)
         app, url = await self._stack.enter_async_context(serving(profile))
-        wire = await self._stack.enter_async_context(Wire(url))
+        wire = await self._stack.enter_async_context(BenchClient(url))
         self.launched.append(arm.name)
         self.apps.append(app)
-        subject = Subject(wire=wire, kind=EngineKind.SIM, model=arm.profile, engine_url=url)
-        return Raised(
+        subject = MeasuredEngine(wire=wire, kind=EngineKind.SIM, model=arm.profile, engine_url=url)
+        return LaunchedArm(
             subject,
             Provenance(profile=arm.profile, fingerprint=self.fingerprint, engine="sim"),
             self._look,
             simulated=True,
         )
 
-    async def _look(self) -> Look:
-        return self.looks.pop(0) if self.looks else Look()
+    async def _look(self) -> BoxReading:
+        return self.looks.pop(0) if self.looks else BoxReading()
 
 
 @pytest.fixture
@@ -79,10 +79,10 @@ async def sims() -> AsyncIterator[Sims]:
 
 
 def begun(tmp_path: Path, mode: Mode = Mode.STANDARD, suite: Suite = SUITE, reps: int = 2) -> Path:
-    return run_folder.create(run_plan.new_run(suite, ARMS, mode, reps=reps), tmp_path)
+    return run_folder.create_run_folder(run_plan.new_run(suite, ARMS, mode, reps=reps), tmp_path)
 
 
-def runner(place: Path, launcher: Sims, show: Callable[[Step], None] = lambda _: None) -> Runner:
+def runner(place: Path, launcher: Sims, show: Callable[[RunStep], None] = lambda _: None) -> Runner:
     return Runner(place, launcher, show, lag_limit_ms=1e9)
 
 
@@ -111,7 +111,7 @@ async def test_a_run_that_was_stopped_measures_nothing_twice(tmp_path: Path, sim
     place = begun(tmp_path)
     seen = 0
 
-    def stop(step: Step) -> None:
+    def stop(step: RunStep) -> None:
         nonlocal seen
         seen += step.sample is not None
         if seen == 12:  # in the second cell of the second launch
@@ -119,7 +119,7 @@ async def test_a_run_that_was_stopped_measures_nothing_twice(tmp_path: Path, sim
 
     with pytest.raises(asyncio.CancelledError):
         await runner(place, sims, stop).run()
-    before = run_folder.read(place)
+    before = run_folder.read_results(place)
     kept = {(cell.launch, cell.key) for cell in before.cells}
     assert 4 <= len(kept) < 16
 
@@ -138,7 +138,7 @@ async def test_a_profile_that_was_edited_meanwhile_is_refused(tmp_path: Path, si
     """Its figures would be of two profiles."""
     place = begun(tmp_path)
 
-    def stop(step: Step) -> None:
+    def stop(step: RunStep) -> None:
         if step.sample is not None:
             asyncio.current_task().cancel()  # type: ignore[union-attr]
 
@@ -153,18 +153,21 @@ async def test_a_profile_that_was_edited_meanwhile_is_refused(tmp_path: Path, si
 async def test_what_was_cached_does_not_count_and_is_tried_again(tmp_path: Path, sims: Sims) -> None:
     """A request that the prefix cache answered is void with its reason; another head gets a true one."""
     place = begun(
-        tmp_path, Mode.SCREEN, Suite(suite="s", version="1", about="", cells=(Group(context=(256,), output=(24,)),)), 1
+        tmp_path,
+        Mode.SCREEN,
+        Suite(suite="s", version="1", about="", cells=(CellGroup(context=(256,), output=(24,)),)),
+        1,
     )
     taken: list[str] = []
 
-    def poison(step: Step) -> None:
+    def poison(step: RunStep) -> None:
         if step.doing == "measuring" and step.sample is None and not taken:
             taken.append("x")
 
     launcher = sims
     original = launcher.launch
 
-    async def launch(arm: Arm, show: Callable[[Any], None]) -> Raised:
+    async def launch(arm: Arm, show: Callable[[Any], None]) -> LaunchedArm:
         raised = await original(arm, show)
         chats, first = raised.subject.wire.chats, True
 
@@ -193,10 +196,10 @@ async def test_what_was_cached_does_not_count_and_is_tried_again(tmp_path: Path,
 
 async def test_a_cell_during_which_the_clock_fell_is_void_and_missing(tmp_path: Path, sims: Sims) -> None:
     """It is kept with its reason, and measured when the run goes on."""
-    suite = Suite(suite="s", version="1", about="", cells=(Group(output=(24,)),))
+    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(output=(24,)),))
     place = begun(tmp_path, Mode.SCREEN, suite, 2)
     late = 4e9
-    sims.looks = [Look(), Look(), Look(at=late, clock_mhz=2400), Look(at=late, clock_mhz=820)]
+    sims.looks = [BoxReading(), BoxReading(), BoxReading(at=late, clock_mhz=2400), BoxReading(at=late, clock_mhz=820)]
     results = await runner(place, sims).run()
     assert [cell.void for cell in results.cells] == ["clock fell to 820 MHz", None]
     assert {one.void for one in results.samples if one.arm == "A"} == {"clock fell to 820 MHz"}
@@ -206,7 +209,7 @@ async def test_a_cell_during_which_the_clock_fell_is_void_and_missing(tmp_path: 
 
 async def test_requests_at_once_count_together(tmp_path: Path, sims: Sims) -> None:
     """Each repetition has as many streams as the cell says, with prompts of their own."""
-    suite = Suite(suite="s", version="1", about="", cells=(Group(context=(256,), output=(24,), concurrency=(4,)),))
+    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(context=(256,), output=(24,), concurrency=(4,)),))
     results = await runner(begun(tmp_path, Mode.SCREEN, suite, 2), sims).run()
     arm = [one for one in results.samples if one.arm == "A"]
     assert sorted((one.rep, one.stream) for one in arm) == [(rep, stream) for rep in (0, 1) for stream in range(4)]
@@ -216,8 +219,8 @@ async def test_requests_at_once_count_together(tmp_path: Path, sims: Sims) -> No
 async def test_warm_cells_repeat_and_prefix_cells_share(tmp_path: Path, sims: Sims) -> None:
     """What the cache answers is then the figure, not a fault."""
     cells = (
-        Group(context=(1024,), output=(24,), warm=(True,)),
-        Group(context=(1024,), output=(24,), warm=(True,), kind=Kind.PREFIX),
+        CellGroup(context=(1024,), output=(24,), warm=(True,)),
+        CellGroup(context=(1024,), output=(24,), warm=(True,), kind=Kind.PREFIX),
     )
     suite = Suite(suite="s", version="1", about="", cells=cells)
     results: Results = await runner(begun(tmp_path, Mode.SCREEN, suite, 2), sims).run()
@@ -240,7 +243,7 @@ def test_settling() -> None:
 
 async def test_answers_are_kept_where_they_are_judged(tmp_path: Path, sims: Sims) -> None:
     """Math asks each of its questions once and lets the answer end by itself; identical outputs are compared later."""
-    cells = (Group(output=(60,), kind=Kind.MATH, reps=5), Group(output=(20,), kind=Kind.IDENTICAL, reps=2))
+    cells = (CellGroup(output=(60,), kind=Kind.MATH, reps=5), CellGroup(output=(20,), kind=Kind.IDENTICAL, reps=2))
     results = await runner(
         begun(tmp_path, Mode.SCREEN, Suite(suite="s", version="1", about="", cells=cells)), sims
     ).run()
@@ -252,7 +255,7 @@ async def test_answers_are_kept_where_they_are_judged(tmp_path: Path, sims: Sims
 
 async def test_a_cell_that_the_engine_refuses_is_void_at_once(tmp_path: Path, sims: Sims) -> None:
     """Its own words are the reason; the other cells are measured."""
-    suite = Suite(suite="s", version="1", about="", cells=(Group(context=(0, 8192), output=(24,)),))
+    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(context=(0, 8192), output=(24,)),))
     results = await runner(begun(tmp_path, Mode.SCREEN, suite, 1), sims).run()
     void = [cell for cell in results.cells if cell.void]
     assert [cell.key.context for cell in void] == [8192, 8192]
@@ -264,17 +267,17 @@ async def test_a_cell_that_the_engine_refuses_is_void_at_once(tmp_path: Path, si
 def test_a_run_at_a_url_goes_on_with_the_model_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that lists several is asked for the same one; and another model is another question."""
     arms = (Arm(name="U", profile="http://127.0.0.1:1"),)
-    suite = suites.load("smoke")
+    suite = suites.load_suite("smoke")
     run = run_plan.new_run(suite, arms, Mode.SCREEN, target="url", model="second")
-    assert not run_plan.same_question(run, run_plan.new_run(suite, arms, Mode.SCREEN, target="url"))
-    run_folder.create(run)
+    assert not run_plan.is_same_question(run, run_plan.new_run(suite, arms, Mode.SCREEN, target="url"))
+    run_folder.create_run_folder(run)
     asked: list[str | None] = []
 
-    async def launch(self: arm_launcher.Foreign, _arm: Arm, _show: object) -> Raised:
+    async def launch(self: arm_launcher.UrlLauncher, _arm: Arm, _show: object) -> LaunchedArm:
         asked.append(self.model)
         raise UpstreamError("gone")
 
-    monkeypatch.setattr(arm_launcher.Foreign, "launch", launch)
+    monkeypatch.setattr(arm_launcher.UrlLauncher, "launch", launch)
     with pytest.raises(UpstreamError):
         measure.resume_run("last", share=False, ask=False, as_json=False)
     assert asked == ["second"]

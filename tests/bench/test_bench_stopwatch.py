@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from sparkdash.bench.measure import timed_exchange
-from sparkdash.bench.measure.timed_exchange import ROOM, SO_TIMESTAMPNS, TOLD, BrokenAnswerError, Connections, Timed
+from sparkdash.bench.measure.timed_exchange import (
+    ROOM,
+    SO_TIMESTAMPNS,
+    TOLD,
+    BrokenAnswerError,
+    TimedAnswer,
+    TimedConnections,
+)
 
 OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -43,13 +50,13 @@ async def answering(*answers: bytes, close: bool = False) -> AsyncIterator[tuple
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", seen
 
 
-async def asked(connections: Connections, root: str) -> Timed:
+async def asked(connections: TimedConnections, root: str) -> TimedAnswer:
     return await connections.post(root, "/v1/chat/completions", {"X-Of": "ours"}, b"body")
 
 
 @pytest.fixture
-def connections() -> Iterator[Connections]:
-    made = Connections()
+def connections() -> Iterator[TimedConnections]:
+    made = TimedConnections()
     yield made
     made.close()
 
@@ -73,7 +80,7 @@ def noting() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("noting")
-async def test_a_late_client_measures_in_time(connections: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_client_measures_in_time(connections: TimedConnections, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its loop stands still when the piece comes: the moment is that of the arrival, before the loop went on."""
     loop, seen, on_body = asyncio.get_running_loop(), asyncio.Event(), timed_exchange._Answer.on_body
     monkeypatch.setattr(timed_exchange._Answer, "on_body", lambda answer, body: (on_body(answer, body), seen.set()))
@@ -101,7 +108,7 @@ async def test_a_late_client_measures_in_time(connections: Connections, monkeypa
 
 
 async def test_a_kernel_that_notes_no_arrivals_is_done_without(
-    connections: Connections, monkeypatch: pytest.MonkeyPatch
+    connections: TimedConnections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that refuses the option, as sandboxes and emulators do: the moment is that of the read, and none is called late."""
     monkeypatch.setattr(timed_exchange, "SO_TIMESTAMPNS", 9999)
@@ -111,7 +118,7 @@ async def test_a_kernel_that_notes_no_arrivals_is_done_without(
     assert timed.pieces[0][0] > timed.t0_ns
 
 
-async def test_each_chunk_is_a_piece_of_its_own(connections: Connections) -> None:
+async def test_each_chunk_is_a_piece_of_its_own(connections: TimedConnections) -> None:
     """Also where several come at once: they share the moment, not the bytes."""
     async with answering(OK + chunk(b"a") + chunk(b"bc") + END) as (root, _):
         timed = await asked(connections, root)
@@ -119,7 +126,7 @@ async def test_each_chunk_is_a_piece_of_its_own(connections: Connections) -> Non
     assert timed.pieces[0][0] == timed.pieces[1][0] > timed.t0_ns
 
 
-async def test_connections_are_kept_and_a_closed_one_is_not_used(connections: Connections) -> None:
+async def test_connections_are_kept_and_a_closed_one_is_not_used(connections: TimedConnections) -> None:
     """The second request goes over the first's; one that its server has closed is replaced without a word."""
     whole = OK + chunk(b"x") + END
     async with answering(whole, whole) as (root, seen):
@@ -130,7 +137,7 @@ async def test_connections_are_kept_and_a_closed_one_is_not_used(connections: Co
         assert seen == [1, 2]
 
 
-async def test_a_body_may_end_with_its_connection(connections: Connections) -> None:
+async def test_a_body_may_end_with_its_connection(connections: TimedConnections) -> None:
     """No length and no chunks; the connection is not kept."""
     async with answering(b"HTTP/1.1 503 Busy\r\n\r\nlater", close=True) as (root, _):
         timed = await asked(connections, root)
@@ -138,7 +145,7 @@ async def test_a_body_may_end_with_its_connection(connections: Connections) -> N
 
 
 @pytest.mark.parametrize("answer", [OK + chunk(b"a"), b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\n"])
-async def test_what_is_broken_off_is_an_error(connections: Connections, answer: bytes) -> None:
+async def test_what_is_broken_off_is_an_error(connections: TimedConnections, answer: bytes) -> None:
     """In the middle, at the beginning, or because it is no HTTP."""
     async with answering(answer, close=True) as (root, _):
         with pytest.raises(BrokenAnswerError):
@@ -155,7 +162,7 @@ async def test_a_unix_socket(tmp_path: Path) -> None:
         writer.close()
 
     server = await asyncio.start_unix_server(serve, str(place))
-    here = Connections(place)
+    here = TimedConnections(place)
     async with server:
         timed = await asked(here, "http://localhost")
         here.close()

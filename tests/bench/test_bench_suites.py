@@ -40,12 +40,12 @@ def test_every_shipped_suite_loads_and_is_named_as_its_file() -> None:
         "identical",
         "classes",
     }
-    assert {suites.load(name).suite for name in suites.names()} == expected == set(suites.names())
+    assert {suites.load_suite(name).suite for name in suites.suite_files()} == expected == set(suites.suite_files())
 
 
 def test_seeds_has_the_published_matrix_and_a_warm_column() -> None:
     """Five contexts by three lengths, cold."""
-    cells = suites.load("seeds").planned(Mode.STANDARD)
+    cells = suites.load_suite("seeds").planned(Mode.STANDARD)
     cold = {(cell.key.context, cell.key.output) for cell in cells if not cell.key.warm}
     assert cold == {(context, output) for context in (0, 512, 2048, 8192, 16384) for output in (32, 150, 400)}
     assert {cell.reps for cell in cells if not cell.key.warm} == {5}
@@ -55,19 +55,19 @@ def test_seeds_has_the_published_matrix_and_a_warm_column() -> None:
 def test_a_suite_of_the_owners_wins_and_its_hash_is_of_its_meaning(own_folders: Path) -> None:
     """Comments, order of keys and the description change nothing; a cell does."""
     write(GOOD, own_folders, "smoke.yaml")
-    assert suites.load("smoke").suite == "mine"
-    first = suites.read(write(GOOD, own_folders)).hash
+    assert suites.load_suite("smoke").suite == "mine"
+    first = suites.read_suite(write(GOOD, own_folders)).hash
     again = "# a remark\nabout: other words\nversion: '1'\nsuite: mine\ncells: [{output: [32], context: [0, 512]}]\n"
-    assert suites.read(write(again, own_folders)).hash == first
-    assert suites.read(write(GOOD.replace("32", "33"), own_folders)).hash != first
+    assert suites.read_suite(write(again, own_folders)).hash == first
+    assert suites.read_suite(write(GOOD.replace("32", "33"), own_folders)).hash != first
 
 
 def test_reps_are_the_suites_own_else_what_was_asked_else_the_modes() -> None:
     """prefill says thirty, whatever the mode."""
-    assert {cell.reps for cell in suites.load("prefill").planned(Mode.SCREEN, reps=2)} == {30}
-    assert {cell.reps for cell in suites.load("smoke").planned(Mode.CAREFUL, reps=7)} == {2}
-    assert {cell.reps for cell in suites.load("concurrency").planned(Mode.SCREEN)} == {3}
-    assert [cell.key.kind for cell in suites.load("math").planned(Mode.SCREEN)] == [Kind.MATH]
+    assert {cell.reps for cell in suites.load_suite("prefill").planned(Mode.SCREEN, reps=2)} == {30}
+    assert {cell.reps for cell in suites.load_suite("smoke").planned(Mode.CAREFUL, reps=7)} == {2}
+    assert {cell.reps for cell in suites.load_suite("concurrency").planned(Mode.SCREEN)} == {3}
+    assert [cell.key.kind for cell in suites.load_suite("math").planned(Mode.SCREEN)] == [Kind.MATH]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_mistake_is_told_with_its_line(own_folders: Path, text: str, where: st
     """file:line, what is wrong, and the nearest right word."""
     file = write(text, own_folders)
     with pytest.raises(ProfileError) as wrong:
-        suites.read(file)
+        suites.read_suite(file)
     assert f"{file}{where}" in wrong.value.message
     assert what in wrong.value.message
 
@@ -97,7 +97,7 @@ def test_a_mistake_is_told_with_its_line(own_folders: Path, text: str, where: st
 def test_an_unknown_suite_names_the_nearest() -> None:
     """And a file that is not there is named."""
     with pytest.raises(AdmissionError, match="no suite 'seed'") as unknown:
-        suites.load("seed")
+        suites.load_suite("seed")
     assert unknown.value.hint == "Did you mean seeds?"
     with pytest.raises(ProfileError, match="cannot be read"):
-        suites.load("./nowhere.yaml")
+        suites.load_suite("./nowhere.yaml")

@@ -29,7 +29,7 @@ PROFILE = Profile(
 
 def swept(text: str, folder: Path) -> dict[str, Profile]:
     """The profiles that the sweep's file makes, by their arm."""
-    asked = sweep.parse(text)
+    asked = sweep.parse_sweep(text)
     (folder / "sweep.yaml").write_text(yaml_writer.dump(asked.document(PROFILE)))
     found = load_catalog([folder])
     assert found.problems == ()
@@ -59,7 +59,7 @@ def test_a_flag_by_any_spelling_and_a_new_one(tmp_path: Path) -> None:
 def test_what_is_no_sweep(text: str) -> None:
     """It says how one is written."""
     with pytest.raises(AdmissionError, match="no sweep"):
-        sweep.parse(text)
+        sweep.parse_sweep(text)
 
 
 def test_a_profile_whose_secret_is_masked_is_not_swept() -> None:
@@ -68,5 +68,5 @@ def test_a_profile_whose_secret_is_masked_is_not_swept() -> None:
         PROFILE.replace(env={"SERVICE_API_KEY": "correct-horse"}, silence={"secret-literal": "a test key"})
     )
     with pytest.raises(AdmissionError, match="has a secret in its file") as caught:
-        sweep.parse("max-num-seqs=4,16").document(shown)
+        sweep.parse_sweep("max-num-seqs=4,16").document(shown)
     assert caught.value.code == "sweep_invalid"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.bench.judge.arm_comparison import Contrast, calibrate, fit
-from sparkdash.bench.judge.verdict import Claim, Verdict, judge, screen
+from sparkdash.bench.judge.arm_comparison import Contrast, calibrate, fit_cell
+from sparkdash.bench.judge.verdict import Conclusion, Verdict, judge_contrasts, screen_verdict
 from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.run import Mode
 
@@ -59,32 +59,32 @@ def simulated(
     return found
 
 
-def claims(names: str = "AB", runs: int = RUNS, seed: int = 1, **facts: Any) -> Counter[Claim]:
+def claims(names: str = "AB", runs: int = RUNS, seed: int = 1, **facts: Any) -> Counter[Conclusion]:
     """The claims on the last arm over many runs, each judged against A."""
     rng = random.Random(seed)
     return Counter(verdicts(rng, names, **facts)[-1].claim for _ in range(runs))
 
 
 def verdicts(rng: random.Random, names: str = "AB", **facts: Any) -> list[Verdict]:
-    found = fit(simulated(rng, names, **facts))
-    return judge([one for name in names[1:] if (one := found.contrast(name, "A")) is not None])
+    found = fit_cell(simulated(rng, names, **facts))
+    return judge_contrasts([one for name in names[1:] if (one := found.contrast(name, "A")) is not None])
 
 
-def told(counted: Counter[Claim]) -> float:
+def told(counted: Counter[Conclusion]) -> float:
     return sum(number for claim, number in counted.items() if claim.told) / counted.total()
 
 
 def test_a_against_a_is_no_difference() -> None:
     """In at least 95 % of careful runs; what is left claims something false, or nothing."""
-    assert claims()[Claim.NO_DIFFERENCE] >= 0.95 * RUNS
+    assert claims()[Conclusion.NO_DIFFERENCE] >= 0.95 * RUNS
 
 
 def test_two_per_cent_are_found() -> None:
     """In at least 70 % of careful runs, never with the wrong sign."""
     counted = claims(effect=0.02)
-    assert counted[Claim.FASTER] >= 0.70 * RUNS
-    assert counted[Claim.SLOWER] == 0
-    assert claims(effect=-0.02)[Claim.SLOWER] >= 0.70 * RUNS
+    assert counted[Conclusion.FASTER] >= 0.70 * RUNS
+    assert counted[Conclusion.SLOWER] == 0
+    assert claims(effect=-0.02)[Conclusion.SLOWER] >= 0.70 * RUNS
 
 
 @pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
@@ -123,7 +123,7 @@ def test_no_trouble_of_the_box_is_a_difference(mode: Mode, trouble: Trouble) -> 
 
 
 def test_drift_costs_no_power() -> None:
-    assert claims(effect=0.02, drift=DRIFT)[Claim.FASTER] >= 0.70 * RUNS
+    assert claims(effect=0.02, drift=DRIFT)[Conclusion.FASTER] >= 0.70 * RUNS
 
 
 def test_all_of_one_arm_first_costs_certainty() -> None:
@@ -131,7 +131,7 @@ def test_all_of_one_arm_first_costs_certainty() -> None:
     rng = random.Random(3)
     found = simulated(rng, drift=DRIFT)
     aside = {"A": dict(enumerate(found["A"].values())), "B": dict(enumerate(found["B"].values(), 4))}
-    turned, apart = fit(found).contrast("B", "A"), fit(aside).contrast("B", "A")
+    turned, apart = fit_cell(found).contrast("B", "A"), fit_cell(aside).contrast("B", "A")
     assert turned is not None
     assert apart is not None
     assert apart.se > 1.5 * turned.se
@@ -153,14 +153,14 @@ def test_an_unsteady_arm_hides_behind_no_steady_ones() -> None:
 def test_few_prompts_are_a_doubt_of_their_own() -> None:
     """An arm that likes some prompts by 15 % and dislikes others: five of them show no difference of the arms."""
     assert told(claims(runs=400, taste={"B": 0.15})) <= 0.05
-    assert claims(effect=0.3, taste={"B": 0.15}, prompts=10)[Claim.FASTER] >= 0.95 * RUNS
+    assert claims(effect=0.3, taste={"B": 0.15}, prompts=10)[Conclusion.FASTER] >= 0.95 * RUNS
 
 
 def test_a_quiet_box_sees_one_per_cent_in_standard_mode() -> None:
     """With the noise that plain decoding has on real boxes: launches 0.07 % and requests 0.15 % apart."""
     quiet = {"mode": Mode.STANDARD, "launch_sd": 0.0007, "cv": 0.0015}
-    assert claims(effect=0.01, **quiet)[Claim.FASTER] >= 0.95 * RUNS
-    assert claims(**quiet)[Claim.NO_DIFFERENCE] >= 0.95 * RUNS
+    assert claims(effect=0.01, **quiet)[Conclusion.FASTER] >= 0.95 * RUNS
+    assert claims(**quiet)[Conclusion.NO_DIFFERENCE] >= 0.95 * RUNS
 
 
 def test_the_interval_holds_the_truth() -> None:
@@ -168,7 +168,7 @@ def test_the_interval_holds_the_truth() -> None:
     rng = random.Random(7)
     held = 0
     for _ in range(1000):
-        found = fit(simulated(rng, effect=0.02, drift=DRIFT)).contrast("B", "A")
+        found = fit_cell(simulated(rng, effect=0.02, drift=DRIFT)).contrast("B", "A")
         assert found is not None
         low, high = found.interval()
         held += low <= 0.02 <= high
@@ -178,9 +178,9 @@ def test_the_interval_holds_the_truth() -> None:
 def test_a_hiccup_costs_little() -> None:
     """One request of forty at a third of its speed moves the result by less than the spread of launches."""
     found = simulated(random.Random(11), effect=0.02)
-    whole = fit(found).log_ratio("B", "A")
+    whole = fit_cell(found).log_ratio("B", "A")
     found["B"][1]["3"] /= 3
-    assert fit(found).log_ratio("B", "A") == pytest.approx(whole, abs=LAUNCH_SD)
+    assert fit_cell(found).log_ratio("B", "A") == pytest.approx(whole, abs=LAUNCH_SD)
 
 
 def test_missing_samples_leave_the_pairing_intact() -> None:
@@ -188,7 +188,7 @@ def test_missing_samples_leave_the_pairing_intact() -> None:
     found = simulated(random.Random(13), cv=0.0, launch_sd=0.0, effect=0.01)
     for launch, prompt in ((0, "0"), (1, "2"), (6, "4")):
         found["A" if launch in found["A"] else "B"][launch].pop(prompt)
-    assert fit(found).log_ratio("B", "A") == pytest.approx(0.01, abs=1e-9)
+    assert fit_cell(found).log_ratio("B", "A") == pytest.approx(0.01, abs=1e-9)
 
 
 def test_prompts_that_are_never_shared_are_compared_by_launch() -> None:
@@ -197,18 +197,18 @@ def test_prompts_that_are_never_shared_are_compared_by_launch() -> None:
         arm: {place: {f"{place}.{prompt}": value for prompt, value in ones.items()} for place, ones in values.items()}
         for arm, values in simulated(random.Random(17), effect=0.5).items()
     }
-    assert fit(found).log_ratio("B", "A") == pytest.approx(0.5, abs=0.05)
+    assert fit_cell(found).log_ratio("B", "A") == pytest.approx(0.5, abs=0.05)
 
 
 def test_one_launch_each_tells_no_spread() -> None:
-    found = fit(simulated(random.Random(1), mode=Mode.SCREEN, effect=0.031, cv=0.0, launch_sd=0.0))
+    found = fit_cell(simulated(random.Random(1), mode=Mode.SCREEN, effect=0.031, cv=0.0, launch_sd=0.0))
     assert found.contrast("B", "A") is None
-    assert screen(found.log_ratio("B", "A")).text == "screen only: looks like +3.1 %"
+    assert screen_verdict(found.log_ratio("B", "A")).text == "screen only: looks like +3.1 %"
 
 
 def test_a_figure_must_be_positive() -> None:
     with pytest.raises(ValueError, match=r"math domain|positive"):
-        fit({"A": {0: {"p": 0.0}}})
+        fit_cell({"A": {0: {"p": 0.0}}})
 
 
 def test_calibration_finds_the_noise_that_is_there() -> None:
@@ -265,29 +265,29 @@ WIDE = Contrast(log_ratio=0.01, se=0.02, df=2)
 )
 def test_words(contrast: Contrast, text: str) -> None:
     """Each verdict as it is printed."""
-    assert judge([contrast])[0].text == text
+    assert judge_contrasts([contrast])[0].text == text
 
 
 def test_words_without_figures() -> None:
-    assert Verdict(claim=Claim.VOID, reason="clock fell to 820 MHz").text == "void: clock fell to 820 MHz"
-    assert Verdict(claim=Claim.MISSING).text == "not measured"
-    assert Verdict(claim=Claim.IMPOSSIBLE, reason="no MTP head").text == "impossible: no MTP head"
+    assert Verdict(claim=Conclusion.VOID, reason="clock fell to 820 MHz").text == "void: clock fell to 820 MHz"
+    assert Verdict(claim=Conclusion.MISSING).text == "not measured"
+    assert Verdict(claim=Conclusion.IMPOSSIBLE, reason="no MTP head").text == "impossible: no MTP head"
 
 
 def test_a_latency_is_faster_when_it_falls() -> None:
-    assert judge([FAR], less_is_better=True)[0].claim is Claim.SLOWER
+    assert judge_contrasts([FAR], less_is_better=True)[0].claim is Conclusion.SLOWER
 
 
 def test_a_calibrated_floor_holds_claims_back() -> None:
     """A box whose equal launches lie 5 % apart claims nothing of 4 %, however steady this cell looked."""
-    assert judge([FAR], floor=0.05)[0].claim is Claim.INCONCLUSIVE
+    assert judge_contrasts([FAR], floor=0.05)[0].claim is Conclusion.INCONCLUSIVE
 
 
 def test_claim_and_interval_never_contradict_each_other() -> None:
     """Twenty arms at once: what is claimed leaves out zero, what is not claimed for lack of evidence holds it."""
     rng = random.Random(23)
     contrasts = [Contrast(rng.gauss(0, 0.02), 0.006, 6) for _ in range(20)]
-    for one in judge(contrasts, floor=0.0):
+    for one in judge_contrasts(contrasts, floor=0.0):
         assert one.low is not None
         assert one.high is not None
         assert one.claim.told == (one.low > 0 or one.high < 0)

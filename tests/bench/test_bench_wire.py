@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 from leaping import LeapingClock
 
-from sparkdash.bench.measure.arm_launcher import Foreign
-from sparkdash.bench.measure.http_client import Wire
-from sparkdash.bench.measure.measured_engine import Counter, Subject
-from sparkdash.bench.measure.stream_answer import Answer, read_stream
+from sparkdash.bench.measure.arm_launcher import UrlLauncher
+from sparkdash.bench.measure.http_client import BenchClient
+from sparkdash.bench.measure.measured_engine import MeasuredEngine, PromptTokenCounter
+from sparkdash.bench.measure.stream_answer import StreamedAnswer, read_stream
 from sparkdash.bench.plan import prompts
 from sparkdash.bench.plan.suites import CLASSES
-from sparkdash.bench.records import Sample
+from sparkdash.bench.records import RequestSample
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.sim_spec import SimSpec, SimSpeed
 from sparkdash.engines import measuring
 from sparkdash.errors import UpstreamError
 from sparkdash.sim.api.app import App
-from sparkdash.sim.api.http_server import Request
+from sparkdash.sim.api.http_server import HttpRequest
 from sparkdash.sim.process.engine_process import serving
 
 DECODE, PREFILL = 50.0, 4000.0
@@ -41,13 +41,13 @@ def sim(**spec: Any) -> Profile:
     return Profile(name="sim", engine=EngineKind.SIM, context=8192, sim=SimSpec(speeds=speeds, **spec))
 
 
-async def timed(profile: Profile, body: dict[str, Any]) -> Answer:
+async def timed(profile: Profile, body: dict[str, Any]) -> StreamedAnswer:
     """A chat's answer as it is read when each piece arrives the moment that it is made."""
     clock = LeapingClock(1.0, turns=10)
     app = App(profile, clock)
     stepping = asyncio.create_task(app.engine.run())
     response = await app.handle(
-        Request(
+        HttpRequest(
             method="POST", path="/v1/chat/completions", headers={}, body=json.dumps({**body, "stream": True}).encode()
         )
     )
@@ -65,11 +65,13 @@ def body(tokens: int) -> dict[str, Any]:
     }
 
 
-def sample(answer: Answer) -> Sample:
+def sample(answer: StreamedAnswer) -> RequestSample:
     """The same as the value that reports read."""
     names = ("t0_ns", "response_ns", "token_ns", "visible_ns", "last_ns", "n", "k1", "visible", "prompt_tokens")
     figures = {name: getattr(answer, name) for name in names}
-    return Sample(cell=CellKey(suite="s", context=0, output=1), arm="A", launch=0, rep=0, prompt_id="p", **figures)
+    return RequestSample(
+        cell=CellKey(suite="s", context=0, output=1), arm="A", launch=0, rep=0, prompt_id="p", **figures
+    )
 
 
 @pytest.mark.parametrize("per_chunk", [1, 3, 16])
@@ -185,8 +187,8 @@ def test_figures_of_another_shape_were_not_told() -> None:
 
 async def test_a_request_over_the_wire() -> None:
     """Timestamps in order, the engine's counts, and refusals in its own words; nothing is raised."""
-    async with serving(sim(time_scale=20)) as (_app, url), Wire(url) as wire:
-        subject = Subject(wire=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
+    async with serving(sim(time_scale=20)) as (_app, url), BenchClient(url) as wire:
+        subject = MeasuredEngine(wire=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
         answer = await subject.ask("Tell me.", 40, salt="s")
         assert answer.error is None
         assert answer.t0_ns < (answer.token_ns or 0) < (answer.last_ns or 0)
@@ -205,13 +207,13 @@ async def test_a_request_over_the_wire() -> None:
 async def test_without_a_tokenize_route_prompts_are_nearly_as_long_as_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every class of text, from a few short requests: within 3 %."""
     monkeypatch.setattr(measuring, "counting", lambda *_: None)
-    async with serving(sim(time_scale=100)) as (_app, url), Wire(url) as wire:
-        subject = Subject(wire=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
+    async with serving(sim(time_scale=100)) as (_app, url), BenchClient(url) as wire:
+        subject = MeasuredEngine(wire=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
         counter = await subject.counter()
         assert not counter.exact
         for kind in CLASSES:
             key = CellKey(suite="x", context=2048, output=16, text=kind)
-            prompt = await prompts.build(1, key, prompts.Place(0), counter)
+            prompt = await prompts.build_prompt(1, key, prompts.PromptIndex(0), counter)
             answer = await subject.ask(prompt.content, 1, salt="s")
             assert answer.prompt_tokens == pytest.approx(2048, rel=0.03)
 
@@ -222,7 +224,7 @@ async def test_a_late_client_doubts_only_what_came_together(pieces: tuple[bytes,
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
-        async with Wire(f"http://127.0.0.1:{server.getsockname()[1]}") as wire:
+        async with BenchClient(f"http://127.0.0.1:{server.getsockname()[1]}") as wire:
             asking = asyncio.create_task(wire.chat({"model": "x"}))
             engine, _ = await loop.sock_accept(server)
             while not (await loop.sock_recv(engine, 65536)).endswith(b"}"):
@@ -239,18 +241,18 @@ async def test_a_late_client_doubts_only_what_came_together(pieces: tuple[bytes,
 async def test_an_engine_that_stops_telling_its_tokens_is_not_estimated() -> None:
     """It was known to count exactly: another figure in its place would be a prompt of another length."""
 
-    class Mute(Wire):
+    class Mute(BenchClient):
         async def post(self, *_: object, **__: object) -> object:
             return ["no", "object"]
 
-    counter = Counter(Subject(wire=Mute("http://x"), kind=EngineKind.VLLM, model="m"), exact=True)
+    counter = PromptTokenCounter(MeasuredEngine(wire=Mute("http://x"), kind=EngineKind.VLLM, model="m"), exact=True)
     with pytest.raises(UpstreamError, match="m does not tell its tokens any more"):
         await counter("prose", "text")
 
 
 async def test_nobody_listens(unused_tcp_port: int) -> None:
     """A refused connection is an answer with an error."""
-    async with Wire(f"http://127.0.0.1:{unused_tcp_port}") as wire:
+    async with BenchClient(f"http://127.0.0.1:{unused_tcp_port}") as wire:
         assert (await wire.chat({"model": "x"})).error is not None
 
 
@@ -261,12 +263,12 @@ async def test_nobody_listens(unused_tcp_port: int) -> None:
 async def test_a_server_of_another_kind_is_told(models: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever stands where its models should."""
 
-    async def get(_wire: Wire, _path: str) -> bytes:
+    async def get(_wire: BenchClient, _path: str) -> bytes:
         return models.encode()
 
-    monkeypatch.setattr(Wire, "get", get)
+    monkeypatch.setattr(BenchClient, "get", get)
     with pytest.raises(UpstreamError, match=words):
-        await Foreign(Wire("")).launch(Arm(name="A", profile="http://odd/v1"), lambda _: None)
+        await UrlLauncher(BenchClient("")).launch(Arm(name="A", profile="http://odd/v1"), lambda _: None)
 
 
 @pytest.mark.parametrize(("owner", "kind"), [("vllm", "vllm"), ("llamacpp", "llamacpp"), ("someone", "openai")])

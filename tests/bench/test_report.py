@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sparkdash.bench.judge.metrics import Metric
-from sparkdash.bench.judge.verdict import Claim
-from sparkdash.bench.report.assemble import report, with_math
-from sparkdash.bench.report.comparability import between
+from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.verdict import Conclusion
+from sparkdash.bench.report.assemble import add_math_scores, assemble_report
+from sparkdash.bench.report.comparability import flags_between_runs
 from sparkdash.bench.report.formats import llama_benchy, localmaxxing
-from sparkdash.bench.report.formats.markdown import render
-from sparkdash.bench.report.formats.terminal import show
-from sparkdash.bench.report.layout import derived
-from sparkdash.bench.report.layouts import load, shipped
-from sparkdash.bench.report.page import Shelf, page
+from sparkdash.bench.report.formats.markdown import render_markdown
+from sparkdash.bench.report.formats.terminal import print_page
+from sparkdash.bench.report.layout import derive_layout
+from sparkdash.bench.report.layouts import load_layout, shipped_layouts
+from sparkdash.bench.report.page import LocalProfiles, report_page
 from sparkdash.bench.report.report import Report
-from sparkdash.bench.report.run_difference import difference
-from sparkdash.bench.report.run_difference import page as side_by_side
+from sparkdash.bench.report.run_difference import compare_runs
+from sparkdash.bench.report.run_difference import difference_page as side_by_side
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Host, Mode
 from sparkdash.domain.published import Published
@@ -53,15 +53,17 @@ def faster(factor: float) -> dict[CellKey, float]:
 
 
 def told(results: Results, **given: Any) -> str:
-    return render(page(report(results), **given))
+    return render_markdown(report_page(assemble_report(results), **given))
 
 
 def test_a_difference_is_claimed_in_its_cell_and_overall(rehearse: Rehearse) -> None:
     """Four per cent with hardly any noise: the words, the bounds, the mean over all cells."""
-    found = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": faster(1.04)}, wobble=0.001))
-    figure = found.figure(Metric.DECODE, "plain-eagle", LONG)
+    found = assemble_report(
+        rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": faster(1.04)}, wobble=0.001)
+    )
+    figure = found.figure(BenchMetric.DECODE, "plain-eagle", LONG)
     assert figure is not None
-    assert figure.verdict.claim is Claim.FASTER
+    assert figure.verdict.claim is Conclusion.FASTER
     assert figure.verdict.delta == pytest.approx(0.04, abs=0.002)
     (total,) = found.overall
     assert total.cells == len(GRID)
@@ -87,8 +89,8 @@ def test_blank_cells_stay_and_say_what_fills_them(rehearse: Rehearse) -> None:
 def test_arms_of_a_layout_that_were_never_measured_say_how_to(rehearse: Rehearse) -> None:
     """The run has one of the sixteen; a profile that cannot run says so instead."""
     plain = Arm(name="turbo", profile="qwen3-coder-30b-nvfp4")
-    shelf = Shelf(cannot_run={"qwen3-coder-30b-nvfp4/turbo2-mtp-1": "no MTP head"})
-    out = told(rehearse(arms=[plain], rates={"turbo": GRID}), layout=load("qwen3-coder"), shelf=shelf)
+    shelf = LocalProfiles(cannot_run={"qwen3-coder-30b-nvfp4/turbo2-mtp-1": "no MTP head"})
+    out = told(rehearse(arms=[plain], rates={"turbo": GRID}), layout=load_layout("qwen3-coder"), shelf=shelf)
     assert (
         "Missing 6 of 6 cells, time not known yet: `sparkdash bench qwen3-coder-30b-nvfp4/turbo2 --suite seeds`" in out
     )
@@ -110,15 +112,15 @@ def test_a_warm_column_stands_beside_the_cold_ones(rehearse: Rehearse) -> None:
     assert "| ctx=0   | 64.6  | 66.2   | 66.5 | -            |" in out
     assert "| ctx=2K  | 64.6  | 66.2   | 66.5 | 79.5         |" in out
     plain = PLAIN.model_copy(update={"profile": "qwen3-coder-30b-nvfp4/turbo2"})
-    assert "warm |" not in told(rehearse(arms=[plain], rates={"plain": GRID}), layout=load("qwen3-coder"))
+    assert "warm |" not in told(rehearse(arms=[plain], rates={"plain": GRID}), layout=load_layout("qwen3-coder"))
 
 
 def test_right_answers_come_from_another_run(rehearse: Rehearse) -> None:
     """By profile; an arm that thought in one of them and not in the other gets none, and is told."""
-    speed = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}))
+    speed = assemble_report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}))
     asked = [PLAIN.model_copy(update={"name": "p"}), EAGLE.model_copy(update={"name": "e"})]
     questions = rehearse(arms=asked, rates={}, maths={"p": 37, "e": 36}, changes={"id": "m", "suite_hash": "beef" * 16})
-    both = with_math(speed, report(questions))
+    both = add_math_scores(speed, assemble_report(questions))
     assert [(one.arm, one.share) for one in both.scores] == [("plain", 0.74), ("plain-eagle", 0.72)]
     assert both.flags == ()
     thought = rehearse(
@@ -127,7 +129,7 @@ def test_right_answers_come_from_another_run(rehearse: Rehearse) -> None:
         provenance={"plain": {"thinking": False}, "plain-eagle": {"thinking": False}},
     )
     other = rehearse(arms=asked, rates={}, maths={"p": 37}, provenance={"p": {"thinking": True}}, changes={"id": "m"})
-    told = with_math(report(thought), report(other))
+    told = add_math_scores(assemble_report(thought), assemble_report(other))
     assert told.scores == ()
     assert "Math of m: The thinking flag differs: off in plain, on in p." in [flag.text for flag in told.flags]
 
@@ -160,8 +162,8 @@ def test_batches_of_several_contexts_say_which(rehearse: Rehearse) -> None:
 
 def test_a_figure_that_the_answers_do_not_tell_is_no_blank(rehearse: Rehearse) -> None:
     """Of a prompt of twenty tokens there is no prefill rate, and nothing would fill it."""
-    found = report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
-    out = render(page(found, derived(found, "prefill")))
+    found = assemble_report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
+    out = render_markdown(report_page(found, derive_layout(found, "prefill")))
     assert "| ctx=0   | -¹" in out
     assert "¹ not measured: these answers do not tell it" in out
 
@@ -239,10 +241,10 @@ def test_published_figures_stand_beside_like_ones(rehearse: Rehearse) -> None:
         )
     }
     given: dict[str, Any] = {"arms": [PLAIN], "rates": {"plain": GRID}}
-    out = told(rehearse(**given, changes={"simulated": False}), shelf=Shelf(published=published))
+    out = told(rehearse(**given, changes={"simulated": False}), shelf=LocalProfiles(published=published))
     assert "| ctx=0 long | e2e    | 50.0      | 60.0 | +20.0%     | a page |" in out
     assert "99.0" not in out
-    assert "Beside the published" not in told(rehearse(**given), shelf=Shelf(published=published))
+    assert "Beside the published" not in told(rehearse(**given), shelf=LocalProfiles(published=published))
 
 
 @pytest.mark.parametrize(
@@ -261,12 +263,12 @@ def test_what_would_lie_is_refused(rehearse: Rehearse, field: str, here: Any, th
         rates={"plain": GRID, "plain-eagle": faster(1.1)},
         provenance={"plain": {field: there}, "plain-eagle": {field: here}},
     )
-    found = report(results)
+    found = assemble_report(results)
     assert [flag.text for flag in found.flags if flag.refuses] == [words]
-    figure = found.figure(Metric.DECODE, "plain-eagle", LONG)
+    figure = found.figure(BenchMetric.DECODE, "plain-eagle", LONG)
     assert figure is not None
     assert figure.median == pytest.approx(73.2, abs=0.1)
-    assert figure.verdict.claim is Claim.VOID
+    assert figure.verdict.claim is Conclusion.VOID
     out = told(results)
     assert words in out
     assert "+10" not in out
@@ -296,50 +298,52 @@ def test_what_may_be_compared_itself_is_told(
 
 def test_another_suite_is_never_compared(rehearse: Rehearse) -> None:
     """The hash decides, not the name."""
-    one = report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
-    other = report(rehearse(arms=[PLAIN], rates={"plain": faster(2)}, changes={"suite_hash": "beef" * 16}))
-    found = difference(one, other)
+    one = assemble_report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
+    other = assemble_report(rehearse(arms=[PLAIN], rates={"plain": faster(2)}, changes={"suite_hash": "beef" * 16}))
+    found = compare_runs(one, other)
     assert found.refused
     assert all(pair.change is None for pair in found.pairs)
-    assert "Refused: The suites differ: seeds 1 (beefbeef) and seeds 1 (5eed5eed)." in render(side_by_side(found))
+    assert "Refused: The suites differ: seeds 1 (beefbeef) and seeds 1 (5eed5eed)." in render_markdown(
+        side_by_side(found)
+    )
 
 
 def test_lengths_of_two_suites_are_told_in_tokens_and_each_column_by_its_suite(rehearse: Rehearse) -> None:
     """`long` would mean the same in both, and no prompt of them is the same. What the other suite has not is no blank."""
     other = {CellKey(suite="own", context=0, output=output): 90.0 for output in (32, 150, 400)}
     own = {"suite": "own", "suite_version": "7", "suite_hash": "beef" * 16}
-    found = difference(
-        report(rehearse(arms=[PLAIN], rates={"plain": GRID})),
-        report(rehearse(arms=[PLAIN], rates={"plain": other}, changes=own)),
+    found = compare_runs(
+        assemble_report(rehearse(arms=[PLAIN], rates={"plain": GRID})),
+        assemble_report(rehearse(arms=[PLAIN], rates={"plain": other}, changes=own)),
     )
-    out = render(side_by_side(found))
+    out = render_markdown(side_by_side(found))
     assert "long" not in out
     assert "| Cell | Before: seeds 1 (5eed5eed) | After: own 7 (beefbeef) | Change |" in out
     assert "| ctx=0 400 tokens | 66.5 [66.5, 66.5] | - | - |" in re.sub(r" +", " ", out)
     assert found.model_dump(mode="json")["suites"] == ["seeds 1 (5eed5eed)", "own 7 (beefbeef)"]
-    same = difference(*[report(rehearse(arms=[PLAIN], rates={"plain": GRID}))] * 2)
-    assert "| ctx=0 long |" in re.sub(r" +", " ", render(side_by_side(same)))
+    same = compare_runs(*[assemble_report(rehearse(arms=[PLAIN], rates={"plain": GRID}))] * 2)
+    assert "| ctx=0 long |" in re.sub(r" +", " ", render_markdown(side_by_side(same)))
 
 
 def test_simulated_beside_real_is_refused_and_another_box_is_told(rehearse: Rehearse) -> None:
     """Between two runs as within one."""
-    one = report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
-    real = report(
+    one = assemble_report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
+    real = assemble_report(
         rehearse(arms=[PLAIN], rates={"plain": GRID}, changes={"simulated": False, "host": Host(name="spark")})
     )
-    flags = between(real, one)
+    flags = flags_between_runs(real, one)
     assert [flag.text for flag in flags if flag.refuses] == ["One run is simulated and the other is real."]
     assert "Other boxes: spark and rehearsal." in [flag.text for flag in flags]
 
 
 def test_two_runs_show_a_change_and_claim_none(rehearse: Rehearse) -> None:
     """Of the profiles that both have."""
-    one = report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
-    other = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": faster(1.1), "plain-eagle": GRID}))
-    found = difference(one, other)
+    one = assemble_report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
+    other = assemble_report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": faster(1.1), "plain-eagle": GRID}))
+    found = compare_runs(one, other)
     assert {pair.profile for pair in found.pairs} == {"coder"}
     assert [round(pair.change or 0, 3) for pair in found.pairs] == [0.1] * len(GRID)
-    out = render(side_by_side(found))
+    out = render_markdown(side_by_side(found))
     assert "faster" not in out
     assert "+10.0%" in out
 
@@ -347,7 +351,7 @@ def test_two_runs_show_a_change_and_claim_none(rehearse: Rehearse) -> None:
 def test_the_csv_has_the_columns_of_llama_benchy(rehearse: Rehearse) -> None:
     """Header and names of tests are its own (0.4.0); simulated figures say so in the model's name."""
     rates = {key(2048, 32): 60.0, key(2048, 32, concurrency=4): 30.0}
-    text = llama_benchy.render(rehearse(arms=[PLAIN], rates={"plain": rates}))
+    text = llama_benchy.render_csv(rehearse(arms=[PLAIN], rates={"plain": rates}))
     assert text.splitlines()[0] == (
         "model,test_name,t_s_mean,t_s_std,t_s_req_mean,t_s_req_std,peak_ts_mean,peak_ts_std,peak_ts_req_mean,"
         "peak_ts_req_std,ttfr_mean,ttfr_std,est_ppt_mean,est_ppt_std,e2e_ttft_mean,e2e_ttft_std"
@@ -371,7 +375,7 @@ def shape(schema: Any) -> Any:
 
 def test_the_json_form_is_stable(rehearse: Rehearse) -> None:
     """Its schema is the published one, and it reads back to the same value. A change is written down there on purpose."""
-    found = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}))
+    found = assemble_report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}))
     assert json.loads(SCHEMA.read_text()) == shape(Report.model_json_schema())
     assert Report.model_validate_json(found.model_dump_json()) == found
 
@@ -380,14 +384,14 @@ def test_a_submission_names_what_it_lacks_and_is_never_simulated(rehearse: Rehea
     """A simulated figure goes nowhere."""
     given: dict[str, Any] = {"arms": [PLAIN], "rates": {"plain": GRID}}
     with pytest.raises(AdmissionError, match="simulated"):
-        localmaxxing.payload(report(rehearse(**given)))
+        localmaxxing.build_submission(assemble_report(rehearse(**given)))
     real = rehearse(
         **given,
         provenance={"plain": {"engine": "vllm", "model": "org/coder", "speculation": "mtp k=2"}},
         changes={"simulated": False, "host": Host(gpu="NVIDIA GB10")},
     )
-    found = localmaxxing.payload(report(real))
-    assert localmaxxing.lacking(found) == ("quantization",)
+    found = localmaxxing.build_submission(assemble_report(real))
+    assert localmaxxing.missing_fields(found) == ("quantization",)
     assert found["hfId"] == "org/coder"
     assert found["outputTokens"] == 150
     assert found["engineFlags"]["specNumTokens"] == 2
@@ -396,7 +400,12 @@ def test_a_submission_names_what_it_lacks_and_is_never_simulated(rehearse: Rehea
 def test_the_terminal_shows_the_same_page_in_eighty_columns(rehearse: Rehearse) -> None:
     """Matrix rows stay on one line, with their bounds."""
     console = Console(width=80, record=True, file=io.StringIO())
-    show(page(report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID})), bounds=True), console)
+    print_page(
+        report_page(
+            assemble_report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID})), bounds=True
+        ),
+        console,
+    )
     lines = console.export_text().splitlines()
     assert any(line.startswith("ctx=2K") and "66.5 [66.5, 66.5]" in line for line in lines)
     assert max(map(len, lines)) <= 80
@@ -404,9 +413,9 @@ def test_the_terminal_shows_the_same_page_in_eighty_columns(rehearse: Rehearse) 
 
 def test_an_unknown_layout_names_those_there_are() -> None:
     """And a file of another shape says where it is wrong."""
-    assert "qwen3-coder" in shipped()
+    assert "qwen3-coder" in shipped_layouts()
     with pytest.raises(AdmissionError) as caught:
-        load("nothing-like-it")
+        load_layout("nothing-like-it")
     assert caught.value.hint is not None
     assert "qwen3-coder" in caught.value.hint
 
@@ -420,7 +429,7 @@ def test_answers_are_told_by_stratum_and_against_the_baseline(rehearse: Rehearse
     assert "| plain-eagle | 35/50 = 70 % [56, 81] |" in out
     assert "| no evidence -4.0 points [" in out
     assert "sparkdash-math-scorer/v1" in out
-    (plain, _) = report(results).scores
+    (plain, _) = assemble_report(results).scores
     assert sum(one.n for one in plain.strata.values()) == 50
     assert plain.verdict is None
 
@@ -429,7 +438,7 @@ def test_a_sweep_recommends_a_value_for_each_class_of_text(rehearse: Rehearse) -
     """The known best for each class, with its evidence; the baseline stays where nothing is shown to be faster."""
     code, prose, chat = (key(512, 256, text=text) for text in ("code", "prose", "chat"))
     rates = {0: (40.0, 40.0, 40.0), 1: (60.0, 50.0, 39.9), 2: (70.0, 48.0, 40.1), 3: (66.0, 30.0, 39.0)}
-    found = report(
+    found = assemble_report(
         rehearse(
             arms=[Arm(name=f"k={k}", profile=f"sweep/{k}", parameters={"k": str(k)}, swept="coder") for k in rates],
             rates={f"k={k}": dict(zip((code, prose, chat), values, strict=True)) for k, values in rates.items()},
@@ -439,15 +448,15 @@ def test_a_sweep_recommends_a_value_for_each_class_of_text(rehearse: Rehearse) -
     )
     told_of = {one.key.text: one for one in found.advice}
     assert {text: one.arm for text, one in told_of.items()} == {"code": "k=2", "prose": "k=1", "chat": "k=0"}
-    assert told_of["code"].figure.verdict.claim is Claim.FASTER
+    assert told_of["code"].figure.verdict.claim is Conclusion.FASTER
     assert told_of["code"].acceptance_length == pytest.approx(2.2)
     assert told_of["code"].runner_up is not None
     assert told_of["code"].runner_up.arm == "k=3"
-    out = render(page(found))
+    out = render_markdown(report_page(found))
     assert "## Recommended" in out
     assert "nothing is shown to be faster" in out
     assert "sparkdash ab coder --sweep k=0,1,2,3 \\\n  --suite seeds" in out
-    plain = report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": faster(1.1)}))
+    plain = assemble_report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": faster(1.1)}))
     assert plain.advice == ()
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from sparkdash.bench.judge.metrics import Metric
-from sparkdash.bench.report.assemble import report
+from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.charts import BETTER, NEITHER
 from sparkdash.bench.report.formats import html
-from sparkdash.bench.report.layout import Layout, derived
-from sparkdash.bench.report.page import SIMULATED, Shelf, drawn, page
+from sparkdash.bench.report.layout import Layout, derive_layout
+from sparkdash.bench.report.page import SIMULATED, LocalProfiles, report_charts, report_page
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey
@@ -31,7 +31,7 @@ DENSE = WeightFacts(
     bytes=WeightBytes(dense=2_000_000_000, experts=0, embedding=0, head=500_000_000),
     kv=(KvLayers(kind=Attention.FULL, layers=48, key_elements=512, value_elements=512),),
 )
-SHELF = Shelf(
+SHELF = LocalProfiles(
     published={"coder": (Published(workload="ctx 0, long", source="a page", e2e_tok_s=50.0),)},
     weights={"coder": {"target": DENSE}},
 )
@@ -40,7 +40,7 @@ SHELF = Shelf(
 @pytest.fixture
 def found(rehearse: Callable[..., Results]) -> Report:
     """Two arms 4 % apart; the second speculates, and its name would be markup."""
-    return report(
+    return assemble_report(
         rehearse(
             arms=ARMS,
             rates={"plain": GRID, "<eagle>": {key: rate * 1.04 for key, rate in GRID.items()}},
@@ -52,26 +52,26 @@ def found(rehearse: Callable[..., Results]) -> Report:
 
 
 def by_end_to_end(found: Report) -> Layout:
-    return derived(found, "e2e")
+    return derive_layout(found, "e2e")
 
 
 def charts(found: Report, layout: Layout | None = None) -> dict[str, Any]:
-    return {one.name: one for one in drawn(found, layout, SHELF)}
+    return {one.name: one for one in report_charts(found, layout, SHELF)}
 
 
 def test_the_page_is_whole_and_asks_nobody(found: Report) -> None:
     """Its own policy forbids the browser to fetch anything; plotly's script is in it."""
-    text = html.render(page(found, None, SHELF), drawn(found, None, SHELF), html.plotly())
+    text = html.render_html(report_page(found, None, SHELF), report_charts(found, None, SHELF), html.plotly_script())
     assert "default-src 'none'" in text
-    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text.replace(html.plotly(), ""))
-    assert html.plotly() in text
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text.replace(html.plotly_script(), ""))
+    assert html.plotly_script() in text
     assert SIMULATED in text
     assert "prefers-color-scheme: dark" in text
 
 
 def test_names_are_text_and_never_markup(found: Report) -> None:
     """In tables and in the charts' data, which is JSON that reads back."""
-    text = html.render(page(found, None, SHELF), drawn(found, None, SHELF), "/* script */")
+    text = html.render_html(report_page(found, None, SHELF), report_charts(found, None, SHELF), "/* script */")
     assert "<eagle>" not in text
     assert "&lt;eagle&gt;" in text
     data = re.search(r'<script id="figures" type="application/json">(.*?)</script>', text, re.DOTALL)
@@ -82,7 +82,7 @@ def test_names_are_text_and_never_markup(found: Report) -> None:
 def test_the_charts_show_the_report_s_figures(found: Report) -> None:
     """Rates by context with their bounds, acceptance by position, and differences coloured where they are claimed."""
     made = charts(found)
-    figure = found.figure(Metric.DECODE, "plain", CellKey(suite="seeds", context=0, output=32))
+    figure = found.figure(BenchMetric.DECODE, "plain", CellKey(suite="seeds", context=0, output=32))
     assert figure is not None
     assert made["context"].data[0]["x"] == ["0", "2K"]
     assert made["context"].data[0]["y"][0] == figure.median
@@ -102,7 +102,7 @@ def test_the_roofline_has_only_arms_whose_bytes_are_known(found: Report) -> None
     (only,) = charts(found)["roofline"].data
     assert only["name"] == "plain"
     ceiling = 273e9 / (2.5e9 + 48 * 1024 * (0 + 16))
-    measured = found.figure(Metric.DECODE, "plain", CellKey(suite="seeds", context=0, output=32))
+    measured = found.figure(BenchMetric.DECODE, "plain", CellKey(suite="seeds", context=0, output=32))
     assert measured is not None
     assert measured.median is not None
     assert only["y"][0] == pytest.approx(measured.median / ceiling, rel=0.01)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.bench.report.assemble import report
-from sparkdash.bench.report.formats.markdown import render
-from sparkdash.bench.report.layouts import load
-from sparkdash.bench.report.page import SIMULATED, page
+from sparkdash.bench.report.assemble import assemble_report
+from sparkdash.bench.report.formats.markdown import render_markdown
+from sparkdash.bench.report.layouts import load_layout
+from sparkdash.bench.report.page import SIMULATED, report_page
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey
 
@@ -70,7 +70,7 @@ def plain(row: str) -> str:
 
 def test_every_row_stands_where_the_document_has_it(filled: Results) -> None:
     """What the document measured is equal to the letter; what it left blank has a figure, or a dash that says why."""
-    ours = list(rows(render(page(report(filled), load("qwen3-coder")))))
+    ours = list(rows(render_markdown(report_page(assemble_report(filled), load_layout("qwen3-coder")))))
     assert len(ours) == len(PUBLISHED)
     for row, theirs in zip(ours, PUBLISHED, strict=True):
         blank = "**" not in theirs and ("| |" in theirs or (theirs + "||").split("|")[2].isspace())
@@ -84,7 +84,7 @@ def test_every_row_stands_where_the_document_has_it(filled: Results) -> None:
 
 def test_what_cannot_run_says_why(filled: Results) -> None:
     """Each MTP cell is a dash with a mark, and the mark is explained under its table."""
-    told = render(page(report(filled), load("qwen3-coder")))
+    told = render_markdown(report_page(assemble_report(filled), load_layout("qwen3-coder")))
     table = told.split("### turbo2 Dual-Arch +MTP NST=2")[1].split("###")[0]
     assert "| ctx=16K | -¹    | -¹     | -¹   |" in table
     assert f"¹ cannot run: {WHY}" in table
@@ -94,6 +94,6 @@ def test_what_cannot_run_says_why(filled: Results) -> None:
 
 def test_simulated_figures_are_labelled_and_their_definition_told(filled: Results) -> None:
     """The page opens with both."""
-    top = render(page(report(filled), load("qwen3-coder"))).split("##")[0]
+    top = render_markdown(report_page(assemble_report(filled), load_layout("qwen3-coder"))).split("##")[0]
     assert SIMULATED in top
     assert "tok/s is e2e: completion tokens / (last token - request sent)" in top

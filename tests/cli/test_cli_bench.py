@@ -47,7 +47,7 @@ def test_a_mistake_is_told_without_a_traceback(
     assert done.code == code, done.err
     assert words in " ".join(done.err.replace("│", " ").split())
     assert "hunter2" not in done.err
-    assert run_folder.runs() == [], "nothing was measured"
+    assert run_folder.list_runs() == [], "nothing was measured"
 
 
 def test_the_suites_fit_the_terminal(sparkdash: Callable[..., Any]) -> None:
@@ -63,11 +63,11 @@ def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], 
     """Wherever its owner stands then; once the file is gone it is named."""
     file = own_folders / "a suite.yaml"
     file.write_text("suite: mine\nversion: 1\nabout: words\ncells: [{output: 8}]\n")
-    suite, kept = suites.load(str(file)), suites.file_of(str(file))
+    suite, kept = suites.load_suite(str(file)), suites.suite_path(str(file))
     arms = run_plan.arms_of(["http://127.0.0.1:1"], {})
-    place = run_folder.create(run_plan.new_run(suite, arms, Mode.SCREEN, suite_file=kept, target="url"))
+    place = run_folder.create_run_folder(run_plan.new_run(suite, arms, Mode.SCREEN, suite_file=kept, target="url"))
     assert "127.0.0.1:1/v1/models does not answer" in sparkdash("bench", "resume").err
-    assert run_folder.runs() == [place], "it was there before"
+    assert run_folder.list_runs() == [place], "it was there before"
     file.unlink()
     assert str(file) in sparkdash("bench", "resume").err
 
@@ -88,10 +88,10 @@ async def test_who_waits_for_another_measurement_says_so(daemon: FakeDaemon, pat
     why = "sparkdash bench (seeds) has this box to itself, so that its figures are true."
     daemon.errors["/api/lease"] = (503, {"message": why, "code": "held"})
     said: list[str] = []
-    pulse = box_lease.Pulse(expected_s=lambda: None, measuring=lambda: None, ends=lambda: None)
+    pulse = box_lease.LeaseHeartbeat(expected_s=lambda: None, measuring=lambda: None, ends=lambda: None)
     async with AsyncClient(daemon.url) as client:
         with pytest.raises(SparkdashError) as refused:
-            async with box_lease.holding(client, "me", {}, pulse, patience_s=patience_s, waits=said.append):
+            async with box_lease.hold_box(client, "me", {}, pulse, patience_s=patience_s, waits=said.append):
                 pytest.fail("nobody let go")
     assert refused.value.code == "held"
     assert said == [why] * times

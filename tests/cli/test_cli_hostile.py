@@ -204,7 +204,7 @@ def files(own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     paths.state_dir().mkdir(exist_ok=True)
     (paths.state_dir() / "captured.jsonl").write_text(json.dumps({"path": EVIL, "body": EVIL}) + "\n" + EVIL)
     arms = [Arm(name=f"{name}{EVIL}", profile=f"coder{EVIL}") for name in "ab"]
-    run_folder.create(run_plan.new_run(suites.load("smoke"), arms, Mode.SCREEN))
+    run_folder.create_run_folder(run_plan.new_run(suites.load_suite("smoke"), arms, Mode.SCREEN))
     monkeypatch.setenv("COLUMNS", "200")
     return own_folders
 

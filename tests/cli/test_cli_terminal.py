@@ -152,9 +152,9 @@ def test_a_sweep_that_is_declined_leaves_no_profiles(
 
 def test_an_engine_of_a_sweep_goes_with_its_profile(daemon: FakeDaemon) -> None:
     """Nobody could name it any more. Others stay."""
-    arms = sweep.parse("max-num-seqs=1,2").arms(Profile(name="a", engine=EngineKind.SIM))
+    arms = sweep.parse_sweep("max-num-seqs=1,2").arms(Profile(name="a", engine=EngineKind.SIM))
     daemon.set(engines={name: engine(name) for name in ("a", arms[1].profile)})
-    with sweep_file.kept("sweep-a-max-num-seqs", "profile: sweep-a-max-num-seqs\n"):
+    with sweep_file.sweep_profiles("sweep-a-max-num-seqs", "profile: sweep-a-max-num-seqs\n"):
         pass
 
     async def tidied() -> None:
@@ -169,12 +169,12 @@ def test_a_sweep_that_goes_on_has_its_profiles_again(sparkdash: Callable[..., An
     """Whoever took one away meanwhile, another sweep of the same flag perhaps; this daemon does not look."""
     daemon.set(profiles=tuple(map(summary, ("a", "sweep-a-max-num-seqs/1"))))
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
-    arms = sweep.parse("max-num-seqs=1,2").arms(daemon.whole["a"])
-    run_folder.create(run_plan.new_run(suites.load("smoke"), arms, Mode.SCREEN))
+    arms = sweep.parse_sweep("max-num-seqs=1,2").arms(daemon.whole["a"])
+    run_folder.create_run_folder(run_plan.new_run(suites.load_suite("smoke"), arms, Mode.SCREEN))
     done = sparkdash("bench", "resume", "--yes")
     assert done.code == 3
     assert "does not read the profiles" in " ".join(done.err.replace("│", " ").split())
-    text = sweep_file.place("sweep-a-max-num-seqs").read_text()
+    text = sweep_file.sweep_file_path("sweep-a-max-num-seqs").read_text()
     assert all(f"max-num-seqs: {value}" in text for value in (1, 2))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sparkdash.bench.records import Cell
+from sparkdash.bench.records import CellRecord
 from sparkdash.bench.run_folder import Journal
 from sparkdash.cli.main import main
 
@@ -15,7 +15,7 @@ append = Journal.append
 def appended(self: Journal, record: Any) -> None:
     """Keep it, and see whether it is time."""
     append(self, record)
-    if isinstance(record, Cell) and record.launch == 1:
+    if isinstance(record, CellRecord) and record.launch == 1:
         print("halted", flush=True)
         time.sleep(600)
 

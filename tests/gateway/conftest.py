@@ -363,7 +363,7 @@ async def simulated_engine(house: House, spec: SimSpec | None = None) -> AsyncIt
     app = App(profile, LeapingClock())
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
-    site = await http_server.listen(
+    site = await http_server.serve_http(
         lambda request: app.handle(request), sock
     )  # looked up anew: a test may stand in between
     running = asyncio.create_task(app.engine.run())

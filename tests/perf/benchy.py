@@ -141,7 +141,7 @@ def own(args: argparse.Namespace, folder: Path, port: int, how: str) -> Figures:
     argv = [sys.executable, "-m", "sparkdash", "bench", "run", "--url", f"http://127.0.0.1:{port}"]
     told = json.loads(call(f"sparkdash bench {how}", [*argv, "--suite", str(suite), "--yes", "--json"], folder))
     sys.stderr.write(f"{told['void']} of its requests did not count, {len(told['missing'])} cell(s) are missing.\n")
-    results = runs.read(Path(told["folder"]))
+    results = runs.read_results(Path(told["folder"]))
     found: dict[tuple[str, int, int], float] = {}
     for name, metric in (("tg", "decode"), ("prefill", "prefill")):
         for row in told["rows"][metric]:
@@ -173,7 +173,7 @@ def call(name: str, argv: Sequence[str], folder: Path) -> str:
 
 def write_book(folder: Path) -> None:
     """A book of made-up prose, and a tokenizer that cuts it as the simulated engine does."""
-    book = "".join(islice(prompt_text.pieces("prose", "book"), BOOK))
+    book = "".join(islice(prompt_text.text_pieces("prose", "book"), BOOK))
     pieces = sorted({text_of([token]) for token in tokenize(book)})
     (folder / "book.txt").write_text(book)
     vocabulary = {piece: number for number, piece in enumerate(["<unk>", *pieces])}

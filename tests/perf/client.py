@@ -30,7 +30,7 @@ from typing import NamedTuple
 import aiohttp
 import uvloop
 
-from sparkdash.bench.measure.timed_exchange import Connections
+from sparkdash.bench.measure.timed_exchange import TimedConnections
 
 GOAL_MS = 1.0
 SENT = re.compile(rb"@(\d+)")
@@ -111,7 +111,7 @@ Stamped = list[tuple[int, bytes]]
 
 async def ours(url: str, streams: int) -> tuple[list[Stamped], list[int]]:
     """As bench/wire.py does."""
-    connections = Connections()
+    connections = TimedConnections()
     timed = await asyncio.gather(*(connections.post(url, "/v1/chat/completions", {}, b"{}") for _ in range(streams)))
     connections.close()
     return [one.pieces for one in timed], [late for one in timed for late in one.late_ns]

@@ -11,19 +11,23 @@ import pytest
 
 from sparkdash.domain.sim_spec import SimSpec, SimSpeed
 from sparkdash.sim.engine import prose
-from sparkdash.sim.engine.generation import Run
+from sparkdash.sim.engine.generation import SimulatedRequest
 from sparkdash.sim.engine.prefix_cache import PrefixCache
-from sparkdash.sim.engine.simulated_engine import Engine
-from sparkdash.sim.engine.timing import Clock, Pace, expected_accepted
+from sparkdash.sim.engine.simulated_engine import SimulatedEngine
+from sparkdash.sim.engine.timing import SimulatedTiming, SimulationClock, expected_accepted
 from sparkdash.sim.engine.tokens import tokenize
 
 SPEEDS = (SimSpeed(context=0, decode_tok_s=50, prefill_tok_s=1000),)
 
 
 @asynccontextmanager
-async def engine_of(clock: Clock, *, kv_tokens: int = 65536, seats: int = 16, **spec: Any) -> AsyncIterator[Engine]:
+async def engine_of(
+    clock: SimulationClock, *, kv_tokens: int = 65536, seats: int = 16, **spec: Any
+) -> AsyncIterator[SimulatedEngine]:
     """A running engine."""
-    engine = Engine(Pace(SimSpec(speeds=SPEEDS, **spec)), PrefixCache(kv_tokens), clock, seats=seats)
+    engine = SimulatedEngine(
+        SimulatedTiming(SimSpec(speeds=SPEEDS, **spec)), PrefixCache(kv_tokens), clock, seats=seats
+    )
     stepping = asyncio.create_task(engine.run())
     try:
         yield engine
@@ -32,13 +36,13 @@ async def engine_of(clock: Clock, *, kv_tokens: int = 65536, seats: int = 16, **
         await asyncio.gather(stepping, return_exceptions=True)
 
 
-def ask(engine: Engine, text: str, answer: int, seed: str = "s") -> Run:
+def ask(engine: SimulatedEngine, text: str, answer: int, seed: str = "s") -> SimulatedRequest:
     """Queue a prompt whose answer has exactly `answer` tokens."""
-    words = prose.script(prose.tokens("m", seed), limit=answer, natural=None)
+    words = prose.cut_answer(prose.answer_tokens("m", seed), limit=answer, natural=None)
     return engine.submit(tokenize(text), words, limit=answer, seed=seed)
 
 
-async def ended(engine: Engine, *runs: Run) -> None:
+async def ended(engine: SimulatedEngine, *runs: SimulatedRequest) -> None:
     """Read answers to their ends."""
     for run in runs:
         async for _ in engine.stream(run):
@@ -47,7 +51,7 @@ async def ended(engine: Engine, *runs: Run) -> None:
 
 def text_of_tokens(count: int, seed: str = "long") -> str:
     """Prose of that many tokens."""
-    text = prose.paragraph(prose.seeded(seed), count)
+    text = prose.paragraph(prose.seeded_random(seed), count)
     return b"".join(tokenize(text)[:count]).decode()
 
 
@@ -105,7 +109,7 @@ async def test_streams_share_sublinearly(virtual_clock: Any) -> None:
 
 async def test_speed_falls_with_context_as_told(virtual_clock: Any) -> None:
     """Between two given contexts the speed is on the straight line between them; beyond them it is flat."""
-    pace = Pace(
+    pace = SimulatedTiming(
         SimSpec(
             speeds=(
                 SimSpeed(context=1000, decode_tok_s=60, prefill_tok_s=2000),
@@ -181,7 +185,7 @@ async def test_a_request_as_large_as_the_cache_still_ends(virtual_clock: Any) ->
 async def test_the_same_request_gives_the_same_chunks(virtual_clock: Any) -> None:
     """Draws come from the request's seed, so a run can be repeated, batch mates or not."""
 
-    async def sizes(engine: Engine, run: Run) -> list[int]:
+    async def sizes(engine: SimulatedEngine, run: SimulatedRequest) -> list[int]:
         return [piece.tokens async for piece in engine.stream(run)]
 
     async with engine_of(virtual_clock, acceptance=(0.7, 0.6)) as engine:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import Profile
-from sparkdash.sim.api.prompt_orders import Call, Orders, orders
+from sparkdash.sim.api.prompt_orders import OrderedCall, PromptOrders, read_orders
 from sparkdash.sim.process.engine_process import serving
 
 pytestmark = pytest.mark.usefixtures("openai_sdk", "anthropic_sdk")
@@ -120,24 +120,24 @@ async def test_an_answer_is_as_long_as_ordered(url: str) -> None:
 
 
 USER = {"role": "user", "content": ASK}
-CALL = Call("read_note", json.dumps(ARGUMENTS))
+CALL = OrderedCall("read_note", json.dumps(ARGUMENTS))
 
 
 @pytest.mark.parametrize(
     ("body", "turns", "expected"),
     [
-        ({"tools": CHAT}, [USER], Orders(CALL)),
-        ({"tools": CHAT}, [USER, {"role": "assistant"}], Orders(CALL)),
-        ({"tools": CHAT}, [USER, {"role": "tool", "content": "x"}, {"role": "user", "content": "and?"}], Orders()),
-        ({"tools": CHAT, "tool_choice": "none"}, [USER], Orders()),
-        ({"tools": [{"type": "function", "function": {"name": "other"}}]}, [USER], Orders()),
-        ({"tools": [None, {"type": "web_search"}, "odd"]}, [USER], Orders()),
-        ({}, [USER], Orders()),
-        ({"tools": CHAT}, [{"role": "user", "content": "[[call read_note]]"}], Orders(Call("read_note", "{}"))),
-        ({"tools": CHAT}, [{"role": "tool", "content": "x"}], Orders()),
-        ({}, [], Orders()),
+        ({"tools": CHAT}, [USER], PromptOrders(CALL)),
+        ({"tools": CHAT}, [USER, {"role": "assistant"}], PromptOrders(CALL)),
+        ({"tools": CHAT}, [USER, {"role": "tool", "content": "x"}, {"role": "user", "content": "and?"}], PromptOrders()),
+        ({"tools": CHAT, "tool_choice": "none"}, [USER], PromptOrders()),
+        ({"tools": [{"type": "function", "function": {"name": "other"}}]}, [USER], PromptOrders()),
+        ({"tools": [None, {"type": "web_search"}, "odd"]}, [USER], PromptOrders()),
+        ({}, [USER], PromptOrders()),
+        ({"tools": CHAT}, [{"role": "user", "content": "[[call read_note]]"}], PromptOrders(OrderedCall("read_note", "{}"))),
+        ({"tools": CHAT}, [{"role": "tool", "content": "x"}], PromptOrders()),
+        ({}, [], PromptOrders()),
     ],
 )  # fmt: skip
-def test_orders_are_of_the_last_turn_and_of_offered_tools(body: Any, turns: Any, expected: Orders) -> None:
+def test_orders_are_of_the_last_turn_and_of_offered_tools(body: Any, turns: Any, expected: PromptOrders) -> None:
     """Nothing is called that was not offered, was called already, or belongs to an earlier turn."""
-    assert orders(body, turns) == expected
+    assert read_orders(body, turns) == expected

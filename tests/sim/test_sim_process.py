@@ -18,7 +18,7 @@ import pytest
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines import registry
 from sparkdash.sim.engine import faults
-from sparkdash.sim.process.memory_claims import claims
+from sparkdash.sim.process.memory_claims import read_claims
 from sparkdash.units import GIB
 
 READY = "Application startup complete."
@@ -62,7 +62,7 @@ async def test_clients_are_served_once_it_is_ready(
     async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
         assert (await http.get("/health")).status_code == 200
     await eventually(
-        lambda: [(claim.profile, claim.memory) for claim in claims(child.folder)] == [("rehearsal", 64 * GIB)]
+        lambda: [(claim.profile, claim.memory) for claim in read_claims(child.folder)] == [("rehearsal", 64 * GIB)]
     )
     child.process.send_signal(signal.SIGTERM)
     assert await child.rest() == 0
@@ -78,7 +78,7 @@ async def test_a_killed_process_claims_nothing(start: Start, make_profile: MakeP
     child.process.kill()
     await child.rest()
     assert list(child.folder.glob("*.json"))
-    assert claims(child.folder) == []
+    assert read_claims(child.folder) == []
 
 
 async def test_a_taken_port_ends_it_with_vllms_words(
@@ -106,7 +106,7 @@ async def test_never_ready(start: Start, make_profile: MakeProfile, eventually: 
     """It stops in the middle of the weights with a part of its memory, refuses clients as every load does, and obeys SIGTERM."""
     child = await start(make_profile(load_s=0.3, memory_gib=64, fault="never-ready"))
     await child.until("33% Completed")
-    await eventually(lambda: 0 < sum(claim.memory for claim in claims(child.folder)) < 64 * GIB)
+    await eventually(lambda: 0 < sum(claim.memory for claim in read_claims(child.folder)) < 64 * GIB)
     async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
         with pytest.raises(httpx.ConnectError):
             await http.get("/health")
@@ -148,11 +148,11 @@ async def test_forks_orphans(start: Start, make_profile: MakeProfile, eventually
     await child.until(READY)
     child.process.terminate()
     assert await child.rest() == 0
-    (orphan,) = claims(child.folder)
+    (orphan,) = read_claims(child.folder)
     assert orphan.pid != child.process.pid
     assert os.getpgid(orphan.pid) == child.process.pid
     os.killpg(child.process.pid, signal.SIGKILL)
-    await eventually(lambda: claims(child.folder) == [])
+    await eventually(lambda: read_claims(child.folder) == [])
 
 
 async def test_leaks_memory(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
@@ -162,7 +162,7 @@ async def test_leaks_memory(start: Start, make_profile: MakeProfile, eventually:
     sizes: set[int] = set()
 
     def grown() -> bool:
-        sizes.update(claim.memory for claim in claims(child.folder))
+        sizes.update(claim.memory for claim in read_claims(child.folder))
         return len([size for size in sizes if size > GIB]) >= 2
 
     await eventually(grown)
@@ -184,7 +184,7 @@ async def test_frozen(start: Start, make_profile: MakeProfile, eventually: Event
     async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
         asked = await stuck(child, http, "frozen")
         await eventually(lambda: _state(child.process.pid) == "T")
-        (claim,) = claims(child.folder)
+        (claim,) = read_claims(child.folder)
         assert (claim.memory, claim.busy, claim.power_w) == (8 * GIB, 0, 0)
         with pytest.raises(httpx.ReadTimeout):
             await http.get("/health", timeout=0.2)
@@ -201,7 +201,7 @@ async def test_a_step_that_never_ends_shows_on_the_gpu_and_a_livelock_on_the_cpu
     await child.until(READY)
     async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
         asked = await stuck(child, http, fault)
-        await eventually(lambda: [(c.busy, c.power_w) for c in claims(child.folder)] == [(share, watts)])
+        await eventually(lambda: [(c.busy, c.power_w) for c in read_claims(child.folder)] == [(share, watts)])
         if fault == "livelock":
             begun = _cpu_s(child.process.pid)
             await eventually(lambda: _cpu_s(child.process.pid) > begun + 0.3)
@@ -219,7 +219,7 @@ async def test_jit_first(start: Start, make_profile: MakeProfile, eventually: Ev
         await eventually(lambda: "ptxas" in _children(child.process.pid).values())
         (compiler,) = _children(child.process.pid)
         await eventually(lambda: _cpu_s(compiler) > 0.1)
-        assert [claim.busy for claim in claims(child.folder)] == [0]
+        assert [claim.busy for claim in read_claims(child.folder)] == [0]
         asked.cancel()
     child.process.kill()
     await eventually(lambda: _state(compiler) in "ZX")

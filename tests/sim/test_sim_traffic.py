@@ -16,25 +16,25 @@ import pytest
 from programs import Program
 
 from sparkdash.domain.profile import Profile
-from sparkdash.sim.api.http_server import Request, Response, listen
-from sparkdash.sim.engine.prose import seeded
+from sparkdash.sim.api.http_server import HttpRequest, HttpResponse, serve_http
+from sparkdash.sim.engine.prose import seeded_random
 from sparkdash.sim.process.engine_process import serving
-from sparkdash.sim.traffic import HABITS, Habit, Talk, Traffic
+from sparkdash.sim.traffic import HABITS, ClientHabit, Conversation, Traffic
 
 Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
-QUICK = Habit("codex", system=50, ask=(5, 10), think=(0, 0), answer=(5, 10), turns=3)
+QUICK = ClientHabit("codex", system=50, ask=(5, 10), think=(0, 0), answer=(5, 10), turns=3)
 
 
 class Gateway:
     """Notes every request and answers it as told."""
 
     def __init__(self) -> None:
-        self.requests: asyncio.Queue[Request] = asyncio.Queue()
+        self.requests: asyncio.Queue[HttpRequest] = asyncio.Queue()
         self.status = 200
 
-    async def handle(self, request: Request) -> Response:
+    async def handle(self, request: HttpRequest) -> HttpResponse:
         self.requests.put_nowait(request)
-        return Response(b'data: {"choices":[{"delta":{"content":"Yes."}}]}\n\ndata: [DONE]\n\n', self.status)
+        return HttpResponse(b'data: {"choices":[{"delta":{"content":"Yes."}}]}\n\ndata: [DONE]\n\n', self.status)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def gateway() -> AsyncIterator[tuple[Gateway, str]]:
     """One that answers at once."""
     fake = Gateway()
     sock = socket.create_server(("127.0.0.1", 0))
-    site = await listen(fake.handle, sock)
+    site = await serve_http(fake.handle, sock)
     yield fake, f"http://127.0.0.1:{sock.getsockname()[1]}/v1"
     site.close()
 
@@ -111,7 +111,7 @@ async def test_its_conversations_use_the_prefix_cache(
 ) -> None:
     """Against a simulated engine most of a growing conversation is found in the cache."""
     async with serving(make_profile(time_scale=500, context=32768)) as (app, url):
-        habit = Habit("aider", system=800, ask=(5, 20), think=(0, 0), answer=(20, 40), turns=8)
+        habit = ClientHabit("aider", system=800, ask=(5, 20), think=(0, 0), answer=(20, 40), turns=8)
         async with talking(Traffic(f"{url}/v1", habits=(habit,))):
             await eventually(lambda: app.engine.counters.finished["length"] >= 6)
         assert app.engine.counters.hits / app.engine.counters.queries > 0.6
@@ -119,7 +119,7 @@ async def test_its_conversations_use_the_prefix_cache(
 
 def test_a_talk_begins_anew_after_its_turns() -> None:
     """A conversation grows turn by turn and starts over with another session when it is long enough."""
-    talk = Talk(QUICK, seeded("x"))
+    talk = Conversation(QUICK, seeded_random("x"))
     lengths = []
     for _ in range(5):
         talk.next()

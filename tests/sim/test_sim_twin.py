@@ -12,7 +12,7 @@ from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile
 from sparkdash.domain.published import Published
 from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.engines import registry
-from sparkdash.sim.rehearsal import acceptance, speeds, twin
+from sparkdash.sim.rehearsal import acceptance, simulated_twin, speeds
 
 SHIPPED = load_catalog((Path(__file__).parents[2] / "profiles",)).profiles
 
@@ -25,7 +25,7 @@ def row(workload: str, **figures: Any) -> Published:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_profile_has_a_twin(name: str) -> None:
     """A twin keeps name, aliases, published figures and speculation, is simulated, says so, and can be started."""
-    original, copy = SHIPPED[name], twin(SHIPPED[name], time_scale=3)
+    original, copy = SHIPPED[name], simulated_twin(SHIPPED[name], time_scale=3)
     adapter, sim = registry.adapter(original.engine), registry.adapter(EngineKind.SIM)
     assert (copy.name, copy.serves, copy.published, copy.nodes) == (
         original.name,
@@ -84,7 +84,9 @@ def test_acceptance_has_a_chance_per_position(speculation: str | None, positions
 
 def test_known_memory_is_kept_and_the_rest_guessed() -> None:
     """Known terms stay; weights are guessed from the name; the source says that it is simulated."""
-    memory = twin(Profile(name="some-70b", engine=EngineKind.VLLM, memory=MemoryNeed(kv_gib=12, source="card"))).memory
+    memory = simulated_twin(
+        Profile(name="some-70b", engine=EngineKind.VLLM, memory=MemoryNeed(kv_gib=12, source="card"))
+    ).memory
     assert (memory.kv_gib, memory.weights_gib) == (12, 38.5)
     assert memory.source == "simulated; known terms from: card"
 
@@ -92,4 +94,4 @@ def test_known_memory_is_kept_and_the_rest_guessed() -> None:
 def test_a_simulated_profile_only_takes_the_time_scale() -> None:
     """A profile that is simulated already keeps its own behaviour."""
     original = Profile(name="x", engine=EngineKind.SIM, sim=SimSpec(load_s=3, fault="slow"))
-    assert twin(original, time_scale=9).sim == SimSpec(load_s=3, fault="slow", time_scale=9)
+    assert simulated_twin(original, time_scale=9).sim == SimSpec(load_s=3, fault="slow", time_scale=9)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.bench.report.assemble import report
+from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.event import MeasuringChanged, SampleTaken
@@ -54,7 +54,7 @@ def measured(run: str = "20261121-200000-seeds", **given: Any) -> Report:
         "wobble": 0.001,
         "changes": {"id": run},
     }
-    return report(rehearsal().Rehearsal(**(values | given)).results())
+    return assemble_report(rehearsal().Rehearsal(**(values | given)).results())
 
 
 def verdict(on: Any, name: str) -> Any:

@@ -18,7 +18,7 @@ MARGIN = 0.05
 """An arm that may be more than five points worse does not pass."""
 
 
-class Gate(StrEnum):
+class AccuracyGate(StrEnum):
     """Of an arm's accuracy against the baseline's."""
 
     PASS = "pass"  # noqa: S105 - no password
@@ -32,7 +32,7 @@ class Gate(StrEnum):
 class AccuracyVerdict(Frozen):
     """Arm B against arm A on the items that both answered. Shares 0..1."""
 
-    gate: Gate
+    gate: AccuracyGate
     n: int
     difference: float | None = None
     """Share right in B minus share right in A."""
@@ -59,13 +59,13 @@ def compare_accuracy(a: Mapping[str, bool], b: Mapping[str, bool], margin: float
     """Non-inferiority of B to A. By item: was it right?"""
     shared = [item for item in a if item in b]
     if not shared:
-        return AccuracyVerdict(gate=Gate.NO_EVIDENCE, n=0)
+        return AccuracyVerdict(gate=AccuracyGate.NO_EVIDENCE, n=0)
     only_a = tuple(item for item in shared if a[item] and not b[item])
     only_b = tuple(item for item in shared if b[item] and not a[item])
     both = sum(a[item] and b[item] for item in shared)
     pairs = Paired(both, len(only_a), len(only_b), len(shared) - both - len(only_a) - len(only_b))
     low, high = paired_difference(pairs)
-    gate = Gate.PASS if low > -margin else Gate.FAIL if high < -margin else Gate.NO_EVIDENCE
+    gate = AccuracyGate.PASS if low > -margin else AccuracyGate.FAIL if high < -margin else AccuracyGate.NO_EVIDENCE
     return AccuracyVerdict(
         gate=gate,
         n=pairs.n,
@@ -78,7 +78,7 @@ def compare_accuracy(a: Mapping[str, bool], b: Mapping[str, bool], margin: float
     )
 
 
-class Identity(Frozen):
+class OutputIdentity(Frozen):
     """How many greedy outputs equal the baseline's. A diagnostic: numerics alone make some differ, a broken verifier most."""
 
     n: int
@@ -92,11 +92,11 @@ class Identity(Frozen):
         return self.same / self.n if self.n else None
 
 
-def compare_outputs(a: Mapping[str, str], b: Mapping[str, str]) -> Identity:
+def compare_outputs(a: Mapping[str, str], b: Mapping[str, str]) -> OutputIdentity:
     """The texts of two arms by item, those that both have."""
     pairs = [(text, b[item]) for item, text in a.items() if item in b]
     places = [_first_difference(one, other) for one, other in pairs if one != other]
-    return Identity(n=len(pairs), same=len(pairs) - len(places), divergence=median(places) if places else None)
+    return OutputIdentity(n=len(pairs), same=len(pairs) - len(places), divergence=median(places) if places else None)
 
 
 def _first_difference(one: str, other: str) -> int:

@@ -49,7 +49,7 @@ def score(answer: int, text: str, finish_reason: str | None = None) -> Outcome:
     return Outcome.LENIENT if _value(numbers[-1]) == answer else Outcome.WRONG
 
 
-class Tally(Frozen):
+class ScoreTally(Frozen):
     """How many of n questions had which outcome."""
 
     n: int
@@ -73,10 +73,10 @@ class Tally(Frozen):
         return f"{self.right}/{self.n} = {100 * self.right / self.n:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
 
 
-def tally(outcomes: Iterable[Outcome]) -> Tally:
+def tally(outcomes: Iterable[Outcome]) -> ScoreTally:
     """Count them."""
     found = list(outcomes)
-    return Tally(n=len(found), **{one.value: found.count(one) for one in Outcome})
+    return ScoreTally(n=len(found), **{one.value: found.count(one) for one in Outcome})
 
 
 def _value(numeral: str) -> float:

@@ -120,7 +120,7 @@ class Fit:
         return MEDIAN_VARIANCE * max(0.0, seen - by_chance) / len(shared), len(shared)
 
 
-def fit(arms: Mapping[str, Values], center: Callable[[Iterable[float]], float] = median) -> Fit:
+def fit_cell(arms: Mapping[str, Values], center: Callable[[Iterable[float]], float] = median) -> Fit:
     """Fit the model to a cell. Launches without a value are left out, and arms without a launch.
 
     `center` makes one value of a launch's prompts.
@@ -182,7 +182,7 @@ class Noise(Frozen):
 
 def calibrate(values: Values) -> Noise | None:
     """The noise of a box from one cell of an A/A run, all its launches taken as one arm; None with fewer than three."""
-    found = fit({"": values})
+    found = fit_cell({"": values})
     if found.variance is None or found.df < 2:
         return None
     places = found.launches[""]

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 
-from sparkdash.bench.judge.arm_comparison import Fit, Noise, Values, calibrate, fit
-from sparkdash.bench.judge.metrics import Metric, acceptance_lengths, by_launch, decode_rates
+from sparkdash.bench.judge.arm_comparison import Fit, Noise, Values, calibrate, fit_cell
+from sparkdash.bench.judge.metrics import BenchMetric, acceptance_lengths, decode_rates, figures_by_launch
 from sparkdash.bench.judge.stats import geomean, summary
-from sparkdash.bench.judge.verdict import BASELINE, FLOOR, Claim, Verdict, judge, screen
+from sparkdash.bench.judge.verdict import BASELINE, FLOOR, Conclusion, Verdict, judge_contrasts, screen_verdict
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import CellKey, Kind, Mode, Run
 from sparkdash.domain.base import Frozen
@@ -23,7 +23,7 @@ UNTOLD = "these answers do not tell it"
 """Of a figure that is not there although its cell was measured."""
 
 
-class Figure(Frozen):
+class ArmFigure(Frozen):
     """One arm in one cell."""
 
     arm: str
@@ -37,11 +37,11 @@ class Figure(Frozen):
     verdict: Verdict
 
 
-class Row(Frozen):
+class CellRow(Frozen):
     """One cell."""
 
     key: CellKey
-    figures: tuple[Figure, ...]
+    figures: tuple[ArmFigure, ...]
     """In the order of the run's arms."""
 
 
@@ -75,20 +75,20 @@ class Decomposition(Frozen):
     """Verify steps, or for an arm that does not speculate tokens, per second."""
 
 
-def rows(results: Results, metric: Metric = Metric.DECODE) -> tuple[Row, ...]:
+def judged_rows(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple[CellRow, ...]:
     """Every planned cell, measured or not, with its verdicts."""
     return tuple(_row(results, cell.key, metric) for cell in results.run.cells)
 
 
-def overall(results: Results, metric: Metric = Metric.DECODE) -> tuple[Overall, ...]:
+def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple[Overall, ...]:
     """Every arm but the baseline. Launches are the unit here too: cells of one launch are not independent."""
     base = results.run.baseline
     values = {
-        cell.key: {arm.name: by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms}
+        cell.key: {arm.name: figures_by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms}
         for cell in results.run.cells
         if cell.key.kind is Kind.SPEED
     }
-    fits = {key: fit(arms) for key, arms in values.items()}
+    fits = {key: fit_cell(arms) for key, arms in values.items()}
     arms = [arm.name for arm in results.run.arms if arm.name != base]
     shared = {arm: {key: one for key, one in fits.items() if {arm, base} <= one.launches.keys()} for arm in arms}
     panels = {arm: _panel(cells, arm, base) for arm, cells in shared.items() if cells}
@@ -125,11 +125,11 @@ def decompose(results: Results, arm: str, key: CellKey) -> Decomposition | None:
     both = {one: sorted(rates[one].keys() & lengths[one].keys()) for one in (base, arm)}
     if arm == base or not all(both.values()):
         return None
-    values = [by_launch(results, one, key, Metric.DECODE) for one in (base, arm)]
-    floor = _floor(values, results.run.noise.get(Metric.DECODE))
+    values = [figures_by_launch(results, one, key, BenchMetric.DECODE) for one in (base, arm)]
+    floor = _floor(values, results.run.noise.get(BenchMetric.DECODE))
 
     def told(figure: Callable[[str, int], float]) -> Verdict:
-        fitted = fit({one: {launch: {"": figure(one, launch)} for launch in both[one]} for one in (base, arm)})
+        fitted = fit_cell({one: {launch: {"": figure(one, launch)} for launch in both[one]} for one in (base, arm)})
         return _judged(mode, {arm: fitted}, base, floor)[arm]
 
     return Decomposition(
@@ -148,16 +148,16 @@ def calibration(results: Results) -> dict[str, Noise]:
 
     The root mean square over the speed cells; a metric of which no cell has three launches is left out.
     """
-    known = {metric.value: _noise(results, metric) for metric in Metric}
+    known = {metric.value: _noise(results, metric) for metric in BenchMetric}
     return {metric: noise for metric, noise in known.items() if noise is not None}
 
 
-def _noise(results: Results, metric: Metric) -> Noise | None:
+def _noise(results: Results, metric: BenchMetric) -> Noise | None:
     found = []
     for cell in results.run.cells:
-        alone = metric is Metric.AGGREGATE and cell.key.concurrency == 1
+        alone = metric is BenchMetric.AGGREGATE and cell.key.concurrency == 1
         if cell.key.kind is Kind.SPEED and not alone:
-            arms = (by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms)
+            arms = (figures_by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms)
             found.append(calibrate({launch: prompts for values in arms for launch, prompts in values.items()}))
     known = [one for one in found if one is not None]
     if not known:
@@ -172,19 +172,19 @@ def _noise(results: Results, metric: Metric) -> Noise | None:
     )
 
 
-def _row(results: Results, key: CellKey, metric: Metric) -> Row:
+def _row(results: Results, key: CellKey, metric: BenchMetric) -> CellRow:
     run = results.run
-    values = {arm.name: by_launch(results, arm.name, key, metric) for arm in run.arms}
+    values = {arm.name: figures_by_launch(results, arm.name, key, metric) for arm in run.arms}
     verdicts = _verdicts(run, values, metric)
     figures = []
     for arm in run.arms:
         told = summary([value for ones in values[arm.name].values() for value in ones.values()])
         verdict = verdicts.get(arm.name) or _blank(results, arm.name, key)
         if told is None:
-            figures.append(Figure(arm=arm.name, verdict=verdict))
+            figures.append(ArmFigure(arm=arm.name, verdict=verdict))
             continue
         figures.append(
-            Figure(
+            ArmFigure(
                 arm=arm.name,
                 median=told.median,
                 low=told.low,
@@ -195,29 +195,35 @@ def _row(results: Results, key: CellKey, metric: Metric) -> Row:
                 verdict=verdict,
             )
         )
-    return Row(key=key, figures=tuple(figures))
+    return CellRow(key=key, figures=tuple(figures))
 
 
-def _verdicts(run: Run, values: Mapping[str, Values], metric: Metric) -> dict[str, Verdict]:
+def _verdicts(run: Run, values: Mapping[str, Values], metric: BenchMetric) -> dict[str, Verdict]:
     """Of the arms that have values."""
     measured = {arm: ones for arm, ones in values.items() if ones}
     if run.baseline not in measured:
-        return {arm: Verdict(claim=Claim.MISSING, reason=f"{run.baseline} has no figure here") for arm in measured}
-    fitted = fit(measured)
+        return {arm: Verdict(claim=Conclusion.MISSING, reason=f"{run.baseline} has no figure here") for arm in measured}
+    fitted = fit_cell(measured)
     others = {arm: fitted for arm in measured if arm != run.baseline}
     floor = _floor(measured.values(), run.noise.get(metric))
     return {run.baseline: BASELINE, **_judged(run.mode, others, run.baseline, floor, metric)}
 
 
 def _judged(
-    mode: Mode, fits: Mapping[str, Fit], base: str, floor: float, metric: Metric | None = None, *, panel: bool = False
+    mode: Mode,
+    fits: Mapping[str, Fit],
+    base: str,
+    floor: float,
+    metric: BenchMetric | None = None,
+    *,
+    panel: bool = False,
 ) -> dict[str, Verdict]:
     """Each arm, by its fit, against the baseline: a hint where there is no spread to judge by, or in screen mode."""
     contrasts = {arm: one.contrast(arm, base, panel=panel) for arm, one in fits.items()}
     known = {arm: one for arm, one in contrasts.items() if one is not None and mode is not Mode.SCREEN}
     less_is_better = metric is not None and metric.less_is_better
-    judged = judge(list(known.values()), floor=floor, less_is_better=less_is_better)
-    hints = {arm: screen(one.log_ratio(arm, base)) for arm, one in fits.items() if arm not in known}
+    judged = judge_contrasts(list(known.values()), floor=floor, less_is_better=less_is_better)
+    hints = {arm: screen_verdict(one.log_ratio(arm, base)) for arm, one in fits.items() if arm not in known}
     return {**dict(zip(known, judged, strict=True)), **hints}
 
 
@@ -228,7 +234,7 @@ def _panel(cells: Mapping[CellKey, Fit], arm: str, base: str) -> Fit:
         for name, launches in values.items():
             for place, value in one.launches[name].items():
                 launches.setdefault(place, {})[str(number)] = math.exp(value)
-    return fit(values, center=fmean)
+    return fit_cell(values, center=fmean)
 
 
 def _floor(arms: Iterable[Values], noise: Noise | None) -> float:
@@ -245,10 +251,10 @@ def _blank(results: Results, arm: str, key: CellKey | None) -> Verdict:
     """Why an arm has no figure in a cell (or, without a key, in none): it cannot, its answers do not tell it (a prefill rate
     of twenty tokens), it was void, or it was not measured."""
     if reason := results.run.arm(arm).impossible:
-        return Verdict(claim=Claim.IMPOSSIBLE, reason=reason)
+        return Verdict(claim=Conclusion.IMPOSSIBLE, reason=reason)
     if key is not None and results.good(arm, key):
-        return Verdict(claim=Claim.MISSING, reason=UNTOLD)
+        return Verdict(claim=Conclusion.MISSING, reason=UNTOLD)
     voids = [one.void for one in results.samples if one.arm == arm and key in (None, one.cell) and one.void is not None]
     if voids:
-        return Verdict(claim=Claim.VOID, reason=Counter(voids).most_common(1)[0][0])
-    return Verdict(claim=Claim.MISSING)
+        return Verdict(claim=Conclusion.VOID, reason=Counter(voids).most_common(1)[0][0])
+    return Verdict(claim=Conclusion.MISSING)

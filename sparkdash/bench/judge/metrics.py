@@ -12,7 +12,7 @@ from enum import StrEnum
 from statistics import linear_regression, median
 
 from sparkdash.bench.judge.stats import geomean, token_rate
-from sparkdash.bench.records import Sample, aggregate_tok_s
+from sparkdash.bench.records import RequestSample, aggregate_tok_s
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import CellKey
 
@@ -20,7 +20,7 @@ PREFILL_TOKENS = 256
 """Below so many uncached tokens the fixed time outweighs the prefill."""
 
 
-class Metric(StrEnum):
+class BenchMetric(StrEnum):
     """A figure of one request, or of one repetition where requests ran at once."""
 
     DECODE = "decode"
@@ -47,53 +47,53 @@ class Metric(StrEnum):
         return _DEFINITIONS[self]
 
 
-_TIMES = frozenset({Metric.TTFT, Metric.TTFV})
+_TIMES = frozenset({BenchMetric.TTFT, BenchMetric.TTFV})
 _DEFINITIONS = {
-    Metric.DECODE: "(completion tokens - tokens of the first chunk) / (last token - first token); reasoning counts; blank below 16 tokens",
-    Metric.E2E: "completion tokens / (last token - request sent): prefill included, comparable with bench.py's tables",
-    Metric.VISIBLE: "tokens outside the reasoning / (last token - request sent)",
-    Metric.PREFILL: "uncached prompt tokens / (first token - request sent - fixed time), the fixed time fitted over the contexts",
-    Metric.TTFT: "first content or reasoning token - request sent",
-    Metric.TTFV: "first token outside the reasoning - request sent; without reasoning the same as ttft",
-    Metric.AGGREGATE: "completion tokens of all concurrent requests / (last end - first start)",
+    BenchMetric.DECODE: "(completion tokens - tokens of the first chunk) / (last token - first token); reasoning counts; blank below 16 tokens",
+    BenchMetric.E2E: "completion tokens / (last token - request sent): prefill included, comparable with bench.py's tables",
+    BenchMetric.VISIBLE: "tokens outside the reasoning / (last token - request sent)",
+    BenchMetric.PREFILL: "uncached prompt tokens / (first token - request sent - fixed time), the fixed time fitted over the contexts",
+    BenchMetric.TTFT: "first content or reasoning token - request sent",
+    BenchMetric.TTFV: "first token outside the reasoning - request sent; without reasoning the same as ttft",
+    BenchMetric.AGGREGATE: "completion tokens of all concurrent requests / (last end - first start)",
 }
 
 
-def by_launch(results: Results, arm: str, key: CellKey, metric: Metric) -> dict[int, dict[str, float]]:
+def figures_by_launch(results: Results, arm: str, key: CellKey, metric: BenchMetric) -> dict[int, dict[str, float]]:
     """The values of one arm in one cell that count, by launch and prompt; prompts sent twice in a launch have their geomean."""
     found: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     samples = results.good(arm, key)
-    if metric is Metric.AGGREGATE:
-        repetitions: dict[tuple[int, int], list[Sample]] = defaultdict(list)
+    if metric is BenchMetric.AGGREGATE:
+        repetitions: dict[tuple[int, int], list[RequestSample]] = defaultdict(list)
         for one in samples:
             repetitions[one.launch, one.rep].append(one)
         for (launch, rep), streams in repetitions.items():
             if len(streams) == key.concurrency and (rate := aggregate_tok_s(streams)):
                 found[launch][f"rep {rep}"].append(rate)
     else:
-        fixed_s = fixed_time_s(results, arm) if metric is Metric.PREFILL else 0.0
+        fixed_s = fixed_time_s(results, arm) if metric is BenchMetric.PREFILL else 0.0
         for one in samples:
-            if value := of_request(one, metric, fixed_s):
+            if value := request_figure(one, metric, fixed_s):
                 found[one.launch][one.prompt_id].append(value)
     return {launch: {prompt: geomean(ones) for prompt, ones in prompts.items()} for launch, prompts in found.items()}
 
 
-def of_request(sample: Sample, metric: Metric, fixed_s: float = 0.0) -> float | None:
+def request_figure(sample: RequestSample, metric: BenchMetric, fixed_s: float = 0.0) -> float | None:
     """The figure of one request; None when it cannot be told, and for the aggregate, which no single request has."""
     match metric:
-        case Metric.DECODE:
+        case BenchMetric.DECODE:
             return sample.decode_tok_s
-        case Metric.E2E:
+        case BenchMetric.E2E:
             return sample.e2e_tok_s
-        case Metric.VISIBLE:
+        case BenchMetric.VISIBLE:
             return sample.visible_tok_s
-        case Metric.TTFT:
+        case BenchMetric.TTFT:
             return sample.ttft_s
-        case Metric.TTFV:
+        case BenchMetric.TTFV:
             return sample.ttfv_s
-        case Metric.PREFILL:
+        case BenchMetric.PREFILL:
             return _prefill_tok_s(sample, fixed_s)
-        case Metric.AGGREGATE:
+        case BenchMetric.AGGREGATE:
             return None
 
 
@@ -149,11 +149,11 @@ def acceptance_lengths(results: Results, arm: str, key: CellKey) -> dict[int, fl
     return plain | lengths
 
 
-def _uncached(sample: Sample) -> int | None:
+def _uncached(sample: RequestSample) -> int | None:
     return None if sample.prompt_tokens is None else sample.prompt_tokens - (sample.cached_tokens or 0)
 
 
-def _prefill_tok_s(sample: Sample, fixed_s: float) -> float | None:
+def _prefill_tok_s(sample: RequestSample, fixed_s: float) -> float | None:
     uncached = _uncached(sample)
     if uncached is None or uncached < PREFILL_TOKENS or sample.ttft_s is None or sample.ttft_s <= fixed_s:
         return None

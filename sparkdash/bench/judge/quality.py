@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.bench.judge.accuracy import AccuracyVerdict, Identity, compare_accuracy, compare_outputs
-from sparkdash.bench.judge.answer_scorer import SCORER, Outcome, Tally, score, tally
+from sparkdash.bench.judge.accuracy import AccuracyVerdict, OutputIdentity, compare_accuracy, compare_outputs
+from sparkdash.bench.judge.answer_scorer import SCORER, Outcome, ScoreTally, score, tally
 from sparkdash.bench.plan.math_questions import GENERATOR, Stratum, number_of, question
-from sparkdash.bench.records import Sample
+from sparkdash.bench.records import RequestSample
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Kind
 from sparkdash.domain.base import Frozen
 
 
-class Quality(Frozen):
+class AnswerQuality(Frozen):
     """One arm's answers to the arithmetic questions."""
 
     arm: str
-    all: Tally
-    strata: dict[Stratum, Tally]
+    all: ScoreTally
+    strata: dict[Stratum, ScoreTally]
     """Those that were asked."""
     verdict: AccuracyVerdict | None = None
     """Against the baseline; None for the baseline, and while one of the two has no answers."""
@@ -35,14 +35,14 @@ class Quality(Frozen):
         return self.all.right / self.all.n
 
 
-class Equality(Frozen):
+class OutputEquality(Frozen):
     """One arm's greedy outputs against the baseline's."""
 
     arm: str
-    identity: Identity
+    identity: OutputIdentity
 
 
-def qualities(results: Results) -> tuple[Quality, ...]:
+def qualities(results: Results) -> tuple[AnswerQuality, ...]:
     """Of every arm that answered; each question counts once, by its first answer."""
     outcomes = {arm.name: _outcomes(results, arm.name) for arm in results.run.arms}
     right = {
@@ -54,7 +54,7 @@ def qualities(results: Results) -> tuple[Quality, ...]:
         if told:
             seen = {number: question(results.run.seed, number).stratum for number in told}
             found.append(
-                Quality(
+                AnswerQuality(
                     arm=arm,
                     all=tally(told.values()),
                     strata={
@@ -68,12 +68,12 @@ def qualities(results: Results) -> tuple[Quality, ...]:
     return tuple(found)
 
 
-def equalities(results: Results) -> tuple[Equality, ...]:
+def equalities(results: Results) -> tuple[OutputEquality, ...]:
     """Of every arm but the baseline, over the prompts of `identical` cells that both answered."""
     base = _texts(results, results.run.baseline)
     texts = {arm.name: _texts(results, arm.name) for arm in results.run.arms if arm.name != results.run.baseline}
     return tuple(
-        Equality(arm=arm, identity=compare_outputs(base, told)) for arm, told in texts.items() if base and told
+        OutputEquality(arm=arm, identity=compare_outputs(base, told)) for arm, told in texts.items() if base and told
     )
 
 
@@ -96,7 +96,7 @@ def _texts(results: Results, arm: str) -> dict[str, str]:
     return found
 
 
-def _answered(results: Results, arm: str, kind: Kind) -> Iterator[Sample]:
+def _answered(results: Results, arm: str, kind: Kind) -> Iterator[RequestSample]:
     """The samples of that kind whose text was kept, in the order of measuring."""
     for planned in results.run.cells:
         if planned.key.kind is kind:

@@ -17,7 +17,7 @@ PEAK = 273e9
 """Bytes/s of the GB10's LPDDR5X by NVIDIA's data sheet of the DGX Spark."""
 
 
-class Step(Frozen):
+class DecodeStep(Frozen):
     """Bytes read and written by one step of decoding: one forward pass over all sequences and speculated positions."""
 
     dense: int
@@ -42,7 +42,7 @@ class Step(Frozen):
 class Roofline(Frozen):
     """The ceilings of one cell, in tokens per second of all sequences together."""
 
-    step: Step
+    step: DecodeStep
     sequences: int
     acceptance_length: float
     """Tokens per sequence and step; 1 without speculation."""
@@ -62,7 +62,9 @@ class Roofline(Frozen):
         return self.share(tok_s) > 1
 
 
-def roofline(step: Step, sequences: int = 1, acceptance_length: float | None = 1.0, nodes: int = 1) -> Roofline | None:
+def roofline(
+    step: DecodeStep, sequences: int = 1, acceptance_length: float | None = 1.0, nodes: int = 1
+) -> Roofline | None:
     """The ceilings. None when speculation's acceptance length is not known: without it a step is no number of tokens.
 
     `nodes` share the bytes evenly and lose nothing to their link: a ceiling all the more.
@@ -72,7 +74,7 @@ def roofline(step: Step, sequences: int = 1, acceptance_length: float | None = 1
     return Roofline(step=step, sequences=sequences, acceptance_length=acceptance_length, nodes=nodes)
 
 
-def step(
+def decode_step(
     facts: WeightFacts,
     *,
     context: int,
@@ -81,7 +83,7 @@ def step(
     key_bits: float = BF16_BITS,
     value_bits: float | None = None,
     draft_bytes: int = 0,
-) -> Step | None:
+) -> DecodeStep | None:
     """What one step moves when each of `sequences` has `context` tokens behind it; None while a term is not known.
 
     With `speculated` tokens a step verifies 1 + speculated positions of every sequence, and `draft_bytes` are read for
@@ -94,7 +96,7 @@ def step(
     states = sum(
         layer.bytes(0, sequences, key_bits, key_bits) or 0 for layer in facts.kv if layer.kind is Attention.LINEAR
     )
-    return Step(
+    return DecodeStep(
         dense=facts.bytes.dense,
         head=_head(facts),
         experts=round(facts.bytes.experts * hit),

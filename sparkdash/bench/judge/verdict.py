@@ -24,7 +24,7 @@ RESOLUTION = 0.05
 """A comparison that cannot exclude 5 % decides nothing: kernels for this box are told apart by 4 to 5 %."""
 
 
-class Claim(StrEnum):
+class Conclusion(StrEnum):
     """What is said of an arm in a cell."""
 
     BASELINE = "baseline"
@@ -40,13 +40,13 @@ class Claim(StrEnum):
     @property
     def told(self) -> bool:
         """Is it a claim of a difference, which may be coloured?"""
-        return self in (Claim.FASTER, Claim.SLOWER)
+        return self in (Conclusion.FASTER, Conclusion.SLOWER)
 
 
 class Verdict(Frozen):
     """A claim and its evidence. Relative changes of the figure: 0.041 is +4.1 %."""
 
-    claim: Claim
+    claim: Conclusion
     delta: float | None = None
     low: float | None = None
     high: float | None = None
@@ -60,13 +60,13 @@ class Verdict(Frozen):
     def text(self) -> str:
         """As it is printed: `faster +4.1 % [2.0, 6.3]`."""
         match self.claim:
-            case Claim.FASTER | Claim.SLOWER:
+            case Conclusion.FASTER | Conclusion.SLOWER:
                 return f"{self.claim} {_percent(self.delta)} [{_bound(self.low)}, {_bound(self.high)}]"
-            case Claim.NO_DIFFERENCE:
+            case Conclusion.NO_DIFFERENCE:
                 return f"no difference > {_ceiling(self.excluded)} %"
-            case Claim.INCONCLUSIVE:
+            case Conclusion.INCONCLUSIVE:
                 return f"inconclusive (MDE {_least(self.mde)} %)"
-            case Claim.SCREEN:
+            case Conclusion.SCREEN:
                 return f"screen only: looks like {_percent(self.delta)}"
             case _:
                 return f"{self.claim}: {self.reason}" if self.reason else str(self.claim)
@@ -79,15 +79,15 @@ class Verdict(Frozen):
         return max(abs(self.low), abs(self.high), self.mde or 0.0)
 
 
-BASELINE = Verdict(claim=Claim.BASELINE)
+BASELINE = Verdict(claim=Conclusion.BASELINE)
 
 
-def screen(log_ratio: float) -> Verdict:
+def screen_verdict(log_ratio: float) -> Verdict:
     """What one launch of each arm allows: a hint."""
-    return Verdict(claim=Claim.SCREEN, delta=math.expm1(log_ratio))
+    return Verdict(claim=Conclusion.SCREEN, delta=math.expm1(log_ratio))
 
 
-def judge(
+def judge_contrasts(
     contrasts: Sequence[Contrast], *, floor: float = FLOOR, resolution: float = RESOLUTION, less_is_better: bool = False
 ) -> list[Verdict]:
     """The verdicts on several arms against one baseline in one cell, in their order.
@@ -103,7 +103,7 @@ def judge(
 def _verdict(found: Contrast, level: float, floor: float, resolution: float, less_is_better: bool) -> Verdict:
     low, high = (math.expm1(bound) for bound in found.interval(level))
     verdict = Verdict(
-        claim=Claim.INCONCLUSIVE,
+        claim=Conclusion.INCONCLUSIVE,
         delta=math.expm1(found.log_ratio),
         low=low,
         high=high,
@@ -111,9 +111,9 @@ def _verdict(found: Contrast, level: float, floor: float, resolution: float, les
         p=found.p,
     )
     if (low > 0 or high < 0) and abs(verdict.delta or 0.0) > floor:
-        claim = Claim.FASTER if (low > 0) != less_is_better else Claim.SLOWER
+        claim = Conclusion.FASTER if (low > 0) != less_is_better else Conclusion.SLOWER
     elif (verdict.excluded or 0.0) <= resolution:
-        claim = Claim.NO_DIFFERENCE
+        claim = Conclusion.NO_DIFFERENCE
     else:
         return verdict
     return verdict.replace(claim=claim)

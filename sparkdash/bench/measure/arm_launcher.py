@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sparkdash import __version__
-from sparkdash.bench.measure.http_client import Wire
-from sparkdash.bench.measure.measured_engine import Subject
-from sparkdash.bench.measure.provenance import foreign, provenance
-from sparkdash.bench.measure.voids import Look
+from sparkdash.bench.measure.http_client import BenchClient
+from sparkdash.bench.measure.measured_engine import MeasuredEngine
+from sparkdash.bench.measure.provenance import profile_provenance, server_provenance
+from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.run import Arm
 from sparkdash.client.client import AsyncClient
@@ -33,39 +33,39 @@ LOG_LINES = 20_000
 """More than any engine says until it is ready."""
 AGENT = "sparkdash-bench"
 """How its requests are told from others'."""
-Show = Callable[[Snapshot], None]
+ShowSnapshot = Callable[[Snapshot], None]
 
 
 @dataclass(slots=True)
-class Raised:
+class LaunchedArm:
     """An arm that is up."""
 
-    subject: Subject
+    subject: MeasuredEngine
     provenance: Provenance
-    look: Callable[[], Awaitable[Look]]
+    look: Callable[[], Awaitable[BoxReading]]
     anew: bool = True
     """Was it started for this launch, so that it has seen no prompt before?"""
     simulated: bool = False
 
 
-class Stand(Protocol):
+class ArmLauncher(Protocol):
     """Brings arms up."""
 
-    async def launch(self, arm: Arm, show: Show) -> Raised:
+    async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:
         """Start it anew. Raises SparkdashError."""
         ...
 
 
-class Managed:
+class DaemonLauncher:
     """Profiles of a daemon. `wire` goes to the gateway; `direct` sends requests to the engine itself."""
 
-    def __init__(self, client: AsyncClient, wire: Wire, *, direct: bool = False) -> None:
+    def __init__(self, client: AsyncClient, wire: BenchClient, *, direct: bool = False) -> None:
         self._client = client
         self._wire = wire
         self._gateway = wire.url
         self._direct = direct
 
-    async def launch(self, arm: Arm, show: Show) -> Raised:
+    async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:
         """Stop whatever runs, and start it: every launch is a process of its own."""
         world = await self._client.state()
         running = {name for name, engine in world.engines.items() if _is_ours(engine)}
@@ -76,15 +76,15 @@ class Managed:
         engine = world.engines[profile.name]
         self._wire.url = (engine.url or self._gateway) if self._direct else self._gateway
         own = engine.model_id or adapter(profile.engine).served_names(profile)[0]
-        subject = Subject(
+        subject = MeasuredEngine(
             wire=self._wire,
             kind=profile.engine,
             model=own if self._direct else profile.name,
             engine_url=engine.url,
             defaults=profile.request,
         )
-        found = await provenance(profile, engine, world, subject, await self._log(profile.name))
-        return Raised(subject, found, _Eyes(self._client, profile.name).look, simulated=engine.simulated)
+        found = await profile_provenance(profile, engine, world, subject, await self._log(profile.name))
+        return LaunchedArm(subject, found, _BoxObserver(self._client, profile.name).look, simulated=engine.simulated)
 
     async def _log(self, profile: str) -> Sequence[str]:
         """Of the engine's start; empty when it cannot be had, as then what it would tell is not known."""
@@ -95,14 +95,14 @@ class Managed:
             return ()
 
 
-class Foreign:
+class UrlLauncher:
     """Servers at a URL that sparkdash does not manage: an arm's profile is the URL."""
 
-    def __init__(self, wire: Wire, model: str | None = None) -> None:
+    def __init__(self, wire: BenchClient, model: str | None = None) -> None:
         self._wire = wire
         self.model = model
 
-    async def launch(self, arm: Arm, show: Show) -> Raised:  # noqa: ARG002 - nothing happens that could be shown
+    async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:  # noqa: ARG002 - nothing happens that could be shown
         """Ask what it is; it is not started anew."""
         self._wire.url = arm.profile.rstrip("/").removesuffix("/v1").rstrip("/")
         try:
@@ -115,16 +115,16 @@ class Foreign:
         model = self.model or next(iter(measuring.served(cards)), None)
         if model is None:
             raise UpstreamError(f"{self._wire.url} lists no model.", hint="Name one with --model.")
-        subject = Subject(wire=self._wire, kind=kind, model=model, engine_url=self._wire.url)
-        found = await foreign(arm.profile, subject)
-        return Raised(subject, found, _blind, anew=False, simulated=measuring.is_simulated(cards, model))
+        subject = MeasuredEngine(wire=self._wire, kind=kind, model=model, engine_url=self._wire.url)
+        found = await server_provenance(arm.profile, subject)
+        return LaunchedArm(subject, found, _blind, anew=False, simulated=measuring.is_simulated(cards, model))
 
 
-async def _blind() -> Look:
-    return Look(at=time.time())
+async def _blind() -> BoxReading:
+    return BoxReading(at=time.time())
 
 
-class _Eyes:
+class _BoxObserver:
     """Looks at the box through the daemon."""
 
     def __init__(self, client: AsyncClient, profile: str) -> None:
@@ -132,16 +132,16 @@ class _Eyes:
         self._profile = profile
         self._last = time.time()
 
-    async def look(self) -> Look:
+    async def look(self) -> BoxReading:
         try:
             world = await self._client.state()
         except SparkdashError:
-            return Look()
+            return BoxReading()
         since, self._last = self._last, world.at
         sample, engine = world.sample, world.engines.get(self._profile)
         gpu = (sample.gpu if sample else None) or Gpu()
         memory = sample.memory if sample else None
-        return Look(
+        return BoxReading(
             at=sample.at if sample else None,
             clock_mhz=gpu.sm_clock_mhz,
             temperature_c=gpu.temperature_c,
@@ -150,17 +150,17 @@ class _Eyes:
             available_bytes=memory.available if memory else None,
             low_power=bool(sample and sample.low_power),
             engine=(engine.container, engine.port, engine.ready_at) if engine else None,
-            strangers=strangers(world, since),
+            strangers=count_foreign_requests(world, since),
         )
 
 
-def strangers(world: Snapshot, since: float) -> int:
+def count_foreign_requests(world: Snapshot, since: float) -> int:
     """Requests of others that were with an engine at some time after `since` (Unix seconds). Pure."""
     ended = [one for one in world.recent if (one.finished_at or 0.0) > since]
     return sum(one.client != AGENT for one in (*world.requests.values(), *ended))
 
 
-def headers() -> dict[str, str]:
+def bench_headers() -> dict[str, str]:
     """What every request of the bench carries."""
     return {"User-Agent": f"{AGENT}/{__version__}"}
 

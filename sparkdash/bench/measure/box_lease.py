@@ -22,7 +22,7 @@ LAPSE_S = 20.0
 
 
 @dataclass(slots=True)
-class Pulse:
+class LeaseHeartbeat:
     """What the holder says with each beat, and what it does when it is asked to let go."""
 
     expected_s: Callable[[], float | None]
@@ -33,11 +33,11 @@ class Pulse:
 
 
 @asynccontextmanager
-async def holding(
+async def hold_box(
     client: AsyncClient,
     holder: str,
     headers: MutableMapping[str, str],
-    pulse: Pulse,
+    pulse: LeaseHeartbeat,
     *,
     shares: bool = False,
     patience_s: float = LAPSE_S,

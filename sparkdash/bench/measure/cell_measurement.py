@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from statistics import fmean
 
 from sparkdash.bench.measure import voids, warm_up
-from sparkdash.bench.measure.measured_engine import Counter, Subject
-from sparkdash.bench.measure.stream_answer import Answer
-from sparkdash.bench.measure.voids import Look
+from sparkdash.bench.measure.measured_engine import MeasuredEngine, PromptTokenCounter
+from sparkdash.bench.measure.stream_answer import StreamedAnswer
+from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.plan import captured_requests, math_questions, prompts
-from sparkdash.bench.plan.prompts import Place, Prompt
-from sparkdash.bench.records import Cell, Sample
+from sparkdash.bench.plan.prompts import Prompt, PromptIndex
+from sparkdash.bench.records import CellRecord, RequestSample
 from sparkdash.bench.results import WARMING
 from sparkdash.bench.run import CellKey, Kind
 from sparkdash.telemetry.reading import Reading
@@ -36,17 +36,17 @@ WARM_UP_QUESTION = 1_000_000
 
 
 @dataclass(slots=True)
-class Ground:
+class CellContext:
     """What all cells of a launch have in common."""
 
-    subject: Subject
-    counter: Counter
+    subject: MeasuredEngine
+    counter: PromptTokenCounter
     seed: int
     arm: str
     launch: int
     salt: str
     """Of this launch: what an engine cached for another is not used."""
-    look: Callable[[], Awaitable[Look]]
+    look: Callable[[], Awaitable[BoxReading]]
     lag_limit_ms: float
     head: str = ""
     """Of an engine that was not started anew: what its prompts begin with differs from pass to pass."""
@@ -55,25 +55,29 @@ class Ground:
     fastest_mhz: float | None = None
     """The fastest clock seen under load so far in this run."""
 
-    async def prompt(self, key: CellKey, place: Place) -> Prompt:
+    async def prompt(self, key: CellKey, place: PromptIndex) -> Prompt:
         """What is sent."""
         if key.kind is Kind.MATH:
             asked = math_questions.question(self.seed, WARM_UP_QUESTION if place.rep == WARM_UP else place.rep)
             return Prompt(asked.id, asked.prompt)
         if key.text == captured_requests.TEXT:
-            return prompts.of_chat(self.chats, place, f"{self.seed}|{key.output}|{self.head or self.salt}")
-        return await prompts.build(self.seed, key, place, self.counter, self.head)
+            return prompts.chat_prompt(self.chats, place, f"{self.seed}|{key.output}|{self.head or self.salt}")
+        return await prompts.build_prompt(self.seed, key, place, self.counter, self.head)
 
-    async def send(self, key: CellKey, batch: Sequence[Prompt], tokens: int | None = None) -> list[Answer]:
+    async def send(self, key: CellKey, batch: Sequence[Prompt], tokens: int | None = None) -> list[StreamedAnswer]:
         """Requests of that cell, at once."""
         forced = key.kind in (Kind.SPEED, Kind.PREFIX)
         contents = [prompt.content for prompt in batch]
         return await self.subject.ask_all(contents, tokens or key.output, salt=self.salt, forced=forced)
 
 
-async def measure(
-    ground: Ground, key: CellKey, reps: Sequence[int], write: Callable[[Sample], None], told: Callable[[Sample], None]
-) -> Cell:
+async def measure_cell(
+    ground: CellContext,
+    key: CellKey,
+    reps: Sequence[int],
+    write: Callable[[RequestSample], None],
+    told: Callable[[RequestSample], None],
+) -> CellRecord:
     """Measure these repetitions; `write` keeps each sample, `told` is for the screen. The Cell that closes them is returned.
 
     Raises:
@@ -82,16 +86,16 @@ async def measure(
     started_at = datetime.now(UTC)
     sent = {rep: await _built(ground, key, rep) for rep in reps}
     if refusal := await _warm_up(ground, key):
-        return Cell(
+        return CellRecord(
             key=key, arm=ground.arm, launch=ground.launch, started_at=started_at, ended_at=datetime.now(UTC),
             void=f"error: {refusal}",
         )  # fmt: skip
     looks = [await ground.look()]
     before = await ground.subject.counters()
     late_ns: list[int] = []
-    written: list[Sample] = []
+    written: list[RequestSample] = []
 
-    async def good(rep: int, attempts: range) -> list[Sample] | None:
+    async def good(rep: int, attempts: range) -> list[RequestSample] | None:
         """The first try that counts."""
         for attempt in attempts:
             batch = sent[rep] if attempt == 0 else await _built(ground, key, rep, attempt)
@@ -121,20 +125,20 @@ async def measure(
     return closed.replace(late_p99_ms=_p99_ms(late_ns), warming=warming, void=void)
 
 
-def _cold(key: CellKey, repetitions: Sequence[Sequence[Sample]]) -> int:
+def _cold(key: CellKey, repetitions: Sequence[Sequence[RequestSample]]) -> int:
     """How many of the first repetitions show an engine that was still warming up, by their first token or by their end."""
     if key.kind is not Kind.SPEED:
         return 0
     ends = [max(one.e2e_s or 0.0 for one in streams) for streams in repetitions]
     firsts = [max(one.ttft_s or 0.0 for one in streams) for streams in repetitions]
-    return max(warm_up.warming(ends), warm_up.warming(firsts))
+    return max(warm_up.count_warm_up(ends), warm_up.count_warm_up(firsts))
 
 
-async def _built(ground: Ground, key: CellKey, rep: int, attempt: int = 0) -> list[Prompt]:
-    return [await ground.prompt(key, Place(rep, stream, attempt)) for stream in range(key.concurrency)]
+async def _built(ground: CellContext, key: CellKey, rep: int, attempt: int = 0) -> list[Prompt]:
+    return [await ground.prompt(key, PromptIndex(rep, stream, attempt)) for stream in range(key.concurrency)]
 
 
-async def _warm_up(ground: Ground, key: CellKey) -> str | None:
+async def _warm_up(ground: CellContext, key: CellKey) -> str | None:
     """As many requests at once as the cell will send, so that what is compiled for this shape is compiled; in a prefix
     cell this also is the first use of the shared text. Why the engine takes none of them; None: it does."""
     batch = await _built(ground, key, WARM_UP)
@@ -144,13 +148,13 @@ async def _warm_up(ground: Ground, key: CellKey) -> str | None:
 
 
 async def _repetition(
-    ground: Ground, key: CellKey, rep: int, batch: Sequence[Prompt], late_ns: list[int]
-) -> list[Sample]:
+    ground: CellContext, key: CellKey, rep: int, batch: Sequence[Prompt], late_ns: list[int]
+) -> list[RequestSample]:
     if key.warm and key.kind is Kind.SPEED:
         await ground.send(key, batch, 1)
     answers = await ground.send(key, batch)
     reasons = [
-        voids.of_request(answer, key, exact=ground.counter.exact, lag_limit_ms=ground.lag_limit_ms)
+        voids.request_void_reason(answer, key, exact=ground.counter.exact, lag_limit_ms=ground.lag_limit_ms)
         for answer in answers
     ]
     first = next((reason for reason in reasons if reason), None)
@@ -178,9 +182,9 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _sample(
-    ground: Ground, key: CellKey, rep: int, stream: int, prompt_id: str, answer: Answer, void: str | None
-) -> Sample:
-    return Sample(
+    ground: CellContext, key: CellKey, rep: int, stream: int, prompt_id: str, answer: StreamedAnswer, void: str | None
+) -> RequestSample:
+    return RequestSample(
         cell=key,
         arm=ground.arm,
         launch=ground.launch,
@@ -206,29 +210,29 @@ def _sample(
     )
 
 
-def _under_load(look: Look, began: float) -> Look:
+def _under_load(look: BoxReading, began: float) -> BoxReading:
     """Without clock and power when they were taken before the repetition began: those are of an idle box."""
     if look.at is not None and look.at >= began:
         return look
-    return Look(
+    return BoxReading(
         at=look.at, temperature_c=look.temperature_c, swap_used=look.swap_used, low_power=look.low_power,
         engine=look.engine, strangers=look.strangers, available_bytes=look.available_bytes,
     )  # fmt: skip
 
 
 def _closed(
-    ground: Ground,
+    ground: CellContext,
     key: CellKey,
     started_at: datetime,
-    looks: Sequence[Look],
+    looks: Sequence[BoxReading],
     before: Reading | None,
     after: Reading | None,
-) -> Cell:
+) -> CellRecord:
     loaded = looks[1:]
     clocks = [look.clock_mhz for look in loaded if look.clock_mhz is not None]
     if clocks:
         ground.fastest_mhz = max(clocks + ([ground.fastest_mhz] if ground.fastest_mhz is not None else []))
-    void = voids.of_cell([_without_clock(looks[0]), *loaded], ground.fastest_mhz)
+    void = voids.cell_void_reason([_without_clock(looks[0]), *loaded], ground.fastest_mhz)
     counts: dict[str, int | None] = {}
     positions: tuple[int, ...] = ()
     if before is not None and after is not None:
@@ -247,7 +251,7 @@ def _closed(
             positions = tuple(int(at[place]) for place in sorted(at))
     heat = [look.temperature_c for look in looks if look.temperature_c is not None]
     power = [look.power_w for look in loaded if look.power_w is not None]
-    return Cell(
+    return CellRecord(
         key=key,
         arm=ground.arm,
         launch=ground.launch,
@@ -262,7 +266,7 @@ def _closed(
     )
 
 
-def _without_clock(look: Look) -> Look:
+def _without_clock(look: BoxReading) -> BoxReading:
     return _under_load(look, float("inf"))
 
 

@@ -16,8 +16,8 @@ from typing import Any, Self
 
 import httpx
 
-from sparkdash.bench.measure.stream_answer import Answer, read_stream, words
-from sparkdash.bench.measure.timed_exchange import CONNECT_S, Connections, Timed
+from sparkdash.bench.measure.stream_answer import StreamedAnswer, read_stream, refusal_text
+from sparkdash.bench.measure.timed_exchange import CONNECT_S, TimedAnswer, TimedConnections
 from sparkdash.errors import UpstreamError
 
 CHAT = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
@@ -25,7 +25,7 @@ TICK_S = 0.005
 """How often the loop's own lateness is looked at while requests run; it is told to about a millisecond, as loops sleep."""
 
 
-class Lag:
+class LoopLag:
     """How late the client's own loop was: the most since each mark."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Lag:
         self._arm()
 
 
-class Wire:
+class BenchClient:
     """Requests to one root URL (without /v1), through the socket `uds` when there is one. Use it as an async context manager."""
 
     _small: httpx.AsyncClient
@@ -73,8 +73,8 @@ class Wire:
         self._uds = uds
         self.headers = headers or {}
         """Sent with every request to `url`, and to nobody else; whoever handed them in may change them."""
-        self.lag = Lag()
-        self._connections = Connections(uds)
+        self.lag = LoopLag()
+        self._connections = TimedConnections(uds)
 
     async def __aenter__(self) -> Self:
         self._small = _client(self.url, self._uds)
@@ -86,11 +86,11 @@ class Wire:
         self._connections.close()
         await self._small.aclose()
 
-    async def chat(self, body: Mapping[str, Any]) -> Answer:
+    async def chat(self, body: Mapping[str, Any]) -> StreamedAnswer:
         """Send a streamed chat and time it. A failure is told in `error`, never raised."""
         return (await self.chats([body]))[0]
 
-    async def chats(self, bodies: Sequence[Mapping[str, Any]]) -> list[Answer]:
+    async def chats(self, bodies: Sequence[Mapping[str, Any]]) -> list[StreamedAnswer]:
         """The same of several at once; none of them is read before all are over, as reading one delays the others."""
         data = [json.dumps({**body, "stream": True}).encode() for body in bodies]
         mark = self.lag.begin()
@@ -100,7 +100,7 @@ class Wire:
             lag = self.lag.end(mark)
         return [_doubted(_read(one), lag) for one in timed]
 
-    async def _timed(self, data: bytes) -> Timed | str:
+    async def _timed(self, data: bytes) -> TimedAnswer | str:
         """What came, or why nothing did."""
         try:
             return await self._connections.post(self.url, "/v1/chat/completions", {**self.headers, **CHAT}, data)
@@ -125,18 +125,18 @@ class Wire:
         try:
             return json.loads(answer)
         except ValueError:
-            raise UpstreamError(f"{self.url}{path} answered {words(answer)!r}, which is no JSON.") from None
+            raise UpstreamError(f"{self.url}{path} answered {refusal_text(answer)!r}, which is no JSON.") from None
 
 
-def _read(timed: Timed | str) -> Answer:
+def _read(timed: TimedAnswer | str) -> StreamedAnswer:
     if isinstance(timed, str):
-        return Answer(0, error=timed)
+        return StreamedAnswer(0, error=timed)
     if timed.status != 200:
-        return Answer(timed.t0_ns, error=f"HTTP {timed.status}: {words(timed.body)}")
+        return StreamedAnswer(timed.t0_ns, error=f"HTTP {timed.status}: {refusal_text(timed.body)}")
     return replace(read_stream(timed.t0_ns, timed.pieces), late_ns=tuple(timed.late_ns))
 
 
-def _doubted(answer: Answer, lag_ms: float) -> Answer:
+def _doubted(answer: StreamedAnswer, lag_ms: float) -> StreamedAnswer:
     """With the most that its timestamps may be late, when the loop was late by `lag_ms`.
 
     Where the kernel noted the arrivals, what waited together has the moment of the last. That is right for the last token,
@@ -169,5 +169,7 @@ async def _asked(
     except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as problem:
         raise UpstreamError(f"{url} does not answer ({str(problem) or type(problem).__name__}).") from None
     if reply.status_code != 200:
-        raise UpstreamError(f"{url} answered {reply.status_code}: {words(reply.content)}.", status=reply.status_code)
+        raise UpstreamError(
+            f"{url} answered {reply.status_code}: {refusal_text(reply.content)}.", status=reply.status_code
+        )
     return reply.content

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from sparkdash.bench.measure.http_client import Wire
-from sparkdash.bench.measure.stream_answer import Answer
+from sparkdash.bench.measure.http_client import BenchClient
+from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.plan import prompt_text
 from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.domain.profile import EngineKind
@@ -33,10 +33,10 @@ Content = str | Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Subject:
+class MeasuredEngine:
     """`wire` goes to where requests are sent, `engine_url` to the engine itself (None: it cannot be reached)."""
 
-    wire: Wire
+    wire: BenchClient
     kind: EngineKind
     model: str
     engine_url: str | None = None
@@ -58,13 +58,13 @@ class Subject:
             **measuring.counted(self.kind),
         }
 
-    async def ask(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> Answer:
+    async def ask(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> StreamedAnswer:
         """Send it and time it."""
         return (await self.ask_all([content], tokens, salt=salt, forced=forced))[0]
 
     async def ask_all(
         self, contents: Sequence[Content], tokens: int, *, salt: str, forced: bool = True
-    ) -> list[Answer]:
+    ) -> list[StreamedAnswer]:
         """The same of several at once."""
         return await self.wire.chats([self.body(one, tokens, salt=salt, forced=forced) for one in contents])
 
@@ -108,7 +108,7 @@ class Subject:
 
     async def tokenizer(self) -> str | None:
         """SHA-256 of the ids that the engine's tokenizer gives a fixed text; None when it does not give ids."""
-        pieces = prompt_text.pieces("chat", "tokenizer")
+        pieces = prompt_text.text_pieces("chat", "tokenizer")
         how = measuring.encoding(self.kind, self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
         if how is None:
             return None
@@ -119,7 +119,7 @@ class Subject:
         ids = answer.get("tokens") if isinstance(answer, dict) else None
         return hashlib.sha256(json.dumps(ids).encode()).hexdigest() if ids else None
 
-    async def counter(self) -> Counter:
+    async def counter(self) -> PromptTokenCounter:
         """Learn from short requests how this engine counts: from one where it has /tokenize, else from a few of each class of text.
 
         Raises:
@@ -127,7 +127,7 @@ class Subject:
         """
         text = _sample("prose", PROBE_WORDS)
         told = await self._counted(text)
-        counter = Counter(self)
+        counter = PromptTokenCounter(self)
         try:
             counted = await counter.tokens(text)
         except UpstreamError:
@@ -153,10 +153,10 @@ class Subject:
 
 
 @dataclass(slots=True)
-class Counter:
+class PromptTokenCounter:
     """Counts a prompt's tokens: by the engine's /tokenize where there is one (`exact`), else by its rate per character."""
 
-    subject: Subject
+    subject: MeasuredEngine
     offset: int = 0
     """What the engine counts beyond its /tokenize, or beyond the text: the chat template, or what the profile adds to it."""
     exact: bool = False
@@ -190,4 +190,4 @@ class Counter:
 
 
 def _sample(kind: str, words: int) -> str:
-    return "".join(islice(prompt_text.pieces(kind, "probe"), words)).strip()
+    return "".join(islice(prompt_text.text_pieces(kind, "probe"), words)).strip()

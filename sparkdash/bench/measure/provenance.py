@@ -10,7 +10,7 @@ import platform
 from collections.abc import Sequence
 
 from sparkdash import paths
-from sparkdash.bench.measure.measured_engine import Subject
+from sparkdash.bench.measure.measured_engine import MeasuredEngine
 from sparkdash.bench.records import Provenance
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import Gpu
@@ -26,8 +26,8 @@ from sparkdash.redaction import masked_command
 DIGEST_S = 5.0
 
 
-async def provenance(
-    profile: Profile, engine: Engine, world: Snapshot, subject: Subject, log: Sequence[str]
+async def profile_provenance(
+    profile: Profile, engine: Engine, world: Snapshot, subject: MeasuredEngine, log: Sequence[str]
 ) -> Provenance:
     """Of a profile that the daemon has brought up; `log` has the lines of this start."""
     here = world.daemon.host == platform.node()
@@ -60,7 +60,7 @@ async def provenance(
     )
 
 
-async def foreign(url: str, subject: Subject) -> Provenance:
+async def server_provenance(url: str, subject: MeasuredEngine) -> Provenance:
     """Of a server that is not ours: what it says of itself."""
     return Provenance(
         profile=url,

@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sparkdash.bench import run_folder
-from sparkdash.bench.measure.arm_launcher import Raised, Stand
-from sparkdash.bench.measure.cell_measurement import Ground, measure
-from sparkdash.bench.measure.time_left import Pace
-from sparkdash.bench.measure.voids import Look
+from sparkdash.bench.measure.arm_launcher import ArmLauncher, LaunchedArm
+from sparkdash.bench.measure.cell_measurement import CellContext, measure_cell
+from sparkdash.bench.measure.time_left import TimeLeft
+from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.captured_requests import Chat
 from sparkdash.bench.plan.launch_order import cell_order
-from sparkdash.bench.records import Launch, Sample
+from sparkdash.bench.records import LaunchRecord, RequestSample
 from sparkdash.bench.results import Gap, Results
 from sparkdash.bench.run import Arm, CellKey, Run
 from sparkdash.domain.state import Snapshot
@@ -40,7 +40,7 @@ WARMER_C = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RunStep:
     """Where a run is, for the screen."""
 
     doing: str
@@ -49,7 +49,7 @@ class Step:
     launches: int
     arm: str
     cell: CellKey | None = None
-    sample: Sample | None = None
+    sample: RequestSample | None = None
     done: int = 0
     """Cells of launches that are measured, of `cells`."""
     cells: int = 0
@@ -65,8 +65,8 @@ class Runner:
     def __init__(
         self,
         place: Path,
-        stand: Stand,
-        show: Callable[[Step], None],
+        stand: ArmLauncher,
+        show: Callable[[RunStep], None],
         *,
         lag_limit_ms: float = 5.0,
         chats: Sequence[Chat] = (),
@@ -80,8 +80,8 @@ class Runner:
         self._clock = clock
         self._fastest_mhz: float | None = None
         self._cool_c: float | None = None
-        self._step = Step("launching", 0, 0, "")
-        self._pace = Pace(clock)
+        self._step = RunStep("launching", 0, 0, "")
+        self._pace = TimeLeft(clock)
 
     @property
     def left_s(self) -> float | None:
@@ -95,15 +95,15 @@ class Runner:
             SparkdashError: an arm does not come up, the folder cannot be written, or another process writes it.
         """
         with run_folder.Journal(self._place) as journal:
-            results = run_folder.read(self._place)
+            results = run_folder.read_results(self._place)
             run = results.run
             self._fastest_mhz = max((c.clock_mhz for c in results.cells if c.clock_mhz is not None), default=None)
             gaps = results.gaps()
             self._pace.begin(
                 whole=sum(
-                    run_plan.work(cell.key, cell.reps) for i, _ in enumerate(run.order) for cell in run.planned(i)
+                    run_plan.token_cost(cell.key, cell.reps) for i, _ in enumerate(run.order) for cell in run.planned(i)
                 ),
-                left=run_plan.left(gaps),
+                left=run_plan.token_cost_left(gaps),
             )
             cells = sum(len(run.planned(index)) for index in range(len(run.order)))
             self._step = replace(self._step, done=cells - len(gaps), cells=cells)
@@ -114,20 +114,20 @@ class Runner:
                 raised = await self._launch(journal, run, arm, index, known)
                 if raised.simulated and not run.simulated:  # a server that nobody knew until it was asked
                     run = run.replace(simulated=True)
-                    run_folder.save(self._place, run)
+                    run_folder.save_run(self._place, run)
                 await self._measure(journal, run, raised, mine)
         return self._ended()
 
     async def _launch(
         self, journal: run_folder.Journal, run: Run, arm: Arm, index: int, known: dict[str, str | None]
-    ) -> Raised:
+    ) -> LaunchedArm:
         self._tell("launching", launch=index, launches=len(run.order), arm=arm.name, cell=None, sample=None)
         began = self._clock()
         raised = await self._stand.launch(arm, lambda world: self._tell(world=world))
         self._pace.launched(self._clock() - began)
         _unchanged(arm, known, raised.provenance.fingerprint)
         journal.append(
-            Launch(
+            LaunchRecord(
                 arm=arm.name, index=index, block=run.order[index].block, started_at=datetime.now(UTC),
                 provenance=raised.provenance,
             )
@@ -136,11 +136,11 @@ class Runner:
         await self._settle(raised)
         return raised
 
-    async def _measure(self, journal: run_folder.Journal, run: Run, raised: Raised, mine: Sequence[Gap]) -> None:
+    async def _measure(self, journal: run_folder.Journal, run: Run, raised: LaunchedArm, mine: Sequence[Gap]) -> None:
         counter = await raised.subject.counter()
         index = mine[0].launch
         salt = f"{run.id}-{index}-{time.time_ns()}"
-        ground = Ground(
+        ground = CellContext(
             subject=raised.subject,
             counter=counter,
             seed=run.seed,
@@ -157,16 +157,16 @@ class Runner:
         for cell in cell_order(run.planned(index), run.seed, run.order[index].block):
             if reps := missing.get(cell.key):
                 self._tell("measuring", cell=cell.key)
-                closed = await measure(ground, cell.key, reps, journal.append, self._sampled)
+                closed = await measure_cell(ground, cell.key, reps, journal.append, self._sampled)
                 journal.append(closed)
                 journal.sync()
-                self._pace.worked(run_plan.work(cell.key, len(reps)))
+                self._pace.worked(run_plan.token_cost(cell.key, len(reps)))
                 self._tell(done=self._step.done + (closed.void is None), sample=None)
         self._fastest_mhz = ground.fastest_mhz
 
-    async def _settle(self, raised: Raised) -> None:
+    async def _settle(self, raised: LaunchedArm) -> None:
         """Wait until the GPU is about as cool as before the first launch, or stays as it is; at once when not told."""
-        seen: list[Look] = []
+        seen: list[BoxReading] = []
         until = self._clock() + SETTLE_S
         while self._clock() < until:
             seen.append(await raised.look())
@@ -179,13 +179,13 @@ class Runner:
 
     def _ended(self) -> Results:
         """The whole, marked as ended when nothing is missing."""
-        results = run_folder.read(self._place)
+        results = run_folder.read_results(self._place)
         if not results.gaps() and results.run.ended_at is None:
-            run_folder.save(self._place, results.run.replace(ended_at=datetime.now(UTC)))
-            results = run_folder.read(self._place)
+            run_folder.save_run(self._place, results.run.replace(ended_at=datetime.now(UTC)))
+            results = run_folder.read_results(self._place)
         return results
 
-    def _sampled(self, sample: Sample) -> None:
+    def _sampled(self, sample: RequestSample) -> None:
         self._tell("measuring", sample=sample)
 
     def _tell(self, doing: str | None = None, **changes: object) -> None:

@@ -21,7 +21,7 @@ WORDS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StreamedAnswer:
     """What one stream said. Times by `perf_counter_ns`; None: that never came, or was not told."""
 
     t0_ns: int
@@ -55,7 +55,7 @@ class Answer:
         return hashlib.sha256(f"{self.thought}\0{self.text}".encode()).hexdigest()
 
 
-def read_stream(t0_ns: int, notes: Sequence[tuple[int, bytes]]) -> Answer:
+def read_stream(t0_ns: int, notes: Sequence[tuple[int, bytes]]) -> StreamedAnswer:
     """What timed pieces of an event stream amount to. Pure."""
     reader, frames = _Reader(t0_ns), Frames()
     for at, piece in notes:
@@ -95,7 +95,7 @@ class _Reader:
             self._error = self._error or f"an event is no JSON object: {data[:WORDS]}"
             return
         if event.get("error"):
-            self._error = self._error or words(data.encode())
+            self._error = self._error or refusal_text(data.encode())
             return
         self._model = self._model or _text(event, "model") or None
         usage = event.get("usage")
@@ -136,9 +136,9 @@ class _Reader:
             if self._visible_at is None:
                 self._visible_at = at
 
-    def answer(self) -> Answer:
+    def answer(self) -> StreamedAnswer:
         n = _count(self._usage, "completion_tokens")
-        return Answer(
+        return StreamedAnswer(
             t0_ns=self._t0,
             response_ns=self._response,
             token_ns=self._first,
@@ -193,7 +193,7 @@ def _count(value: Mapping[str, Any], key: str) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
 
 
-def words(body: bytes) -> str:
+def refusal_text(body: bytes) -> str:
     """An engine's refusal in its own words, shortened."""
     try:
         value: Any = json.loads(body)

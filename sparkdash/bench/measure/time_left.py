@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Pace:
+class TimeLeft:
     """Counts the work that is done and the time that it took."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

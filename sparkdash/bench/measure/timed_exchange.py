@@ -40,7 +40,7 @@ class BrokenAnswerError(OSError):
 
 
 @dataclass(slots=True)
-class Timed:
+class TimedAnswer:
     """An answer. Times by `perf_counter_ns`."""
 
     t0_ns: int
@@ -57,7 +57,7 @@ class Timed:
         return b"".join(piece for _, piece in self.pieces)
 
 
-class Connections:
+class TimedConnections:
     """To one server at a time, over TCP or the unix socket `uds`. Not more than one task at a time uses each."""
 
     def __init__(self, uds: Path | None = None) -> None:
@@ -70,7 +70,7 @@ class Connections:
         while self._idle:
             self._idle.pop().close()
 
-    async def post(self, root: str, path: str, headers: Mapping[str, str], body: bytes) -> Timed:
+    async def post(self, root: str, path: str, headers: Mapping[str, str], body: bytes) -> TimedAnswer:
         """POST and read the answer to its end. The request's time begins when the connection stands.
 
         Raises:
@@ -101,7 +101,7 @@ class Connections:
             return sock
         return None
 
-    async def _exchange(self, sock: socket.socket, request: bytes, *, kept: bool) -> Timed:
+    async def _exchange(self, sock: socket.socket, request: bytes, *, kept: bool) -> TimedAnswer:
         loop = asyncio.get_running_loop()
         answer = _Answer(time.perf_counter_ns())
         reusable = False
@@ -133,7 +133,7 @@ class _Answer:
     """What httptools finds in the bytes: the status, the body's parts, the end."""
 
     def __init__(self, t0_ns: int) -> None:
-        self.timed = Timed(t0_ns)
+        self.timed = TimedAnswer(t0_ns)
         self.begun = False
         self.keeps = False
         self._at = self._heard = t0_ns
@@ -240,7 +240,7 @@ class _Secured(asyncio.Protocol):
             self.answer.feed(b"", 0, 0)
 
 
-async def _secure(host: str, port: int, request: bytes) -> Timed:
+async def _secure(host: str, port: int, request: bytes) -> TimedAnswer:
     async with asyncio.timeout(CONNECT_S):
         transport, made = await asyncio.get_running_loop().create_connection(_Secured, host, port, ssl=True)
     try:

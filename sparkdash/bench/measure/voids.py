@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparkdash.bench.measure.stream_answer import Answer
+from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.run import CellKey, Kind
 
 CACHED_TOKENS = 16
@@ -23,7 +23,7 @@ SWAP_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class BoxReading:
     """The box at one moment, as far as the daemon tells. Unix seconds; None: not told."""
 
     at: float | None = None
@@ -39,7 +39,7 @@ class Look:
     """Requests of others that were in flight since the last look."""
 
 
-def of_request(answer: Answer, key: CellKey, *, exact: bool, lag_limit_ms: float) -> str | None:
+def request_void_reason(answer: StreamedAnswer, key: CellKey, *, exact: bool, lag_limit_ms: float) -> str | None:
     """Why this answer does not count; None: it does. `exact`: was its prompt's length counted by the engine?"""
     forced = key.kind in (Kind.SPEED, Kind.PREFIX)
     if answer.error:
@@ -61,7 +61,7 @@ def of_request(answer: Answer, key: CellKey, *, exact: bool, lag_limit_ms: float
     return None
 
 
-def of_cell(looks: Sequence[Look], fastest_mhz: float | None) -> str | None:
+def cell_void_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> str | None:
     """Why a whole cell does not count. `looks`: before it, under load after each repetition; `fastest_mhz` of the run."""
     if not looks:
         return None

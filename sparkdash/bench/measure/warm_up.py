@@ -25,7 +25,7 @@ LEAP = 4.0
 hundred times, and more seldom with more."""
 
 
-def warming(seconds: Sequence[float]) -> int:
+def count_warm_up(seconds: Sequence[float]) -> int:
     """How many of the first repetitions do not count, by the time that each took; 0: none.
 
     All of them (`len(seconds)`) when more than half would have to go: then it never stood still.

@@ -20,7 +20,7 @@ KEPT = ("messages", "tools", "tool_choice", "chat_template_kwargs")
 Chat = Mapping[str, Any]
 
 
-def taken(lines: Iterable[str], most: int) -> tuple[tuple[Chat, ...], int]:
+def select_chats(lines: Iterable[str], most: int) -> tuple[tuple[Chat, ...], int]:
     """Out of gateway/capture.py's lines the last `most` different chats, the oldest first; and how many other lines there were."""
     found: dict[str, Chat] = {}
     others = 0
@@ -29,17 +29,17 @@ def taken(lines: Iterable[str], most: int) -> tuple[tuple[Chat, ...], int]:
         if chat is None:
             others += 1
         else:
-            found.pop(digest([chat]), None)
-            found[digest([chat])] = chat
+            found.pop(chats_digest([chat]), None)
+            found[chats_digest([chat])] = chat
     return tuple(found.values())[-most:], others
 
 
-def digest(chats: Sequence[Chat]) -> str:
+def chats_digest(chats: Sequence[Chat]) -> str:
     """SHA-256 over what is sent."""
-    return hashlib.sha256("\n".join(map(line_of, chats)).encode()).hexdigest()
+    return hashlib.sha256("\n".join(map(chat_line, chats)).encode()).hexdigest()
 
 
-def line_of(chat: Chat) -> str:
+def chat_line(chat: Chat) -> str:
     """As the prompts' file keeps it."""
     return json.dumps(chat, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 

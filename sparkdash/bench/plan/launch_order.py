@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from sparkdash.bench.run import Mode, PlannedCell, Slot
+from sparkdash.bench.run import LaunchSlot, Mode, PlannedCell
 
 HOT_SHARE = 4
 """One cell in four counts as hot and is kept apart from the other hot ones."""
 
 
-def launch_order(arms: Sequence[str], mode: Mode) -> tuple[Slot, ...]:
+def launch_order(arms: Sequence[str], mode: Mode) -> tuple[LaunchSlot, ...]:
     """The launches of a run. A block is one pass over all arms.
 
     screen: A B. standard: A B B A, so that a linear drift weighs on both arms alike (its mean place in the order is
@@ -35,7 +35,7 @@ def launch_order(arms: Sequence[str], mode: Mode) -> tuple[Slot, ...]:
         Mode.STANDARD: (forth, back),
         Mode.CAREFUL: (forth, back, back, forth),
     }[mode]
-    return tuple(Slot(arm=arm, block=block) for block, one in enumerate(passes) for arm in one)
+    return tuple(LaunchSlot(arm=arm, block=block) for block, one in enumerate(passes) for arm in one)
 
 
 def cell_order(cells: Sequence[PlannedCell], seed: int, block: int) -> tuple[PlannedCell, ...]:

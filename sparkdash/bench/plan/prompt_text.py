@@ -62,7 +62,7 @@ _PIECE = re.compile(r"\s*\S+(?:\s+\Z)?")
 """A word with the blanks before it; the last one of a text with those after it."""
 
 
-class Draws:
+class SeededDraws:
     """Numbers from a seed, one after another."""
 
     def __init__(self, seed: str) -> None:
@@ -84,16 +84,16 @@ def _words(seed: str) -> Iterator[int]:
             yield int.from_bytes(digest[at : at + 4], "big")
 
 
-def pieces(kind: str, seed: str) -> Iterator[str]:
+def text_pieces(kind: str, seed: str) -> Iterator[str]:
     """Endless text of that class, word by word with its blanks, to be joined."""
-    draws = Draws(f"{kind}|{seed}")
+    draws = SeededDraws(f"{kind}|{seed}")
     while True:
         yield from _PIECE.findall(_MAKERS[kind](draws))
 
 
-def question(kind: str, seed: str) -> str:
+def closing_question(kind: str, seed: str) -> str:
     """What is asked at the end of a prompt of that class."""
-    draws = Draws(f"question|{kind}|{seed}")
+    draws = SeededDraws(f"question|{kind}|{seed}")
     one, other = draws.of(_NOUNS), draws.of(_NOUNS)
     match kind:
         case "code":
@@ -118,12 +118,12 @@ def question(kind: str, seed: str) -> str:
             )
 
 
-def _prose(draws: Draws) -> str:
+def _prose(draws: SeededDraws) -> str:
     sentences = [_sentence(draws) for _ in range(2 + draws.below(4))]
     return " ".join(sentences) + "\n\n"
 
 
-def _sentence(draws: Draws) -> str:
+def _sentence(draws: SeededDraws) -> str:
     thing = f"the {draws.of(_KINDS)} {draws.of(_NOUNS)}"
     match draws.below(5):
         case 0:
@@ -144,7 +144,7 @@ def _sentence(draws: Draws) -> str:
             return f'"{draws.of(_KINDS).capitalize()} or not," said {draws.of(_PEOPLE)}, "somebody {draws.of(_DID)} {thing}."'
 
 
-def _code(draws: Draws) -> str:
+def _code(draws: SeededDraws) -> str:
     verb, noun, other = draws.of(_VERBS), draws.of(_NOUNS), draws.of(_NOUNS)
     return (
         f"def {verb}_{noun}({other}s: {draws.of(_TYPES)}, limit: int = {draws.below(4096)}) -> {draws.of(_TYPES)}:\n"
@@ -157,7 +157,7 @@ def _code(draws: Draws) -> str:
     )
 
 
-def _json(draws: Draws) -> str:
+def _json(draws: SeededDraws) -> str:
     tags = ", ".join(f'"{draws.of(_KINDS)}"' for _ in range(1 + draws.below(4)))
     return (
         f'{{"id": {draws.below(100000)}, "name": "{draws.of(_NOUNS)} {draws.of(_NOUNS)}", "owner": "{draws.of(_PEOPLE)}", '
@@ -166,9 +166,9 @@ def _json(draws: Draws) -> str:
     )
 
 
-def _chat(draws: Draws) -> str:
+def _chat(draws: SeededDraws) -> str:
     who, other = draws.of(_PEOPLE), draws.of(_PEOPLE)
     return f"{who}: {_sentence(draws)} Is that so?\n{other}: {_sentence(draws)} {_sentence(draws)}\n"
 
 
-_MAKERS: dict[str, Callable[[Draws], str]] = {"prose": _prose, "code": _code, "json": _json, "chat": _chat}
+_MAKERS: dict[str, Callable[[SeededDraws], str]] = {"prose": _prose, "code": _code, "json": _json, "chat": _chat}

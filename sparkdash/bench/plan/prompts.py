@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from sparkdash.bench.plan import prompt_text
-from sparkdash.bench.plan.captured_requests import Chat, digest
+from sparkdash.bench.plan.captured_requests import Chat, chats_digest
 from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.bench.run import CellKey, Kind
 
@@ -34,7 +34,7 @@ SEARCH = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PromptIndex:
     """Which request: of which repetition and stream, and the how many-th try of it."""
 
     rep: int
@@ -58,12 +58,12 @@ def text_class(key: CellKey, rep: int) -> str:
     return key.text or CLASSES[rep % len(CLASSES)]
 
 
-def identity(seed: int, key: CellKey, place: Place) -> str:
+def prompt_id(seed: int, key: CellKey, place: PromptIndex) -> str:
     """Names the text whatever the try and the tokenizer: the nonce and the cut are not part of it."""
     return _hash(f"prompt|{_source(seed, key, place)}")[:12]
 
 
-async def build(seed: int, key: CellKey, place: Place, count: Count, head: str = "") -> Prompt:
+async def build_prompt(seed: int, key: CellKey, place: PromptIndex, count: Count, head: str = "") -> Prompt:
     """The prompt of one request, its whole length `key.context` tokens; 0 leaves the question alone.
 
     In a prefix cell all repetitions share what comes before the question. `head` makes another nonce of it, for an engine
@@ -71,15 +71,15 @@ async def build(seed: int, key: CellKey, place: Place, count: Count, head: str =
     """
     kind = text_class(key, place.rep)
     source = _source(seed, key, place)
-    ask = prompt_text.question(kind, source)
+    ask = prompt_text.closing_question(kind, source)
     shared = key.kind is Kind.PREFIX
     body_seed = f"{seed}|{key.context}|shared" if shared else source
     nonce = _hash(f"nonce|{key.output}|{body_seed}|{0 if shared else place.attempt}|{head}")[:12]
-    prompt = Prompt(identity(seed, key, place), f"[{nonce}] {ask}")
+    prompt = Prompt(prompt_id(seed, key, place), f"[{nonce}] {ask}")
     if not key.context:
         return prompt
     text = "prose" if shared else kind
-    words = tuple(islice(prompt_text.pieces(text, body_seed), key.context))
+    words = tuple(islice(prompt_text.text_pieces(text, body_seed), key.context))
 
     def content(pieces: int, fill: str) -> str:
         return f"[{nonce}]\n{''.join(words[:pieces]).strip()}{fill}\n\n{ask}"
@@ -87,7 +87,7 @@ async def build(seed: int, key: CellKey, place: Place, count: Count, head: str =
     return await _cut(prompt, content, key.context, partial(count, text))
 
 
-def of_chat(chats: Sequence[Chat], place: Place, salt: str) -> Prompt:
+def chat_prompt(chats: Sequence[Chat], place: PromptIndex, salt: str) -> Prompt:
     """One of the captured chats, in turn, with a mark at its head that no prefix cache knows. `salt` tells one launch from
     another; behind the mark the text is equal in all arms."""
     chat = chats[(place.rep + place.stream) % len(chats)]
@@ -96,7 +96,7 @@ def of_chat(chats: Sequence[Chat], place: Place, salt: str) -> Prompt:
     said = first.get("content") or ""
     marked = f"[{mark}] {said}" if isinstance(said, str) else [{"type": "text", "text": f"[{mark}]"}, *said]
     return Prompt(
-        id=f"captured {digest([chat])[:12]}.{place.stream}",
+        id=f"captured {chats_digest([chat])[:12]}.{place.stream}",
         content={**chat, "messages": [{**first, "content": marked}, *rest]},
     )
 
@@ -137,7 +137,7 @@ async def _nearly(content: Callable[[int, str], str], target: int, count: _Count
     return low, low_tokens
 
 
-def _source(seed: int, key: CellKey, place: Place) -> str:
+def _source(seed: int, key: CellKey, place: PromptIndex) -> str:
     return f"{seed}|{key.model_dump_json(exclude={'suite'})}|{place.rep}|{place.stream}"
 
 

@@ -30,7 +30,7 @@ PREFILL_RATIO = 40.0
 70 were published. No figure of a report rests on it."""
 
 
-class Speeds(Frozen):
+class KnownSpeeds(Frozen):
     """What is known of an arm before it is measured. Seconds and tok/s; None: nothing."""
 
     launch_s: float | None = None
@@ -125,7 +125,7 @@ def new_run(
     )
 
 
-def same_question(run: Run, other: Run) -> bool:
+def is_same_question(run: Run, other: Run) -> bool:
     """Would `other` measure what `run` began?"""
     return all(
         getattr(run, name) == getattr(other, name)
@@ -133,7 +133,7 @@ def same_question(run: Run, other: Run) -> bool:
     )
 
 
-def speeds_of(arms: Sequence[Arm], world: Snapshot, launch_s: Mapping[str, float | None]) -> dict[str, Speeds]:
+def speeds_of(arms: Sequence[Arm], world: Snapshot, launch_s: Mapping[str, float | None]) -> dict[str, KnownSpeeds]:
     """By arm: what the daemon has seen of it, else what was published."""
     found = {}
     for arm in arms:
@@ -142,30 +142,32 @@ def speeds_of(arms: Sequence[Arm], world: Snapshot, launch_s: Mapping[str, float
         rate, source = (seen.decode_tok_s, "seen here") if seen else (None, None)
         if rate is None and summary is not None and summary.published_decode_tok_s is not None:
             rate, source = summary.published_decode_tok_s, "published"
-        found[arm.name] = Speeds(launch_s=launch_s.get(arm.profile), decode_tok_s=rate, source=source if rate else None)
+        found[arm.name] = KnownSpeeds(
+            launch_s=launch_s.get(arm.profile), decode_tok_s=rate, source=source if rate else None
+        )
     return found
 
 
-def work(key: CellKey, reps: int) -> float:
+def token_cost(key: CellKey, reps: int) -> float:
     """What repetitions of a cell cost, in generated tokens one after another; the warm-up counts as one more."""
     tokens = key.output + key.context / PREFILL_RATIO * key.concurrency
     return (reps + 1) * tokens * math.sqrt(key.concurrency)
 
 
-def left(gaps: Sequence[Gap]) -> float:
+def token_cost_left(gaps: Sequence[Gap]) -> float:
     """The same of all that is not measured."""
-    return sum(work(gap.cell, len(gap.reps)) for gap in gaps)
+    return sum(token_cost(gap.cell, len(gap.reps)) for gap in gaps)
 
 
-def expected_s(gaps: Sequence[Gap], speeds: Mapping[str, Speeds]) -> float | None:
+def expected_s(gaps: Sequence[Gap], speeds: Mapping[str, KnownSpeeds]) -> float | None:
     """Seconds that the gaps will take; None while an arm's speed or start is not known."""
     total = 0.0
     for arm in {gap.arm for gap in gaps}:
         mine = [gap for gap in gaps if gap.arm == arm]
-        known = speeds.get(arm, Speeds())
+        known = speeds.get(arm, KnownSpeeds())
         if known.decode_tok_s is None or known.launch_s is None:
             return None
-        total += left(mine) / known.decode_tok_s + known.launch_s * len({gap.launch for gap in mine})
+        total += token_cost_left(mine) / known.decode_tok_s + known.launch_s * len({gap.launch for gap in mine})
     return total
 
 

@@ -32,7 +32,7 @@ class _Given(Frozen):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Group(_Given):
+class CellGroup(_Given):
     """Cells that a suite lists together: every combination of what is given as a list. Lengths in tokens."""
 
     context: tuple[int, ...] = (0,)
@@ -86,7 +86,7 @@ class Suite(_Given):
     about: str
     lengths: dict[str, int] = {}
     """What tables call the lengths of its answers, {short: 32}; without them by how many there are (report/names.py)."""
-    cells: tuple[Group, ...] = Field(min_length=1)
+    cells: tuple[CellGroup, ...] = Field(min_length=1)
     lag_limit_ms: float = Field(default=5.0, gt=0)
     """A request during which the client's own loop was later than this does not count."""
     prompts: str | None = None
@@ -137,23 +137,23 @@ class Suite(_Given):
         return tuple(cells)
 
 
-def folders() -> tuple[Path, ...]:
+def suite_folders() -> tuple[Path, ...]:
     """Where suites are read, weakest first: those of sparkdash, then the owner's."""
     return SHIPPED, paths.config_dir() / "suites"
 
 
-def names() -> dict[str, Path]:
+def suite_files() -> dict[str, Path]:
     """Every suite's file by its name (the file's, which is the suite's)."""
     return {
         file.stem: file
-        for folder in folders()
+        for folder in suite_folders()
         if folder.is_dir()
         for file in sorted(folder.iterdir())
         if file.suffix in SUFFIXES and not file.name.startswith(".")
     }
 
 
-def file_of(name: str) -> str | None:
+def suite_path(name: str) -> str | None:
     """The file when `name` is a path, absolute but for a `~` for the home, as it goes into runs and reports; else None."""
     if not (name.endswith(SUFFIXES) or "/" in name):
         return None
@@ -162,24 +162,24 @@ def file_of(name: str) -> str | None:
     return f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file)
 
 
-def load(name: str) -> Suite:
+def load_suite(name: str) -> Suite:
     """The suite of that name, or of the file when `name` is a path.
 
     Raises:
         AdmissionError: code `suite_not_found`, with the nearest names.
         ProfileError: code `suite_invalid`, with file:line of each problem.
     """
-    if file := file_of(name):
-        return read(Path(file).expanduser())
-    known = names()
+    if file := suite_path(name):
+        return read_suite(Path(file).expanduser())
+    known = suite_files()
     if name not in known:
         close = nearest(name, tuple(known))
         hint = f"Did you mean {close[0]}?" if close else f"There are {', '.join(known)}; or give a YAML file."
         raise AdmissionError(f"There is no suite {name!r}.", code="suite_not_found", status=404, hint=hint)
-    return read(known[name])
+    return read_suite(known[name])
 
 
-def read(file: Path) -> Suite:
+def read_suite(file: Path) -> Suite:
     """The suite in that file; raises ProfileError as `load`."""
     document = read_document(file)
     if isinstance(document, ProfileProblem):
@@ -206,7 +206,7 @@ def _chats(suite: Suite, file: Path, document: Document) -> tuple[captured_reque
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a JSON object a line"
         raise _invalid([document.problem(("prompts",), f"{place.name} cannot be read: {why}")]) from None
-    if not found or captured_requests.digest(found) != suite.prompts_sha256:
+    if not found or captured_requests.chats_digest(found) != suite.prompts_sha256:
         raise _invalid([document.problem(("prompts_sha256",), f"{place.name} is not what this suite was made of")])
     return found
 
@@ -239,7 +239,7 @@ def _problems(document: Document, error: ValidationError) -> list[ProfileProblem
         hint = None
         message = str(item["ctx"]["error"]) if item["type"] == "value_error" else item["msg"]
         if item["type"] == "extra_forbidden":
-            known = tuple((Group if path[0] == "cells" else Suite).model_fields)
+            known = tuple((CellGroup if path[0] == "cells" else Suite).model_fields)
             close = nearest(str(path[-1]), known)
             message = "unknown key"
             hint = f"Did you mean {close[0]!r}?" if close else f"Known here: {', '.join(known)}."

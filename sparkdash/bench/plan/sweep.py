@@ -76,7 +76,7 @@ class Sweep(Frozen):
         return {"profile": self.family(profile), **base, "about": about, "variants": variants}
 
 
-def parse(text: str) -> Sweep:
+def parse_sweep(text: str) -> Sweep:
     """ "num_speculative_tokens=0..5" or "max-num-seqs=8,16,32".
 
     Raises:
@@ -96,7 +96,7 @@ def parse(text: str) -> Sweep:
     return Sweep(name=name, values=tuple(values))
 
 
-def asked_for(arms: Sequence[Arm]) -> tuple[str, str] | None:
+def sweep_of(arms: Sequence[Arm]) -> tuple[str, str] | None:
     """The profile and the NAME=VALUES that these arms came of; None: they are no sweep."""
     if not arms or arms[0].swept is None:
         return None

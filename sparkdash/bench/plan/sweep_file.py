@@ -22,14 +22,14 @@ HEAD = "# Written by sparkdash ab --sweep, and taken away when nothing of the sw
 
 
 @contextmanager
-def kept(family: str, text: str) -> Iterator[Path]:
+def sweep_profiles(family: str, text: str) -> Iterator[Path]:
     """The file with these profiles, which is a measurement's own until the context is left.
 
     Raises:
         AdmissionError: `sweep_taken`: the owner has a file of that name.
         HostError: `sweep_unwritable`.
     """
-    file = place(family)
+    file = sweep_file_path(family)
     if file.exists() and not _is_sweeps(file):
         raise AdmissionError(
             f"{file} is a file of your own, and the sweep's profiles would have its name.",
@@ -45,16 +45,16 @@ def kept(family: str, text: str) -> Iterator[Path]:
         yield file
 
 
-def place(family: str) -> Path:
+def sweep_file_path(family: str) -> Path:
     """Where the profiles of that family lie."""
     return paths.config_dir() / "profiles" / f"{family}.yaml"
 
 
-def wanted(family: str) -> bool:
+def is_needed(family: str) -> bool:
     """Does a run that was begun and not finished want these profiles?"""
     from sparkdash.bench import run_folder  # 25 ms, which a daemon's start needs only where there is such a file
 
-    for run in run_folder.runs():
+    for run in run_folder.list_runs():
         with contextlib.suppress(AdmissionError):
             told = run_folder.read_run(run)
             if told.ended_at is None and any(arm.profile.split("/", 1)[0] == family for arm in told.arms):
@@ -62,20 +62,20 @@ def wanted(family: str) -> bool:
     return False
 
 
-def drop(family: str) -> bool:
+def delete_sweep_file(family: str) -> bool:
     """Take the file away. Was it there?"""
-    file = place(family)
+    file = sweep_file_path(family)
     there = file.exists() and _is_sweeps(file)
     if there:
         file.unlink(missing_ok=True)
     return there
 
 
-def forget() -> None:
+def delete_stale_files() -> None:
     """Take away what a measurement left that was killed before its run began."""
-    for file in place("any").parent.glob("*.yaml"):
+    for file in sweep_file_path("any").parent.glob("*.yaml"):
         with contextlib.suppress(OSError):
-            if _is_sweeps(file) and _is_free(file) and not wanted(file.stem):
+            if _is_sweeps(file) and _is_free(file) and not is_needed(file.stem):
                 file.unlink(missing_ok=True)
 
 

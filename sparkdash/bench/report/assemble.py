@@ -5,29 +5,29 @@ Owns: which parts a report has. Must not know: files, forms; the comparisons are
 
 from __future__ import annotations
 
-from sparkdash.bench.judge.judgement import Decomposition, Figure, decompose, overall, rows
-from sparkdash.bench.judge.metrics import Metric
-from sparkdash.bench.judge.quality import Quality, equalities, qualities
-from sparkdash.bench.judge.verdict import Claim, Verdict
-from sparkdash.bench.records import Cell
-from sparkdash.bench.report.comparability import between, paired, refused, within
-from sparkdash.bench.report.missing_cells import filling
-from sparkdash.bench.report.report import ArmReport, Hits, Report, Speculation, Table
-from sparkdash.bench.report.sweep_advice import advice
+from sparkdash.bench.judge.judgement import ArmFigure, Decomposition, decompose, judged_rows, overall
+from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.quality import AnswerQuality, equalities, qualities
+from sparkdash.bench.judge.verdict import Conclusion, Verdict
+from sparkdash.bench.records import CellRecord
+from sparkdash.bench.report.comparability import flags_between_runs, flags_within_run, paired_arms, refused_arms
+from sparkdash.bench.report.missing_cells import estimate_missing
+from sparkdash.bench.report.report import ArmReport, MetricTable, PrefixHits, Report, Speculation
+from sparkdash.bench.report.sweep_advice import choose_values
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind
 
 
-def report(results: Results) -> Report:
+def assemble_report(results: Results) -> Report:
     """All of a run that can be told from its folder. Arms that may not be compared have figures and no verdicts."""
     run = results.run
-    flags = within(results)
+    flags = flags_within_run(results)
     speed = [cell.key for cell in run.cells if cell.key.kind is Kind.SPEED]
-    apart = refused(flags)
+    apart = refused_arms(flags)
     results_of_speed = _speed(results)
     judged = _without(results_of_speed, apart)
-    tables = tuple(_table(results_of_speed, judged, apart, metric, speed) for metric in Metric) if speed else ()
-    decode = next((table.rows for table in tables if table.metric is Metric.DECODE), ())
+    tables = tuple(_table(results_of_speed, judged, apart, metric, speed) for metric in BenchMetric) if speed else ()
+    decode = next((table.rows for table in tables if table.metric is BenchMetric.DECODE), ())
     speculated = _speculation(results)
     return Report(
         run=run,
@@ -39,9 +39,9 @@ def report(results: Results) -> Report:
         speculation=speculated,
         hits=_hits(results),
         scores=_scores(results, apart),
-        advice=advice(run, decode, speculated),
+        advice=choose_values(run, decode, speculated),
         equalities=tuple(one for one in equalities(results) if one.arm not in apart),
-        filling=filling(results),
+        filling=estimate_missing(results),
         flags=flags,
         late_p99_ms=max(
             (one.late_p99_ms for one in results.cells if one.void is None and one.late_p99_ms is not None), default=None
@@ -49,15 +49,15 @@ def report(results: Results) -> Report:
     )
 
 
-def with_math(report: Report, questions: Report) -> Report:
+def add_math_scores(report: Report, questions: Report) -> Report:
     """The report with the right answers of another run, for the arms that both have; what may not be taken over is flagged.
 
     The suites differ by nature; what else would make another measurement of it (thinking, temperature, tokenizer,
     simulated or real) leaves the score out.
     """
-    flags = tuple(flag for flag in between(report, questions) if flag.arm)
-    apart = refused(flags)
-    pairs = [] if report.simulated != questions.simulated else paired(report, questions)
+    flags = tuple(flag for flag in flags_between_runs(report, questions) if flag.arm)
+    apart = refused_arms(flags)
+    pairs = [] if report.simulated != questions.simulated else paired_arms(report, questions)
     taken = [
         score.replace(arm=arm.name)
         for arm, other in pairs
@@ -80,21 +80,23 @@ def _without(results: Results, apart: tuple[str, ...]) -> Results:
     return results.replace(samples=tuple(one for one in results.samples if one.arm not in apart))
 
 
-def _table(results: Results, judged: Results, apart: tuple[str, ...], metric: Metric, speed: list[CellKey]) -> Table:
+def _table(
+    results: Results, judged: Results, apart: tuple[str, ...], metric: BenchMetric, speed: list[CellKey]
+) -> MetricTable:
     """Every arm's figures; verdicts for those that may be compared."""
-    wanted = {key for key in speed if metric is not Metric.AGGREGATE or key.concurrency > 1}
-    told = {row.key: row for row in rows(judged, metric) if row.key in wanted}
+    wanted = {key for key in speed if metric is not BenchMetric.AGGREGATE or key.concurrency > 1}
+    told = {row.key: row for row in judged_rows(judged, metric) if row.key in wanted}
     if apart:
-        for row in rows(results, metric):
+        for row in judged_rows(results, metric):
             if row.key in wanted:
                 kept = {one.arm: one for one in told[row.key].figures}
                 figures = tuple(_unjudged(one) if one.arm in apart else kept[one.arm] for one in row.figures)
                 told[row.key] = row.replace(figures=figures)
-    return Table(metric=metric, rows=tuple(told.values()))
+    return MetricTable(metric=metric, rows=tuple(told.values()))
 
 
-def _unjudged(figure: Figure) -> Figure:
-    return figure.replace(verdict=Verdict(claim=Claim.VOID, reason="not comparable with the baseline"))
+def _unjudged(figure: ArmFigure) -> ArmFigure:
+    return figure.replace(verdict=Verdict(claim=Conclusion.VOID, reason="not comparable with the baseline"))
 
 
 def _arm(results: Results, arm: Arm) -> ArmReport:
@@ -135,7 +137,7 @@ def _speculation(results: Results) -> tuple[Speculation, ...]:
     return tuple(found)
 
 
-def _hits(results: Results) -> tuple[Hits, ...]:
+def _hits(results: Results) -> tuple[PrefixHits, ...]:
     found = []
     for arm in results.run.arms:
         for planned in results.run.cells:
@@ -144,13 +146,13 @@ def _hits(results: Results) -> tuple[Hits, ...]:
             known = [one for one in _finished(results, arm.name, planned.key) if one.prefix_hits is not None]
             if queries := sum(one.prefix_queries or 0 for one in known):
                 rate = sum(one.prefix_hits or 0 for one in known) / queries
-                found.append(Hits(arm=arm.name, key=planned.key, rate=rate))
+                found.append(PrefixHits(arm=arm.name, key=planned.key, rate=rate))
     return tuple(found)
 
 
-def _scores(results: Results, apart: tuple[str, ...]) -> tuple[Quality, ...]:
+def _scores(results: Results, apart: tuple[str, ...]) -> tuple[AnswerQuality, ...]:
     return tuple(one.replace(verdict=None) if one.arm in apart else one for one in qualities(results))
 
 
-def _finished(results: Results, arm: str, key: CellKey) -> list[Cell]:
+def _finished(results: Results, arm: str, key: CellKey) -> list[CellRecord]:
     return [one for one in results.cells if one.arm == arm and one.key == key and one.void is None]

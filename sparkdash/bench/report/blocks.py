@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sparkdash.bench.judge.judgement import Figure
-from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.judgement import ArmFigure
+from sparkdash.bench.judge.metrics import BenchMetric
 
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 DASH = "-"
@@ -27,7 +27,7 @@ class Tone(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """One place in a table. Empty text is a blank: still to be measured."""
 
     text: str
@@ -39,7 +39,7 @@ class Grid:
     """A table. `widths` are the least widths of its columns, in characters; 0 leaves a cell as wide as its text."""
 
     head: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     widths: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     """Under the table, numbered from 1: cells refer to them with a superscript."""
@@ -56,7 +56,7 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextBlock:
     """A sentence, or lines that belong together."""
 
     lines: tuple[str, ...]
@@ -64,29 +64,29 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandBlock:
     """What to type."""
 
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Separator:
     """A line between parts."""
 
 
-Block = Heading | Text | Command | Rule | Grid
+Block = Heading | TextBlock | CommandBlock | Separator | Grid
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ReportPage:
     """A whole report, as far as words and tables go."""
 
     blocks: tuple[Block, ...] = ()
 
 
 @dataclass(slots=True)
-class Notes:
+class Footnotes:
     """Numbers reasons in the order in which they are first needed."""
 
     texts: list[str] = field(default_factory=list)
@@ -103,28 +103,28 @@ def superscript(number: int) -> str:
     return str(number).translate(SUPERSCRIPTS)
 
 
-def value(number: float | None, digits: int = 1) -> str:
+def format_value(number: float | None, digits: int = 1) -> str:
     """A figure, or nothing while it is not measured."""
     return "" if number is None else f"{number:.{digits}f}"
 
 
-def digits(metric: Metric) -> int:
+def decimals(metric: BenchMetric) -> int:
     """After the point: milliseconds of a time, tenths of a rate."""
     return 3 if metric.unit == "s" else 1
 
 
-def spread(figure: Figure, digits: int = 1) -> str:
+def format_spread(figure: ArmFigure, digits: int = 1) -> str:
     """`65.0 [64.8, 65.2]`: the median with its bounds, which a single value has none of."""
     if figure.median is None or figure.low is None or figure.high is None or figure.n < 2:
-        return value(figure.median, digits)
+        return format_value(figure.median, digits)
     return f"{figure.median:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
 
 
-def percent(share: float, digits: int = 0) -> str:
+def format_percent(share: float, digits: int = 0) -> str:
     """0.74 as 74%: without a space, as the published tables write it."""
     return f"{100 * share:.{digits}f}%"
 
 
-def change(share: float, digits: int = 1) -> str:
+def format_change(share: float, digits: int = 1) -> str:
     """0.137 as +13.7%."""
     return f"{100 * share:+.{digits}f}%"

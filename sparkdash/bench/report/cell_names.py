@@ -11,7 +11,7 @@ LENGTHS = ("short", "medium", "long")
 """What the published matrix calls its three lengths of output."""
 
 
-def alone(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
+def matrix_cells(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
     """The cells of the context matrix: one request at a time, cold, all classes of prompt; batches have their own table."""
     plain = [one for one in keys if not one.warm and not one.text]
     crowds = {(one.context, one.output) for one in plain if one.concurrency > 1}
@@ -19,18 +19,18 @@ def alone(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
     return tuple(one for one in single if (one.context, one.output) not in crowds) or tuple(single)
 
 
-def speculation(said: str | None) -> tuple[str, int | None]:
+def parse_speculation(said: str | None) -> tuple[str, int | None]:
     """(method, tokens ahead) of `eagle3 k=1` or `mtp x 2`; ("", None) without speculation."""
     found = re.fullmatch(r"(.+?)\s*(?:x |k=)(\d+)", said or "")
     return (found[1].strip(), int(found[2])) if found else (said or "", None)
 
 
-def context(tokens: int) -> str:
+def context_name(tokens: int) -> str:
     """512, 2K, 16K: binary thousands where they come out even, as published."""
     return f"{tokens // 1024}K" if tokens and tokens % 1024 == 0 else str(tokens)
 
 
-def lengths(outputs: Sequence[int], given: Mapping[str, int]) -> dict[int, str]:
+def length_names(outputs: Sequence[int], given: Mapping[str, int]) -> dict[int, str]:
     """By tokens, as the suite calls them (`given`); where it does not say, three are short, medium and long, and others told in tokens."""
     found = sorted(set(outputs))
     if given:
@@ -41,16 +41,16 @@ def lengths(outputs: Sequence[int], given: Mapping[str, int]) -> dict[int, str]:
     return {one: f"{one} tokens" for one in found}
 
 
-def short(key: CellKey, words: dict[int, str]) -> str:
+def short_cell_name(key: CellKey, words: dict[int, str]) -> str:
     """`ctx=2K long`, `ctx=512 256 x4`: for narrow columns."""
-    said = [f"ctx={context(key.context)}", words.get(key.output, str(key.output)).removesuffix(" tokens")]
+    said = [f"ctx={context_name(key.context)}", words.get(key.output, str(key.output)).removesuffix(" tokens")]
     said += [f"x{key.concurrency}"] * (key.concurrency > 1) + ["warm"] * key.warm + [key.text] * bool(key.text)
     return " ".join(said)
 
 
-def cell(key: CellKey, words: dict[int, str] | None = None) -> str:
+def cell_name(key: CellKey, words: dict[int, str] | None = None) -> str:
     """`ctx=2K long`, `ctx=512 256 tokens, 4 at once`, `ctx=0 long, warm`."""
-    said = [f"ctx={context(key.context)} {(words or {}).get(key.output, f'{key.output} tokens')}"]
+    said = [f"ctx={context_name(key.context)} {(words or {}).get(key.output, f'{key.output} tokens')}"]
     if key.concurrency > 1:
         said.append(f"{key.concurrency} at once")
     if key.warm:

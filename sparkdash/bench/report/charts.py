@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.roofline import PEAK
-from sparkdash.bench.judge.verdict import Claim
+from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.report import cell_names
-from sparkdash.bench.report.arm_tables import Source
-from sparkdash.bench.report.published_figures import RATES, cell_of
-from sparkdash.bench.report.roofline_table import Roof
+from sparkdash.bench.report.arm_tables import TableSource
+from sparkdash.bench.report.published_figures import RATES, matching_cell
+from sparkdash.bench.report.roofline_table import CellCeiling
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.published import Published
 
@@ -41,7 +41,9 @@ class Chart:
     layout: dict[str, Any]
 
 
-def charts(source: Source, published: Mapping[str, Sequence[Published]], roofs: tuple[Roof, ...]) -> tuple[Chart, ...]:
+def draw_charts(
+    source: TableSource, published: Mapping[str, Sequence[Published]], roofs: tuple[CellCeiling, ...]
+) -> tuple[Chart, ...]:
     """Those for which the run has something to draw."""
     made = (
         _contexts(source, published),
@@ -53,12 +55,12 @@ def charts(source: Source, published: Mapping[str, Sequence[Published]], roofs: 
     return tuple(chart for chart in made if chart.data)
 
 
-def _colour(source: Source, arm: str) -> str:
+def _colour(source: TableSource, arm: str) -> str:
     order = [one.name for one in source.report.arms]
     return PALETTE[order.index(arm) % len(PALETTE)]
 
 
-def _contexts(source: Source, published: Mapping[str, Sequence[Published]]) -> Chart:
+def _contexts(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Chart:
     """A panel for each length: the arms' figures with their bounds; published ones of the same kind as hollow diamonds."""
     words = source.words
     layout: dict[str, Any] = {"grid": {"rows": 1, "columns": max(len(words), 1), "pattern": "independent"}}
@@ -71,7 +73,7 @@ def _contexts(source: Source, published: Mapping[str, Sequence[Published]]) -> C
             "title": {"text": "context, tokens"},
             "type": "category",
             "categoryarray": [
-                cell_names.context(key.context) for key in keys
+                cell_names.context_name(key.context) for key in keys
             ],  # else in the order in which figures come
         }
         layout[f"yaxis{axis}"] = (
@@ -97,7 +99,7 @@ def _contexts(source: Source, published: Mapping[str, Sequence[Published]]) -> C
     return Chart("context", f"{source.metric.unit} against context", source.metric.definition, data, layout)
 
 
-def _lines(source: Source, arm: str, keys: Sequence[CellKey], *, first: bool) -> Iterator[Trace]:
+def _lines(source: TableSource, arm: str, keys: Sequence[CellKey], *, first: bool) -> Iterator[Trace]:
     known = [(key, figure) for key in keys if (figure := source.figure(arm, key)) and figure.median is not None]
     if not known:
         return
@@ -109,7 +111,7 @@ def _lines(source: Source, arm: str, keys: Sequence[CellKey], *, first: bool) ->
         "name": arm,
         "legendgroup": arm,
         "showlegend": first,
-        "x": [cell_names.context(key.context) for key, _ in known],
+        "x": [cell_names.context_name(key.context) for key, _ in known],
         "y": [one.median for _, one in known],
         "error_y": {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1},
         "line": {"color": _colour(source, arm)},
@@ -117,12 +119,12 @@ def _lines(source: Source, arm: str, keys: Sequence[CellKey], *, first: bool) ->
     }
 
 
-def _hollow(source: Source, arm: str, published: Sequence[Published], keys: Sequence[CellKey]) -> Iterator[Trace]:
+def _hollow(source: TableSource, arm: str, published: Sequence[Published], keys: Sequence[CellKey]) -> Iterator[Trace]:
     name = next((name for metric, name in RATES if metric is source.metric), None)
     found = [
         (key, getattr(one, name), one.source)
         for one in published
-        if name and (key := cell_of(one, source)) in keys and key is not None and getattr(one, name)
+        if name and (key := matching_cell(one, source)) in keys and key is not None and getattr(one, name)
     ]
     if found:
         yield {
@@ -131,7 +133,7 @@ def _hollow(source: Source, arm: str, published: Sequence[Published], keys: Sequ
             "name": f"{arm}, published",
             "legendgroup": f"{arm} published",
             "showlegend": keys[0].output == min(key.output for key in source.grid_keys),
-            "x": [cell_names.context(key.context) for key, _, _ in found],
+            "x": [cell_names.context_name(key.context) for key, _, _ in found],
             "y": [rate for _, rate, _ in found],
             "text": [said for _, _, said in found],
             "marker": {"symbol": "diamond-open", "size": 9, "color": _colour(source, arm)},
@@ -139,7 +141,7 @@ def _hollow(source: Source, arm: str, published: Sequence[Published], keys: Sequ
         }
 
 
-def _differences(source: Source) -> Chart:
+def _differences(source: TableSource) -> Chart:
     """Each cell's change against the baseline with its interval."""
     words = source.words
     base = source.report.run.baseline
@@ -149,10 +151,10 @@ def _differences(source: Source) -> Chart:
         for key in source.report.planned():
             figure = source.figure(arm.name, key)
             if arm.name != base and figure and figure.verdict.delta is not None:
-                told.append((cell_names.cell(key, words), figure.verdict))
+                told.append((cell_names.cell_name(key, words), figure.verdict))
         if told:
             colours = [
-                BETTER if one.claim is Claim.FASTER else WORSE if one.claim is Claim.SLOWER else NEITHER
+                BETTER if one.claim is Conclusion.FASTER else WORSE if one.claim is Conclusion.SLOWER else NEITHER
                 for _, one in told
             ]
             data.append(
@@ -197,7 +199,7 @@ def _differences(source: Source) -> Chart:
     )
 
 
-def _acceptance(source: Source) -> Chart:
+def _acceptance(source: TableSource) -> Chart:
     """Share of accepted draft tokens by position, each arm over all its cells."""
     data: list[Trace] = []
     most = 0
@@ -237,7 +239,7 @@ def _acceptance(source: Source) -> Chart:
     )
 
 
-def _ceilings(source: Source, roofs: tuple[Roof, ...]) -> Chart:
+def _ceilings(source: TableSource, roofs: tuple[CellCeiling, ...]) -> Chart:
     """Share of the roofline, with what a perfect kernel reaches as a line."""
     data: list[Trace] = []
     words = source.words
@@ -247,7 +249,7 @@ def _ceilings(source: Source, roofs: tuple[Roof, ...]) -> Chart:
             {
                 "type": "bar",
                 "name": arm,
-                "x": [cell_names.cell(one.key, words) for one in mine],
+                "x": [cell_names.cell_name(one.key, words) for one in mine],
                 "y": [one.line.share(one.measured) for one in mine],
                 "text": [f"{one.measured:.1f} of {one.line.peak_tok_s:.1f} tok/s" for one in mine],
                 "textposition": "none",
@@ -276,18 +278,20 @@ def _ceilings(source: Source, roofs: tuple[Roof, ...]) -> Chart:
     return Chart("roofline", "Share of the roofline", about, data, layout)
 
 
-def _beside(source: Source, published: Mapping[str, Sequence[Published]]) -> Chart:
+def _beside(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Chart:
     """Like beside like."""
     words = source.words
     pairs: list[tuple[str, float, float]] = []
     for arm in source.report.arms:
         for one in published.get(arm.profile, ()):
-            key = cell_of(one, source)
+            key = matching_cell(one, source)
             for metric, name in RATES:
                 theirs = getattr(one, name)
                 ours = source.figure(arm.name, key, metric) if key else None
-                if key and theirs is not None and metric is not Metric.PREFILL and ours and ours.median:
-                    pairs.append((f"{arm.name} · {cell_names.cell(key, words)} · {metric.value}", theirs, ours.median))
+                if key and theirs is not None and metric is not BenchMetric.PREFILL and ours and ours.median:
+                    pairs.append(
+                        (f"{arm.name} · {cell_names.cell_name(key, words)} · {metric.value}", theirs, ours.median)
+                    )
     labels = [label for label, _, _ in pairs]
     data: list[Trace] = [
         {"type": "bar", "orientation": "h", "name": name, "y": labels, "x": rates, "marker": {"color": colour}}

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from sparkdash.bench.records import Launch, Provenance
-from sparkdash.bench.report.report import ArmReport, Flag, Report
+from sparkdash.bench.records import LaunchRecord, Provenance
+from sparkdash.bench.report.report import ArmReport, ComparisonFlag, Report
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Run
 
@@ -41,12 +41,12 @@ BUILD: tuple[tuple[str, Get], ...] = (
 """Of one arm these may not change from launch to launch."""
 
 
-def within(results: Results) -> tuple[Flag, ...]:
+def flags_within_run(results: Results) -> tuple[ComparisonFlag, ...]:
     """What keeps the arms of one run from being compared with its baseline, and what a reader must know."""
     run = results.run
     launches = {arm.name: [one for one in results.launches if one.arm == arm.name] for arm in run.arms}
     base = launches[run.baseline]
-    flags: list[Flag] = []
+    flags: list[ComparisonFlag] = []
     for arm in run.arms:
         mine = launches[arm.name]
         flags += _unsteady(arm.name, mine)
@@ -55,22 +55,22 @@ def within(results: Results) -> tuple[Flag, ...]:
     return tuple(flags)
 
 
-def refused(flags: Iterable[Flag]) -> tuple[str, ...]:
+def refused_arms(flags: Iterable[ComparisonFlag]) -> tuple[str, ...]:
     """The arms that may not be compared."""
     return tuple(dict.fromkeys(flag.arm for flag in flags if flag.refuses))
 
 
-def between(ours: Report, theirs: Report) -> tuple[Flag, ...]:
+def flags_between_runs(ours: Report, theirs: Report) -> tuple[ComparisonFlag, ...]:
     """The same for two runs, for the arms that both have."""
     flags = list(_suites(ours.run, theirs.run))
     if ours.simulated != theirs.simulated:
-        flags.append(Flag(refuses=True, arm="", text="One run is simulated and the other is real."))
-    for arm, other in paired(ours, theirs):
+        flags.append(ComparisonFlag(refuses=True, arm="", text="One run is simulated and the other is real."))
+    for arm, other in paired_arms(ours, theirs):
         flags += _pair(arm, other)
     return tuple(flags)
 
 
-def paired(ours: Report, theirs: Report) -> tuple[tuple[ArmReport, ArmReport], ...]:
+def paired_arms(ours: Report, theirs: Report) -> tuple[tuple[ArmReport, ArmReport], ...]:
     """The arms that measured the same in both runs: the same profile with the same parameters."""
     there = {_who(theirs, arm): arm for arm in theirs.arms}
     return tuple((arm, there[_who(ours, arm)]) for arm in ours.arms if _who(ours, arm) in there)
@@ -80,30 +80,34 @@ def _who(report: Report, arm: ArmReport) -> tuple[str, tuple[tuple[str, str], ..
     return arm.profile, tuple(sorted(report.run.arm(arm.name).parameters.items()))
 
 
-def _suites(ours: Run, theirs: Run) -> Iterator[Flag]:
+def _suites(ours: Run, theirs: Run) -> Iterator[ComparisonFlag]:
     if ours.suite_hash != theirs.suite_hash:
         said = f"The suites differ: {ours.suite_name} and {theirs.suite_name}."
-        yield Flag(refuses=True, arm="", text=said)
+        yield ComparisonFlag(refuses=True, arm="", text=said)
     if ours.host.name != theirs.host.name:
-        yield Flag(refuses=False, arm="", text=f"Other boxes: {ours.host.name or '-'} and {theirs.host.name or '-'}.")
+        yield ComparisonFlag(
+            refuses=False, arm="", text=f"Other boxes: {ours.host.name or '-'} and {theirs.host.name or '-'}."
+        )
     if ours.target != theirs.target:
-        yield Flag(refuses=False, arm="", text=f"One went through {ours.target} and the other through {theirs.target}.")
+        yield ComparisonFlag(
+            refuses=False, arm="", text=f"One went through {ours.target} and the other through {theirs.target}."
+        )
 
 
-def _pair(arm: ArmReport, other: ArmReport) -> Iterator[Flag]:
+def _pair(arm: ArmReport, other: ArmReport) -> Iterator[ComparisonFlag]:
     if arm.provenance is not None and other.provenance is not None:
         yield from _against(arm.name, other.name, arm.provenance, other.provenance)
         yield from _told(False, arm.name, other.name, BUILD, arm.provenance, other.provenance)
 
 
-def _against(arm: str, base: str, mine: Provenance, theirs: Provenance) -> Iterator[Flag]:
+def _against(arm: str, base: str, mine: Provenance, theirs: Provenance) -> Iterator[ComparisonFlag]:
     yield from _told(True, arm, base, WORK, mine, theirs)
     yield from _told(False, arm, base, (*BOX, *KV), mine, theirs)
 
 
 def _told(
     refuses: bool, arm: str, base: str, what: Sequence[tuple[str, Get]], mine: Provenance, theirs: Provenance
-) -> Iterator[Flag]:
+) -> Iterator[ComparisonFlag]:
     for name, get in what:
         here, there = get(mine), get(theirs)
         if here == there:
@@ -111,19 +115,21 @@ def _told(
         if here is None or there is None:
             silent = arm if here is None else base
             text = f"{name[0].upper()}{name[1:]} of {silent} was not told, so it may differ from the other's."
-            yield Flag(refuses=False, arm=arm, text=text)
+            yield ComparisonFlag(refuses=False, arm=arm, text=text)
         else:
             text = f"{name[0].upper()}{name[1:]} differs: {_word(here)} in {arm}, {_word(there)} in {base}."
-            yield Flag(refuses=refuses, arm=arm, text=text)
+            yield ComparisonFlag(refuses=refuses, arm=arm, text=text)
 
 
-def _unsteady(arm: str, launches: Sequence[Launch]) -> Iterator[Flag]:
+def _unsteady(arm: str, launches: Sequence[LaunchRecord]) -> Iterator[ComparisonFlag]:
     """An arm that was not the same thing in all its launches."""
     for name, get in (*WORK, *BOX, *KV, *BUILD):
         seen = {get(one.provenance) for one in launches} - {None}
         if len(seen) > 1:
             words = ", ".join(sorted(_word(one) for one in seen))
-            yield Flag(refuses=True, arm=arm, text=f"{name[0].upper()}{name[1:]} changed between launches: {words}.")
+            yield ComparisonFlag(
+                refuses=True, arm=arm, text=f"{name[0].upper()}{name[1:]} changed between launches: {words}."
+            )
 
 
 def _word(value: object) -> str:

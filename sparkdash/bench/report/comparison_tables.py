@@ -7,55 +7,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.bench.judge.accuracy import Gate
+from sparkdash.bench.judge.accuracy import AccuracyGate
 from sparkdash.bench.judge.judgement import Overall
-from sparkdash.bench.judge.quality import Equality, Quality
-from sparkdash.bench.judge.verdict import Claim, Verdict
+from sparkdash.bench.judge.quality import AnswerQuality, OutputEquality
+from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.plan.math_questions import Stratum
 from sparkdash.bench.report import cell_names
-from sparkdash.bench.report.arm_tables import Source
+from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import (
     DASH,
     Block,
-    Cell,
+    Footnotes,
     Grid,
     Heading,
-    Notes,
-    Text,
+    TableCell,
+    TextBlock,
     Tone,
-    change,
-    digits,
-    percent,
-    spread,
-    value,
+    decimals,
+    format_change,
+    format_percent,
+    format_spread,
+    format_value,
 )
 from sparkdash.bench.report.layout import Build, Layout
 from sparkdash.bench.run import CellKey
 
-TONES = {Claim.FASTER: Tone.BETTER, Claim.SLOWER: Tone.WORSE}
+TONES = {Conclusion.FASTER: Tone.BETTER, Conclusion.SLOWER: Tone.WORSE}
 """Only what may be claimed has a colour."""
-HINTS = (Claim.NO_DIFFERENCE, Claim.INCONCLUSIVE, Claim.SCREEN)
+HINTS = (Conclusion.NO_DIFFERENCE, Conclusion.INCONCLUSIVE, Conclusion.SCREEN)
 
 
-def side_by_side(source: Source, layout: Layout) -> Iterator[Block]:
+def comparison_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     """Builds by modes in one cell, with the shares of right answers where questions were asked, or belong to the layout."""
     key = source.compared
     if key is None:
         return
-    notes = Notes()
+    notes = Footnotes()
     letters = "/".join(mode.letter for mode in layout.modes)
     maths = layout.math or source.asks_math or bool(source.report.scores)
     head = ("Engine", *layout.about, *(mode.name for mode in layout.modes), *([f"Math {letters}"] if maths else ()))
     rows = []
     for build in layout.builds:
         figures = [_arm_cell(source, build, mode.name, key, notes) for mode in layout.modes]
-        right = (Cell(_maths(source, build, layout)),) if maths else ()
-        rows.append((Cell(build.name), *(Cell(one) for one in build.about), *figures, *right))
+        right = (TableCell(_maths(source, build, layout)),) if maths else ()
+        rows.append((TableCell(build.name), *(TableCell(one) for one in build.about), *figures, *right))
     yield Heading(2, f"{layout.words.comparison} ({_where(source, key)} {source.metric.unit})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
 
 
-def deltas(source: Source, layout: Layout) -> Iterator[Block]:
+def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     """Every other build against the baseline, in the same cell; in brackets what cannot be claimed."""
     key, base = source.compared, source.report.run.baseline
     home = next(
@@ -65,26 +65,26 @@ def deltas(source: Source, layout: Layout) -> Iterator[Block]:
         return
     build, mode = home
     figure = source.figure(base, key)
-    speed = value(figure.median if figure else None, digits(source.metric)) or DASH
-    notes = Notes()
+    speed = format_value(figure.median if figure else None, decimals(source.metric)) or DASH
+    notes = Footnotes()
     head = (layout.words.variant, *(one.name for one in layout.modes))
     rows = tuple(
-        (Cell(other.name), *(_delta(source, other, one.name, key, notes) for one in layout.modes))
+        (TableCell(other.name), *(_delta(source, other, one.name, key, notes) for one in layout.modes))
         for other in layout.builds
         if other is not build or layout.own_delta
     )
     yield Heading(3, f"Delta vs {build.name} {mode.title} ({speed} {source.metric.unit})")
     yield Grid(head=head, rows=rows, widths=(0,) * len(head), notes=tuple(notes.texts))
     if any(cell.text.startswith("(") for row in rows for cell in row):
-        yield Text(("In brackets: a difference that these measurements cannot claim.",), Tone.DIM)
+        yield TextBlock(("In brackets: a difference that these measurements cannot claim.",), Tone.DIM)
 
 
-def recipe(source: Source, layout: Layout) -> Iterator[Block]:
+def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     """Arms as steps over the baseline: the figure, the gain, the image."""
     key = source.compared
     if key is None:
         return
-    notes = Notes()
+    notes = Footnotes()
     rows = []
     for build in layout.builds:
         for mode in layout.modes:
@@ -94,13 +94,13 @@ def recipe(source: Source, layout: Layout) -> Iterator[Block]:
             found = source.report.arm(arm)
             image = found.provenance.image if found and found.provenance else None
             gain = _delta(source, build, mode.name, key, notes)
-            rows.append((Cell(arm), source.cell(arm, key, notes), gain, Cell(image or "—")))
+            rows.append((TableCell(arm), source.cell(arm, key, notes), gain, TableCell(image or "—")))
     head = ("Build", source.metric.unit, "Gain", "Image")
     yield Heading(2, f"Recipe ({_where(source, key)})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * 4, notes=tuple(notes.texts))
 
 
-def evidence(source: Source) -> Iterator[Block]:
+def evidence_tables(source: TableSource) -> Iterator[Block]:
     """Per arm: every cell with both figures, their bounds, and the verdict in words; the geometric mean and the worst cell."""
     report = source.report
     words = source.words
@@ -114,10 +114,10 @@ def evidence(source: Source) -> Iterator[Block]:
         yield Grid(head=("Cell", "Baseline", "Arm", "Verdict"), rows=rows)
         total = next((one for one in report.overall if one.arm == arm.name), None)
         if total is not None and total.cells > 1:
-            yield Text((_overall(total, words),))
+            yield TextBlock((_overall(total, words),))
 
 
-def speculation(source: Source) -> Iterator[Block]:
+def speculation_tables(source: TableSource) -> Iterator[Block]:
     """tok/s = acceptance length x steps/s: whether the text or the engine made the difference."""
     report = source.report
     words = source.words
@@ -125,17 +125,17 @@ def speculation(source: Source) -> Iterator[Block]:
     arms = list(dict.fromkeys(one.arm for one in report.speculation))
     if arms:
         yield Heading(2, "What speculation did")
-        yield Text(("tok/s = acceptance length x steps/s, both by the engine's own counters.",), Tone.DIM)
+        yield TextBlock(("tok/s = acceptance length x steps/s, both by the engine's own counters.",), Tone.DIM)
     for arm in arms:
         rows = []
         for one in report.speculation:
             if one.arm == arm:
                 part = parts.get((arm, one.key))
                 by_place = " ".join(f"{share:.2f}" for share in one.accepted_at) or DASH
-                steps = value(part.steps_per_s if part else None) or DASH
-                told = _moved(part.steps_s) if part else Cell(DASH, Tone.DIM)
-                cells = (cell_names.cell(one.key, words), f"{one.acceptance_length:.2f}", by_place, steps)
-                rows.append((*(Cell(text) for text in cells), told))
+                steps = format_value(part.steps_per_s if part else None) or DASH
+                told = _moved(part.steps_s) if part else TableCell(DASH, Tone.DIM)
+                cells = (cell_names.cell_name(one.key, words), f"{one.acceptance_length:.2f}", by_place, steps)
+                rows.append((*(TableCell(text) for text in cells), told))
         yield Heading(3, arm)
         yield Grid(
             head=("Cell", "Acceptance length", "Accepted by position", "Steps/s", "Steps/s against the baseline"),
@@ -143,14 +143,18 @@ def speculation(source: Source) -> Iterator[Block]:
         )
 
 
-def _moved(verdict: Verdict) -> Cell:
+def _moved(verdict: Verdict) -> TableCell:
     if verdict.delta is None:
-        return Cell(DASH, Tone.DIM)
-    bounds = "" if verdict.low is None or verdict.high is None else f" [{change(verdict.low)}, {change(verdict.high)}]"
-    return Cell(change(verdict.delta) + bounds, TONES.get(verdict.claim, Tone.DIM))
+        return TableCell(DASH, Tone.DIM)
+    bounds = (
+        ""
+        if verdict.low is None or verdict.high is None
+        else f" [{format_change(verdict.low)}, {format_change(verdict.high)}]"
+    )
+    return TableCell(format_change(verdict.delta) + bounds, TONES.get(verdict.claim, Tone.DIM))
 
 
-def scores(source: Source) -> Iterator[Block]:
+def score_tables(source: TableSource) -> Iterator[Block]:
     """Right answers with Wilson's interval, by stratum, and what may be said of them; then how equal the outputs are."""
     found = source.report.scores
     if found:
@@ -159,69 +163,79 @@ def scores(source: Source) -> Iterator[Block]:
         head = ("Arm", "Right", *strata, "Lenient", "Truncated", "Unparsed", "Against the baseline")
         yield Grid(head=head, rows=tuple(_score(one, strata) for one in found))
         said = f"Only a last line `ANSWER: <integer>` is right. {found[0].generator}, {found[0].scorer}."
-        yield Text((said,), Tone.DIM)
+        yield TextBlock((said,), Tone.DIM)
     if source.report.equalities:
         yield Heading(2, "Equal outputs")
         rows = tuple(_equality(one) for one in source.report.equalities)
         yield Grid(head=("Arm", "Equal to the baseline's", "First difference (median, characters)"), rows=rows)
 
 
-def _score(one: Quality, strata: list[Stratum]) -> tuple[Cell, ...]:
+def _score(one: AnswerQuality, strata: list[Stratum]) -> tuple[TableCell, ...]:
     parts = (one.strata.get(kind) for kind in strata)
     odd = (one.all.lenient, one.all.truncated, one.all.unparsed)
-    tones = {Gate.PASS: Tone.BETTER, Gate.FAIL: Tone.WORSE}
-    told = Cell(one.verdict.text, tones.get(one.verdict.gate, Tone.DIM)) if one.verdict else Cell(DASH, Tone.DIM)
-    shares = (Cell(f"{part.right}/{part.n}" if part else DASH) for part in parts)
-    return (Cell(one.arm), Cell(one.all.text), *shares, *(Cell(str(count)) for count in odd), told)
+    tones = {AccuracyGate.PASS: Tone.BETTER, AccuracyGate.FAIL: Tone.WORSE}
+    told = (
+        TableCell(one.verdict.text, tones.get(one.verdict.gate, Tone.DIM)) if one.verdict else TableCell(DASH, Tone.DIM)
+    )
+    shares = (TableCell(f"{part.right}/{part.n}" if part else DASH) for part in parts)
+    return (TableCell(one.arm), TableCell(one.all.text), *shares, *(TableCell(str(count)) for count in odd), told)
 
 
-def _equality(one: Equality) -> tuple[Cell, ...]:
+def _equality(one: OutputEquality) -> tuple[TableCell, ...]:
     found = one.identity
-    share = f"{found.same}/{found.n} = {percent(found.share or 0.0)}"
-    return Cell(one.arm), Cell(share), Cell(DASH if found.divergence is None else f"{found.divergence:.0f}")
-
-
-def _pair(source: Source, arm: str, key: CellKey, words: dict[int, str]) -> tuple[Cell, ...]:
-    ours, theirs = source.figure(arm, key), source.figure(source.report.run.baseline, key)
-    verdict = ours.verdict if ours else Verdict(claim=Claim.MISSING)
+    share = f"{found.same}/{found.n} = {format_percent(found.share or 0.0)}"
     return (
-        Cell(cell_names.cell(key, words)),
-        Cell(spread(theirs, digits(source.metric)) if theirs else ""),
-        Cell(spread(ours, digits(source.metric)) if ours else ""),
-        Cell(verdict.text, TONES.get(verdict.claim, Tone.DIM)),
+        TableCell(one.arm),
+        TableCell(share),
+        TableCell(DASH if found.divergence is None else f"{found.divergence:.0f}"),
+    )
+
+
+def _pair(source: TableSource, arm: str, key: CellKey, words: dict[int, str]) -> tuple[TableCell, ...]:
+    ours, theirs = source.figure(arm, key), source.figure(source.report.run.baseline, key)
+    verdict = ours.verdict if ours else Verdict(claim=Conclusion.MISSING)
+    return (
+        TableCell(cell_names.cell_name(key, words)),
+        TableCell(format_spread(theirs, decimals(source.metric)) if theirs else ""),
+        TableCell(format_spread(ours, decimals(source.metric)) if ours else ""),
+        TableCell(verdict.text, TONES.get(verdict.claim, Tone.DIM)),
     )
 
 
 def _overall(one: Overall, words: dict[int, str]) -> str:
     said = f"All {one.cells} cells (geometric mean): {one.verdict.text}"
     if one.worst is not None and one.worst_delta is not None:
-        said += f"; worst {cell_names.cell(one.worst, words)} {change(one.worst_delta)}"
+        said += f"; worst {cell_names.cell_name(one.worst, words)} {format_change(one.worst_delta)}"
     if one.best is not None and one.best_delta is not None:
-        said += f"; best {cell_names.cell(one.best, words)} {change(one.best_delta)}"
+        said += f"; best {cell_names.cell_name(one.best, words)} {format_change(one.best_delta)}"
     return said + "."
 
 
-def _arm_cell(source: Source, build: Build, mode: str, key: CellKey, notes: Notes) -> Cell:
+def _arm_cell(source: TableSource, build: Build, mode: str, key: CellKey, notes: Footnotes) -> TableCell:
     """The build has no such mode: a dash."""
     arm = build.arms.get(mode)
-    return Cell(DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
+    return TableCell(DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
 
 
-def _delta(source: Source, build: Build, mode: str, key: CellKey, notes: Notes) -> Cell:
+def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Footnotes) -> TableCell:
     arm = build.arms.get(mode)
     if arm is None:
-        return Cell(DASH, Tone.DIM)
+        return TableCell(DASH, Tone.DIM)
     if source.arm(arm) == source.report.run.baseline:
-        return Cell("—", Tone.DIM)
+        return TableCell("—", Tone.DIM)
     figure = source.figure(arm, key)
     verdict = figure.verdict if figure else None
     if figure is None or figure.median is None or verdict is None or verdict.delta is None:
-        return source.cell(arm, key, notes) if figure is None or figure.median is None else Cell(DASH, Tone.DIM)
-    text = change(verdict.delta)
-    return Cell(f"({text})", Tone.DIM) if verdict.claim in HINTS else Cell(text, TONES.get(verdict.claim, Tone.PLAIN))
+        return source.cell(arm, key, notes) if figure is None or figure.median is None else TableCell(DASH, Tone.DIM)
+    text = format_change(verdict.delta)
+    return (
+        TableCell(f"({text})", Tone.DIM)
+        if verdict.claim in HINTS
+        else TableCell(text, TONES.get(verdict.claim, Tone.PLAIN))
+    )
 
 
-def _maths(source: Source, build: Build, layout: Layout) -> str:
+def _maths(source: TableSource, build: Build, layout: Layout) -> str:
     """74/72/-/-; blank while no mode was asked."""
     told = []
     for mode in layout.modes:
@@ -231,10 +245,10 @@ def _maths(source: Source, build: Build, layout: Layout) -> str:
     return "/".join(told) if any(one != DASH for one in told) else ""
 
 
-def _is(source: Source, build: Build, mode: str, arm: str) -> bool:
+def _is(source: TableSource, build: Build, mode: str, arm: str) -> bool:
     wanted = build.arms.get(mode)
     return wanted is not None and source.arm(wanted) == arm
 
 
-def _where(source: Source, key: CellKey) -> str:
-    return cell_names.cell(key, source.words)
+def _where(source: TableSource, key: CellKey) -> str:
+    return cell_names.cell_name(key, source.words)

@@ -18,7 +18,7 @@ PLAIN = "Vanilla"
 """The mode without speculation, in the words of the published tables."""
 
 
-class Mode(Frozen):
+class SpeculationMode(Frozen):
     """One column of the comparison."""
 
     name: str
@@ -45,7 +45,7 @@ class Build(Frozen):
     combined: str | None = None
     """All modes in one table under this title, with math as a column."""
 
-    def shown(self, modes: Iterable[Mode]) -> tuple[tuple[Mode, str], ...]:
+    def shown(self, modes: Iterable[SpeculationMode]) -> tuple[tuple[SpeculationMode, str], ...]:
         """The modes with tables of their own, each with its arm."""
         return tuple(
             (mode, self.arms[mode.name])
@@ -54,7 +54,7 @@ class Build(Frozen):
         )
 
 
-class Group(Frozen):
+class BuildGroup(Frozen):
     """Builds under one heading."""
 
     title: str
@@ -62,7 +62,7 @@ class Group(Frozen):
     builds: tuple[Build, ...] = Field(min_length=1)
 
 
-class Words(Frozen):
+class LayoutTitles(Frozen):
     """Titles of the parts that published documents call otherwise; all else of a report is in English."""
 
     comparison: str = "Comparison"
@@ -75,10 +75,10 @@ class Layout(Frozen):
 
     title: str
     facts: tuple[str, ...] = ()
-    modes: tuple[Mode, ...]
+    modes: tuple[SpeculationMode, ...]
     about: tuple[str, ...] = ()
     """Heads of the builds' own columns in the comparison."""
-    groups: tuple[Group, ...]
+    groups: tuple[BuildGroup, ...]
     metric: str = "decode"
     """The figure that the tables show."""
     warm: bool = False
@@ -89,7 +89,7 @@ class Layout(Frozen):
     """With a row of deltas for the baseline's own build."""
     recipe: bool = False
     """With a table of steps and gains as well."""
-    words: Words = Words()
+    words: LayoutTitles = LayoutTitles()
 
     @property
     def builds(self) -> tuple[Build, ...]:
@@ -97,7 +97,7 @@ class Layout(Frozen):
         return tuple(build for group in self.groups for build in group.builds)
 
 
-def derived(report: Report, metric: str = "decode") -> Layout:
+def derive_layout(report: Report, metric: str = "decode") -> Layout:
     """From the run alone: arms that speculate stand beside the arm whose name theirs begins with."""
     modes = {arm.name: _mode(arm) for arm in report.arms}
     builds: dict[str, dict[str, str]] = {}
@@ -113,7 +113,7 @@ def derived(report: Report, metric: str = "decode") -> Layout:
         title=f"{report.run.suite} on {report.run.host.name or 'this box'}",
         modes=tuple(sorted(used.values(), key=lambda mode: mode.name != PLAIN)),
         groups=tuple(
-            Group(title=name, builds=(Build(name=name, title=name, arms=arms),)) for name, arms in builds.items()
+            BuildGroup(title=name, builds=(Build(name=name, title=name, arms=arms),)) for name, arms in builds.items()
         ),
         metric=metric,
         warm=True,
@@ -122,13 +122,13 @@ def derived(report: Report, metric: str = "decode") -> Layout:
     )
 
 
-def _mode(arm: ArmReport) -> Mode:
+def _mode(arm: ArmReport) -> SpeculationMode:
     """By what the launch speculated with: `eagle3 k=1` is +EAGLE3 NST=1."""
-    method, count = cell_names.speculation(arm.provenance.speculation if arm.provenance else None)
+    method, count = cell_names.parse_speculation(arm.provenance.speculation if arm.provenance else None)
     if not method:
-        return Mode(name=PLAIN, title=PLAIN, letter="V")
+        return SpeculationMode(name=PLAIN, title=PLAIN, letter="V")
     name = f"+{method.upper()}={count}" if count else f"+{method.upper()}"
-    return Mode(
+    return SpeculationMode(
         name=name,
         title=f"+{method.upper()} NST={count}" if count else name,
         letter=f"{method[:1].upper()}{count or ''}",

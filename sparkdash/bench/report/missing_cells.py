@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from statistics import median
 
-from sparkdash.bench.report.report import Filling
+from sparkdash.bench.report.report import MissingCells
 from sparkdash.bench.results import Gap, Results
 from sparkdash.bench.run import CellKey
 
 
-def filling(results: Results) -> tuple[Filling, ...]:
+def estimate_missing(results: Results) -> tuple[MissingCells, ...]:
     """For each arm that lacks something. An arm that cannot run lacks nothing that time could give."""
     by_arm: dict[str, list[Gap]] = defaultdict(list)
     for gap in results.gaps():
@@ -24,20 +24,20 @@ def filling(results: Results) -> tuple[Filling, ...]:
     paces = _paces(results)
     startup = [one.provenance.startup_s for one in results.launches if one.provenance.startup_s is not None]
     return tuple(
-        Filling(
+        MissingCells(
             arm=arm.name,
             cells=len(by_arm[arm.name]),
             of=sum(len(results.run.planned(index)) for index in places[arm.name]),
             launches=len(places[arm.name]),
             seconds=_seconds(by_arm[arm.name], paces, median(startup) if startup else None),
-            command=command(results.run.id),
+            command=resume_command(results.run.id),
         )
         for arm in results.run.arms
         if arm.impossible is None and by_arm[arm.name]
     )
 
 
-def command(run: str) -> str:
+def resume_command(run: str) -> str:
     """The command that goes on with a run: it measures the gaps only."""
     return f"sparkdash bench resume {run}"
 

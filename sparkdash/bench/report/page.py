@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.plan import sweep
 from sparkdash.bench.report import (
     arm_tables,
@@ -19,9 +19,9 @@ from sparkdash.bench.report import (
     roofline_table,
     sweep_advice,
 )
-from sparkdash.bench.report.arm_tables import Source
-from sparkdash.bench.report.blocks import DASH, Block, Command, Heading, Page, Rule, Text, Tone
-from sparkdash.bench.report.layout import Build, Group, Layout, derived
+from sparkdash.bench.report.arm_tables import TableSource
+from sparkdash.bench.report.blocks import DASH, Block, CommandBlock, Heading, ReportPage, Separator, TextBlock, Tone
+from sparkdash.bench.report.layout import Build, BuildGroup, Layout, derive_layout
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm
 from sparkdash.domain.published import Published
@@ -31,7 +31,7 @@ SIMULATED = "SIMULATED: at least one engine was a simulated one. No figure here 
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class LocalProfiles:
     """What the profiles on this box say, by name."""
 
     cannot_run: Mapping[str, str] = field(default_factory=dict)
@@ -40,62 +40,64 @@ class Shelf:
     """By profile and role (target, drafter), where the headers could be read."""
 
 
-def page(
+def report_page(
     report: Report,
     layout: Layout | None = None,
-    shelf: Shelf | None = None,
+    shelf: LocalProfiles | None = None,
     *,
     bounds: bool = False,
     starts: bool = True,
-) -> Page:
+) -> ReportPage:
     """The report as blocks. `bounds` writes each figure of the matrix with its interval; without `starts` it ends with the
     figures, and not with how each engine was started."""
-    layout = layout or derived(report)
-    shelf = shelf or Shelf()
-    source = Source(report, Metric(layout.metric), shelf.cannot_run, bounds)
+    layout = layout or derive_layout(report)
+    shelf = shelf or LocalProfiles()
+    source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run, bounds)
     how = _launches(report, layout) if starts else ()
-    return Page((*_blocks(source, layout, shelf), *how))
+    return ReportPage((*_blocks(source, layout, shelf), *how))
 
 
-def drawn(report: Report, layout: Layout | None = None, shelf: Shelf | None = None) -> tuple[charts.Chart, ...]:
+def report_charts(
+    report: Report, layout: Layout | None = None, shelf: LocalProfiles | None = None
+) -> tuple[charts.Chart, ...]:
     """The same as charts."""
-    layout, shelf = layout or derived(report), shelf or Shelf()
-    source = Source(report, Metric(layout.metric), shelf.cannot_run)
-    return charts.charts(source, _comparable(report, shelf), roofline_table.roofs(source, shelf.weights))
+    layout, shelf = layout or derive_layout(report), shelf or LocalProfiles()
+    source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run)
+    return charts.draw_charts(source, _comparable(report, shelf), roofline_table.cell_ceilings(source, shelf.weights))
 
 
-def _blocks(source: Source, layout: Layout, shelf: Shelf) -> Iterator[Block]:
+def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterator[Block]:
     report = source.report
     yield Heading(1, layout.title)
     if report.simulated:
-        yield Text((SIMULATED,), Tone.WORSE)
-    yield Text((*layout.facts, *_measured(source)))
+        yield TextBlock((SIMULATED,), Tone.WORSE)
+    yield TextBlock((*layout.facts, *_measured(source)))
     for flag in report.flags:
-        yield Text((f"{'Not compared' if flag.refuses else 'Mind'} ({flag.arm}): {flag.text}",), Tone.WORSE)
+        yield TextBlock((f"{'Not compared' if flag.refuses else 'Mind'} ({flag.arm}): {flag.text}",), Tone.WORSE)
     yield from _commands(source)
     for group in layout.groups:
         yield from _group(source, layout, group)
     if len(report.arms) > 1:
         if source.compared is not None:
-            yield Rule()
-        yield from comparison_tables.side_by_side(source, layout)
-        yield from comparison_tables.deltas(source, layout)
+            yield Separator()
+        yield from comparison_tables.comparison_table(source, layout)
+        yield from comparison_tables.delta_table(source, layout)
         if layout.recipe:
-            yield from comparison_tables.recipe(source, layout)
-    yield from sweep_advice.table(source)
-    yield from comparison_tables.evidence(source)
-    yield from comparison_tables.speculation(source)
-    yield from roofline_table.table(source, roofline_table.roofs(source, shelf.weights))
-    yield from comparison_tables.scores(source)
-    yield from published_figures.beside(source, _comparable(report, shelf))
+            yield from comparison_tables.recipe_table(source, layout)
+    yield from sweep_advice.advice_table(source)
+    yield from comparison_tables.evidence_tables(source)
+    yield from comparison_tables.speculation_tables(source)
+    yield from roofline_table.ceiling_table(source, roofline_table.cell_ceilings(source, shelf.weights))
+    yield from comparison_tables.score_tables(source)
+    yield from published_figures.published_tables(source, _comparable(report, shelf))
 
 
-def _comparable(report: Report, shelf: Shelf) -> Mapping[str, Sequence[Published]]:
+def _comparable(report: Report, shelf: LocalProfiles) -> Mapping[str, Sequence[Published]]:
     """A simulated figure is set beside no real one."""
     return {} if report.simulated else shelf.published
 
 
-def _measured(source: Source) -> tuple[str, ...]:
+def _measured(source: TableSource) -> tuple[str, ...]:
     """Which suite, how often, and what the figures divide by what."""
     run, metric = source.report.run, source.metric
     when = f"{run.created_at:%Y-%m-%d}"
@@ -117,7 +119,7 @@ def _client(report: Report) -> tuple[str, ...]:
     return (f"Client: 99 % of what came was read within {report.late_p99_ms:.2f} ms of its arrival, in the worst cell",)
 
 
-def _commands(source: Source) -> Iterator[Block]:
+def _commands(source: TableSource) -> Iterator[Block]:
     """How to measure the same again."""
     run = source.report.run
     arms = [arm.profile for arm in source.report.arms if not arm.impossible]
@@ -127,9 +129,9 @@ def _commands(source: Source) -> Iterator[Block]:
     if len(arms) == 1:
         what = f"--url {shlex.quote(arms[0])}" if run.target == "url" else arms[0]
         model = f" --model {shlex.quote(run.model)}" if run.model is not None else ""
-        yield Command((f"sparkdash bench {what}{model} --suite {source.suite}{more}",))
+        yield CommandBlock((f"sparkdash bench {what}{model} --suite {source.suite}{more}",))
         return
-    yield Command(
+    yield CommandBlock(
         (
             f"sparkdash ab {_sweep(run.arms) or ' '.join(arms)} \\",
             f"  --suite {source.suite} --mode {run.mode.value}{more}",
@@ -139,44 +141,44 @@ def _commands(source: Source) -> Iterator[Block]:
 
 def _sweep(arms: Sequence[Arm]) -> str | None:
     """What a sweep was asked for with: its profiles are gone when it is whole."""
-    asked = sweep.asked_for(arms)
+    asked = sweep.sweep_of(arms)
     return f"{asked[0]} --sweep {asked[1]}" if asked else None
 
 
-def _group(source: Source, layout: Layout, group: Group) -> Iterator[Block]:
-    yield Rule()
+def _group(source: TableSource, layout: Layout, group: BuildGroup) -> Iterator[Block]:
+    yield Separator()
     yield Heading(2, group.title)
     if group.facts:
-        yield Text(("As published, not as seen here:", *group.facts), Tone.DIM)
+        yield TextBlock(("As published, not as seen here:", *group.facts), Tone.DIM)
     for build in group.builds:
         if build.combined:
             yield Heading(3, build.combined)
-            yield arm_tables.combined(source, build, layout.modes)
+            yield arm_tables.combined_matrix(source, build, layout.modes)
             for _, arm in build.shown(layout.modes):
                 yield from _rest(source, arm)
         else:
             yield from _tables(source, layout, build, group.title)
 
 
-def _tables(source: Source, layout: Layout, build: Build, above: str) -> Iterator[Block]:
+def _tables(source: TableSource, layout: Layout, build: Build, above: str) -> Iterator[Block]:
     """A table for each mode, titled unless the group says the same."""
     for mode, arm in build.shown(layout.modes):
         title = f"{build.title} {mode.title}" if len(build.arms) > 1 else build.title
         if title != above:
             yield Heading(3, title)
         if source.grid_keys:
-            yield arm_tables.matrix(source, arm, warm=layout.warm)
-        yield from arm_tables.texts(source, arm)
-        yield from arm_tables.batches(source, arm)
-        yield from arm_tables.reasoning(source, arm)
-        yield from arm_tables.prefix(source, arm)
+            yield arm_tables.context_matrix(source, arm, warm=layout.warm)
+        yield from arm_tables.text_class_table(source, arm)
+        yield from arm_tables.batch_table(source, arm)
+        yield from arm_tables.reasoning_table(source, arm)
+        yield from arm_tables.prefix_cache_line(source, arm)
         if layout.math or source.asks_math:
-            yield Text((f"Math: {arm_tables.math(source, arm)}",))
+            yield TextBlock((f"Math: {arm_tables.math_share(source, arm)}",))
         yield from _rest(source, arm)
 
 
-def _rest(source: Source, arm: str) -> Iterator[Block]:
-    if (missing := arm_tables.wanting(source, arm)) is not None:
+def _rest(source: TableSource, arm: str) -> Iterator[Block]:
+    if (missing := arm_tables.missing_note(source, arm)) is not None:
         yield missing
 
 
@@ -185,10 +187,10 @@ def _launches(report: Report, layout: Layout) -> Iterator[Block]:
     known = [arm for arm in report.arms if arm.provenance and arm.provenance.argv]
     if not known:
         return
-    yield Rule()
+    yield Separator()
     yield Heading(2, layout.words.starts)
     for arm in known:
         yield Heading(3, arm.name)
         if arm.provenance and arm.provenance.kv_dtype:
-            yield Text((f"KV cache: {arm.provenance.kv_dtype}, by the engine's own word",))
-        yield Command((shlex.join(arm.provenance.argv if arm.provenance else ()),))
+            yield TextBlock((f"KV cache: {arm.provenance.kv_dtype}, by the engine's own word",))
+        yield CommandBlock((shlex.join(arm.provenance.argv if arm.provenance else ()),))

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.report import cell_names
-from sparkdash.bench.report.arm_tables import Source
-from sparkdash.bench.report.blocks import Block, Cell, Grid, Heading, Text, Tone, change, value
+from sparkdash.bench.report.arm_tables import TableSource
+from sparkdash.bench.report.blocks import Block, Grid, Heading, TableCell, TextBlock, Tone, format_change, format_value
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.published import Published
 
@@ -22,14 +22,14 @@ _CROWD = re.compile(r"(\d+) at once, (\d+) tokens each")
 _PREFILL = re.compile(r"pp(\d+)(K?), tg(\d+)")
 
 RATES = (
-    (Metric.E2E, "e2e_tok_s"),
-    (Metric.DECODE, "decode_tok_s"),
-    (Metric.PREFILL, "prefill_tok_s"),
-    (Metric.AGGREGATE, "aggregate_tok_s"),
+    (BenchMetric.E2E, "e2e_tok_s"),
+    (BenchMetric.DECODE, "decode_tok_s"),
+    (BenchMetric.PREFILL, "prefill_tok_s"),
+    (BenchMetric.AGGREGATE, "aggregate_tok_s"),
 )
 
 
-def cell_of(one: Published, source: Source) -> CellKey | None:
+def matching_cell(one: Published, source: TableSource) -> CellKey | None:
     """The cell that a published workload comes nearest to; None where it says too little, or nothing like it was planned."""
     keys: Sequence[CellKey] = source.report.planned()
     if found := _CONTEXT.fullmatch(one.workload):
@@ -45,7 +45,7 @@ def cell_of(one: Published, source: Source) -> CellKey | None:
     return next((key for key in keys if (key.context, key.output, key.concurrency) == wanted and not key.warm), None)
 
 
-def beside(source: Source, published: Mapping[str, Sequence[Published]]) -> Iterator[Block]:
+def published_tables(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Iterator[Block]:
     """One table for each arm of which something like its cells was published."""
     words = source.words
     tables: list[Block] = []
@@ -58,24 +58,31 @@ def beside(source: Source, published: Mapping[str, Sequence[Published]]) -> Iter
             ]
     if tables:
         yield Heading(2, "Beside the published figures")
-        yield Text(("Other boxes, prompts and harnesses: a difference here is no verdict.",), Tone.DIM)
+        yield TextBlock(("Other boxes, prompts and harnesses: a difference here is no verdict.",), Tone.DIM)
         yield from tables
 
 
 def _rows(
-    source: Source, arm: str, published: Sequence[Published], words: dict[int, str]
-) -> Iterator[tuple[Cell, ...]]:
+    source: TableSource, arm: str, published: Sequence[Published], words: dict[int, str]
+) -> Iterator[tuple[TableCell, ...]]:
     for one in published:
-        key = cell_of(one, source)
+        key = matching_cell(one, source)
         for metric, name in RATES:
             theirs: float | None = getattr(one, name)
             if key is None or theirs is None:
                 continue
             ours = source.figure(arm, key, metric)
             here = ours.median if ours else None
-            gap = change(here / theirs - 1) if here else ""
-            said = (cell_names.cell(key, words), metric.value, value(theirs), value(here), gap, one.source)
-            yield tuple(Cell(text) for text in said)
+            gap = format_change(here / theirs - 1) if here else ""
+            said = (
+                cell_names.cell_name(key, words),
+                metric.value,
+                format_value(theirs),
+                format_value(here),
+                gap,
+                one.source,
+            )
+            yield tuple(TableCell(text) for text in said)
 
 
 def _tokens(count: str, kilo: str) -> int:

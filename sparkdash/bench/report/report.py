@@ -6,9 +6,9 @@ Rates in tokens per second, times in seconds, shares 0..1; None was not measured
 
 from __future__ import annotations
 
-from sparkdash.bench.judge.judgement import Decomposition, Figure, Overall, Row
-from sparkdash.bench.judge.metrics import Metric
-from sparkdash.bench.judge.quality import Equality, Quality
+from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, Overall
+from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.quality import AnswerQuality, OutputEquality
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.run import CellKey, Kind, Run
 from sparkdash.domain.base import Frozen
@@ -28,7 +28,7 @@ class Speculation(Frozen):
     """Share of verify steps whose draft token at each position was accepted, first to last."""
 
 
-class Hits(Frozen):
+class PrefixHits(Frozen):
     """Share of prompt tokens that came from the prefix cache, over a cell."""
 
     arm: str
@@ -36,7 +36,7 @@ class Hits(Frozen):
     rate: float
 
 
-class Filling(Frozen):
+class MissingCells(Frozen):
     """What would fill the blank cells of an arm."""
 
     arm: str
@@ -60,7 +60,7 @@ class ArmReport(Frozen):
     provenance: Provenance | None = None
 
 
-class Flag(Frozen):
+class ComparisonFlag(Frozen):
     """What a reader must know before comparing."""
 
     refuses: bool
@@ -75,18 +75,18 @@ class Advice(Frozen):
     key: CellKey
     arm: str
     """The fastest of those that are shown to be faster than the baseline; the baseline where none is."""
-    figure: Figure
+    figure: ArmFigure
     """Its decode rate, with the verdict against the baseline."""
     acceptance_length: float | None = None
-    runner_up: Figure | None = None
+    runner_up: ArmFigure | None = None
     """The next fastest, whatever can be claimed of it."""
 
 
-class Table(Frozen):
+class MetricTable(Frozen):
     """One metric in every cell of every arm."""
 
-    metric: Metric
-    rows: tuple[Row, ...]
+    metric: BenchMetric
+    rows: tuple[CellRow, ...]
 
 
 class Report(Frozen):
@@ -97,25 +97,25 @@ class Report(Frozen):
     simulated: bool
     """At least one engine was a simulated one; every form says so."""
     arms: tuple[ArmReport, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[MetricTable, ...]
     overall: tuple[Overall, ...] = ()
     """Of decode, over all cells."""
     decompositions: tuple[Decomposition, ...] = ()
     speculation: tuple[Speculation, ...] = ()
-    hits: tuple[Hits, ...] = ()
-    scores: tuple[Quality, ...] = ()
+    hits: tuple[PrefixHits, ...] = ()
+    scores: tuple[AnswerQuality, ...] = ()
     """Of the arms that were asked arithmetic."""
     advice: tuple[Advice, ...] = ()
     """Of a sweep, one for each cell that has figures."""
-    equalities: tuple[Equality, ...] = ()
+    equalities: tuple[OutputEquality, ...] = ()
     """Of greedy outputs with the baseline's."""
-    filling: tuple[Filling, ...] = ()
+    filling: tuple[MissingCells, ...] = ()
     """One for each arm that lacks something."""
-    flags: tuple[Flag, ...] = ()
+    flags: tuple[ComparisonFlag, ...] = ()
     late_p99_ms: float | None = None
     """The client's own cost, in the worst of the cells that count: 99 % of what came was read within so long of its arrival."""
 
-    def figure(self, metric: Metric, arm: str, key: CellKey) -> Figure | None:
+    def figure(self, metric: BenchMetric, arm: str, key: CellKey) -> ArmFigure | None:
         """One figure with its verdict; None when that was never planned."""
         rows = next((table.rows for table in self.tables if table.metric is metric), ())
         row = next((row for row in rows if row.key == key), None)
@@ -129,6 +129,6 @@ class Report(Frozen):
         """That arm; None when the run has none of that name."""
         return next((one for one in self.arms if one.name == name), None)
 
-    def score(self, arm: str) -> Quality | None:
+    def score(self, arm: str) -> AnswerQuality | None:
         """The arm's right answers; None when it was not asked."""
         return next((one for one in self.scores if one.arm == arm), None)

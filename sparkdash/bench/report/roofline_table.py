@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sparkdash.bench.judge.metrics import Metric
-from sparkdash.bench.judge.roofline import Roofline, kv_bits, model_draft_bytes, mtp_draft_bytes, roofline, step
+from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.roofline import Roofline, decode_step, kv_bits, model_draft_bytes, mtp_draft_bytes, roofline
 from sparkdash.bench.report import cell_names
-from sparkdash.bench.report.arm_tables import Source
-from sparkdash.bench.report.blocks import Block, Cell, Grid, Heading, Text, Tone, percent, value
+from sparkdash.bench.report.arm_tables import TableSource
+from sparkdash.bench.report.blocks import Block, Grid, Heading, TableCell, TextBlock, Tone, format_percent, format_value
 from sparkdash.bench.report.report import ArmReport
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.base import Frozen
@@ -23,7 +23,7 @@ DRAFTLESS = ("ngram", "suffix")
 """Methods that guess from the text itself and read no weights."""
 
 
-class Roof(Frozen):
+class CellCeiling(Frozen):
     """One arm in one cell, under its ceiling. Tokens per second."""
 
     arm: str
@@ -32,42 +32,42 @@ class Roof(Frozen):
     line: Roofline
 
 
-def roofs(source: Source, weights: Mapping[str, Mapping[str, WeightFacts]]) -> tuple[Roof, ...]:
+def cell_ceilings(source: TableSource, weights: Mapping[str, Mapping[str, WeightFacts]]) -> tuple[CellCeiling, ...]:
     """Of every measured cell of one request at a time, where all terms are known."""
     lengths = {(one.arm, one.key): one.acceptance_length for one in source.report.speculation}
     found = []
     for arm in source.report.arms:
         facts = weights.get(arm.profile, {})
         for key in source.grid_keys:
-            figure = source.figure(arm.name, key, Metric.DECODE)
+            figure = source.figure(arm.name, key, BenchMetric.DECODE)
             line = _line(arm, facts, key, lengths.get((arm.name, key)))
             if figure and figure.median and line:
-                found.append(Roof(arm=arm.name, key=key, measured=figure.median, line=line))
+                found.append(CellCeiling(arm=arm.name, key=key, measured=figure.median, line=line))
     return tuple(found)
 
 
-def table(source: Source, found: tuple[Roof, ...]) -> Iterator[Block]:
+def ceiling_table(source: TableSource, found: tuple[CellCeiling, ...]) -> Iterator[Block]:
     """Each with its share of the ceiling; above it the figure is flagged."""
     if not found:
         return
     words = source.words
     yield Heading(2, "Against the memory's ceiling")
     said = "Ceiling: 273 GB/s x acceptance length / bytes read a step, by the checkpoint's own headers."
-    yield Text((said,), Tone.DIM)
+    yield TextBlock((said,), Tone.DIM)
     rows = tuple(_row(one, words) for one in found)
     yield Grid(head=("Arm", "Cell", "tok/s", "Ceiling", "Share", "GB a step"), rows=rows)
 
 
-def _row(one: Roof, words: dict[int, str]) -> tuple[Cell, ...]:
+def _row(one: CellCeiling, words: dict[int, str]) -> tuple[TableCell, ...]:
     above = one.line.exceeded(one.measured)
-    share = percent(one.line.share(one.measured)) + (" exceeds the roofline: unverified" if above else "")
+    share = format_percent(one.line.share(one.measured)) + (" exceeds the roofline: unverified" if above else "")
     return (
-        Cell(one.arm),
-        Cell(cell_names.cell(one.key, words)),
-        Cell(value(one.measured)),
-        Cell(value(one.line.peak_tok_s)),
-        Cell(share, Tone.WORSE if above else Tone.PLAIN),
-        Cell(value(one.line.step.total / 1e9, 2)),
+        TableCell(one.arm),
+        TableCell(cell_names.cell_name(one.key, words)),
+        TableCell(format_value(one.measured)),
+        TableCell(format_value(one.line.peak_tok_s)),
+        TableCell(share, Tone.WORSE if above else Tone.PLAIN),
+        TableCell(format_value(one.line.step.total / 1e9, 2)),
     )
 
 
@@ -77,12 +77,12 @@ def _line(arm: ArmReport, facts: Mapping[str, WeightFacts], key: CellKey, length
     target = facts.get("target")
     if told is None or bits is None or target is None:
         return None
-    method, speculated = cell_names.speculation(told.speculation)
+    method, speculated = cell_names.parse_speculation(told.speculation)
     draft = _draft_bytes(method, target, facts.get("drafter"))
     if draft is None:
         return None
     middle = key.context + key.output // 2
-    one = step(target, context=middle, speculated=speculated or 0, key_bits=bits, draft_bytes=draft)
+    one = decode_step(target, context=middle, speculated=speculated or 0, key_bits=bits, draft_bytes=draft)
     return roofline(one, acceptance_length=length if method else 1.0) if one else None
 
 

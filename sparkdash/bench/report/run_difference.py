@@ -6,29 +6,41 @@ Rule: two runs are no experiment, so a change is shown and never claimed; what m
 
 from __future__ import annotations
 
-from sparkdash.bench.judge.judgement import Figure
-from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.judgement import ArmFigure
+from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.report import cell_names
-from sparkdash.bench.report.blocks import DASH, Block, Cell, Grid, Heading, Page, Text, Tone, change, digits, spread
-from sparkdash.bench.report.comparability import between, paired
+from sparkdash.bench.report.blocks import (
+    DASH,
+    Block,
+    Grid,
+    Heading,
+    ReportPage,
+    TableCell,
+    TextBlock,
+    Tone,
+    decimals,
+    format_change,
+    format_spread,
+)
+from sparkdash.bench.report.comparability import flags_between_runs, paired_arms
 from sparkdash.bench.report.page import SIMULATED
-from sparkdash.bench.report.report import Flag, Report
+from sparkdash.bench.report.report import ComparisonFlag, Report
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.base import Frozen
 
 
-class Pair(Frozen):
+class CellPair(Frozen):
     """One cell of one profile in both runs."""
 
     profile: str
     key: CellKey
-    old: Figure | None
-    new: Figure | None
+    old: ArmFigure | None
+    new: ArmFigure | None
     change: float | None
     """new / old - 1; None where one is not measured, or the two may not be compared."""
 
 
-class Difference(Frozen):
+class RunDifference(Frozen):
     """What two runs say of the profiles that both have."""
 
     old: str
@@ -37,11 +49,11 @@ class Difference(Frozen):
     """Old and new, by name, version and hash. Two that differ mean other prompts, also where a cell has the same lengths."""
     lengths: dict[str, int] = {}
     """What the old run's suite calls its answers' lengths, in tokens."""
-    metric: Metric
+    metric: BenchMetric
     simulated: bool
     """One of them, at least, was simulated."""
-    flags: tuple[Flag, ...]
-    pairs: tuple[Pair, ...]
+    flags: tuple[ComparisonFlag, ...]
+    pairs: tuple[CellPair, ...]
 
     @property
     def same_suite(self) -> bool:
@@ -54,21 +66,21 @@ class Difference(Frozen):
         return any(flag.refuses and not flag.arm for flag in self.flags)
 
 
-def difference(old: Report, new: Report, metric: Metric = Metric.DECODE) -> Difference:
+def compare_runs(old: Report, new: Report, metric: BenchMetric = BenchMetric.DECODE) -> RunDifference:
     """All cells that either run planned for a profile that both measured."""
-    flags = between(new, old)
+    flags = flags_between_runs(new, old)
     whole = any(flag.refuses and not flag.arm for flag in flags)
     apart = {flag.arm for flag in flags if flag.refuses}
     keys = dict.fromkeys((*old.planned(), *new.planned()))
     found = []
-    for ours, theirs in paired(new, old):
+    for ours, theirs in paired_arms(new, old):
         for key in keys:
             before, after = old.figure(metric, theirs.name, key), new.figure(metric, ours.name, key)
             if before is None and after is None:
                 continue
             moved = None if whole or ours.name in apart else _change(before, after)
-            found.append(Pair(profile=ours.profile, key=key, old=before, new=after, change=moved))
-    return Difference(
+            found.append(CellPair(profile=ours.profile, key=key, old=before, new=after, change=moved))
+    return RunDifference(
         old=old.run.id,
         new=new.run.id,
         suites=(old.run.suite_name, new.run.suite_name),
@@ -80,41 +92,43 @@ def difference(old: Report, new: Report, metric: Metric = Metric.DECODE) -> Diff
     )
 
 
-def page(found: Difference) -> Page:
+def difference_page(found: RunDifference) -> ReportPage:
     """As blocks."""
     blocks: list[Block] = [Heading(1, f"{found.new} beside {found.old}")]
     if found.simulated:
-        blocks.append(Text((SIMULATED,), Tone.WORSE))
-    blocks.append(Text((f"Before is {found.old}, after is {found.new}.",)))
-    blocks.append(Text((f"{found.metric.unit} is {found.metric.value}: {found.metric.definition}",), Tone.DIM))
+        blocks.append(TextBlock((SIMULATED,), Tone.WORSE))
+    blocks.append(TextBlock((f"Before is {found.old}, after is {found.new}.",)))
+    blocks.append(TextBlock((f"{found.metric.unit} is {found.metric.value}: {found.metric.definition}",), Tone.DIM))
     for flag in found.flags:
         who = f" ({flag.arm})" if flag.arm else ""
-        blocks.append(Text((f"{'Refused' if flag.refuses else 'Mind'}{who}: {flag.text}",), Tone.WORSE))
+        blocks.append(TextBlock((f"{'Refused' if flag.refuses else 'Mind'}{who}: {flag.text}",), Tone.WORSE))
     if not found.pairs:
-        blocks.append(Text(("No profile was measured in both.",)))
-    words = cell_names.lengths([one.key.output for one in found.pairs], found.lengths) if found.same_suite else {}
+        blocks.append(TextBlock(("No profile was measured in both.",)))
+    words = cell_names.length_names([one.key.output for one in found.pairs], found.lengths) if found.same_suite else {}
     before, after = (f": {suite}" * (not found.same_suite) for suite in found.suites)
     head = ("Cell", f"Before{before}", f"After{after}", "Change")
     for profile in dict.fromkeys(one.profile for one in found.pairs):
         rows = tuple(_row(one, found, words) for one in found.pairs if one.profile == profile)
         blocks += [Heading(2, profile), Grid(head=head, rows=rows)]
     blocks.append(
-        Text(("A change between two runs is no verdict: the days differ too. `sparkdash ab` measures one.",), Tone.DIM)
+        TextBlock(
+            ("A change between two runs is no verdict: the days differ too. `sparkdash ab` measures one.",), Tone.DIM
+        )
     )
-    return Page(tuple(blocks))
+    return ReportPage(tuple(blocks))
 
 
-def _change(before: Figure | None, after: Figure | None) -> float | None:
+def _change(before: ArmFigure | None, after: ArmFigure | None) -> float | None:
     if before is None or after is None or not before.median or after.median is None:
         return None
     return after.median / before.median - 1
 
 
-def _row(one: Pair, found: Difference, words: dict[int, str]) -> tuple[Cell, ...]:
+def _row(one: CellPair, found: RunDifference, words: dict[int, str]) -> tuple[TableCell, ...]:
     """A figure that one run lacks is a blank, still to be measured; of another suite it is a dash, as it never will be."""
     lacks = "" if found.same_suite else DASH
     return (
-        Cell(cell_names.cell(one.key, words)),
-        *(Cell(spread(each, digits(found.metric)) if each else lacks) for each in (one.old, one.new)),
-        Cell(DASH if one.change is None else change(one.change), Tone.DIM),
+        TableCell(cell_names.cell_name(one.key, words)),
+        *(TableCell(format_spread(each, decimals(found.metric)) if each else lacks) for each in (one.old, one.new)),
+        TableCell(DASH if one.change is None else format_change(one.change), Tone.DIM),
     )

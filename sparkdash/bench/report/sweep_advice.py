@@ -9,16 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sparkdash.bench.judge.judgement import Row
-from sparkdash.bench.judge.verdict import Claim
+from sparkdash.bench.judge.judgement import CellRow
+from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.report import cell_names
-from sparkdash.bench.report.arm_tables import Source
-from sparkdash.bench.report.blocks import DASH, Block, Cell, Grid, Heading, Text, Tone, spread, value
+from sparkdash.bench.report.arm_tables import TableSource
+from sparkdash.bench.report.blocks import (
+    DASH,
+    Block,
+    Grid,
+    Heading,
+    TableCell,
+    TextBlock,
+    Tone,
+    format_spread,
+    format_value,
+)
 from sparkdash.bench.report.report import Advice, Speculation
 from sparkdash.bench.run import Run
 
 
-def advice(run: Run, decode: Sequence[Row], speculation: Sequence[Speculation]) -> tuple[Advice, ...]:
+def choose_values(run: Run, decode: Sequence[CellRow], speculation: Sequence[Speculation]) -> tuple[Advice, ...]:
     """One for each cell with a figure of the baseline; none of a run that is no sweep."""
     if not any(arm.parameters for arm in run.arms):
         return ()
@@ -29,7 +39,7 @@ def advice(run: Run, decode: Sequence[Row], speculation: Sequence[Speculation]) 
         base = next((one for one in known if one.arm == run.baseline), None)
         if base is None or len(known) < 2:
             continue
-        best = next((one for one in known if one.verdict.claim is Claim.FASTER), base)
+        best = next((one for one in known if one.verdict.claim is Conclusion.FASTER), base)
         found.append(
             Advice(
                 key=row.key,
@@ -42,7 +52,7 @@ def advice(run: Run, decode: Sequence[Row], speculation: Sequence[Speculation]) 
     return tuple(found)
 
 
-def table(source: Source) -> Iterator[Block]:
+def advice_table(source: TableSource) -> Iterator[Block]:
     """What to take, with the evidence."""
     report = source.report
     if not report.advice:
@@ -50,20 +60,20 @@ def table(source: Source) -> Iterator[Block]:
     words = source.words
     yield Heading(2, "Recommended")
     said = f"By decode rate; {report.run.baseline} stays where nothing is shown to be faster. That the next one is slower is not claimed."
-    yield Text((said,), Tone.DIM)
+    yield TextBlock((said,), Tone.DIM)
     rows = tuple(_row(one, report.run.baseline, words) for one in report.advice)
     yield Grid(head=("Cell", "Take", "tok/s", "Against the baseline", "Acceptance length", "Next"), rows=rows)
 
 
-def _row(one: Advice, baseline: str, words: dict[int, str]) -> tuple[Cell, ...]:
+def _row(one: Advice, baseline: str, words: dict[int, str]) -> tuple[TableCell, ...]:
     kept = one.arm == baseline
     nothing = "nothing is shown to be faster"
-    following = f"{one.runner_up.arm} {value(one.runner_up.median)}" if one.runner_up else DASH
+    following = f"{one.runner_up.arm} {format_value(one.runner_up.median)}" if one.runner_up else DASH
     return (
-        Cell(cell_names.cell(one.key, words)),
-        Cell(one.arm),
-        Cell(spread(one.figure)),
-        Cell(nothing if kept else one.figure.verdict.text, Tone.PLAIN if kept else Tone.BETTER),
-        Cell(value(one.acceptance_length, 2)),
-        Cell(following),
+        TableCell(cell_names.cell_name(one.key, words)),
+        TableCell(one.arm),
+        TableCell(format_spread(one.figure)),
+        TableCell(nothing if kept else one.figure.verdict.text, Tone.PLAIN if kept else Tone.BETTER),
+        TableCell(format_value(one.acceptance_length, 2)),
+        TableCell(following),
     )

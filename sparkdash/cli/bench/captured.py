@@ -44,7 +44,7 @@ def captured(
 
     source = file or paths.state_dir() / "captured.jsonl"
     try:
-        chats, others = kept.taken(source.read_text(encoding="utf-8").splitlines(), most)
+        chats, others = kept.select_chats(source.read_text(encoding="utf-8").splitlines(), most)
     except OSError as error:
         raise AdmissionError(
             f"{source} cannot be read: {error.strerror}.", code="nothing_captured", status=404,
@@ -55,7 +55,7 @@ def captured(
             f"{source} has no chats ({others} other requests).", code="nothing_captured", status=404,
             hint=f"Requests to {kept.ROUTE} are taken, up to 1 MiB each.",
         )  # fmt: skip
-    digest = kept.digest(chats)
+    digest = kept.chats_digest(chats)
     suite = {
         "suite": name, "version": digest[:8], "about": f"{len(chats)} captured chats of one's own; their text stays on this box.",
         "prompts": f"{name}.prompts", "prompts_sha256": digest,
@@ -65,7 +65,7 @@ def captured(
     _must_be_free(name, suite)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _owners_alone(folder / f"{name}.prompts", "".join(f"{kept.line_of(chat)}\n" for chat in chats))
+        _owners_alone(folder / f"{name}.prompts", "".join(f"{kept.chat_line(chat)}\n" for chat in chats))
         (folder / f"{name}.yaml").write_text(yaml_writer.dump(suite), encoding="utf-8")
     except OSError as error:
         raise HostError(f"{folder} cannot be written: {error.strerror}.", code="suite_unwritable") from error
@@ -88,7 +88,7 @@ def _must_be_free(name: str, suite: dict[str, Any]) -> None:
             f"{name!r} is no name of a suite.", code="suite_name_invalid",
             hint="It has small letters, digits, - and _, and begins with a letter or a digit.",
         ) from None  # fmt: skip
-    file = suites.names().get(name)
+    file = suites.suite_files().get(name)
     if file is not None and not file.with_suffix(".prompts").exists():
         raise AdmissionError(
             f"There is a suite {name} already, in {file}.", code="suite_exists", status=409, hint="Give yours another name.",

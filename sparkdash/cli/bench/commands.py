@@ -57,14 +57,14 @@ def complete_suite(incomplete: str) -> list[str]:
     """Complete the name of a suite."""
     from sparkdash.bench.plan import suites
 
-    return sorted(name for name in suites.names() if name.startswith(incomplete))
+    return sorted(name for name in suites.suite_files() if name.startswith(incomplete))
 
 
 def complete_run(incomplete: str) -> list[str]:
     """Complete the id of a run."""
     from sparkdash.bench import run_folder
 
-    return [place.name for place in run_folder.runs() if place.name.startswith(incomplete)]
+    return [place.name for place in run_folder.list_runs() if place.name.startswith(incomplete)]
 
 
 SuiteName = Annotated[
@@ -158,7 +158,7 @@ def list_runs(as_json: AsJson = False) -> None:
     """
     from sparkdash.bench import run_folder
 
-    found = [run_folder.read(place) for place in run_list.readable_runs(run_folder.runs())]
+    found = [run_folder.read_results(place) for place in run_list.readable_runs(run_folder.list_runs())]
     if as_json:
         return print_json([_as_json(one) for one in found])
     return run_list.print_runs(found)
@@ -177,7 +177,7 @@ def suites(as_json: AsJson = False) -> None:
     from sparkdash.bench.plan import suites as known
     from sparkdash.bench.run import Mode
 
-    found = [known.load(name) for name in sorted(known.names())]
+    found = [known.load_suite(name) for name in sorted(known.suite_files())]
     if as_json:
         return print_json([one.model_dump(mode="json") | {"hash": one.hash} for one in found])
     rows = [(one.suite, one.version, str(len(one.planned(Mode.STANDARD))), one.about) for one in found]

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from sparkdash.bench.measure import box_lease
-from sparkdash.bench.measure.http_client import Wire
+from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.run import Host, Run
 from sparkdash.client.address import credentials
@@ -40,31 +40,33 @@ async def daemon_client(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
 
 
 @asynccontextmanager
-async def announce_measurement(holder: str, pulse: box_lease.Pulse) -> AsyncIterator[None]:
+async def announce_measurement(holder: str, pulse: box_lease.LeaseHeartbeat) -> AsyncIterator[None]:
     """Report the progress of a measurement of foreign servers to the daemon, for its screens, if a daemon answers."""
     async with AsyncExitStack() as stack:
         with contextlib.suppress(SparkdashError):
             client = await stack.enter_async_context(AsyncClient())
-            await stack.enter_async_context(box_lease.holding(client, holder, {}, pulse, shares=True, patience_s=0.0))
+            await stack.enter_async_context(box_lease.hold_box(client, holder, {}, pulse, shares=True, patience_s=0.0))
         yield
 
 
-async def open_wire(client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]) -> Wire:
+async def open_wire(
+    client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]
+) -> BenchClient:
     """Connect to the gateway over TCP, because there the kernel reports when bytes arrived.
 
     A gateway that asks for a key is reached as the command line reaches it. The key is sent nowhere else.
     """
     if client is None or world is None or run.target != "gateway":
-        return Wire("", headers)
+        return BenchClient("", headers)
     address = client.address
     if address.uds is not None:
         root = world.daemon.url.removesuffix("/v1")
-        async with Wire(root, headers) as wire:
+        async with BenchClient(root, headers) as wire:
             with contextlib.suppress(UpstreamError):
                 await wire.get("/v1/models")
-                return Wire(root, headers)
+                return BenchClient(root, headers)
     headers |= credentials(address)
-    return Wire(address.url, headers, address.uds)
+    return BenchClient(address.url, headers, address.uds)
 
 
 def host_facts(world: Snapshot | None) -> Host:
@@ -81,7 +83,7 @@ def host_facts(world: Snapshot | None) -> Host:
     )
 
 
-async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, run_plan.Speeds]:
+async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, run_plan.KnownSpeeds]:
     """Return the known speed of each arm and the time that its start takes."""
     if client is None or world is None:
         return {}

@@ -19,7 +19,7 @@ import uvloop
 from sparkdash import paths
 from sparkdash.bench import run_folder
 from sparkdash.bench.judge import judgement
-from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.measure import arm_launcher, box_lease
 from sparkdash.bench.measure.runner import Runner
 from sparkdash.bench.plan import run_plan, suites, sweep_file
@@ -58,7 +58,7 @@ def measure(wish: MeasureOptions) -> None:
 
 def resume_run(name: str, *, share: bool, ask: bool, as_json: bool) -> None:
     """Measure the missing cells of a run. Raises SparkdashError."""
-    _run_to_end(_go_on(run_folder.find(name), share=share, ask=ask, as_json=as_json))
+    _run_to_end(_go_on(run_folder.find_run(name), share=share, ask=ask, as_json=as_json))
 
 
 def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
@@ -70,11 +70,11 @@ def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _measure(wish: MeasureOptions) -> None:
-    suite = suites.load(wish.suite)
+    suite = suites.load_suite(wish.suite)
     foreign = ["://" in name for name in wish.arms]
     if any(foreign) and not all(foreign):
         raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
-    sweep_file.forget()
+    sweep_file.delete_stale_files()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(daemon_access.daemon_client(managed=not foreign[0]))
         swept: tuple[Arm, ...] = ()
@@ -92,19 +92,19 @@ async def _begun(
     simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
     run = run_plan.new_run(
         suite, arms, wish.mode,
-        seed=wish.seed, reps=wish.reps, suite_file=suites.file_of(wish.suite), host=daemon_access.host_facts(world), model=wish.model,
+        seed=wish.seed, reps=wish.reps, suite_file=suites.suite_path(wish.suite), host=daemon_access.host_facts(world), model=wish.model,
         target="url" if foreign else "direct" if wish.direct else "gateway",
-        simulated=simulated, noise=run_folder.calibrated(simulated=simulated),
+        simulated=simulated, noise=run_folder.read_calibration(simulated=simulated),
     )  # fmt: skip
     place = None if wish.fresh else _stopped(run)
     if place is not None:
         print_note(f"Going on with {place.name}, which was stopped. --fresh begins anew.")
-    await _work(run_folder.read(place) if place else Results(run=run), client, world, suite, wish)
+    await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
 
 
 async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
     run = run_folder.read_run(place)
-    suite = suites.load(run.suite_file or run.suite)
+    suite = suites.load_suite(run.suite_file or run.suite)
     if suite.hash != run.suite_hash:
         raise AdmissionError(
             f"The suite {run.suite} is no longer what {run.id} began with.",
@@ -115,14 +115,14 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
     wish = MeasureOptions(
         tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json
     )
-    sweep_file.forget()
+    sweep_file.delete_stale_files()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(daemon_access.daemon_client(managed=run.target != "url"))
         world = await client.state() if client else None
         if client and world and run.ended_at is None and (again := sweep_profiles.missing_sweep(run.arms, world)):
             await stack.enter_async_context(sweep_profiles.sweep_arms(client, *again))
             world = await client.state()
-        await _work(run_folder.read(place), client, world, suite, wish)
+        await _work(run_folder.read_results(place), client, world, suite, wish)
 
 
 async def _work(
@@ -142,7 +142,7 @@ async def _work(
         await sweep_profiles.remove_sweep_profiles(client, run.arms)
     noise = judgement.calibration(results) if wish.calibrates and not results.gaps() else {}
     if noise:
-        run_folder.keep_calibration(run, noise)
+        run_folder.save_calibration(run, noise)
     if wish.as_json:
         print_json(_as_json(results, place))
         return
@@ -167,15 +167,15 @@ async def _run(
     expected_s: float | None,
 ) -> Results:
     bar = progress.ProgressBar(run)
-    headers = arm_launcher.headers()
+    headers = arm_launcher.bench_headers()
     async with AsyncExitStack() as stack:
         wire = await stack.enter_async_context(await daemon_access.open_wire(client, world, run, headers))
-        here: arm_launcher.Stand = arm_launcher.Foreign(wire, run.model)
+        here: arm_launcher.ArmLauncher = arm_launcher.UrlLauncher(wire, run.model)
         if client is not None:
-            here = arm_launcher.Managed(client, wire, direct=run.target == "direct")
+            here = arm_launcher.DaemonLauncher(client, wire, direct=run.target == "direct")
         watch = progress.RunProgress(run, bar)
         runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats)
-        pulse = box_lease.Pulse(
+        pulse = box_lease.LeaseHeartbeat(
             expected_s=lambda: runner.left_s if runner.left_s is not None else expected_s,
             measuring=lambda: watch.measuring,
             ends=_ending(),
@@ -184,18 +184,18 @@ async def _run(
         holder = f"sparkdash bench ({run.suite})"
         if client is not None:
             await stack.enter_async_context(
-                box_lease.holding(client, holder, headers, pulse, shares=wish.share, waits=progress.print_waiting)
+                box_lease.hold_box(client, holder, headers, pulse, shares=wish.share, waits=progress.print_waiting)
             )
         else:
             await stack.enter_async_context(daemon_access.announce_measurement(holder, pulse))
         if client is not None and world is not None:
             stack.push_async_callback(daemon_access.restore_engine, client, world)
-        stack.enter_context(run_folder.kept(run))
+        stack.enter_context(run_folder.run_folder_kept(run))
         try:
             return await runner.run()
         except asyncio.CancelledError:
             bar.clear()
-            begun = run_folder.read(place).launches
+            begun = run_folder.read_results(place).launches
             print_note(
                 "Stopped. What is measured is kept; the same command goes on."
                 if begun
@@ -219,10 +219,10 @@ def _ending() -> Callable[[], None]:
 
 def _stopped(run: Run) -> Path | None:
     """Return the folder of the newest unfinished run with the same question."""
-    for place in run_folder.runs():
+    for place in run_folder.list_runs():
         with contextlib.suppress(AdmissionError):
             other = run_folder.read_run(place)
-            if other.ended_at is None and run_plan.same_question(other, run):
+            if other.ended_at is None and run_plan.is_same_question(other, run):
                 return place
     return None
 
@@ -232,7 +232,7 @@ def _as_json(results: Results, place: Path) -> dict[str, Any]:
         "run": results.run,
         "folder": str(place),
         "missing": results.gaps(),
-        "rows": {metric.value: judgement.rows(results, metric) for metric in Metric},
+        "rows": {metric.value: judgement.judged_rows(results, metric) for metric in BenchMetric},
         "overall": judgement.overall(results) if len(results.run.arms) > 1 else (),
         "void": sum(one.void is not None for one in results.samples),
     }

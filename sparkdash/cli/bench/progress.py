@@ -12,7 +12,7 @@ from textwrap import wrap
 
 from sparkdash.bench.judge.arm_comparison import Noise
 from sparkdash.bench.measure.box_lease import LAPSE_S
-from sparkdash.bench.measure.runner import Step
+from sparkdash.bench.measure.runner import RunStep
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.results import Results
@@ -34,7 +34,7 @@ def arm_letters(names: Iterable[str]) -> dict[str, str]:
 def print_plan(
     results: Results,
     suite: Suite,
-    speeds: Mapping[str, run_plan.Speeds],
+    speeds: Mapping[str, run_plan.KnownSpeeds],
     expected_s: float | None,
     world: Snapshot | None,
 ) -> None:
@@ -87,7 +87,7 @@ class ProgressBar:
         self._line = LiveLine()
         self._rate = ""
 
-    def show(self, step: Step) -> None:
+    def show(self, step: RunStep) -> None:
         """Draw the step."""
         if step.sample is not None:
             rate = step.sample.decode_tok_s
@@ -116,7 +116,7 @@ class RunProgress:
         self._run = run
         self._bar = bar
 
-    def show(self, step: Step) -> None:
+    def show(self, step: RunStep) -> None:
         """Take one step of the run."""
         self._bar.show(step)
         before = self.measuring

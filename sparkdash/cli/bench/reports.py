@@ -19,9 +19,9 @@ from sparkdash.cli.parameters import AsJson
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparkdash.bench.judge.metrics import Metric
+    from sparkdash.bench.judge.metrics import BenchMetric
     from sparkdash.bench.report.layout import Layout
-    from sparkdash.bench.report.page import Shelf
+    from sparkdash.bench.report.page import LocalProfiles
     from sparkdash.bench.report.report import Report
     from sparkdash.domain.profile import Profile
     from sparkdash.domain.weights import WeightFacts
@@ -79,9 +79,9 @@ def show(
     if run is None:
         from sparkdash.bench import run_folder
 
-        known = {place: run_folder.read_run(place) for place in run_list.readable_runs(run_folder.runs())}
+        known = {place: run_folder.read_run(place) for place in run_list.readable_runs(run_folder.list_runs())}
         found = {place: run for place, run in known.items() if run.simulated or not simulated}
-        print_json([*found.values()]) if as_json else run_list.print_runs(map(run_folder.read, found))
+        print_json([*found.values()]) if as_json else run_list.print_runs(map(run_folder.read_results, found))
         return
     report = _report(run, math)
     if as_json:
@@ -116,15 +116,15 @@ def diff(
       sparkdash bench diff 20261120 20261121
       sparkdash bench diff 20261120 last --metric e2e
     """
-    from sparkdash.bench.report.run_difference import difference, page
+    from sparkdash.bench.report.run_difference import compare_runs, difference_page
 
-    found = difference(_report(old), _report(new), _metric(metric))
+    found = compare_runs(_report(old), _report(new), _metric(metric))
     if as_json:
         print_json(found)
     else:
-        from sparkdash.bench.report.formats.terminal import show as draw
+        from sparkdash.bench.report.formats.terminal import print_page as draw
 
-        draw(page(found), make_console(sys.stdout, terminal_width()))
+        draw(difference_page(found), make_console(sys.stdout, terminal_width()))
     if found.refused:
         raise typer.Exit(1)
 
@@ -167,70 +167,75 @@ def _rendered(
 ) -> str:
     from sparkdash.bench import run_folder
     from sparkdash.bench.report.formats import llama_benchy, localmaxxing, markdown
-    from sparkdash.bench.report.page import drawn, page
+    from sparkdash.bench.report.page import report_charts, report_page
 
     if form is ReportFormat.CSV:
-        return llama_benchy.render(run_folder.read(run_folder.find(run)))
+        return llama_benchy.render_csv(run_folder.read_results(run_folder.find_run(run)))
     report = _report(run, math)
     if form is ReportFormat.JSON:
         return report.model_dump_json(indent=2) + "\n"
     if form is ReportFormat.LOCALMAXXING:
         from pydantic_core import to_json
 
-        payload = localmaxxing.payload(report, arm)
-        if missing := localmaxxing.lacking(payload):
+        payload = localmaxxing.build_submission(report, arm)
+        if missing := localmaxxing.missing_fields(payload):
             print_note(f"To be filled in before it is sent: {', '.join(missing)}.")
         return to_json(payload, indent=2).decode() + "\n"
     shelf, chosen = _shelf(report), _layout(report, layout, metric)
     if form is ReportFormat.HTML:
         from sparkdash.bench.report.formats import html
 
-        return html.render(page(report, chosen, shelf), drawn(report, chosen, shelf), html.plotly())
-    return markdown.render(page(report, chosen, shelf))
+        return html.render_html(
+            report_page(report, chosen, shelf), report_charts(report, chosen, shelf), html.plotly_script()
+        )
+    return markdown.render_markdown(report_page(report, chosen, shelf))
 
 
 def _draw(report: Report, layout: Layout, *, starts: bool = True) -> None:
-    from sparkdash.bench.report.formats.terminal import show as draw
-    from sparkdash.bench.report.page import page
+    from sparkdash.bench.report.formats.terminal import print_page as draw
+    from sparkdash.bench.report.page import report_page
 
-    draw(page(report, layout, _shelf(report), bounds=True, starts=starts), make_console(sys.stdout, terminal_width()))
+    draw(
+        report_page(report, layout, _shelf(report), bounds=True, starts=starts),
+        make_console(sys.stdout, terminal_width()),
+    )
 
 
 def _report(run: str, math: str | None = None) -> Report:
     from sparkdash.bench import run_folder
-    from sparkdash.bench.report.assemble import report, with_math
+    from sparkdash.bench.report.assemble import add_math_scores, assemble_report
 
-    found = report(run_folder.read(run_folder.find(run)))
-    return found if math is None else with_math(found, _report(math))
+    found = assemble_report(run_folder.read_results(run_folder.find_run(run)))
+    return found if math is None else add_math_scores(found, _report(math))
 
 
 def _layout(report: Report, name: str | None, metric: str | None) -> Layout:
-    from sparkdash.bench.report.layout import derived
-    from sparkdash.bench.report.layouts import load
+    from sparkdash.bench.report.layout import derive_layout
+    from sparkdash.bench.report.layouts import load_layout
 
-    layout = derived(report) if name is None else load(name)
+    layout = derive_layout(report) if name is None else load_layout(name)
     return layout if metric is None else layout.replace(metric=_metric(metric).value)
 
 
-def _metric(name: str) -> Metric:
-    from sparkdash.bench.judge.metrics import Metric
+def _metric(name: str) -> BenchMetric:
+    from sparkdash.bench.judge.metrics import BenchMetric
     from sparkdash.errors import AdmissionError
 
     try:
-        return Metric(name)
+        return BenchMetric(name)
     except ValueError:
         raise AdmissionError(
-            f"There is no figure {name}.", code="metric_not_found", hint=f"There are {', '.join(Metric)}."
+            f"There is no figure {name}.", code="metric_not_found", hint=f"There are {', '.join(BenchMetric)}."
         ) from None
 
 
-def _shelf(report: Report) -> Shelf:
-    from sparkdash.bench.report.page import Shelf
+def _shelf(report: Report) -> LocalProfiles:
+    from sparkdash.bench.report.page import LocalProfiles
     from sparkdash.cli.local import configured_catalog
 
     profiles = configured_catalog().profiles.values()
     measured = {arm.profile for arm in report.arms}
-    return Shelf(
+    return LocalProfiles(
         cannot_run={one.name: one.cannot_run for one in profiles if one.cannot_run},
         published={one.name: one.published for one in profiles if one.published},
         weights=_weights([profile for profile in profiles if profile.name in measured]),

@@ -31,19 +31,19 @@ async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> 
     from sparkdash.catalog.catalog import nearest
     from sparkdash.catalog.yaml import yaml_writer
 
-    asked = sweep.parse(asked_for)
+    asked = sweep.parse_sweep(asked_for)
     profile = await client.profile(name=profile_name)
     if not asked.is_set(profile):
         near = nearest(asked.name, asked.known(profile))
         guess = f" Did you mean {near[0]}?" if near else ""
         print_note(f"{profile.name} does not set {asked.name}: the sweep adds it.{guess}")
     family, arms = asked.family(profile), asked.arms(profile)
-    with sweep_file.kept(family, yaml_writer.dump(asked.document(profile))) as file:
+    with sweep_file.sweep_profiles(family, yaml_writer.dump(asked.document(profile))) as file:
         try:
             await _read(client, arms, file)
             yield arms
         finally:
-            if not sweep_file.wanted(family):
+            if not sweep_file.is_needed(family):
                 await remove_sweep_profiles(client, arms)
 
 
@@ -52,7 +52,7 @@ def missing_sweep(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | Non
 
     Another sweep of the same flag overwrites the file of the first.
     """
-    asked = sweep.asked_for(arms)
+    asked = sweep.sweep_of(arms)
     gone = any(world.profile(arm.profile) is None for arm in arms)
     return asked if asked and gone else None
 
@@ -60,7 +60,7 @@ def missing_sweep(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | Non
 async def remove_sweep_profiles(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
     """Remove the profiles of a finished or never begun sweep and stop their engines."""
     families = {arm.profile.split("/", 1)[0] for arm in arms if arm.parameters}
-    gone = [family for family in families if sweep_file.drop(family)]
+    gone = [family for family in families if sweep_file.delete_sweep_file(family)]
     if gone and client is not None:
         with contextlib.suppress(SparkdashError):  # the daemon sees by itself, a little later, that they are gone
             for name in (await client.state()).engines.keys() & {arm.profile for arm in arms}:

@@ -29,6 +29,6 @@ def demo(
     """
     if not headless and not sys.stdout.isatty():
         raise typer.BadParameter("the dashboard needs a terminal; in a script use --headless")
-    from sparkdash.demo import run
+    from sparkdash.demo import run_demo
 
-    raise typer.Exit(run(headless=headless, port=port, traffic=not no_traffic, speed=speed))
+    raise typer.Exit(run_demo(headless=headless, port=port, traffic=not no_traffic, speed=speed))

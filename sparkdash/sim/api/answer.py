@@ -11,16 +11,22 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
-from sparkdash.sim.api.prompt_orders import Call
-from sparkdash.sim.engine.generation import Piece, Run
-from sparkdash.sim.engine.simulated_engine import Engine
+from sparkdash.sim.api.prompt_orders import OrderedCall
+from sparkdash.sim.engine.generation import AnswerPiece, SimulatedRequest
+from sparkdash.sim.engine.simulated_engine import SimulatedEngine
 
 
-class Answer:
+class GeneratedAnswer:
     """Grows while `pieces` is read. Counts are the engine's own."""
 
     def __init__(
-        self, engine: Engine, run: Run, model: str, *, reasoning_tokens: int = 0, call: Call | None = None
+        self,
+        engine: SimulatedEngine,
+        run: SimulatedRequest,
+        model: str,
+        *,
+        reasoning_tokens: int = 0,
+        call: OrderedCall | None = None,
     ) -> None:
         self.model = model
         self.call = call
@@ -37,7 +43,7 @@ class Answer:
         self._run = run
         self._reasoning_tokens = 0 if call else reasoning_tokens
 
-    async def pieces(self) -> AsyncIterator[Piece]:
+    async def pieces(self) -> AsyncIterator[AnswerPiece]:
         """Each step's addition; the last one has `finish`."""
         async for piece in self._engine.stream(self._run):
             if self.thinks:

@@ -9,16 +9,16 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from sparkdash.sim.api.answer import Answer, compact
+from sparkdash.sim.api.answer import GeneratedAnswer, compact
 
 
-def message_body(answer: Answer) -> bytes:
+def message_body(answer: GeneratedAnswer) -> bytes:
     """The whole answer."""
     content = [_block(answer, answer.text)]
     return compact({**_message(answer), "content": content, **_stop(answer), "usage": _usage(answer)})
 
 
-async def message_stream(answer: Answer, _: Mapping[str, Any]) -> AsyncIterator[bytes]:
+async def message_stream(answer: GeneratedAnswer, _: Mapping[str, Any]) -> AsyncIterator[bytes]:
     """message_start, one block of text or with a call's arguments, message_delta with the usage, message_stop."""
     started = False
     kind, part = ("input_json_delta", "partial_json") if answer.call else ("text_delta", "text")
@@ -40,11 +40,11 @@ def _event(kind: str, **fields: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), compact({"type": kind, **fields}))
 
 
-def _message(answer: Answer) -> dict[str, Any]:
+def _message(answer: GeneratedAnswer) -> dict[str, Any]:
     return {"id": f"msg_{answer.id}", "type": "message", "role": "assistant", "content": [], "model": answer.model}
 
 
-def _block(answer: Answer, text: str) -> dict[str, Any]:
+def _block(answer: GeneratedAnswer, text: str) -> dict[str, Any]:
     if answer.call is None:
         return {"type": "text", "text": text}
     whole = text and answer.finish != "length"
@@ -53,14 +53,14 @@ def _block(answer: Answer, text: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _stop(answer: Answer) -> dict[str, Any]:
+def _stop(answer: GeneratedAnswer) -> dict[str, Any]:
     if answer.stop_reason is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": answer.stop_reason}
     end = "tool_use" if answer.call else "end_turn"
     return {"stop_reason": "max_tokens" if answer.finish == "length" else end, "stop_sequence": None}
 
 
-def _usage(answer: Answer) -> dict[str, Any]:
+def _usage(answer: GeneratedAnswer) -> dict[str, Any]:
     """Anthropic's input_tokens leave out what the cache held."""
     return {
         "input_tokens": answer.prompt - answer.cached,

@@ -19,16 +19,16 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.engines.launch import argv
 from sparkdash.sim.api import anthropic_messages, embeddings, openai_chat, openai_responses, prompt
-from sparkdash.sim.api.answer import Answer, compact
-from sparkdash.sim.api.http_server import Request, Response
-from sparkdash.sim.api.metrics_text import Gauges, exposition, garbled
+from sparkdash.sim.api.answer import GeneratedAnswer, compact
+from sparkdash.sim.api.http_server import HttpRequest, HttpResponse
+from sparkdash.sim.api.metrics_text import SimulatedGauges, exposition, garbled
 from sparkdash.sim.engine import fault_triggers, prose
-from sparkdash.sim.engine.fault_triggers import Trigger
+from sparkdash.sim.engine.fault_triggers import FaultTrigger
 from sparkdash.sim.engine.faults import AT_START, HEALTHY, Behaviour, Hang
 from sparkdash.sim.engine.prefix_cache import PrefixCache
 from sparkdash.sim.engine.refusals import RefusedError, bad_json, too_long, too_many, unknown_model
-from sparkdash.sim.engine.simulated_engine import Engine
-from sparkdash.sim.engine.timing import Clock, Pace, WallClock
+from sparkdash.sim.engine.simulated_engine import SimulatedEngine
+from sparkdash.sim.engine.timing import SimulatedTiming, SimulationClock, WallClock
 from sparkdash.sim.engine.tokens import text_of, token_id, token_of, tokenize
 from sparkdash.units import GIB
 
@@ -41,23 +41,29 @@ FILLING = b" padding"
 SALT = "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\\\', or NUL."
 """vLLM 0.32's words."""
 _UNSALTED = re.compile(r"[@/\\\0]|^.{129}", re.DOTALL)
-Route = Callable[[Request], Awaitable[Response]]
+Route = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol:
+class GenerationRoute:
     """One way to ask for a generation: from the body, to events, to one body."""
 
-    read: Callable[[Mapping[str, Any]], prompt.Ask]
-    stream: Callable[[Answer, Mapping[str, Any]], AsyncIterator[bytes]]
-    whole: Callable[[Answer], bytes]
+    read: Callable[[Mapping[str, Any]], prompt.GenerationRequest]
+    stream: Callable[[GeneratedAnswer, Mapping[str, Any]], AsyncIterator[bytes]]
+    whole: Callable[[GeneratedAnswer], bytes]
 
 
 PROTOCOLS = {
-    "/v1/chat/completions": Protocol(prompt.chat, openai_chat.chat_stream, openai_chat.chat_body),
-    "/v1/completions": Protocol(prompt.completion, openai_chat.completion_stream, openai_chat.completion_body),
-    "/v1/responses": Protocol(prompt.response, openai_responses.response_stream, openai_responses.response_body),
-    "/v1/messages": Protocol(prompt.message, anthropic_messages.message_stream, anthropic_messages.message_body),
+    "/v1/chat/completions": GenerationRoute(prompt.parse_chat, openai_chat.chat_stream, openai_chat.chat_body),
+    "/v1/completions": GenerationRoute(
+        prompt.parse_completion, openai_chat.completion_stream, openai_chat.completion_body
+    ),
+    "/v1/responses": GenerationRoute(
+        prompt.parse_response, openai_responses.response_stream, openai_responses.response_body
+    ),
+    "/v1/messages": GenerationRoute(
+        prompt.parse_message, anthropic_messages.message_stream, anthropic_messages.message_body
+    ),
 }
 
 
@@ -68,7 +74,7 @@ NEWER = ("/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
 class App:
     """One profile's engine behind its routes. `handle` goes to the HTTP server, `run` to a task."""
 
-    def __init__(self, profile: Profile, clock: Clock | None = None) -> None:
+    def __init__(self, profile: Profile, clock: SimulationClock | None = None) -> None:
         """Raises ProfileError for a fault that the zoo does not know."""
         spec = profile.sim or SimSpec()
         self.profile = profile
@@ -78,8 +84,8 @@ class App:
         clock = clock or WallClock()
         speed = AT_START[spec.fault].speed if spec.fault in AT_START else 1.0
         seats = argv.count(argv.lookup(profile.args, "max-num-seqs")) or SEATS
-        self.engine = Engine(Pace(spec, speed), cache, clock, seats=seats)
-        self.trigger = Trigger(self.engine, clock, spec)
+        self.engine = SimulatedEngine(SimulatedTiming(spec, speed), cache, clock, seats=seats)
+        self.trigger = FaultTrigger(self.engine, clock, spec)
         self._kv_bytes = int(kv_share(profile) * spec.memory_gib * GIB)
         self._created = int(time.time())
         self._routes: dict[str, dict[str, Route]] = {
@@ -115,35 +121,35 @@ class App:
             tasks.create_task(self.engine.run())
             tasks.create_task(self.trigger.run())
 
-    async def handle(self, request: Request) -> Response:
+    async def handle(self, request: HttpRequest) -> HttpResponse:
         """Answer one request; a client's mistake becomes vLLM's error object."""
         methods = self._routes.get(request.path.rstrip("/") or "/")
         if methods is None:
-            return Response(b'{"detail":"Not Found"}', 404)
+            return HttpResponse(b'{"detail":"Not Found"}', 404)
         route = methods.get("GET" if request.method == "HEAD" else request.method)
         if route is None:
-            return Response(b'{"detail":"Method Not Allowed"}', 405)
+            return HttpResponse(b'{"detail":"Method Not Allowed"}', 405)
         try:
             return await route(request)
         except RefusedError as refusal:
-            return Response(refusal.body(), refusal.status)
+            return HttpResponse(refusal.body(), refusal.status)
 
     # generation
 
-    async def _generate(self, protocol: Protocol, request: Request) -> Response:
+    async def _generate(self, protocol: GenerationRoute, request: HttpRequest) -> HttpResponse:
         body = self._body(request)
         ask = protocol.read(body)
         answer = self._begin(body, ask)
         if ask.stream:
             chunks = _guarded(answer, protocol.stream(answer, body))
-            return Response(chunks, content_type="text/event-stream; charset=utf-8")
+            return HttpResponse(chunks, content_type="text/event-stream; charset=utf-8")
         try:
             await answer.whole()
         finally:
             answer.drop()
-        return Response(protocol.whole(answer))
+        return HttpResponse(protocol.whole(answer))
 
-    def _begin(self, body: dict[str, Any], ask: prompt.Ask) -> Answer:
+    def _begin(self, body: dict[str, Any], ask: prompt.GenerationRequest) -> GeneratedAnswer:
         """Check the limits and hand the prompt to the engine."""
         salt = body.get("cache_salt")
         if salt is not None and (not isinstance(salt, str) or not salt or _UNSALTED.search(salt)):
@@ -158,14 +164,14 @@ class App:
         if self.behaviour.prefill_s:
             limit = min(limit, self.context // 8)
             tokens += [FILLING] * (self.context - len(tokens) - limit)
-        words = prose.script(*self._words(ask, seed), limit=limit, stops=ask.stops)
+        words = prose.cut_answer(*self._words(ask, seed), limit=limit, stops=ask.stops)
         kind = body.get("response_format")
         formatted = isinstance(kind, dict) and kind.get("type") != "text"
         run = self.engine.submit(tokens, words, limit=limit, seed=seed, formatted=formatted)
         thinks = (self.profile.sim or SimSpec()).reasoning_tokens
-        return Answer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
+        return GeneratedAnswer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
 
-    def _words(self, ask: prompt.Ask, seed: str) -> tuple[Iterator[bytes], int | None]:
+    def _words(self, ask: prompt.GenerationRequest, seed: str) -> tuple[Iterator[bytes], int | None]:
         """(what is said, after how many tokens it ends by itself)."""
         if self.behaviour.empty_answers:
             return iter(()), None
@@ -173,10 +179,10 @@ class App:
             arguments = tokenize(ask.orders.call.arguments)
             return iter(arguments), len(arguments)
         length = ask.orders.tokens or max(prose.natural_length(seed), ask.min_tokens)
-        said = prose.tokens(self.profile.name, seed, ask.orders.returned)
+        said = prose.answer_tokens(self.profile.name, seed, ask.orders.returned)
         return said, None if ask.ignore_eos else length
 
-    def _json(self, request: Request) -> dict[str, Any]:
+    def _json(self, request: HttpRequest) -> dict[str, Any]:
         try:
             body = json.loads(request.body)
         except UnicodeDecodeError:
@@ -187,7 +193,7 @@ class App:
             raise bad_json(0)
         return body
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def _body(self, request: HttpRequest) -> dict[str, Any]:
         body = self._json(request)
         model = body.get("model")
         if model is not None and model not in self.served:
@@ -197,29 +203,29 @@ class App:
 
     # the small routes
 
-    async def _empty(self, _: Request) -> Response:
-        return Response(content_type=None)
+    async def _empty(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse(content_type=None)
 
-    async def _version(self, _: Request) -> Response:
-        return Response(compact({"version": f"{sparkdash.__version__}+sim"}))
+    async def _version(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse(compact({"version": f"{sparkdash.__version__}+sim"}))
 
-    async def _load(self, _: Request) -> Response:
-        return Response(compact({"server_load": len(self.engine.running) + len(self.engine.waiting)}))
+    async def _load(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse(compact({"server_load": len(self.engine.running) + len(self.engine.waiting)}))
 
-    async def _metrics(self, _: Request) -> Response:
+    async def _metrics(self, _: HttpRequest) -> HttpResponse:
         page = garbled() if self.behaviour.garbled_metrics else exposition(self.engine.counters, self.gauges())
-        return Response(page.encode(), content_type="text/plain; version=1.0.0; charset=utf-8")
+        return HttpResponse(page.encode(), content_type="text/plain; version=1.0.0; charset=utf-8")
 
-    def gauges(self) -> Gauges:
+    def gauges(self) -> SimulatedGauges:
         """What is told now."""
         cache, told = self.engine.cache, self.engine.reported
-        return Gauges(
+        return SimulatedGauges(
             model=self.profile.name, running=told.running, waiting=told.waiting, deferred=told.deferred,
             kv_usage=told.kv_usage, asleep=self.asleep, block=cache.block, blocks=cache.blocks, context=self.context,
             kv_bytes=self._kv_bytes,
         )  # fmt: skip
 
-    async def _models(self, _: Request) -> Response:
+    async def _models(self, _: HttpRequest) -> HttpResponse:
         cards: list[dict[str, Any]] = [
             {
                 "id": name, "object": "model", "created": self._created, "owned_by": "sparkdash-sim",
@@ -227,49 +233,51 @@ class App:
             }
             for name in self.served
         ]  # fmt: skip
-        return Response(compact({"object": "list", "data": cards}))
+        return HttpResponse(compact({"object": "list", "data": cards}))
 
-    async def _count(self, request: Request) -> Response:
+    async def _count(self, request: HttpRequest) -> HttpResponse:
         body = self._body(request)
         turns = [{"role": "system", "content": body["system"]}] if body.get("system") else []
-        return Response(compact({"input_tokens": len(tokenize(prompt.counted(body, turns)))}))
+        return HttpResponse(compact({"input_tokens": len(tokenize(prompt.counted_prompt(body, turns)))}))
 
-    async def _tokenize(self, request: Request) -> Response:
+    async def _tokenize(self, request: HttpRequest) -> HttpResponse:
         body = self._body(request)
-        text = body["prompt"] if isinstance(body.get("prompt"), str) else prompt.counted(body)
+        text = body["prompt"] if isinstance(body.get("prompt"), str) else prompt.counted_prompt(body)
         ids = [token_id(token) for token in tokenize(text)]
-        return Response(compact({"count": len(ids), "max_model_len": self.context, "tokens": ids, "token_strs": None}))
+        return HttpResponse(
+            compact({"count": len(ids), "max_model_len": self.context, "tokens": ids, "token_strs": None})
+        )
 
-    async def _detokenize(self, request: Request) -> Response:
+    async def _detokenize(self, request: HttpRequest) -> HttpResponse:
         ids = self._body(request).get("tokens")
         try:
             tokens = [token_of(number) for number in ids or ()]
         except (ValueError, TypeError, AttributeError) as error:
             raise RefusedError(f"tokens: {error}", param="tokens") from None
-        return Response(compact({"prompt": text_of(tokens)}))
+        return HttpResponse(compact({"prompt": text_of(tokens)}))
 
-    async def _reset(self, _: Request) -> Response:
+    async def _reset(self, _: HttpRequest) -> HttpResponse:
         self.engine.cache.clear()
-        return Response(compact({"success": True}))
+        return HttpResponse(compact({"success": True}))
 
-    async def _embeddings(self, request: Request) -> Response:
-        return Response(compact(embeddings.answer(self._body(request))))
+    async def _embeddings(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(compact(embeddings.embed(self._body(request))))
 
     # faults
 
-    async def _fault(self, request: Request) -> Response:
-        order = fault_triggers.read(self._json(request))
+    async def _fault(self, request: HttpRequest) -> HttpResponse:
+        order = fault_triggers.parse_fault_request(self._json(request))
         # after the answer: the fault may stop this process
         asyncio.get_running_loop().call_soon(self.trigger.arm, order)
-        return Response(compact({"fault": order.fault}))
+        return HttpResponse(compact({"fault": order.fault}))
 
-    async def _is_sleeping(self, _: Request) -> Response:
-        return Response(compact({"is_sleeping": self.asleep}))
+    async def _is_sleeping(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse(compact({"is_sleeping": self.asleep}))
 
-    async def _wake_up(self, _: Request) -> Response:
+    async def _wake_up(self, _: HttpRequest) -> HttpResponse:
         if self.asleep:
             self.engine.change(HEALTHY)
-        return Response(content_type=None)
+        return HttpResponse(content_type=None)
 
     @property
     def asleep(self) -> bool:
@@ -285,7 +293,7 @@ def kv_share(profile: Profile) -> float:
     return KV_SHARE
 
 
-async def _guarded(answer: Answer, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+async def _guarded(answer: GeneratedAnswer, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     """The chunks; a client that leaves takes its request out of the engine in the same moment."""
     try:
         async for chunk in chunks:

@@ -15,7 +15,7 @@ SIZE = 256
 LARGEST = 8192
 
 
-def answer(body: Mapping[str, Any]) -> dict[str, Any]:
+def embed(body: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to `body`. Raises RefusedError for what the simulated engine does not take."""
     source = body.get("input")
     given = source if isinstance(source, list) else [source]
@@ -36,7 +36,7 @@ def answer(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _embedding(text: str, size: int, *, plain: bool) -> list[float] | str:
-    rng = prose.seeded(text)
+    rng = prose.seeded_random(text)
     raw = [rng.gauss(0.0, 1.0) for _ in range(size)]
     length = sum(value * value for value in raw) ** 0.5
     values = [value / length for value in raw]

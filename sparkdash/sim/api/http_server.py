@@ -22,7 +22,7 @@ BODY_LIMIT = 256 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Request:
+class HttpRequest:
     """One request, read to its end."""
 
     method: str = ""
@@ -34,7 +34,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class HttpResponse:
     """An answer: whole bytes with a length, or a generator that is sent chunk by chunk."""
 
     body: bytes | AsyncGenerator[bytes, None] = b""
@@ -42,17 +42,17 @@ class Response:
     content_type: str | None = "application/json"
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
-class Connection(asyncio.Protocol):
+class SimulatedConnection(asyncio.Protocol):
     """One client's connection. Requests are answered one after another."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: HttpServer) -> None:
         self._site = site
-        self._requests: deque[Request] = deque()
+        self._requests: deque[HttpRequest] = deque()
         self._parser = httptools.HttpRequestParser(self)
-        self._request = Request()
+        self._request = HttpRequest()
         self._parts: list[bytes] = []
         self._size = 0
         self._task: asyncio.Task[None] | None = None
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A new request."""
-        self._request, self._parts, self._size = Request(client=self._client), [], 0
+        self._request, self._parts, self._size = HttpRequest(client=self._client), [], 0
 
     def on_url(self, url: bytes) -> None:
         """Path without query."""
@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_exception_handler({"message": "an answer failed", "exception": error})
             self._transport.abort()
 
-    async def _send(self, request: Request, response: Response) -> None:
+    async def _send(self, request: HttpRequest, response: HttpResponse) -> None:
         body = response.body
         if isinstance(body, bytes):
             head = _head(response, f"content-length: {len(body)}", request.keep_alive)
@@ -167,12 +167,12 @@ class Connection(asyncio.Protocol):
 
 
 @dataclass(slots=True)
-class Site:
+class HttpServer:
     """What listens, and who is connected."""
 
     handler: Handler
     log: Callable[[str], None]
-    connections: set[Connection] = field(default_factory=set)
+    connections: set[SimulatedConnection] = field(default_factory=set)
     server: asyncio.Server | None = None
 
     def close(self) -> None:
@@ -183,14 +183,16 @@ class Site:
             connection.close()
 
 
-async def listen(handler: Handler, sock: socket.socket, *, log: Callable[[str], None] = lambda _: None) -> Site:
+async def serve_http(
+    handler: Handler, sock: socket.socket, *, log: Callable[[str], None] = lambda _: None
+) -> HttpServer:
     """Serve on a bound socket; `log` gets an access line per request."""
-    site = Site(handler, log)
-    site.server = await asyncio.get_running_loop().create_server(lambda: Connection(site), sock=sock)
+    site = HttpServer(handler, log)
+    site.server = await asyncio.get_running_loop().create_server(lambda: SimulatedConnection(site), sock=sock)
     return site
 
 
-def _head(response: Response, length: str, keep_alive: bool) -> bytes:
+def _head(response: HttpResponse, length: str, keep_alive: bool) -> bytes:
     lines = [f"HTTP/1.1 {_reason(response.status)}", f"date: {formatdate(usegmt=True)}", "server: uvicorn", length]
     if response.content_type:
         lines.append(f"content-type: {response.content_type}")

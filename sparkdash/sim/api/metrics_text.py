@@ -11,14 +11,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sparkdash.sim.engine.counters import Counters, Histogram
+from sparkdash.sim.engine.counters import Histogram, SimulatedCounters
 
 STARTED = time.time()
 """Unix seconds at which this process began, near enough."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gauges:
+class SimulatedGauges:
     """What the engine tells of the moment."""
 
     model: str
@@ -85,7 +85,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def exposition(counters: Counters, gauges: Gauges) -> str:
+def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
     """The whole page, as `GET /metrics` of vLLM answers it."""
     page = _Page(gauges.model)
     _process(page)
@@ -128,7 +128,7 @@ def _process(page: _Page) -> None:
     )
 
 
-def _speculation(page: _Page, counters: Counters) -> None:
+def _speculation(page: _Page, counters: SimulatedCounters) -> None:
     page.counter("vllm:spec_decode_num_drafts", "Number of spec decoding drafts.", {None: counters.drafts})
     page.counter(
         "vllm:spec_decode_num_draft_tokens", "Number of draft tokens.", {None: counters.drafts * counters.positions}
@@ -143,7 +143,7 @@ def _speculation(page: _Page, counters: Counters) -> None:
     )
 
 
-def _state(page: _Page, counters: Counters, gauges: Gauges) -> None:
+def _state(page: _Page, counters: SimulatedCounters, gauges: SimulatedGauges) -> None:
     page.gauge("vllm:num_requests_running", "Number of requests in model execution batches.", {None: gauges.running})
     page.gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", {None: gauges.waiting})
     page.gauge(
@@ -166,7 +166,7 @@ def _state(page: _Page, counters: Counters, gauges: Gauges) -> None:
     )
 
 
-def _tokens(page: _Page, counters: Counters) -> None:
+def _tokens(page: _Page, counters: SimulatedCounters) -> None:
     page.counter(
         "vllm:prefix_cache_queries",
         "Prefix cache queries, in terms of number of queried tokens.",
@@ -198,7 +198,7 @@ def _tokens(page: _Page, counters: Counters) -> None:
     )
 
 
-def _histograms(page: _Page, counters: Counters) -> None:
+def _histograms(page: _Page, counters: SimulatedCounters) -> None:
     for name, text, values in (
         ("request_prompt_tokens", "Number of prefill tokens processed.", counters.prompt_lengths),
         ("request_generation_tokens", "Number of generation tokens processed.", counters.generated_lengths),
@@ -225,7 +225,7 @@ def _histograms(page: _Page, counters: Counters) -> None:
         page.histogram(f"vllm:{name}", text, values)
 
 
-def _config(page: _Page, gauges: Gauges) -> None:
+def _config(page: _Page, gauges: SimulatedGauges) -> None:
     size = gauges.blocks * gauges.block
     page.info(
         "vllm:cache_config_info",

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from sparkdash.sim.api.answer import Answer, compact
-from sparkdash.sim.engine.generation import Piece
+from sparkdash.sim.api.answer import GeneratedAnswer, compact
+from sparkdash.sim.engine.generation import AnswerPiece
 
 FINGERPRINT = "sparkdash-sim"
 
 
-def usage(answer: Answer, *, final: bool = True) -> dict[str, Any]:
+def usage(answer: GeneratedAnswer, *, final: bool = True) -> dict[str, Any]:
     """vLLM's usage; how much was cached, and how much of it is reasoning, is told at the end only."""
     counts: dict[str, Any] = {
         "prompt_tokens": answer.prompt,
@@ -28,7 +28,7 @@ def usage(answer: Answer, *, final: bool = True) -> dict[str, Any]:
     return {**counts, "prompt_tokens_details": {"cached_tokens": answer.cached}}
 
 
-def chat_body(answer: Answer) -> bytes:
+def chat_body(answer: GeneratedAnswer) -> bytes:
     """The whole answer of a chat."""
     said: dict[str, Any] = {"content": answer.text}
     if answer.call:
@@ -38,12 +38,12 @@ def chat_body(answer: Answer) -> bytes:
     return _whole(answer, "chat.completion", {"message": message})
 
 
-def completion_body(answer: Answer) -> bytes:
+def completion_body(answer: GeneratedAnswer) -> bytes:
     """The whole answer of a completion."""
     return _whole(answer, "text_completion", {"text": answer.text})
 
 
-async def chat_stream(answer: Answer, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
+async def chat_stream(answer: GeneratedAnswer, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
     """Chunks of a chat: the role, the text or a call's name and arguments, usage if asked for, [DONE]."""
     first, thinks = True, answer.thinks
     async for piece in answer.pieces():
@@ -64,7 +64,7 @@ async def chat_stream(answer: Answer, body: Mapping[str, Any]) -> AsyncIterator[
         yield event
 
 
-async def completion_stream(answer: Answer, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
+async def completion_stream(answer: GeneratedAnswer, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
     """Chunks of a completion."""
     async for piece in answer.pieces():
         if piece.text or piece.finish:
@@ -77,7 +77,7 @@ def _choice(**parts: Any) -> dict[str, Any]:
     return {"index": 0, **parts, "logprobs": None, "finish_reason": parts.get("finish_reason")}
 
 
-def _call_id(answer: Answer) -> str:
+def _call_id(answer: GeneratedAnswer) -> str:
     return f"chatcmpl-tool-{answer.id}"
 
 
@@ -85,28 +85,28 @@ def _call_delta(begun: Mapping[str, Any], **function: str) -> dict[str, Any]:
     return {"tool_calls": [{"index": 0, **begun, "function": function}]}
 
 
-def _end(answer: Answer, piece: Piece) -> dict[str, Any]:
+def _end(answer: GeneratedAnswer, piece: AnswerPiece) -> dict[str, Any]:
     return {"finish_reason": _reason(answer), "stop_reason": piece.stop_reason} if piece.finish else {}
 
 
-def _reason(answer: Answer) -> str | None:
+def _reason(answer: GeneratedAnswer) -> str | None:
     return "tool_calls" if answer.call and answer.finish == "stop" else answer.finish
 
 
-def _whole(answer: Answer, kind: str, content: Mapping[str, Any]) -> bytes:
+def _whole(answer: GeneratedAnswer, kind: str, content: Mapping[str, Any]) -> bytes:
     choice = _choice(**content, finish_reason=_reason(answer), stop_reason=answer.stop_reason)
     return compact(
         {**_base(answer, kind), "choices": [choice], "system_fingerprint": FINGERPRINT, "usage": usage(answer)}
     )
 
 
-def _base(answer: Answer, kind: str) -> dict[str, Any]:
+def _base(answer: GeneratedAnswer, kind: str) -> dict[str, Any]:
     prefix = "cmpl" if kind == "text_completion" else "chatcmpl"
     return {"id": f"{prefix}-{answer.id}", "object": kind, "created": answer.created, "model": answer.model}
 
 
 def _chunk(
-    answer: Answer, body: Mapping[str, Any], choice: Mapping[str, Any], *, kind: str = "chat.completion.chunk", spoken: int | None = None
+    answer: GeneratedAnswer, body: Mapping[str, Any], choice: Mapping[str, Any], *, kind: str = "chat.completion.chunk", spoken: int | None = None
 ) -> bytes:  # fmt: skip
     chunk: dict[str, Any] = {**_base(answer, kind), "choices": [choice]}
     if _option(body, "continuous_usage_stats"):
@@ -116,7 +116,7 @@ def _chunk(
     return b"data: " + compact(chunk) + b"\n\n"
 
 
-async def _closing(answer: Answer, body: Mapping[str, Any], kind: str) -> AsyncIterator[bytes]:
+async def _closing(answer: GeneratedAnswer, body: Mapping[str, Any], kind: str) -> AsyncIterator[bytes]:
     if _option(body, "include_usage"):
         last = {**_base(answer, kind), "choices": [], "usage": usage(answer), "system_fingerprint": FINGERPRINT}
         yield b"data: " + compact(last) + b"\n\n"

@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Mapping
 from itertools import count
 from typing import Any
 
-from sparkdash.sim.api.answer import Answer, compact
+from sparkdash.sim.api.answer import GeneratedAnswer, compact
 
 
-def response_body(answer: Answer) -> bytes:
+def response_body(answer: GeneratedAnswer) -> bytes:
     """The whole answer."""
     return compact(_response(answer, done=True))
 
 
-async def response_stream(answer: Answer, _: Mapping[str, Any]) -> AsyncIterator[bytes]:
+async def response_stream(answer: GeneratedAnswer, _: Mapping[str, Any]) -> AsyncIterator[bytes]:
     """created, in_progress, one item (a message with one text part, or a call of a tool), completed; numbered.
 
     As with vLLM the first two come before the engine has the request, the others with its first token and after.
@@ -31,7 +31,7 @@ async def response_stream(answer: Answer, _: Mapping[str, Any]) -> AsyncIterator
         )
 
 
-async def _events(answer: Answer) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+async def _events(answer: GeneratedAnswer) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     for state in ("created", "in_progress"):
         yield f"response.{state}", {"response": _response(answer, done=False)}
     item = _item(answer, "in_progress")
@@ -57,7 +57,7 @@ async def _events(answer: Answer) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     yield "response.completed", {"response": _response(answer, done=True)}
 
 
-def _response(answer: Answer, *, done: bool) -> dict[str, Any]:
+def _response(answer: GeneratedAnswer, *, done: bool) -> dict[str, Any]:
     cut = done and answer.finish == "length"
     status = ("incomplete" if cut else "completed") if done else "in_progress"
     return {
@@ -69,7 +69,7 @@ def _response(answer: Answer, *, done: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _usage(answer: Answer) -> dict[str, Any]:
+def _usage(answer: GeneratedAnswer) -> dict[str, Any]:
     return {
         "input_tokens": answer.prompt,
         "input_tokens_details": {"cached_tokens": answer.cached},
@@ -79,7 +79,7 @@ def _usage(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _item(answer: Answer, status: str) -> dict[str, Any]:
+def _item(answer: GeneratedAnswer, status: str) -> dict[str, Any]:
     if answer.call:
         call = {"call_id": f"call_{answer.id}", "name": answer.call.name, "arguments": answer.text}
         return {"id": f"fc_{answer.id}", "type": "function_call", "status": status, **call}

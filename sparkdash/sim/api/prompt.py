@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkdash.sim.api.prompt_orders import NOTHING, Orders, orders, text
+from sparkdash.sim.api.prompt_orders import NOTHING, PromptOrders, content_text, read_orders
 from sparkdash.sim.engine.refusals import RefusedError
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class GenerationRequest:
     """What any protocol asks for."""
 
     text: str
@@ -28,17 +28,17 @@ class Ask:
     ignore_eos: bool = False
     min_tokens: int = 0
     seed: str = ""
-    orders: Orders = NOTHING
+    orders: PromptOrders = NOTHING
 
 
-def chat(body: Mapping[str, Any]) -> Ask:
+def parse_chat(body: Mapping[str, Any]) -> GenerationRequest:
     """/v1/chat/completions."""
     turns = _list(body, "messages")
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
     return _ask(body, _template(body.get("tools"), turns), limit, turns)
 
 
-def completion(body: Mapping[str, Any]) -> Ask:
+def parse_completion(body: Mapping[str, Any]) -> GenerationRequest:
     """/v1/completions; one prompt. Without a limit the answer has 16 tokens, as vLLM has it."""
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
@@ -48,7 +48,7 @@ def completion(body: Mapping[str, Any]) -> Ask:
     return _ask(body, prompt, body.get("max_tokens") or 16)
 
 
-def response(body: Mapping[str, Any]) -> Ask:
+def parse_response(body: Mapping[str, Any]) -> GenerationRequest:
     """/v1/responses."""
     source = body.get("input", "")
     turns = [{"role": "user", "content": source}] if isinstance(source, str) else list(source)
@@ -57,27 +57,29 @@ def response(body: Mapping[str, Any]) -> Ask:
     return _ask(body, _template(body.get("tools"), turns), body.get("max_output_tokens"), turns)
 
 
-def message(body: Mapping[str, Any]) -> Ask:
+def parse_message(body: Mapping[str, Any]) -> GenerationRequest:
     """/v1/messages; max_tokens is required there."""
     if not isinstance(body.get("max_tokens"), int):
         raise RefusedError("max_tokens: Field required", param="max_tokens")
     turns = [{"role": "system", "content": body["system"]}] if body.get("system") else []
     asked = {**body, "stop": body.get("stop_sequences")}
-    return _ask(asked, counted(body, turns), body["max_tokens"], _list(body, "messages"))
+    return _ask(asked, counted_prompt(body, turns), body["max_tokens"], _list(body, "messages"))
 
 
-def counted(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]] = ()) -> str:
+def counted_prompt(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]] = ()) -> str:
     """The prompt behind messages alone, for /v1/messages/count_tokens and /tokenize."""
     return _template(body.get("tools"), [*turns, *_list(body, "messages")])
 
 
-def _ask(body: Mapping[str, Any], prompt: str, limit: object, turns: Sequence[Mapping[str, Any]] = ()) -> Ask:
+def _ask(
+    body: Mapping[str, Any], prompt: str, limit: object, turns: Sequence[Mapping[str, Any]] = ()
+) -> GenerationRequest:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise RefusedError(f"max_tokens must be at least 1, got {limit}.", param="max_tokens")
     if body.get("n", 1) not in (None, 1):
         raise RefusedError("n: the simulated engine gives one choice", param="n")
     stops = body.get("stop") or ()
-    return Ask(
+    return GenerationRequest(
         text=prompt,
         limit=limit,
         stream=bool(body.get("stream")),
@@ -85,7 +87,7 @@ def _ask(body: Mapping[str, Any], prompt: str, limit: object, turns: Sequence[Ma
         ignore_eos=bool(body.get("ignore_eos")),
         min_tokens=int(body.get("min_tokens") or 0),
         seed=str(body.get("seed") or ""),
-        orders=orders(body, turns),
+        orders=read_orders(body, turns),
     )
 
 
@@ -99,7 +101,7 @@ def _turn(turn: Mapping[str, Any]) -> str:
         raise RefusedError("messages: Input should be a valid dictionary", param="messages")
     rest = {key: turn[key] for key in ("tool_calls", "arguments", "output") if turn.get(key)}
     more = json.dumps(rest, sort_keys=True) if rest else ""
-    return f"<|{turn.get('role') or turn.get('type') or 'user'}|>\n{text(turn.get('content'))}{more}<|end|>\n"
+    return f"<|{turn.get('role') or turn.get('type') or 'user'}|>\n{content_text(turn.get('content'))}{more}<|end|>\n"
 
 
 def _list(body: Mapping[str, Any], key: str) -> list[Any]:

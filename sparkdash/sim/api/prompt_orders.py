@@ -23,7 +23,7 @@ _QUOTED = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OrderedCall:
     """A call of one tool."""
 
     name: str
@@ -32,20 +32,20 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class PromptOrders:
     """What one prompt orders; nothing, as a rule."""
 
-    call: Call | None = None
+    call: OrderedCall | None = None
     returned: str | None = None
     """What a tool that was called by order came back with, in ASCII and on one line."""
     tokens: int | None = None
     """Length of the answer."""
 
 
-NOTHING = Orders()
+NOTHING = PromptOrders()
 
 
-def orders(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> Orders:
+def read_orders(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> PromptOrders:
     """Those of the user's last turn. `body` has the tools, in the form of any protocol."""
     returned: str | None = None
     for turn in reversed(turns):
@@ -53,29 +53,29 @@ def orders(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> Order
         if result is not None:
             returned = result if returned is None else returned
         elif turn.get("role") == "user":
-            return _read(text(turn.get("content")), body, returned)
+            return _read(content_text(turn.get("content")), body, returned)
     return NOTHING
 
 
-def text(content: object) -> str:
+def content_text(content: object) -> str:
     """The words of a turn's content: a string, one part, or parts; of a part without words its type."""
     if isinstance(content, list):
-        return "".join(text(part) for part in content)
+        return "".join(content_text(part) for part in content)
     if isinstance(content, Mapping):
         return str(content.get("text") or content.get("content") or f"<|{content.get('type', 'part')}|>")
     return "" if content is None else str(content)
 
 
-def _read(asked: str, body: Mapping[str, Any], returned: str | None) -> Orders:
+def _read(asked: str, body: Mapping[str, Any], returned: str | None) -> PromptOrders:
     length, wanted = _WRITE.search(asked), _CALL.search(asked)
     tokens = int(length[1]) if length else None
     if wanted is None or wanted[1] not in _offered(body.get("tools")) or body.get("tool_choice") == "none":
-        return Orders(tokens=tokens)
+        return PromptOrders(tokens=tokens)
     if returned is not None:
         plain = " ".join(returned.encode("ascii", "replace").decode().split())
-        return Orders(returned=plain[-_QUOTED:], tokens=tokens)
+        return PromptOrders(returned=plain[-_QUOTED:], tokens=tokens)
     name, key, value = wanted.groups()
-    return Orders(Call(name, json.dumps({key: value} if key else {})))
+    return PromptOrders(OrderedCall(name, json.dumps({key: value} if key else {})))
 
 
 def _offered(tools: object) -> Iterable[str]:
@@ -88,12 +88,12 @@ def _offered(tools: object) -> Iterable[str]:
 def _result(turn: Mapping[str, Any]) -> str | None:
     """What a tool returned in this turn: of chat completions, responses and messages; None for a turn of another kind."""
     if turn.get("role") == "tool":
-        return text(turn.get("content"))
+        return content_text(turn.get("content"))
     if turn.get("type") == "function_call_output":
-        return text(turn.get("output"))
+        return content_text(turn.get("output"))
     parts = turn.get("content")
     results = [part for part in parts if _is_result(part)] if isinstance(parts, list) else []
-    return text(results[-1].get("content")) if results else None
+    return content_text(results[-1].get("content")) if results else None
 
 
 def _is_result(part: object) -> bool:

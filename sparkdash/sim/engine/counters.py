@@ -46,7 +46,7 @@ def _lengths() -> Histogram:
 
 
 @dataclass(slots=True)
-class Counters:
+class SimulatedCounters:
     """Everything that only grows."""
 
     positions: int

@@ -17,12 +17,12 @@ from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.errors import ProfileError
 from sparkdash.sim.engine.faults import AT_START, Behaviour, behaviour
 from sparkdash.sim.engine.refusals import RefusedError
-from sparkdash.sim.engine.simulated_engine import Engine
-from sparkdash.sim.engine.timing import Clock
+from sparkdash.sim.engine.simulated_engine import SimulatedEngine
+from sparkdash.sim.engine.timing import SimulationClock
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class FaultRequest:
     """Which fault is to begin, and when. Without a time: as its animal does."""
 
     fault: str | None = None
@@ -44,7 +44,7 @@ class Order:
         return behaviour(self.fault)
 
 
-def read(given: Mapping[str, Any]) -> Order:
+def parse_fault_request(given: Mapping[str, Any]) -> FaultRequest:
     """The body of POST /sim/fault. Raises RefusedError."""
     fault = given.get("fault")
     if not isinstance(fault, str | None):
@@ -53,7 +53,7 @@ def read(given: Mapping[str, Any]) -> Order:
     for name, value in times.items():
         if isinstance(value, bool) or not isinstance(value, int | float | None):
             raise RefusedError(f"{name}: a number", param=name)
-    order = Order(fault, **times)
+    order = FaultRequest(fault, **times)
     try:
         order.behaviour()
     except ProfileError as error:
@@ -61,24 +61,24 @@ def read(given: Mapping[str, Any]) -> Order:
     return order
 
 
-class Trigger:
+class FaultTrigger:
     """Begins one engine's faults. `run` is its one task, from the moment the engine serves."""
 
-    def __init__(self, engine: Engine, clock: Clock, spec: SimSpec) -> None:
+    def __init__(self, engine: SimulatedEngine, clock: SimulationClock, spec: SimSpec) -> None:
         """Raises ProfileError as `Order.behaviour` does; a fault of the start holds already."""
         self._engine = engine
         self._clock = clock
         self._scale = spec.time_scale
         self._pending: Behaviour | None = None
-        self._order = Order(spec.fault, spec.fault_after_s, spec.fault_after_tokens)
+        self._order = FaultRequest(spec.fault, spec.fault_after_s, spec.fault_after_tokens)
         self._armed = asyncio.Event()
         engine.on_tokens = self._produced
-        if self._order == Order(spec.fault) and spec.fault in AT_START:
+        if self._order == FaultRequest(spec.fault) and spec.fault in AT_START:
             engine.change(behaviour(spec.fault))
         else:
             self.arm(self._order)
 
-    def arm(self, order: Order) -> None:
+    def arm(self, order: FaultRequest) -> None:
         """Let a fault begin; none heals at once. Raises ProfileError as `Order.behaviour` does."""
         coming = order.behaviour()
         if order.after_s is None and order.after_tokens is None:

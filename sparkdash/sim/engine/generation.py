@@ -7,12 +7,12 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sparkdash.sim.engine.prefix_cache import Holding
-from sparkdash.sim.engine.prose import Word
+from sparkdash.sim.engine.prefix_cache import HeldBlocks
+from sparkdash.sim.engine.prose import GeneratedToken
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AnswerPiece:
     """What one step added to one answer."""
 
     text: str
@@ -23,12 +23,12 @@ class Piece:
 
 
 @dataclass(eq=False, slots=True)
-class Run:
+class SimulatedRequest:
     """One request inside the engine."""
 
     tokens: list[bytes]
     """The prompt, then what was generated."""
-    words: Iterator[Word]
+    words: Iterator[GeneratedToken]
     rng: random.Random
     arrived: float
     limit: int
@@ -42,8 +42,8 @@ class Run:
     """It waits for its grammar, not for room."""
     prefill_s: float | None = None
     """How long its whole prompt takes, where that does not follow from the pace."""
-    holding: Holding = field(default_factory=Holding)
-    out: asyncio.Queue[Piece] = field(default_factory=asyncio.Queue)
+    holding: HeldBlocks = field(default_factory=HeldBlocks)
+    out: asyncio.Queue[AnswerPiece] = field(default_factory=asyncio.Queue)
     admitted: float | None = None
     first: float | None = None
     last: float = 0.0

@@ -16,7 +16,7 @@ SPUN = {Hang.CORE: (0.96, 15.0), Hang.SPIN: (1.0, 75.0)}
 
 
 @dataclass(slots=True)
-class Work:
+class GpuWork:
     """Seconds spent in steps. The step under way counts as far as it has come."""
 
     prefill_s: float = 0.0
@@ -42,7 +42,7 @@ class Work:
         return self.prefill_s + prefill, self.decode_s + min(self._decode, gone - prefill)
 
 
-class Meter:
+class GpuMeter:
     """Turns two looks at the work into a share of the GPU's time and watts."""
 
     def __init__(self, now: float) -> None:

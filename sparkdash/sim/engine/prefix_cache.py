@@ -15,7 +15,7 @@ BLOCK_TOKENS = 16
 
 
 @dataclass(slots=True)
-class Holding:
+class HeldBlocks:
     """The blocks of one request: full ones by their key, and fresh ones that have none yet."""
 
     keys: list[int] = field(default_factory=list)
@@ -56,17 +56,17 @@ class PrefixCache:
             keys.append(key)
         return keys
 
-    def take(self, keys: Sequence[int]) -> Holding:
+    def take(self, keys: Sequence[int]) -> HeldBlocks:
         """Hold the blocks that `matched` named."""
         for key in keys:
             self._hold(key)
-        return Holding(keys=list(keys))
+        return HeldBlocks(keys=list(keys))
 
     def fits(self, blocks: int) -> bool:
         """Could that many fresh blocks be had now?"""
         return self.in_use + blocks <= self.blocks
 
-    def grow(self, holding: Holding, tokens: int) -> bool:
+    def grow(self, holding: HeldBlocks, tokens: int) -> bool:
         """Make room for `tokens` in all, throwing out what was kept longest; False when the pool is full."""
         need = -(-tokens // self.block) - len(holding.keys) - holding.fresh
         if not self.fits(max(0, need)):
@@ -77,7 +77,7 @@ class PrefixCache:
             self._idle.popitem(last=False)
         return True
 
-    def publish(self, holding: Holding, tokens: Sequence[bytes]) -> None:
+    def publish(self, holding: HeldBlocks, tokens: Sequence[bytes]) -> None:
         """Give the full blocks of `tokens` their keys, so that others can share them."""
         start = len(holding.keys)
         if len(tokens) // self.block <= start:
@@ -88,7 +88,7 @@ class PrefixCache:
             self._hold(key)
             holding.keys.append(key)
 
-    def release(self, holding: Holding) -> None:
+    def release(self, holding: HeldBlocks) -> None:
         """Give everything back. Full blocks are kept for reuse; the tail leaves before the head. Idempotent."""
         for key in reversed(holding.keys):
             self._held[key] -= 1

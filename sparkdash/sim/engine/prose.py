@@ -24,7 +24,7 @@ _VERBS = ("load", "split", "merge", "count", "drain", "pack", "score", "trim")  
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class GeneratedToken:
     """One generated token. `text` may be empty while a stop string might be forming; the last one has `finish`."""
 
     token: bytes
@@ -35,14 +35,14 @@ class Word:
     """The stop string that ended it."""
 
 
-def seeded(seed: str) -> random.Random:
+def seeded_random(seed: str) -> random.Random:
     """The same draws for the same seed, in every process."""
     return random.Random(seed)  # noqa: S311 - a rehearsal, not cryptography
 
 
-def tokens(model: str, seed: str, returned: str | None = None) -> Iterator[bytes]:
+def answer_tokens(model: str, seed: str, returned: str | None = None) -> Iterator[bytes]:
     """Endless tokens of an answer, which says what a tool returned, if one did. Same model and seed, same text."""
-    rng = seeded(f"{model}/{seed}")
+    rng = seeded_random(f"{model}/{seed}")
     text = f"This is a simulated answer in the name of {model}; no model runs here."
     text += "" if returned is None else f" The tool returned: {returned}."
     while True:
@@ -55,10 +55,12 @@ def tokens(model: str, seed: str, returned: str | None = None) -> Iterator[bytes
 
 def natural_length(seed: str) -> int:
     """Tokens after which the answer ends by itself."""
-    return seeded(f"length/{seed}").randint(*NATURAL_TOKENS)
+    return seeded_random(f"length/{seed}").randint(*NATURAL_TOKENS)
 
 
-def script(source: Iterator[bytes], natural: int | None, *, limit: int, stops: tuple[str, ...] = ()) -> Iterator[Word]:
+def cut_answer(
+    source: Iterator[bytes], natural: int | None, *, limit: int, stops: tuple[str, ...] = ()
+) -> Iterator[GeneratedToken]:
     """`source` cut at `limit` tokens ("length"), at `natural` ones or before a stop string ("stop").
 
     As vLLM does, text that might be the beginning of a stop string is held back until it is clear.
@@ -70,14 +72,14 @@ def script(source: Iterator[bytes], natural: int | None, *, limit: int, stops: t
         found = [(held.index(stop), stop) for stop in stops if stop in held]
         if found:
             at, stop = min(found)
-            yield Word(token, held[:at], "stop", stop)
+            yield GeneratedToken(token, held[:at], "stop", stop)
             return
         if count >= limit or count == natural:
-            yield Word(token, held, "length" if count >= limit else "stop")
+            yield GeneratedToken(token, held, "length" if count >= limit else "stop")
             return
         shown = held[: len(held) - hold] if hold else held
         held = held[len(shown) :]
-        yield Word(token, shown)
+        yield GeneratedToken(token, shown)
 
 
 def paragraph(rng: random.Random, words: int) -> str:

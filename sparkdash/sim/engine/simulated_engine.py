@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
-from sparkdash.sim.engine.counters import Counters
+from sparkdash.sim.engine.counters import SimulatedCounters
 from sparkdash.sim.engine.faults import HEALTHY, Behaviour, Hang
-from sparkdash.sim.engine.generation import Piece, Run
-from sparkdash.sim.engine.gpu_work import Work
+from sparkdash.sim.engine.generation import AnswerPiece, SimulatedRequest
+from sparkdash.sim.engine.gpu_work import GpuWork
 from sparkdash.sim.engine.prefix_cache import PrefixCache
-from sparkdash.sim.engine.prose import Word, seeded
-from sparkdash.sim.engine.timing import Clock, Pace
+from sparkdash.sim.engine.prose import GeneratedToken, seeded_random
+from sparkdash.sim.engine.timing import SimulatedTiming, SimulationClock
 
 PREFILL_BUDGET = 2048
 """Prompt tokens computed per step; vLLM's default max_num_batched_tokens for serving is of this size."""
@@ -31,7 +31,7 @@ LONG_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class StepReport:
     """What the last step said of the queue and the cache. Between steps, and in a hang, nothing is said."""
 
     running: int = 0
@@ -41,16 +41,16 @@ class Reported:
     kv_usage: float = 0.0
 
 
-class Engine:
+class SimulatedEngine:
     """See the module. `run` is its one task; `submit`, `stream` and `abort` are for the app, on the same loop."""
 
-    def __init__(self, pace: Pace, cache: PrefixCache, clock: Clock, *, seats: int) -> None:
+    def __init__(self, pace: SimulatedTiming, cache: PrefixCache, clock: SimulationClock, *, seats: int) -> None:
         self.cache = cache
-        self.counters = Counters(len(pace.acceptance))
-        self.waiting: deque[Run] = deque()
-        self.running: list[Run] = []
-        self.reported = Reported()
-        self.work = Work()
+        self.counters = SimulatedCounters(len(pace.acceptance))
+        self.waiting: deque[SimulatedRequest] = deque()
+        self.running: list[SimulatedRequest] = []
+        self.reported = StepReport()
+        self.work = GpuWork()
         self.behaviour: Behaviour = HEALTHY
         self.on_change: Callable[[], None] = lambda: None
         """Called when the behaviour has changed."""
@@ -62,7 +62,7 @@ class Engine:
         self._clock = clock
         self._seats = seats
         self._wake = asyncio.Event()
-        self._held: set[Run] = set()
+        self._held: set[SimulatedRequest] = set()
         """Who was served when the engine began to hang."""
         self._compiling_grammars: set[asyncio.Task[None]] = set()
 
@@ -74,10 +74,10 @@ class Engine:
         self.on_change()
 
     def submit(
-        self, tokens: list[bytes], words: Iterator[Word], *, limit: int, seed: str, formatted: bool = False
-    ) -> Run:
+        self, tokens: list[bytes], words: Iterator[GeneratedToken], *, limit: int, seed: str, formatted: bool = False
+    ) -> SimulatedRequest:
         """Queue a request; its pieces come through `stream`. `formatted`: its answer follows a grammar."""
-        run = Run(tokens, words, seeded(seed), self._clock.now(), limit, prompt=len(tokens))
+        run = SimulatedRequest(tokens, words, seeded_random(seed), self._clock.now(), limit, prompt=len(tokens))
         run.prefill_s = self.behaviour.prefill_s or None
         if formatted and self.behaviour.grammar_s:
             run.deferred = True
@@ -88,12 +88,12 @@ class Engine:
         self._wake.set()
         return run
 
-    async def _compile_grammar(self, run: Run, seconds: float) -> None:
+    async def _compile_grammar(self, run: SimulatedRequest, seconds: float) -> None:
         await self._sleep(seconds)
         run.deferred = False
         self._wake.set()
 
-    async def stream(self, run: Run) -> AsyncIterator[Piece]:
+    async def stream(self, run: SimulatedRequest) -> AsyncIterator[AnswerPiece]:
         """The pieces of an answer up to the one with `finish`. Whoever stops reading must `abort`."""
         while True:
             piece = await run.out.get()
@@ -101,7 +101,7 @@ class Engine:
             if piece.finish:
                 return
 
-    def abort(self, run: Run) -> None:
+    def abort(self, run: SimulatedRequest) -> None:
         """Drop a request wherever it is; nothing happens to one that is over."""
         if run in self.waiting:
             self.waiting.remove(run)
@@ -166,15 +166,15 @@ class Engine:
 
     def _report(self) -> None:
         deferred = sum(run.deferred for run in self.waiting)
-        self.reported = Reported(len(self.running), len(self.waiting), deferred, self.cache.usage)
+        self.reported = StepReport(len(self.running), len(self.waiting), deferred, self.cache.usage)
 
-    def _next(self) -> Run | None:
+    def _next(self) -> SimulatedRequest | None:
         """Who is admitted next, if there is room."""
         if self.behaviour.hang in (Hang.ADMISSION, Hang.SLEEP):
             return None
         return next((run for run in self.waiting if not run.deferred), None)
 
-    def _plan(self) -> tuple[dict[Run, int], list[Run]]:
+    def _plan(self) -> tuple[dict[SimulatedRequest, int], list[SimulatedRequest]]:
         """Who computes how many prompt tokens, and who decodes."""
         self._admit()
         decoding = [run for run in self.running if run.prefilled]
@@ -204,7 +204,7 @@ class Engine:
                 run.admitted, run.cached = self._clock.now(), hit
                 self.counters.admitted(run.prompt, hit)
 
-    def _durations(self, chunks: dict[Run, int], decoding: list[Run]) -> tuple[float, float]:
+    def _durations(self, chunks: dict[SimulatedRequest, int], decoding: list[SimulatedRequest]) -> tuple[float, float]:
         """Seconds of prefill and of decode."""
         prefill = sum(
             self._pace.prefill_s(size, run.computed)
@@ -214,7 +214,7 @@ class Engine:
         )
         return prefill, self._pace.step_s([len(run.tokens) for run in decoding])
 
-    def _apply(self, chunks: dict[Run, int], decoding: list[Run]) -> None:
+    def _apply(self, chunks: dict[SimulatedRequest, int], decoding: list[SimulatedRequest]) -> None:
         before = self.counters.generated, self.counters.prompt_computed
         for run, size in chunks.items():
             if run in self.running:
@@ -229,7 +229,7 @@ class Engine:
             computed = self.counters.prompt_computed - before[1]
             self.counters.stepped(computed + self.counters.generated - before[0])
 
-    def _draw(self, run: Run) -> int:
+    def _draw(self, run: SimulatedRequest) -> int:
         """Drafts accepted in this step; counted as vLLM counts them, before the answer is cut."""
         chances = self._pace.acceptance
         accepted = 0
@@ -239,12 +239,12 @@ class Engine:
             self.counters.drafted(accepted)
         return accepted
 
-    def _advance(self, run: Run, count: int) -> None:
+    def _advance(self, run: SimulatedRequest, count: int) -> None:
         """Append up to `count` tokens to the answer and hand them over."""
         count = min(count, run.limit - run.produced)
         if not self._room(run, len(run.tokens) + count):
             return
-        words: list[Word] = []
+        words: list[GeneratedToken] = []
         for word in run.words:
             words.append(word)
             if word.finish or len(words) == count:
@@ -254,13 +254,13 @@ class Engine:
         run.produced += len(words)
         self.cache.publish(run.holding, run.tokens)
         self._count(run, len(words))
-        last = words[-1] if words else Word(b"", "", "stop")
-        run.out.put_nowait(Piece("".join(w.text for w in words), len(words), last.finish, last.stop_reason))
+        last = words[-1] if words else GeneratedToken(b"", "", "stop")
+        run.out.put_nowait(AnswerPiece("".join(w.text for w in words), len(words), last.finish, last.stop_reason))
         if last.finish:
             self._finish(run, last.finish)
         self.on_tokens(run.produced)
 
-    def _count(self, run: Run, tokens: int) -> None:
+    def _count(self, run: SimulatedRequest, tokens: int) -> None:
         now = self._clock.now()
         self.counters.generated += tokens
         if run.first is None:
@@ -270,7 +270,7 @@ class Engine:
             self.counters.itl.observe(now - run.last)
         run.last = now
 
-    def _finish(self, run: Run, reason: str) -> None:
+    def _finish(self, run: SimulatedRequest, reason: str) -> None:
         self.running.remove(run)
         self.cache.release(run.holding)
         admitted, first = run.admitted or run.arrived, run.first or run.last
@@ -279,7 +279,7 @@ class Engine:
             queue_s=admitted - run.arrived, prefill_s=first - admitted, decode_s=run.last - first,
         )  # fmt: skip
 
-    def _room(self, run: Run, tokens: int) -> bool:
+    def _room(self, run: SimulatedRequest, tokens: int) -> bool:
         """Cache blocks for `tokens` of `run`, if need be at the cost of those admitted last, itself in the end."""
         while not self.cache.grow(run.holding, tokens):
             victim = self.running.pop()

@@ -24,7 +24,7 @@ SHARING = 0.45
 """Exponent by which a step slows as streams join it."""
 
 
-class Clock(Protocol):
+class SimulationClock(Protocol):
     """Monotonic seconds, and waiting for them."""
 
     def now(self) -> float:
@@ -48,7 +48,7 @@ class WallClock:
         await asyncio.sleep(max(0.0, when - self.now()))
 
 
-class Pace:
+class SimulatedTiming:
     """The durations of one spec."""
 
     def __init__(self, spec: SimSpec, factor: float = 1.0) -> None:

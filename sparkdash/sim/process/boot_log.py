@@ -18,7 +18,7 @@ GRAPHS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BootLine:
     """One line of the log. `at` is the share of the load, `memory` the share of the engine's memory in use by then, both 0..1."""
 
     at: float
@@ -27,7 +27,7 @@ class Line:
     bar: bool = False
 
 
-def opening(profile: Profile, context: int, port: int) -> Iterator[Line]:
+def opening(profile: Profile, context: int, port: int) -> Iterator[BootLine]:
     """Banner and configuration, at once."""
     api = "APIServer"
     for art in (
@@ -37,73 +37,77 @@ def opening(profile: Profile, context: int, port: int) -> Iterator[Line]:
         f"  █▄█▀ █     █     █     █  model   {profile.name}",
         "   ▀▀  ▀▀▀▀▀ ▀▀▀▀▀ ▀     ▀",
     ):
-        yield Line(0.0, said(api, f"[api_utils.py:347] {art}"))
+        yield BootLine(0.0, log_line(api, f"[api_utils.py:347] {art}"))
     args = {"model": profile.name, "host": "127.0.0.1", "port": port, "max_model_len": context}
-    yield Line(0.0, said(api, f"[api_utils.py:286] non-default args: {args}"))
-    yield Line(0.0, said(api, "[sim.py:1] SIMULATED engine: no model is loaded, no figure is a measurement"))
-    yield Line(0.0, said(api, "[model.py:733] Resolved architecture: SimulatedForCausalLM"))
-    yield Line(0.02, said(api, f"[model.py:2152] Using max model len {context}"))
-    yield Line(
+    yield BootLine(0.0, log_line(api, f"[api_utils.py:286] non-default args: {args}"))
+    yield BootLine(0.0, log_line(api, "[sim.py:1] SIMULATED engine: no model is loaded, no figure is a measurement"))
+    yield BootLine(0.0, log_line(api, "[model.py:733] Resolved architecture: SimulatedForCausalLM"))
+    yield BootLine(0.02, log_line(api, f"[model.py:2152] Using max model len {context}"))
+    yield BootLine(
         0.05,
-        said(
+        log_line(
             "EngineCore",
             f"[core.py:133] Initializing a V1 LLM engine (v0.32.0+sim) with config: model='{profile.name}'",
         ),
     )
 
 
-def loading(profile: Profile, *, load_s: float, memory_gib: float, kv_gib: float, kv_tokens: int, context: int) -> Iterator[Line]:  # fmt: skip
+def loading(profile: Profile, *, load_s: float, memory_gib: float, kv_gib: float, kv_tokens: int, context: int) -> Iterator[BootLine]:  # fmt: skip
     """Weights, drafter, compilation, KV cache and graphs, in vLLM's order."""
     weights = 1.0 - (kv_gib / memory_gib if memory_gib else 0.0)
-    yield Line(0.06, said("Worker", f"[gpu_model_runner.py:4100] Starting to load model {profile.name}..."))
+    yield BootLine(0.06, log_line("Worker", f"[gpu_model_runner.py:4100] Starting to load model {profile.name}..."))
     yield from _shards(0.06, 0.6, load_s, weights)
-    yield Line(
-        0.6, said("Worker", f"[default_loader.py:501] Loading weights took {0.54 * load_s:.2f} seconds"), weights
+    yield BootLine(
+        0.6, log_line("Worker", f"[default_loader.py:501] Loading weights took {0.54 * load_s:.2f} seconds"), weights
     )
     if profile.sim and profile.sim.acceptance:
-        yield Line(0.6, said("Worker", "[gpu_model_runner.py:4110] Loading drafter model..."), weights)
+        yield BootLine(0.6, log_line("Worker", "[gpu_model_runner.py:4110] Loading drafter model..."), weights)
     took = f"took {weights * memory_gib:.2f} GiB memory and {0.56 * load_s:.6f} seconds"
-    yield Line(0.62, said("Worker", f"[gpu_model_runner.py:4137] Model loading {took}"), weights)
-    yield Line(
+    yield BootLine(0.62, log_line("Worker", f"[gpu_model_runner.py:4137] Model loading {took}"), weights)
+    yield BootLine(
         0.66,
-        said("Worker", f"[backends.py:811] [backbone] Dynamo bytecode transform time: {0.03 * load_s:.2f} s"),
+        log_line("Worker", f"[backends.py:811] [backbone] Dynamo bytecode transform time: {0.03 * load_s:.2f} s"),
         weights,
     )
-    yield Line(
+    yield BootLine(
         0.74,
-        said(
+        log_line(
             "Worker",
             f"[backends.py:310] [backbone] Compiling a graph for compile range (1, 2048) takes {0.08 * load_s:.2f} s",
         ),
         weights,
     )
-    yield Line(0.75, said("Worker", f"[monitor.py:34] torch.compile took {0.12 * load_s:.2f} s in total"), weights)
-    yield Line(
+    yield BootLine(
+        0.75, log_line("Worker", f"[monitor.py:34] torch.compile took {0.12 * load_s:.2f} s in total"), weights
+    )
+    yield BootLine(
         0.78,
-        said("Worker", f"[monitor.py:91] [backbone] Initial profiling/warmup run took {0.03 * load_s:.2f} s"),
+        log_line("Worker", f"[monitor.py:91] [backbone] Initial profiling/warmup run took {0.03 * load_s:.2f} s"),
         weights,
     )
-    yield Line(0.79, said("Worker", f"[gpu_worker.py:355] Available KV cache memory: {kv_gib:.2f} GiB"), weights)
+    yield BootLine(
+        0.79, log_line("Worker", f"[gpu_worker.py:355] Available KV cache memory: {kv_gib:.2f} GiB"), weights
+    )
     room = f"{context:,} tokens per request: {kv_tokens / context:.2f}x"
-    yield Line(
+    yield BootLine(
         0.8,
-        said(
+        log_line(
             "EngineCore",
             f"[kv_cache_utils.py:2327] GPU KV cache size: {kv_tokens:,} tokens, Maximum concurrency for {room}",
         ),
         1.0,
     )
     yield from _graphs(0.82, 0.96, load_s)
-    yield Line(
+    yield BootLine(
         0.96,
-        said(
+        log_line(
             "Worker", f"[gpu_model_runner.py:5100] Graph capturing finished in {0.14 * load_s:.0f} secs, took 0.62 GiB"
         ),
         1.0,
     )
-    yield Line(
+    yield BootLine(
         0.98,
-        said(
+        log_line(
             "EngineCore",
             f"[core.py:402] init engine (profile, create kv cache, warmup model) took {0.36 * load_s:.2f} s",
         ),
@@ -113,7 +117,7 @@ def loading(profile: Profile, *, load_s: float, memory_gib: float, kv_gib: float
 
 def serving(port: int) -> Iterator[str]:
     """The last lines before, and the one that says ready."""
-    yield said("APIServer", f"[entry.py:140] Starting vLLM server on http://127.0.0.1:{port}")
+    yield log_line("APIServer", f"[entry.py:140] Starting vLLM server on http://127.0.0.1:{port}")
     yield f"INFO:     Started server process [{os.getpid()}]"
     yield "INFO:     Waiting for application startup."
     yield "INFO:     Application startup complete."
@@ -122,47 +126,47 @@ def serving(port: int) -> Iterator[str]:
 def out_of_memory() -> Iterator[str]:
     """How a load ends that does not fit."""
     core = "EngineCore"
-    yield said(core, "[core.py:1506] EngineCore failed to start.", "ERROR")
-    yield said(core, "[core.py:1506] Traceback (most recent call last):", "ERROR")
-    yield said(
+    yield log_line(core, "[core.py:1506] EngineCore failed to start.", "ERROR")
+    yield log_line(core, "[core.py:1506] Traceback (most recent call last):", "ERROR")
+    yield log_line(
         core,
         "[core.py:1506] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total "
         "capacity of 121.69 GiB of which 1.12 GiB is free. (simulated)",
         "ERROR",
     )
-    yield said("APIServer", "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}", "ERROR")  # fmt: skip
+    yield log_line("APIServer", "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}", "ERROR")  # fmt: skip
 
 
 def fatal() -> Iterator[str]:
     """How a running engine dies."""
-    yield said("EngineCore", "[core.py:1512] EngineCore encountered a fatal error.", "ERROR")
-    yield said("EngineCore", "[core.py:1512] torch.AcceleratorError: CUDA error: an illegal memory access was encountered (simulated)", "ERROR")  # fmt: skip
+    yield log_line("EngineCore", "[core.py:1512] EngineCore encountered a fatal error.", "ERROR")
+    yield log_line("EngineCore", "[core.py:1512] torch.AcceleratorError: CUDA error: an illegal memory access was encountered (simulated)", "ERROR")  # fmt: skip
 
 
 def port_in_use(port: int) -> str:
     """How a start ends when its port is taken."""
-    return said("APIServer", f"OSError: [Errno 98] Address already in use: ('127.0.0.1', {port})", "ERROR")
+    return log_line("APIServer", f"OSError: [Errno 98] Address already in use: ('127.0.0.1', {port})", "ERROR")
 
 
-def said(who: str, text: str, level: str = "INFO") -> str:
+def log_line(who: str, text: str, level: str = "INFO") -> str:
     """One line with vLLM's prefix."""
     return f"({who} pid={os.getpid()}) {level} {datetime.now():%m-%d %H:%M:%S} {text}"
 
 
-def _shards(begin: float, end: float, load_s: float, weights: float) -> Iterator[Line]:
+def _shards(begin: float, end: float, load_s: float, weights: float) -> Iterator[BootLine]:
     for done in range(SHARDS + 1):
         share = done / SHARDS
         spent = share * (end - begin) * load_s
         text = f"\rLoading safetensors checkpoint shards: {share:4.0%} Completed | {done}/{SHARDS} [{_clock(spent)}<{_clock((end - begin) * load_s - spent)}, 1.00s/it]"
-        yield Line(begin + share * (end - begin), text + "\n" * (done == SHARDS), share * weights, bar=True)
+        yield BootLine(begin + share * (end - begin), text + "\n" * (done == SHARDS), share * weights, bar=True)
 
 
-def _graphs(begin: float, end: float, load_s: float) -> Iterator[Line]:
+def _graphs(begin: float, end: float, load_s: float) -> Iterator[BootLine]:
     for done in range(GRAPHS + 1):
         share = done / GRAPHS
         spent = share * (end - begin) * load_s
         text = f"\rCapturing CUDA graphs (mixed prefill-decode, PIECEWISE): {share:4.0%}|{'█' * done:<{GRAPHS}}| {done}/{GRAPHS} [{_clock(spent)}<{_clock((end - begin) * load_s - spent)}, 1.00s/it]"
-        yield Line(begin + share * (end - begin), text + "\n" * (done == GRAPHS), 1.0, bar=True)
+        yield BootLine(begin + share * (end - begin), text + "\n" * (done == GRAPHS), 1.0, bar=True)
 
 
 def _clock(seconds: float) -> str:

@@ -23,10 +23,10 @@ from typing import Any
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.sim.api.app import App, kv_share
-from sparkdash.sim.api.http_server import listen
+from sparkdash.sim.api.http_server import serve_http
 from sparkdash.sim.engine.faults import HEALTHY, Hang
-from sparkdash.sim.engine.gpu_work import Meter
-from sparkdash.sim.engine.timing import Clock
+from sparkdash.sim.engine.gpu_work import GpuMeter
+from sparkdash.sim.engine.timing import SimulationClock
 from sparkdash.sim.process import boot_log
 from sparkdash.sim.process.cpu_burner import Spinner, start_compiler
 from sparkdash.sim.process.memory_claims import ClaimFile
@@ -41,14 +41,16 @@ ORPHAN_S = 120.0
 
 
 @asynccontextmanager
-async def serving(profile: Profile, *, port: int = 0, clock: Clock | None = None) -> AsyncIterator[tuple[App, str]]:
+async def serving(
+    profile: Profile, *, port: int = 0, clock: SimulationClock | None = None
+) -> AsyncIterator[tuple[App, str]]:
     """A loaded engine inside this process, for tests: its App and its root URL."""
     app = App(profile, clock)
     stepping = asyncio.create_task(app.run(), name=f"sim {profile.name}")
     sock = _bind(port, pretend_taken=False)
     if sock is None:
         raise OSError(errno.EADDRINUSE, boot_log.port_in_use(port))
-    site = await listen(app.handle, sock)
+    site = await serve_http(app.handle, sock)
     try:
         yield app, f"http://127.0.0.1:{sock.getsockname()[1]}"
     finally:
@@ -58,7 +60,7 @@ async def serving(profile: Profile, *, port: int = 0, clock: Clock | None = None
             await stepping
 
 
-async def live(profile: Profile, port: int) -> int:
+async def run_process(profile: Profile, port: int) -> int:
     """A whole process's life; its exit code. Raises ProfileError for an unknown fault."""
     app = App(profile)
     stop = asyncio.Event()
@@ -68,7 +70,7 @@ async def live(profile: Profile, port: int) -> int:
     if sock is None:
         _print(boot_log.port_in_use(port))
         return 1
-    claim = Holder(profile, app)
+    claim = ClaimWriter(profile, app)
     try:
         return await _until(stop, _work(app, sock, claim))
     finally:
@@ -76,14 +78,14 @@ async def live(profile: Profile, port: int) -> int:
         claim.release()
 
 
-class Holder:
+class ClaimWriter:
     """Says what this engine holds of the box: its memory as it loads, and how busy it is."""
 
     def __init__(self, profile: Profile, app: App) -> None:
         self._app = app
         self._bytes = (profile.sim or SimSpec()).memory_gib * GIB
         self._began = time.monotonic()
-        self._meter = Meter(self._began)
+        self._meter = GpuMeter(self._began)
         pid = _fork_orphan() if app.behaviour.orphan else None
         self._orphaned = pid is not None
         self._file = ClaimFile(profile.name, pid=pid)
@@ -103,7 +105,7 @@ class Holder:
             self._file.remove()
 
 
-async def _work(app: App, sock: socket.socket, holder: Holder) -> int:
+async def _work(app: App, sock: socket.socket, holder: ClaimWriter) -> int:
     port = sock.getsockname()[1]
     async with asyncio.TaskGroup() as tasks:
         telling = tasks.create_task(_every(CLAIM_S, holder.tell))
@@ -116,7 +118,7 @@ async def _work(app: App, sock: socket.socket, holder: Holder) -> int:
         change.carry_out()
         tasks.create_task(app.run())
         tasks.create_task(_every(STATS_S, _Stats(app).log))
-        site = await listen(app.handle, sock, log=partial(_access, app))
+        site = await serve_http(app.handle, sock, log=partial(_access, app))
         _say_all(boot_log.serving(port))
         try:
             await asyncio.Event().wait()
@@ -125,7 +127,7 @@ async def _work(app: App, sock: socket.socket, holder: Holder) -> int:
     return 0
 
 
-async def _load(app: App, port: int, holder: Holder) -> int:
+async def _load(app: App, port: int, holder: ClaimWriter) -> int:
     """Print the load as it goes; 0, or the exit code of a load that dies."""
     spec = app.profile.sim or SimSpec()
     load_s = spec.load_s / spec.time_scale / app.behaviour.speed
@@ -154,7 +156,7 @@ async def _load(app: App, port: int, holder: Holder) -> int:
 class _Change:
     """What a change of behaviour means for the process."""
 
-    def __init__(self, app: App, holder: Holder) -> None:
+    def __init__(self, app: App, holder: ClaimWriter) -> None:
         self._app, self._holder = app, holder
         self._spinner = Spinner()
 
@@ -188,7 +190,7 @@ class _Stats:
             return
         hit = counters.hits / counters.queries if counters.queries else 0.0
         _print(
-            boot_log.said(
+            boot_log.log_line(
                 "APIServer",
                 f"[loggers.py:275] Engine 000: Avg prompt throughput: {rates[0]:.1f} tokens/s, Avg generation throughput: "
                 f"{rates[1]:.1f} tokens/s, Running: {gauges.running} reqs, Waiting: {gauges.waiting} reqs, "
@@ -213,7 +215,7 @@ def _bind(port: int, *, pretend_taken: bool) -> socket.socket | None:
 
 def _signalled(app: App, stop: asyncio.Event) -> None:
     if app.behaviour.ignores_signals:
-        _print(boot_log.said("APIServer", "[launcher.py:1] signal ignored (simulated fault wont-stop)", "WARNING"))
+        _print(boot_log.log_line("APIServer", "[launcher.py:1] signal ignored (simulated fault wont-stop)", "WARNING"))
     else:
         stop.set()
 

@@ -16,7 +16,7 @@ FOLDER_VARIABLE = "SPARKDASH_SIM_DIR"
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class MemoryClaim:
     """One process's share of the box."""
 
     pid: int
@@ -38,13 +38,13 @@ class ClaimFile:
         place = os.environ.get(FOLDER_VARIABLE)
         self._folder = folder or (Path(place) if place else None)
         self._pid = pid or os.getpid()
-        self._started = started(self._pid) or 0
+        self._started = process_start(self._pid) or 0
         self._profile = profile
-        self._last: Claim | None = None
+        self._last: MemoryClaim | None = None
 
     def write(self, memory: int, busy: float = 0.0, power_w: float | None = None) -> None:
         """Say what is used now: bytes, 0..1, and watts."""
-        claim = Claim(self._pid, self._started, memory, round(busy, 2), self._profile, power_w)
+        claim = MemoryClaim(self._pid, self._started, memory, round(busy, 2), self._profile, power_w)
         if self._folder is None or claim == self._last:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -60,19 +60,19 @@ class ClaimFile:
         self._last = None
 
 
-def claims(folder: Path) -> list[Claim]:
+def read_claims(folder: Path) -> list[MemoryClaim]:
     """The claims of living processes. One that is stopped holds its memory and lets the GPU idle."""
     found = []
     for path in folder.glob("*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
-            claim = Claim(**json.loads(path.read_text()))
+            claim = MemoryClaim(**json.loads(path.read_text()))
             state, began = _state(claim.pid)
             if began == claim.started:
                 found.append(replace(claim, busy=0.0, power_w=0.0) if state == "T" else claim)
     return found
 
 
-def started(pid: int) -> int | None:
+def process_start(pid: int) -> int | None:
     """When a process began, in the kernel's ticks since boot; None when there is no such process or only its zombie."""
     return _state(pid)[1]
 

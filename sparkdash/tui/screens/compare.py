@@ -17,7 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from sparkdash.bench.report.formats import html, markdown
-from sparkdash.bench.report.page import drawn, page
+from sparkdash.bench.report.page import report_charts, report_page
 from sparkdash.bench.report.report import Report
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.messages import RowMoved
@@ -125,7 +125,7 @@ class ComparePage(Page):
     def action_markdown(self) -> None:
         """Copy the report as Markdown."""
         if report := self._report():
-            self.app.copy_to_clipboard(markdown.render(page(report)))
+            self.app.copy_to_clipboard(markdown.render_markdown(report_page(report)))
             self.services.say(f"copied: {report.run.id} as Markdown")
 
     def action_html(self) -> None:
@@ -169,7 +169,9 @@ class ComparePage(Page):
     async def _write_html(self, report: Report) -> None:
         place = Path.cwd() / f"{report.run.id}.html"
         try:
-            text = await asyncio.to_thread(lambda: html.render(page(report), drawn(report), html.plotly()))
+            text = await asyncio.to_thread(
+                lambda: html.render_html(report_page(report), report_charts(report), html.plotly_script())
+            )
             await asyncio.to_thread(place.write_text, text, encoding="utf-8")
         except SparkdashError as error:
             self.services.say(error.text(), bad=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.bench.judge.judgement import Figure
-from sparkdash.bench.judge.metrics import Metric
-from sparkdash.bench.judge.verdict import Claim
+from sparkdash.bench.judge.judgement import ArmFigure
+from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.report import cell_names
-from sparkdash.bench.report.blocks import spread, value
+from sparkdash.bench.report.blocks import format_spread, format_value
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import CellKey, Run
 from sparkdash.tui.ink import (
@@ -36,14 +36,14 @@ from sparkdash.units import DASH, duration
 
 SEEN = "seen"
 """Key of the first row, which is no run: figures seen in passing."""
-INKS = {Claim.FASTER: Ink.GOOD, Claim.SLOWER: Ink.BAD, Claim.VOID: Ink.WARN}
+INKS = {Conclusion.FASTER: Ink.GOOD, Conclusion.SLOWER: Ink.BAD, Conclusion.VOID: Ink.WARN}
 CELL, FIGURE, WIDE, MEDIAN = 19, 19, 24, 8
 """Widths of the columns in cells; a narrow terminal shows the baseline without its bounds."""
 SIDE = 9
 """Width of a column beside the verdict, on wide terminals."""
 ROOMY, BOUNDED = 120, 100
 """Terminal widths from which those columns show, and from which every figure has its bounds."""
-BESIDE = (("prefill", Metric.PREFILL, 0), ("ttft s", Metric.TTFT, 3), ("e2e", Metric.E2E, 1))
+BESIDE = (("prefill", BenchMetric.PREFILL, 0), ("ttft s", BenchMetric.TTFT, 3), ("e2e", BenchMetric.E2E, 1))
 
 
 class RunTable(Table):
@@ -152,8 +152,8 @@ class CellTable(Table):
         if report is None or arm is None:
             return []
         keys = report.planned()
-        words = cell_names.lengths([key.output for key in cell_names.alone(keys)], report.run.lengths)
-        return [_cell(report, arm, key, cell_names.short(key, words), width) for key in keys]
+        words = cell_names.length_names([key.output for key in cell_names.matrix_cells(keys)], report.run.lengths)
+        return [_cell(report, arm, key, cell_names.short_cell_name(key, words), width) for key in keys]
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """Return the framed cells; below them a cut row in full, the overall verdict, and the gaps."""
@@ -190,16 +190,16 @@ class CellTable(Table):
 
 
 def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> TableRow:
-    base = report.figure(Metric.DECODE, report.run.baseline, key)
-    figure = report.figure(Metric.DECODE, arm, key)
+    base = report.figure(BenchMetric.DECODE, report.run.baseline, key)
+    figure = report.figure(BenchMetric.DECODE, arm, key)
     line = pad(inked(name), CELL) + align_right(_figure(base, _base(width)), _base(width))
     if arm != report.run.baseline:
         line += inked(" ") + align_right(_figure(figure, _figures(width)), _figures(width))
     beside = [(report.figure(metric, arm, key), digits) for _, metric, digits in BESIDE]
-    line += _sides(width, [value(one.median if one else None, digits) for one, digits in beside])
+    line += _sides(width, [format_value(one.median if one else None, digits) for one, digits in beside])
     told = figure.verdict if figure else None
     verdict = inked(told.text, INKS.get(told.claim, Ink.DIM)) if told else EMPTY
-    parts = [spread(one) if one else "" for one in (base, figure)] + [told.text if told else ""]
+    parts = [format_spread(one) if one else "" for one in (base, figure)] + [told.text if told else ""]
     copy = f"{name}: {' | '.join(part or DASH for part in parts)}"
     return TableRow(key.model_dump_json(), clip(line + inked("  ") + verdict, width), copy)
 
@@ -216,12 +216,12 @@ def _figures(width: int) -> int:
     return WIDE if width >= BOUNDED else FIGURE
 
 
-def _figure(figure: Figure | None, room: int) -> Line:
+def _figure(figure: ArmFigure | None, room: int) -> Line:
     """Format a figure with its bounds, or without them where they do not fit."""
     if figure is None or figure.median is None:
         return inked(DASH, Ink.DIM)
-    whole = spread(figure)
-    return inked(whole if len(whole) <= room else value(figure.median))
+    whole = format_spread(figure)
+    return inked(whole if len(whole) <= room else format_value(figure.median))
 
 
 def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> list[Line]:

@@ -13,13 +13,22 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from sparkdash.bench.report.blocks import Block, Command, Grid, Heading, Page, Rule, Text, superscript
+from sparkdash.bench.report.blocks import (
+    Block,
+    CommandBlock,
+    Grid,
+    Heading,
+    ReportPage,
+    Separator,
+    TextBlock,
+    superscript,
+)
 from sparkdash.bench.report.charts import Chart
 from sparkdash.bench.report.page import SIMULATED
 from sparkdash.errors import HostError
 
 
-def plotly() -> str:
+def plotly_script() -> str:
     """plotly's script, some 5 MB.
 
     Raises:
@@ -36,7 +45,7 @@ def plotly() -> str:
     return str(get_plotlyjs())
 
 
-def render(page: Page, charts: tuple[Chart, ...], script: str) -> str:
+def render_html(page: ReportPage, charts: tuple[Chart, ...], script: str) -> str:
     """The whole page. `script` is the charting library's source."""
     blocks = list(page.blocks)
     opening = next(
@@ -70,12 +79,12 @@ def _block(block: Block) -> Iterator[str]:
     match block:
         case Heading(level, text):
             yield f"<h{level}>{escape(text)}</h{level}>"
-        case Text(lines, tone):
+        case TextBlock(lines, tone):
             kind = "simulated" if lines == (SIMULATED,) else tone.value
             yield f'<p class="{kind}">{"<br>".join(_inline(line) for line in lines)}</p>'
-        case Command(lines):
+        case CommandBlock(lines):
             yield f"<pre>{escape(chr(10).join(lines))}</pre>"
-        case Rule():
+        case Separator():
             yield "<hr>"
         case Grid():
             yield from _grid(block)

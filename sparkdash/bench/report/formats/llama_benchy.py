@@ -11,8 +11,8 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, pstdev
 
-from sparkdash.bench.judge.metrics import Metric, by_launch, fixed_time_s, of_request
-from sparkdash.bench.records import Sample
+from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch, fixed_time_s, request_figure
+from sparkdash.bench.records import RequestSample
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import CellKey, Kind
 
@@ -22,7 +22,7 @@ COLUMNS = ("model", "test_name", *(f"{one}_{part}" for one in MEASURES for part 
 _MS = 1000.0
 
 
-def render(results: Results) -> str:
+def render_csv(results: Results) -> str:
     """The file, its header first."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
@@ -55,8 +55,8 @@ def _suffix(key: CellKey, decode: bool, crowded: bool) -> str:
     return depth + (f" (c{key.concurrency})" if crowded else "") + warm
 
 
-def _prefill(samples: Sequence[Sample], fixed_s: float) -> dict[str, list[float]]:
-    rates = _each(samples, lambda one: of_request(one, Metric.PREFILL, fixed_s))
+def _prefill(samples: Sequence[RequestSample], fixed_s: float) -> dict[str, list[float]]:
+    rates = _each(samples, lambda one: request_figure(one, BenchMetric.PREFILL, fixed_s))
     if not rates:
         return {}
     return {
@@ -68,16 +68,18 @@ def _prefill(samples: Sequence[Sample], fixed_s: float) -> dict[str, list[float]
     }
 
 
-def _decode(where: tuple[Results, str, CellKey], samples: Sequence[Sample]) -> dict[str, list[float]]:
+def _decode(where: tuple[Results, str, CellKey], samples: Sequence[RequestSample]) -> dict[str, list[float]]:
     """With several at once `t_s` is what all get together."""
     rates = _each(samples, lambda one: one.decode_tok_s)
     total = rates
     if where[2].concurrency > 1:
-        total = [one for ones in by_launch(*where, Metric.AGGREGATE).values() for one in ones.values()]
+        total = [one for ones in figures_by_launch(*where, BenchMetric.AGGREGATE).values() for one in ones.values()]
     return {"t_s": total, "t_s_req": rates}
 
 
-def _each(samples: Sequence[Sample], get: Callable[[Sample], float | None], scale: float = 1.0) -> list[float]:
+def _each(
+    samples: Sequence[RequestSample], get: Callable[[RequestSample], float | None], scale: float = 1.0
+) -> list[float]:
     return [value * scale for one in samples if (value := get(one)) is not None]
 
 

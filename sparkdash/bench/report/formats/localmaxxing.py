@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.bench.judge.judgement import Figure
-from sparkdash.bench.judge.metrics import Metric
+from sparkdash.bench.judge.judgement import ArmFigure
+from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.report import Report
@@ -27,7 +27,7 @@ REQUIRED = ("hfId", "hardware", "engineName", "quantization", "tokSOut")
 PREFERRED_OUTPUT = 128
 
 
-def payload(report: Report, arm: str | None = None, *, hf: str | None = None) -> dict[str, Any]:
+def build_submission(report: Report, arm: str | None = None, *, hf: str | None = None) -> dict[str, Any]:
     """The submission of an arm (the baseline unless told), from the single-stream cell nearest to tg128.
 
     Raises:
@@ -49,16 +49,16 @@ def payload(report: Report, arm: str | None = None, *, hf: str | None = None) ->
     key = _cell(report, name)
     told = found.provenance or Provenance()
     speculation = next((one for one in report.speculation if (one.arm, one.key) == (name, key)), None)
-    method, count = cell_names.speculation(told.speculation)
-    ttft = _median(report.figure(Metric.TTFT, name, key))
+    method, count = cell_names.parse_speculation(told.speculation)
+    ttft = _median(report.figure(BenchMetric.TTFT, name, key))
     return {
         "hfId": hf or _hub_name(told.model),
         "hardware": SPARK if report.run.host.gpu and "GB10" in report.run.host.gpu else None,
         "engineName": told.engine,
         "engineVersion": told.engine_version,
         "quantization": None,
-        "tokSOut": _median(report.figure(Metric.DECODE, name, key)),
-        "tokSPrefill": _median(report.figure(Metric.PREFILL, name, key)),
+        "tokSOut": _median(report.figure(BenchMetric.DECODE, name, key)),
+        "tokSPrefill": _median(report.figure(BenchMetric.PREFILL, name, key)),
         "ttftMs": None if ttft is None else ttft * 1000,
         "promptTokens": key.context,
         "outputTokens": key.output,
@@ -75,7 +75,7 @@ def payload(report: Report, arm: str | None = None, *, hf: str | None = None) ->
     }
 
 
-def lacking(payload: dict[str, Any]) -> tuple[str, ...]:
+def missing_fields(payload: dict[str, Any]) -> tuple[str, ...]:
     """The required fields that this run does not know."""
     return tuple(name for name in REQUIRED if payload[name] is None)
 
@@ -84,7 +84,7 @@ def _cell(report: Report, arm: str) -> CellKey:
     measured = [
         key
         for key in report.planned()
-        if key.concurrency == 1 and not key.warm and _median(report.figure(Metric.DECODE, arm, key)) is not None
+        if key.concurrency == 1 and not key.warm and _median(report.figure(BenchMetric.DECODE, arm, key)) is not None
     ]
     if not measured:
         raise AdmissionError(f"No single-stream cell of {arm} is measured yet.", code="nothing_measured")
@@ -96,5 +96,5 @@ def _hub_name(model: str | None) -> str | None:
     return model if model and not model.startswith("/") and model.count("/") == 1 else None
 
 
-def _median(figure: Figure | None) -> float | None:
+def _median(figure: ArmFigure | None) -> float | None:
     return figure.median if figure else None

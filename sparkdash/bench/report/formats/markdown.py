@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.bench.report.blocks import Block, Cell, Command, Grid, Heading, Page, Rule, Text, Tone, superscript
+from sparkdash.bench.report.blocks import (
+    Block,
+    CommandBlock,
+    Grid,
+    Heading,
+    ReportPage,
+    Separator,
+    TableCell,
+    TextBlock,
+    Tone,
+    superscript,
+)
 
 
-def render(page: Page) -> str:
+def render_markdown(page: ReportPage) -> str:
     """The whole page, ending with a newline."""
     parts = ["\n".join(_block(block)) for block in page.blocks]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -17,11 +28,11 @@ def _block(block: Block) -> Iterator[str]:
     match block:
         case Heading(level, text):
             yield f"{'#' * level} {_inline(text)}"
-        case Text(lines):
+        case TextBlock(lines):
             yield from _lines(lines)
-        case Command(lines):
+        case CommandBlock(lines):
             yield from ("```bash", *lines, "```")
-        case Rule():
+        case Separator():
             yield "---"
         case Grid():
             yield from _grid(block)
@@ -52,7 +63,7 @@ def _row(cells: list[str], widths: tuple[int, ...]) -> str:
     return f"|{'|'.join(parts)}|"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     text = _escape(cell.text)
     return f"**{text}**" if cell.tone is Tone.HEAD and text else text
 

@@ -9,12 +9,22 @@ from rich.rule import Rule as Line
 from rich.table import Table
 from rich.text import Text as Words
 
-from sparkdash.bench.report.blocks import Block, Command, Grid, Heading, Page, Rule, Text, Tone, superscript
+from sparkdash.bench.report.blocks import (
+    Block,
+    CommandBlock,
+    Grid,
+    Heading,
+    ReportPage,
+    Separator,
+    TextBlock,
+    Tone,
+    superscript,
+)
 
 STYLES = {Tone.PLAIN: "", Tone.BETTER: "green", Tone.WORSE: "red", Tone.DIM: "dim", Tone.HEAD: "bold"}
 
 
-def show(page: Page, console: Console) -> None:
+def print_page(page: ReportPage, console: Console) -> None:
     """Print the page."""
     for block in page.blocks:
         for part in _block(block):
@@ -25,11 +35,11 @@ def _block(block: Block) -> Iterator[RenderableType]:
     match block:
         case Heading(level, text):
             yield Words(f"\n{text}", style="bold underline" if level == 1 else "bold")
-        case Text(lines, tone):
+        case TextBlock(lines, tone):
             yield Words("\n".join(lines), style=STYLES[tone])
-        case Command(lines):
+        case CommandBlock(lines):
             yield Words("\n".join(f"  {line}" for line in lines), style="cyan")
-        case Rule():
+        case Separator():
             yield Line(style="dim")
         case Grid():
             yield _grid(block)

@@ -12,20 +12,20 @@ from sparkdash.bench.report.layout import Layout
 from sparkdash.errors import AdmissionError
 
 
-def shipped() -> tuple[str, ...]:
+def shipped_layouts() -> tuple[str, ...]:
     """Names for --layout."""
     return tuple(
         sorted(one.name.removesuffix(".yaml") for one in files(__package__).iterdir() if one.name.endswith(".yaml"))
     )
 
 
-def load(name: str) -> Layout:
+def load_layout(name: str) -> Layout:
     """A layout by its name, or from a YAML file.
 
     Raises:
         AdmissionError: `layout_not_found`, `layout_invalid`.
     """
-    if name in shipped():
+    if name in shipped_layouts():
         return _read(files(__package__).joinpath(f"{name}.yaml").read_text(encoding="utf-8"), name)
     try:
         return _read(Path(name).read_text(encoding="utf-8"), name)
@@ -34,7 +34,7 @@ def load(name: str) -> Layout:
             f"There is no layout {name}.",
             code="layout_not_found",
             status=404,
-            hint=f"There are {', '.join(shipped())}; or give a YAML file of the same shape.",
+            hint=f"There are {', '.join(shipped_layouts())}; or give a YAML file of the same shape.",
         ) from None
 
 
