@@ -1,8 +1,8 @@
-"""The bus: the journal of facts, the snapshot they add up to, and those who listen.
+"""Bus: the journal of facts, the snapshot they add up to, and the listeners.
 
-Rule 1: `publish` never waits and never fails because of a listener.
-Rule 2: facts queue per listener, bounded; one that overflows is told to resync instead of being given a gap.
-Rule 3: of samples a listener that is behind gets only the latest.
+Rule 1: `publish` never waits and never fails because of a listener. Rule 2: facts queue per listener, bounded; a
+listener that overflows gets a snapshot instead of a gap. Rule 3: a listener that is behind gets only the latest
+sample.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from sparkdash.domain.event import Event, Fact, SampleTaken
 from sparkdash.domain.state import Snapshot, replay
 
 JOURNAL = 1024
-"""Events kept for readers that come back with `since`."""
+"""Number of events that are kept for readers that come back with `since`."""
 PENDING = 256
-"""Facts that may wait to be added up."""
+"""Number of facts that may wait to be added up."""
 QUEUE = 512
-"""Facts one listener may be behind."""
+"""Number of facts that one listener may be behind."""
 POLLED_S = 15.0
 """Seconds for which a poll of the snapshot counts as a listener. Scripts and status bars that poll every few seconds
 watch, too.
@@ -27,7 +27,10 @@ watch, too.
 
 
 class Subscription:
-    """One listener's view. Iterate it: each item is an Event, or a Snapshot when events were lost. It ends with the bus."""
+    """Events for one listener. Iterate it: each item is an Event, or a Snapshot when events were lost.
+
+    The iteration ends with the bus.
+    """
 
     def __init__(self, bus: Bus, first: list[Event] | None, *, samples: bool) -> None:
         self._bus = bus
@@ -39,7 +42,7 @@ class Subscription:
         self._wake.set()
 
     def offer(self, event: Event) -> None:
-        """Called by the bus, on its loop."""
+        """Queue an event. The bus calls it, on its loop."""
         if self._ended or (not self.samples and isinstance(event.fact, SampleTaken)):
             return
         if isinstance(event.fact, SampleTaken) and self._queue and isinstance(self._queue[-1].fact, SampleTaken):
@@ -56,7 +59,7 @@ class Subscription:
         self._bus.unsubscribe(self)
 
     def end(self) -> None:
-        """Called by the bus: nothing more comes."""
+        """End the iteration after the queued events. The bus calls it."""
         self._ended = True
         self._wake.set()
 
@@ -82,7 +85,7 @@ class Bus:
     def __init__(self, snapshot: Snapshot, clock: Callable[[], float]) -> None:
         self._known = snapshot
         self._pending: list[Event] = []
-        """Not in `_known` yet."""
+        """Events that `_known` does not contain yet."""
         self._seq = snapshot.seq
         self._clock = clock
         self._journal: deque[Event] = deque(maxlen=JOURNAL)
@@ -90,12 +93,14 @@ class Bus:
         self._polled_at: float | None = None
         self._ended = False
         self.watched = asyncio.Event()
-        """Set while somebody listens to telemetry; who rests while nobody does waits for it."""
+        """Set while there is a telemetry listener; tasks that rest without one wait for it."""
 
     @property
     def snapshot(self) -> Snapshot:
-        """The world after all that was published. Facts are added up when it is asked for: a busy gateway publishes far more
-        often than anybody looks."""
+        """State after all published facts.
+
+        Facts are added up when the snapshot is read: a busy gateway publishes far more often than anybody reads it.
+        """
         if self._pending:
             self._fold()
         return self._known
@@ -117,8 +122,10 @@ class Bus:
         return event
 
     def subscribe(self, since: int | None = None, *, samples: bool = True) -> Subscription:
-        """A listener that begins with a snapshot, or after event `since` when the journal still has all that followed.
-        `samples`: is it to hear of telemetry?"""
+        """Add a listener. It begins with a snapshot, or after event `since` if the journal has all later events.
+
+        `samples`: whether it gets telemetry.
+        """
         subscription = Subscription(self, self._missed(since), samples=samples)
         self._listeners.add(subscription)
         self._count()
@@ -127,12 +134,12 @@ class Bus:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Idempotent."""
+        """Remove a listener. Idempotent."""
         self._listeners.discard(subscription)
         self._count()
 
     def end(self) -> None:
-        """The daemon ends: every listener gets what was published, and then the end. What is published later nobody hears."""
+        """End all listeners after what was published; later facts reach nobody."""
         self._ended = True
         for listener in self._listeners:
             listener.end()

@@ -1,9 +1,9 @@
 """`sparkdash demo`: the whole product on a simulated box.
 
-Owns: the demo's composition. Every profile that ships becomes its simulated twin, engines are processes, the
-box is `sim.box`, and a little traffic keeps the screens alive. Every figure is marked SIMULATED.
-Rule: it uses folders of its own and never touches the owner's daemon, containers or books. Only runs of the bench, which
-`sparkdash ab` keeps among the owner's, are shared: it shows the simulated ones.
+Owns: the demo's composition. Every profile that ships becomes its simulated twin, engines are processes, the box is
+`sim.box`, and a little traffic keeps the screens alive. Every figure is marked SIMULATED. Rule: it uses folders of
+its own and never touches the owner's daemon, containers or books. Only runs of the bench, which `sparkdash ab` keeps
+among the owner's, are shared: it shows the simulated ones.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ LOG = structlog.get_logger("sparkdash.demo")
 FIRST = "gpt-oss-120b"
 """The profile that runs when the demo opens."""
 LEASH = "SPARKDASH_DEMO_LEASH"
-"""Names the folder of a foreground demo for its child, which ends when its stdin does, however the terminal went away."""
+"""Variable with the folder of a foreground demo, for its child. The child ends when its stdin does, however the
+terminal went away.
+"""
 LEAVE_S = 1.0
-"""How long the demo's own clients may take to be gone when it ends."""
+"""Seconds within which the demo's own clients leave when it ends."""
 READY = "sparkdash demo (SIMULATED) serves "
-"""What the headless demo prints before its URL; the foreground demo waits for this line."""
+"""Line that the headless demo prints before its URL; the foreground demo waits for it."""
 
 
 def run_demo(*, headless: bool, port: int | None, traffic: bool, speed: float) -> int:
@@ -52,7 +54,7 @@ def run_demo(*, headless: bool, port: int | None, traffic: bool, speed: float) -
 
 
 def _watch(port: int, traffic: bool, speed: float) -> int:
-    """The TUI in this process, the daemon in a child: quitting one must end the other, and neither slows the other."""
+    """Run the TUI here and the daemon in a child: neither slows the other, and each ends the other."""
     argv = [sys.executable, "-m", "sparkdash", "demo", "--headless", f"--port={port}", f"--speed={speed}"]
     if not traffic:
         argv.append("--no-traffic")
@@ -81,7 +83,7 @@ def _watch(port: int, traffic: bool, speed: float) -> int:
 
 
 async def _sweep(folder: Path) -> None:
-    """Engines that outlived the child, had it been killed."""
+    """Stop engines that outlived a killed child."""
     from sparkdash.host.processes.process import Process
 
     runtime = Process(folder / "processes")
@@ -118,7 +120,7 @@ def _serve(port: int, traffic: bool, speed: float) -> int:
 
 @contextlib.contextmanager
 def _own_folders() -> Iterator[Path]:
-    """The parent's folder when there is one, as it outlives us when we are killed; gone at the end in any case."""
+    """Give the parent's folder, which outlives a killed child, or a new one; remove it at the end."""
     folder = Path(os.environ.get(LEASH) or tempfile.mkdtemp(prefix="sparkdash-demo-"))
     os.environ["SPARKDASH_BENCH_DIR"] = str(paths.bench_dir())
     try:
@@ -133,7 +135,7 @@ def _own_folders() -> Iterator[Path]:
 
 
 def twins(speed: float) -> Catalog:
-    """The shipped profiles as simulated twins, running `speed` times faster than they say."""
+    """Return the shipped profiles as simulated twins, which run `speed` times faster."""
     from sparkdash.sim.rehearsal import simulated_twin
 
     shipped = catalog.load_catalog([paths.shipped_profiles()])

@@ -1,8 +1,8 @@
-"""The errors that a person or a client meets.
+"""Errors that a person or a client meets.
 
-Owns: one family per party that can mend the matter, and the shape every renderer shares.
-Must not know: HTTP, terminals, containers.
-Rule: a message says what failed and what was found; the hint says what to do. Neither carries a secret.
+Owns: one class for each party that can solve the problem, and the shape that every renderer shares. Must not know:
+HTTP, terminals, containers. Rule: a message says what failed and what was found; the hint says what to do. Neither
+carries a secret.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class SparkdashError(Exception):
         self.retry_after = retry_after
 
     def details(self) -> dict[str, Any]:
-        """Further facts for programs; JSON-ready."""
+        """Return further facts for programs, ready for JSON."""
         return {}
 
     def text(self) -> str:
-        """Message and hint as one paragraph."""
+        """Return message and hint as one paragraph."""
         return f"{self.message} {self.hint}" if self.hint else self.message
 
 
 class ProfileError(SparkdashError):
-    """The author of a profile can mend it.
+    """Error in a profile, which its author can fix.
 
-    `problems` holds every one found as text, each with file:line; `findings` the same taken apart, where it is known.
+    `problems`: all problems as text, each with file:line; `findings`: the same as data, where known.
     """
 
     status = 422
@@ -66,13 +66,13 @@ class ProfileError(SparkdashError):
         self.findings = findings
 
     def details(self) -> dict[str, Any]:
-        """Every problem found."""
+        """Return every problem that was found."""
         facts = {"problems": list(self.problems), "findings": list(self.findings)}
         return {key: found for key, found in facts.items() if found}
 
 
 class AdmissionError(SparkdashError):
-    """The caller asked for something that cannot be granted: unknown model, does not fit, queue full."""
+    """Request that cannot be granted: unknown model, does not fit, queue full."""
 
     status = 400
     exit_code = 3
@@ -81,17 +81,17 @@ class AdmissionError(SparkdashError):
     def __init__(self, message: str, *, holders: str | None = None, **rest: Any) -> None:
         super().__init__(message, **rest)
         self.holders = holders
-        """Who else holds memory, in a sentence. Only for the caller, if he may see the whole box: never part of `text`."""
+        """Other holders of memory, in a sentence, for a caller who may see the whole box: never part of `text`."""
 
     def without_holders(self) -> AdmissionError:
-        """The same error for a caller who may not see the whole box. A copy: several who wait are told by one error."""
+        """Copy the error for a caller who may not see the whole box; several waiting requests share one error."""
         other = copy(self)
         other.holders = None
         return other
 
 
 class EngineError(SparkdashError):
-    """An engine did not come up, or died. Carries where, how, and its last words."""
+    """Engine that did not start, or died; with the phase, the exit code and its last log lines."""
 
     status = 503
     exit_code = 4
@@ -121,13 +121,13 @@ class EngineError(SparkdashError):
         return other
 
     def details(self) -> dict[str, Any]:
-        """Where the start ended, the engine's last words, and the folder of evidence if there is one."""
+        """Return where the start ended, the engine's last log lines, and the folder of evidence if there is one."""
         kept = {"evidence": self.evidence} if self.evidence else {}
         return {"phase": self.phase, "exit_code": self.container_exit, "log_tail": list(self.log_tail), **kept}
 
 
 class HostError(SparkdashError):
-    """The box lacks something: podman, a port, a device, disk, memory."""
+    """Something that the box lacks: podman, a port, a device, disk, memory."""
 
     status = 503
     exit_code = 5
@@ -135,7 +135,7 @@ class HostError(SparkdashError):
 
 
 class UpstreamError(SparkdashError):
-    """An engine that should answer did not, or answered nonsense."""
+    """Engine that did not answer, or answered nonsense."""
 
     status = 502
     exit_code = 6

@@ -1,4 +1,4 @@
-"""The daemon's doors: its sockets, its lock, and a uvicorn that sleeps while nobody calls.
+"""Listeners of the daemon: its sockets, its lock, and a uvicorn that sleeps while no request comes.
 
 Owns: binding, the one-daemon rule, and the server's life. Must not know what is served.
 """
@@ -32,9 +32,9 @@ BACKLOG = 4096
 
 
 GRACE_S = 3
-"""How long a stop waits for answers that are under way."""
+"""Seconds for which a stop waits for answers that are under way."""
 OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP
-"""Permissions that nobody else may have on a TLS key. A group may read it, as Debian's `ssl-cert` does."""
+"""Permissions on a TLS key that other users must not have. A group may read it, as Debian's `ssl-cert` does."""
 LINGER_S = 0.5
 """Seconds for which a kept connection may bring one more request after the stop, where the next daemon takes over the
 sockets. A busy agent or load generator uses each connection sooner, and is told that it closes.
@@ -58,7 +58,7 @@ def most_connections() -> int:
 
 @dataclass(frozen=True)
 class Tls:
-    """A certificate with its chain, and its key; both PEM, the key without a passphrase."""
+    """Certificate with its chain, and its key; both PEM, the key without a passphrase."""
 
     cert: Path
     key: Path
@@ -72,7 +72,7 @@ class Tls:
             raise HostError(
                 f"sparkdash cannot serve https with {self.cert} and {self.key}: {why}.",
                 code="tls_unusable",
-                hint="tls_cert and tls_key in config.toml name PEM files that belong together, the key without a passphrase.",
+                hint="tls_cert and tls_key in config.toml must name PEM files of one pair, the key without a passphrase.",
             ) from None
         if self.key.stat().st_mode & OTHERS:
             raise HostError(
@@ -81,7 +81,7 @@ class Tls:
 
 
 def _says_something(record: logging.LogRecord) -> bool:
-    """What uvicorn cuts when the daemon ends, a log that is followed, is told in a line of its own: that it was cancelled is no fault."""
+    """Drop records of cancelled requests: a followed log that uvicorn cuts at the daemon's end is no fault."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
@@ -133,11 +133,11 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Left to the daemon."""
+        """Leave signals to the daemon."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn's, but the unix socket never speaks TLS: nobody is between its two ends."""
+        """Start the servers; the unix socket never speaks TLS, as nobody is between its two ends."""
         given = sockets or []
         await super().startup([each for each in given if each.family != socket.AF_UNIX])
         for each in given:
@@ -156,7 +156,7 @@ class Server(uvicorn.Server):
         await self.stopping()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn's, without its pause of a tenth of a second where nobody is connected."""
+        """Shut down, without uvicorn's pause of a tenth of a second where nobody is connected."""
         self._closing.began = True
         if self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)
@@ -168,7 +168,7 @@ class Server(uvicorn.Server):
 
 
 def bind_tcp(host: str, port: int) -> socket.socket:
-    """A listening TCP socket; port 0 takes a free one.
+    """Open a listening TCP socket; port 0 takes a free one.
 
     Raises:
         HostError: code `port_in_use`, or `cannot_listen` with the system's reason.
@@ -186,14 +186,14 @@ def bind_tcp(host: str, port: int) -> socket.socket:
         raise HostError(
             f"sparkdash cannot listen on {host}:{port}: {error.strerror}.",
             code="port_in_use" if in_use else "cannot_listen",
-            hint="Another program has this port: give another with --port." if in_use else None,
+            hint="Another program uses this port: choose another one with --port." if in_use else None,
         ) from None
     sock.setblocking(False)
     return sock
 
 
 def root_url(sock: socket.socket, tls: Tls | None = None) -> str:
-    """How this box's own clients write the address of a listening TCP socket, without /v1."""
+    """Return the URL of a listening TCP socket for clients on this box, without /v1."""
     host, port = sock.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - "everywhere" is no address to call
     scheme = "https" if tls else "http"
@@ -201,7 +201,7 @@ def root_url(sock: socket.socket, tls: Tls | None = None) -> str:
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """A listening unix socket that only this user may open; a stale one is replaced (the daemon's lock says it is stale).
+    """Open a listening unix socket for this user alone. A stale one is replaced: the daemon's lock is held.
 
     Raises:
         HostError: code `cannot_listen`.
@@ -240,11 +240,12 @@ def _lock_file(folder: Path) -> IO[str]:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[Callable[[str], None]]:
-    """Hold the folder's lock while the daemon lives. What is given names the holder in the file, for whoever comes second: on a
-    full disk that is all that is missing.
+    """Hold the folder's lock while the daemon lives, and give a function that writes the holder's name into the file.
+
+    The name is for a second daemon's message; a full disk loses only the name.
 
     Raises:
-        DaemonError: another daemon holds it; the message names its pid and address.
+        DaemonError: another daemon holds the lock; the message names its pid and address.
         HostError: the folder cannot be made or written.
     """
     with _lock_file(folder) as file:

@@ -19,7 +19,7 @@ from sparkdash.redaction import masked
 
 
 class _Stderr:
-    """What cannot be written is lost: whoever logs has better to do than to fail for it."""
+    """Standard error that drops what it cannot write: no caller fails because of the log."""
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):

@@ -1,6 +1,8 @@
 """Natural order: names with numbers as people order them, model-2 before model-10.
 
 Owns: the sort key of lists of names. Must not know what is named.
+
+Pure.
 """
 
 from __future__ import annotations

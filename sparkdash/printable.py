@@ -1,8 +1,11 @@
-"""Printable text: escapes control characters in text from elsewhere, so that a terminal shows instead of obeying them.
+"""Printable text: escapes control characters in text from elsewhere, so that a terminal shows instead of obeying
+them.
 
 Engine logs, client names, profile names, answers of podman and the hub: any of them may hold sequences that set a
 title, hide text, move the cursor, or turn the reading direction. Such characters are escaped as JSON does, so that a
 JSON document stays the same document.
+
+Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Redaction: masks keys and tokens, found by their form or by their name. Pure.
+"""Redaction: masks keys and tokens, found by their form or by their name.
 
 Owns: the forms of keys that engines, hubs and clouds issue, and the words in names of variables and flags that mark a
-secret. A capture of requests has forms of its own, for JSON as it came (`gateway/capture`).
+secret. A capture of requests has forms of its own, for JSON as it came (`gateway` has them).
+
+Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Server-sent events: their lines, frames and fields out of raw bytes. Pure.
+"""Server-sent events: their lines, frames and fields out of raw bytes.
 
 Rule: lines end at \\n, \\r or \\r\\n only (HTML standard, section 9.2.5). `str.splitlines` (and httpx's `iter_lines`)
 also cut at U+2028, U+0085 and form feeds, which a log line inside JSON may well hold.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def whole_frames(data: bytes) -> int:
 
 
 class Frame(NamedTuple):
-    """One dispatched event; `name` is "message" when the server gave none."""
+    """Event of a stream; `name` is "message" when the server gave none."""
 
     name: str
     data: str
@@ -45,13 +47,13 @@ class Lines:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> Iterator[str]:
-        """The lines that `chunk` completes, without their ends."""
+        """Yield the lines that `chunk` completes, without their ends."""
         *whole, self._rest = _END.split(self._rest + chunk)
         for line in whole:
             yield line.decode("utf-8", "replace")
 
     def end(self) -> Iterator[str]:
-        """What is left when the stream ends."""
+        """Yield what is left when the stream ends."""
         rest, self._rest = self._rest.rstrip(b"\r"), b""
         if rest:
             yield rest.decode("utf-8", "replace")
@@ -66,7 +68,7 @@ class Frames:
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
-        """The events that `chunk` completes. An event cut off by the end of the stream is never given."""
+        """Yield the events that `chunk` completes. An event that the end of the stream cuts off is dropped."""
         for line in self._lines.feed(chunk):
             if line:
                 self._field(line)

@@ -1,7 +1,9 @@
-"""Numbers as people read them.
+"""Units: quantities as text.
 
-Owns: the constants between units and the text of a quantity. Must not know anything of sparkdash.
-Rule: unknown (None) is shown as "-", never as 0.
+Owns: the constants between units and the text of a quantity. Must not know anything of sparkdash. Rule: unknown
+(None) is shown as "-", never as 0.
+
+Pure.
 """
 
 KIB = 1024
@@ -12,12 +14,12 @@ DASH = "-"
 
 
 def number(value: float | None, digits: int = 0, suffix: str = "") -> str:
-    """`value` with a fixed number of digits and an optional suffix; "-" when unknown."""
+    """Format `value` with a fixed number of digits and an optional suffix; "-" when unknown."""
     return DASH if value is None else f"{value:.{digits}f}{suffix}"
 
 
 def percent(share: float | None, digits: int = 0) -> str:
-    """A share of 0..1 as a percentage with a space, as in "76 %"."""
+    """Format a share of 0..1 as a percentage with a space, as in "76 %"."""
     return DASH if share is None else f"{share * 100:.{digits}f} %"
 
 
@@ -31,7 +33,7 @@ def gib(count: float | None, digits: int = 1) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes in two or three digits of a fitting unit, never nothing for something: 62 GiB, 1.4 GiB, 810 MiB, 2 KiB."""
+    """Format bytes in two or three digits of a fitting unit, never 0 for something: 62 GiB, 1.4 GiB, 810 MiB, 2 KiB."""
     if count is None:
         return DASH
     for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
@@ -41,7 +43,7 @@ def size(count: int | None) -> str:
 
 
 def tokens(count: float | None) -> str:
-    """A token count, shortened in the way owners say it: 950, 12.6k, 512k, 1.4M."""
+    """Format a token count as owners write it: 950, 12.6k, 512k, 1.4M."""
     if count is None:
         return DASH
     if count < 1000:
@@ -52,12 +54,12 @@ def tokens(count: float | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """A time that runs, in whole seconds: 0s, 9s, 3m40s."""
+    """Format a running time in whole seconds: 0s, 9s, 3m40s."""
     return duration(seconds) if seconds >= 10 else f"{max(int(seconds), 0)}s"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as people say them: 0.4s, 12s, 3m40s, 2h14m, 5d03h."""
+    """Format seconds as people write them: 0.4s, 12s, 3m40s, 2h14m, 5d03h."""
     if seconds is None:
         return DASH
     if seconds < 10:

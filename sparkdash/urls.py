@@ -1,7 +1,9 @@
-"""URLs of servers, as people type them: which of them anybody could be asked at, and how one is shown.
+"""URLs of servers, as people type them: whether a URL can be a server's, and how it is shown.
 
-Owns: those two answers. Must not know: who is asked there. Pure; the standard library alone, as one-shot commands read it.
-Rule: a name and a password before the host are never shown.
+Owns: those two answers. Must not know: who is asked there. Rule: a name and a password before the host are never
+shown. The standard library alone, as one-shot commands load this.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ SCHEMES = frozenset({"http", "https"})
 
 
 def is_server(url: str) -> bool:
-    """Could a server be asked there? http or https, a host that a network may have, a port that there is, and neither a
-    query nor a fragment nor a space."""
+    """Return whether a server can be at this URL.
+
+    It has http or https, a host that a network may have, an existing port, and no query, fragment or space.
+    """
     try:
         parts = urlsplit(url)
         wrong = parts.port == 0  # asking for the port is what reads it
@@ -25,11 +29,11 @@ def is_server(url: str) -> bool:
 
 
 def has_login(url: str) -> bool:
-    """Is there a name, or a password, before the host of such a URL?"""
+    """Return whether a URL contains a login before its host."""
     return "@" in urlsplit(url).netloc
 
 
 def shown(url: str) -> str:
-    """The URL without what stands before an `@`, also where it is no URL at all."""
+    """Return the URL without what stands before an `@`, even where it is no URL at all."""
     scheme, slashes, _ = url.rpartition("@")[0].partition("://")
     return f"{scheme if slashes else ''}{slashes}***@{url.rpartition('@')[2]}" if "@" in url else url

@@ -1,6 +1,7 @@
 """Answer models of the control API that are no domain values.
 
-Owns: their fields. Rule: keys that a newer daemon added are ignored. Must not know which route gives them: `control` does.
+Owns: their fields. Rule: keys that a newer daemon added are ignored. Must not know which route gives them: `control`
+does.
 
 Pure.
 """
@@ -27,7 +28,7 @@ class Done(ApiAnswer):
 
 
 class ProfileList(ApiAnswer):
-    """All profiles, and the problems of the files that were left out."""
+    """Catalog: all profiles, and the problems of the files that were left out."""
 
     profiles: tuple[ProfileSummary, ...]
     problems: tuple[str, ...]
@@ -58,7 +59,7 @@ class GatewayHealth(ApiAnswer):
 
 
 class ErrorBody(BaseModel):
-    """What went wrong, and what to do."""
+    """Description of an error, and what to do."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -133,6 +133,6 @@ class TrafficBody(ApiRequest):
 
 
 class ShutdownBody(ApiRequest):
-    """What becomes of the engines. The next daemon adopts those that are kept."""
+    """Fate of the engines. The next daemon adopts those that are kept."""
 
     engines: Literal["keep", "stop"] = "keep"

@@ -103,7 +103,7 @@ class BlockingCaller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[P]):
-    """One route. `request` is the model of its parameters.
+    """Route with the model of its parameters, `request`.
 
     Parameters that the path names go there; the others go into the body of a POST, or into the query.
     """

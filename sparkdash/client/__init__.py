@@ -1,5 +1,5 @@
-"""How the command line and the TUI talk to the daemon.
+"""Client: the command line's and the TUI's way to the daemon.
 
-Owns: where it is found, its requests and errors as Python values, its feed, and starting it in the background.
-Must not know: anything behind `/api`.
+Owns: where the daemon is found, how the calls of `sparkdash.api` are sent, the feed, and starting a daemon in the
+background. Must not know: anything behind `/api`.
 """

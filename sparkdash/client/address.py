@@ -1,6 +1,6 @@
-"""Where the daemon is: SPARKDASH_URL, else its unix socket, else its port on loopback.
+"""Address of the daemon: SPARKDASH_URL, else its unix socket, else its port on loopback.
 
-Owns: that order, and what a daemon that wants a key is shown. Must not know what is asked there.
+Owns: that order, and the key that a daemon is shown. Must not know what is asked there.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Address:
     url: str
     uds: Path | None = None
     given: bool = False
-    """True when the owner named it: then nothing is started in the background for it."""
+    """Whether the owner named it: nothing is started in the background for such an address."""
 
     def __str__(self) -> str:
         return f"unix:{self.uds}" if self.uds else urls.shown(self.url)
 
 
 def at_url(url: str) -> Address:
-    """The address an owner wrote; a pasted `/v1` at its end is taken off.
+    """Return the address that an owner wrote, without a `/v1` at its end.
 
     Raises:
         DaemonError: code `daemon_url_invalid`.
@@ -45,12 +45,15 @@ def at_url(url: str) -> Address:
 
 
 def is_server(url: str) -> bool:
-    """Could a server be asked there, by all that we ask with?"""
+    """Return whether every client of ours can send requests to this URL."""
     return urls.is_server(url) and ((url.isascii() and "xn--" not in url.lower()) or _is_known_abroad(url))
 
 
 def _is_known_abroad(url: str) -> bool:
-    """httpx goes by IDNA 2008, which knows fewer names than the standard library: no emoji, no wide letters."""
+    """Return whether httpx can read a URL with an international name.
+
+    httpx follows IDNA 2008, which has fewer names than the standard library: no emoji, no wide letters.
+    """
     import httpx  # one-shot commands are without it
 
     try:
@@ -60,12 +63,14 @@ def _is_known_abroad(url: str) -> bool:
 
 
 def at_socket(uds: Path) -> Address:
-    """The daemon behind that socket. The host name in the URL only fills the Host header."""
+    """Return the address of the daemon behind a socket. The host in the URL only fills the Host header."""
     return Address("http://localhost", uds)
 
 
 def resolve(url: str | None, uds: Path | None) -> Address:
-    """Address of the daemon behind the socket `uds` or at `url`; without either, as `find` says. Raises as `find` does."""
+    """Address of the daemon behind the socket `uds` or at `url`; without either, as `find` says. Raises as `find`
+    does.
+    """
     if uds is not None:
         return at_socket(uds)
     return find() if url is None else at_url(url)
@@ -84,7 +89,8 @@ def find() -> Address:
     if _is_there(uds):
         return at_socket(uds)
     known = settings.load()
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(known.host, known.host)  # noqa: S104 - where it listens, not where to call
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - listening addresses, which no client can call
+    host = everywhere.get(known.host, known.host)
     scheme = "https" if known.tls_cert else "http"
     return Address(f"{scheme}://{f'[{host}]' if ':' in host else host}:{known.port}")
 
@@ -96,15 +102,18 @@ def _is_there(uds: Path) -> bool:
         return False
     except OSError as error:
         raise DaemonError(
-            f"{uds.parent}, where the daemon's socket is, cannot be looked into: {error.strerror}.",
+            f"The folder of the daemon's socket, {uds.parent}, cannot be read: {error.strerror}.",
             code="runtime_dir_closed",
-            hint="After `su` or `sudo`, SPARKDASH_RUNTIME_DIR or XDG_RUNTIME_DIR may still name another user's folder: unset it, "
-            "or name the daemon in SPARKDASH_URL.",
+            hint="After `su` or `sudo`, SPARKDASH_RUNTIME_DIR or XDG_RUNTIME_DIR may still name another user's folder: "
+            "unset the variable, or name the daemon in SPARKDASH_URL.",
         ) from None
     return True
 
 
 def credentials(address: Address) -> dict[str, str]:
-    """The header with SPARKDASH_KEY, when it is set; the unix socket needs none. Never part of an Address, which is shown."""
+    """Return the header with SPARKDASH_KEY, if the key is set; the unix socket needs none.
+
+    The key is never part of an Address, which is shown.
+    """
     key = os.environ.get("SPARKDASH_KEY", "").strip()
     return {"Authorization": f"Bearer {key}"} if key and address.uds is None else {}

@@ -24,7 +24,8 @@ FIRST_ERROR_STATUS = 400
 
 
 class Client(ControlApi):
-    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find` says. Use it as a context manager.
+    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find` says. Use it as a context
+    manager.
 
     Every method of the table raises SparkdashError; DaemonError when no daemon answers.
     """

@@ -1,8 +1,7 @@
-"""Line: one HTTP connection to the daemon that waits for its answers.
+"""DaemonConnection: one HTTP connection to the daemon, which waits for its answers.
 
-Owns: the standard library's client over TCP, TLS and a unix socket, and what its failures mean. It loads in a third of httpx's
-time, which is a third of what a one-shot command takes.
-Must not know: what is asked.
+Owns: the standard library's client over TCP, TLS and a unix socket, and what its failures mean. It loads in a third
+of httpx's time, which is a third of what a one-shot command takes. Must not know: what is asked.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from sparkdash.client import envelope
 from sparkdash.client.address import Address, credentials
 
 CONNECT_S = 3.0
-"""Longest that a connection may take to come up."""
+"""Seconds within which a connection must be open."""
 
 
 class DaemonConnection:
@@ -36,7 +35,7 @@ class DaemonConnection:
         self._connection = _UnixConnection(address.uds) if address.uds else _over_tcp(parts)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection; the next request opens it again."""
         self._connection.close()
 
     @contextmanager
@@ -77,14 +76,14 @@ class DaemonConnection:
 
 
 class _UnixConnection(HTTPConnection):
-    """To a unix socket; the host's name only fills the Host header."""
+    """Connection to a unix socket. The host only fills the Host header."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("localhost", timeout=CONNECT_S)
         self._path = path
 
     def connect(self) -> None:
-        """Open the socket."""
+        """Connect to the unix socket."""
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(CONNECT_S)
         self.sock.connect(str(self._path))
@@ -100,7 +99,7 @@ def _over_tcp(parts: SplitResult) -> HTTPConnection:
 
 
 def _login(parts: SplitResult) -> dict[str, str]:
-    """The header of a name and a password in the URL, which a proxy before the daemon may want."""
+    """Return the header for a name and a password in the URL, which a proxy before the daemon may want."""
     if parts.username is None:
         return {}
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

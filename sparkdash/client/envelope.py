@@ -1,7 +1,6 @@
-"""The daemon's answers back into errors: every envelope becomes the SparkdashError that it was.
+"""Errors out of the daemon's answers: every envelope becomes the SparkdashError that it was.
 
-Owns: which family an envelope belongs to, and the words for a daemon that does not answer.
-Must not know: what was asked.
+Owns: the class of each envelope, and the messages for a daemon that does not answer. Must not know: what was asked.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from sparkdash.errors import (
 )
 
 LINK_LOST = frozenset({"daemon_unreachable", "daemon_silent", "daemon_hung_up"})
-"""Codes of a daemon that may come back; any other DaemonError will not mend by trying again."""
+"""Codes of a daemon that may come back; any other DaemonError stays after another attempt."""
 
 FAILED_STREAM = 503
 """Status of an error that comes in a stream, after the status of the answer."""
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-"""OpenSSL's word, in whatever the HTTP library makes of it."""
+"""OpenSSL's word for an authority that is not trusted, in every HTTP library's error."""
 _BY_STATUS: dict[int, type[SparkdashError]] = {
     422: ProfileError,
     500: SparkdashError,
@@ -41,13 +40,13 @@ _BY_STATUS: dict[int, type[SparkdashError]] = {
 
 
 def error_of(status: int, body: bytes, address: Address) -> SparkdashError:
-    """The error that an answer with `status` >= 400 carries; DaemonError `daemon_version` when it is no envelope of ours."""
+    """Return the error of an answer with `status` >= 400; DaemonError `daemon_version` for an unknown envelope."""
     try:
         envelope = json.loads(body)["error"]
         message = envelope["message"]
     except (ValueError, KeyError, TypeError):
         return DaemonError(
-            f"What answers at {address} (with status {status}) is no sparkdash daemon, or one of another version.",
+            f"The server at {address} is no sparkdash daemon, or one of another version (its status: {status}).",
             code="daemon_version",
             hint="`sparkdash stop --daemon`, then `sparkdash serve`, or give its address in SPARKDASH_URL.",
         )
@@ -77,36 +76,36 @@ def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashErro
 
 
 def unreachable(address: Address, words: str) -> DaemonError:
-    """Nobody answers; `words` are what the system or OpenSSL said of it."""
+    """Make the error of an address where nothing answers. `words`: the reason from the system or OpenSSL."""
     if UNTRUSTED in words:
         return DaemonError(
-            f"The certificate of {address} is not one that is trusted here.",
+            f"The certificate of {address} is not trusted on this box.",
             code="daemon_untrusted",
-            hint="SSL_CERT_FILE names a PEM file with the authority that signed it.",
+            hint="Name a PEM file with the authority that signed it in SSL_CERT_FILE.",
         )
     return DaemonError(
         f"No sparkdash daemon answers at {address}.",
         hint="See SPARKDASH_URL."
         if address.given
-        else "Start it with `sparkdash serve`. One that is elsewhere, as a demo is, is named by SPARKDASH_URL.",
+        else "Start it with `sparkdash serve`, or give the address of another one, such as a demo, in SPARKDASH_URL.",
     )
 
 
 def silent(address: Address) -> DaemonError:
-    """It took the call, and no more."""
+    """Make the error of a daemon that accepts the request and does not answer."""
     return DaemonError(
         f"The daemon at {address} did not answer in time.",
         code="daemon_silent",
-        hint="Run `sparkdash status` to see whether it answers at all; its log says more.",
+        hint="Run `sparkdash status` to see whether it answers at all; see its log.",
     )
 
 
 def hung_up(address: Address, how: str) -> DaemonError:
-    """The connection ended before the answer did; `how` names what was raised."""
+    """Make the error of a connection that ended before the answer did. `how`: name of the exception."""
     return DaemonError(
         f"The daemon at {address} hung up in the middle of an answer ({how}).",
         code="daemon_hung_up",
-        hint="`sparkdash status` says whether it is still there.",
+        hint="Run `sparkdash status` to see whether it still runs.",
     )
 
 

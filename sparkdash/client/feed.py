@@ -1,8 +1,8 @@
-"""The feed: the daemon's world as it changes, through every broken link.
+"""Feed: the daemon's state as it changes, across lost connections.
 
 Rule 1: what comes out can be folded with `domain.state.apply` without a gap; on a gap the feed fetches a snapshot.
-Rule 2: a lost link is told once, as None; the next item that is not None says that it is back.
-Rule 3: only a daemon that may come back is waited for; any other error is raised.
+Rule 2: a lost link is reported once, as None; the next item that is not None means that it is back. Rule 3: only a
+daemon that may come back is waited for; any other error is raised.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ Pause = Callable[[float], Awaitable[None]]
 
 FIRST_DELAY_S = 0.2
 LONGEST_DELAY_S = 5.0
-"""Between two attempts; doubled from the first. A person who restarts the daemon looks at the screen within seconds."""
+"""Seconds between two attempts, doubled from the first. A person who restarts the daemon looks at the screen within
+seconds.
+"""
 
 
 class _Place:
-    """How far this reader has come, and in which daemon's journal."""
+    """Position of this reader, and the daemon whose journal it is in."""
 
     def __init__(self) -> None:
         self.seq: int | None = None
@@ -42,7 +44,7 @@ class _Place:
         return True
 
     async def confirm(self, client: AsyncClient) -> None:
-        """Forget the place when another daemon has taken over: its numbers begin anew and mean other events."""
+        """Forget the position when another daemon has taken over: its numbers mean other events."""
         if self.seq is None:
             return
         daemon = (await client.state()).daemon
@@ -51,10 +53,10 @@ class _Place:
 
 
 async def feed(client: AsyncClient, *, pause: Pause = asyncio.sleep) -> AsyncGenerator[Snapshot | Event | None, None]:
-    """A snapshot, then events, for ever; None when the link is lost, also when there was none to begin with.
+    """Yield a snapshot, then events, for ever; None when the link is lost, also when there was none at first.
 
-    After None the feed goes on where it was (events only) when the daemon still knows, else with a snapshot.
-    `pause` waits between attempts.
+    After None the feed goes on where it was (events only) if the daemon still knows, else with a snapshot. `pause`
+    waits between attempts.
 
     Raises:
         DaemonError: what answers is no daemon, or one of another version.
@@ -79,7 +81,7 @@ async def feed(client: AsyncClient, *, pause: Pause = asyncio.sleep) -> AsyncGen
 
 
 async def _once(client: AsyncClient, place: _Place) -> AsyncGenerator[Snapshot | Event, None]:
-    """One connection's worth; returns when the daemon ends it or an event is missing."""
+    """Yield the items of one connection, until the daemon ends it or an event is missing."""
     await place.confirm(client)
     async with aclosing(client.events(since=place.seq)) as items:
         async for item in items:
@@ -89,7 +91,7 @@ async def _once(client: AsyncClient, place: _Place) -> AsyncGenerator[Snapshot |
 
 
 async def snapshots(client: AsyncClient, *, pause: Pause = asyncio.sleep) -> AsyncGenerator[Snapshot | None, None]:
-    """The same feed, folded: the whole world after every event; None when the link is lost."""
+    """Yield the whole state after every event of the feed; None when the link is lost."""
     world: Snapshot | None = None
     async with aclosing(feed(client, pause=pause)) as items:
         async for item in items:

@@ -1,4 +1,4 @@
-"""Waiting for the end of a change of residents: how `use`, `stop` and the bench wait.
+"""Follow: waiting until a change of the resident engines is over, for `use`, `stop` and the bench.
 
 Owns: when a change is over and how it ended, by the daemon's own times and answers. Must not know how it is drawn.
 """
@@ -19,14 +19,14 @@ from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.errors import AdmissionError, DaemonError, EngineError
 
 PATIENCE_S = 30.0
-"""How long nothing at all may happen before we say that nothing will (a daemon that was restarted forgets a swap)."""
+"""Seconds without any change after which a swap counts as lost: a restarted daemon forgets its swaps."""
 
 Show = Callable[[Snapshot], None]
 
 
 @asynccontextmanager
 async def worlds(client: AsyncClient) -> AsyncIterator[AsyncGenerator[Snapshot, None]]:
-    """Every state of the world from now on; a lost link is an error here: a command must not hang.
+    """Give every state of the daemon from now on. A lost link is an error here: a command must not hang.
 
     Raises:
         DaemonError: no daemon, or it went away.
@@ -131,7 +131,7 @@ def _ready(world: Snapshot, name: str) -> bool:
 
 
 def _ended(start: Snapshot, world: Snapshot, name: str) -> Swap | Engine | None:
-    """The swap or engine of ours that failed after `start`; None while all is well."""
+    """Return the swap or engine of this change that failed after `start`; None while all is well."""
     known = {swap.id for swap in start.swaps}
     for swap in world.swaps:
         if swap.id not in known and swap.target == name and swap.outcome is not SwapOutcome.DONE:
@@ -149,7 +149,7 @@ def _judge(name: str, ended: Swap | Engine) -> None:
 
 
 def failed(name: str, failure: Failure | None) -> EngineError:
-    """What the engine's failure is as an error."""
+    """Make the error of an engine's failure."""
     if failure is None:
         return EngineError(f"{name} did not come up.", hint=f"See `sparkdash logs {name}`.")
     named = failure.message.startswith(name)
@@ -177,7 +177,8 @@ class _Patience:
             self._moved_at = world.at
         elif world.at - self._moved_at > PATIENCE_S:
             raise AdmissionError(
-                f"Nothing has moved for {PATIENCE_S:.0f} s: the daemon has forgotten this, or another change came first.",
+                f"Nothing has moved for {PATIENCE_S:.0f} s: "
+                "the daemon was restarted and has forgotten the swap, or another change came first.",
                 code="swap_lost",
                 hint="`sparkdash status` shows what runs.",
             )

@@ -1,4 +1,4 @@
-"""Starting the daemon in the background, and knowing that it serves.
+"""Launch: starting the daemon in the background, and waiting until it serves.
 
 Owns: the detached process, its log file, and the wait. Must not know what the daemon does.
 """
@@ -26,7 +26,7 @@ LOG_LIMIT = 8 * 1024**2
 
 
 def log_file() -> Path:
-    """Where a daemon started in the background writes."""
+    """Return the log file of a daemon that was started in the background."""
     return paths.daemon_log()
 
 
@@ -74,9 +74,9 @@ def _locked(path: Path) -> bool:
         return True
     except OSError as error:
         raise DaemonError(
-            f"Whether a daemon still runs cannot be seen: {path} cannot be read ({error.strerror}).",
+            f"{path}, the lock of the daemon, cannot be read: {error.strerror}.",
             code="folder_unusable",
-            hint="Has another user, root perhaps, started it? Then it is theirs to end, and the file to remove.",
+            hint="Another user, perhaps root, may have started a daemon: that user must end it and remove the file.",
         ) from None
     return False
 
@@ -88,7 +88,7 @@ def _start(command: Sequence[str], deadline_s: float) -> subprocess.Popen[bytes]
         out = log.open("ab")
     except OSError as error:
         raise DaemonError(
-            f"The daemon was not started, as its log {log_file()} cannot be written: {error.strerror}.",
+            f"The daemon was not started: its log {log_file()} cannot be written ({error.strerror}).",
             code="folder_unusable",
             hint="Make its folder writable, or name another with SPARKDASH_STATE_DIR.",
         ) from None
@@ -109,7 +109,7 @@ def _start(command: Sequence[str], deadline_s: float) -> subprocess.Popen[bytes]
 
 
 def _serves() -> bool:
-    """Looks the address up anew each time: the socket appears when the daemon does."""
+    """Return whether a daemon serves. Look the address up again each time: the socket appears when the daemon does."""
     with Client() as client:
         return client.health()
 

@@ -20,10 +20,10 @@ from sparkdash.sse import Frames
 
 Protocol = Literal["chat", "responses", "messages", "router"]
 PATIENCE = httpx.Timeout(30.0, connect=3.0, read=120.0)
-"""While a model loads the gateway says something every 5 s."""
+"""The gateway sends something every 5 s while a model loads."""
 QUESTION = "Answer with the single word: ready"
 MOST_TOKENS = 256
-"""Enough for a reasoning model to come to its word."""
+"""Enough for a reasoning model to reach its answer."""
 _HELLO = [{"role": "user", "content": QUESTION}]
 _LIMITED = {"max_tokens": MOST_TOKENS, "messages": _HELLO}
 _REQUESTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -35,19 +35,19 @@ _REQUESTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 class Trial(NamedTuple):
-    """How it went."""
+    """Result of a trial."""
 
     path: str
     model: str
     first_s: float
-    """Until the first text came, a load included."""
+    """Seconds until the first text, a load included."""
     total_s: float
     text: str
-    """What the model said, reasoning included."""
+    """Text of the answer, reasoning included."""
 
 
 def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> Trial:
-    """Ask once, as a stream, over the same port and path as the client.
+    """Send one streamed request over the same port and path as the client.
 
     Raises:
         SparkdashError: as the gateway refused it; UpstreamError `no_text` when the answer had none; DaemonError.
@@ -108,7 +108,9 @@ def _failed(event: Mapping[str, Any]) -> None:
 
 
 def _text(event: Mapping[str, Any]) -> str:
-    """Chat: in the choice's delta; messages: in `delta`; responses: `delta` is the text itself."""
+    """Return the text of an event. Chat: in the choice's delta; messages: in `delta`; responses: `delta` is the text
+    itself.
+    """
     choices = event.get("choices") or [{}]
     delta = event.get("delta") or choices[0].get("delta") or {}
     if isinstance(delta, str):

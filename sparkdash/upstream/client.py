@@ -1,6 +1,7 @@
 """Upstream: requests to engines, each with its answer.
 
-Owns: the form of a request on the wire, and the one retry. Must not know what is asked, but for the warm-up's short chat.
+Owns: the form of a request on the wire, and the one retry. Must not know what is asked, but for the warm-up's short
+chat.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ class Upstream:
     ) -> OpenRequest:
         """Send a request and give its answer as soon as its head is there; no limit on how long that takes.
 
-        An async context manager. `url`: encoded; `headers`: made by `encode_headers`, without Host and Content-Length.
-        `called`: profile of the engine, which errors name instead of the address. llama-server closes connections that it
-        promised to keep: when a kept one turns out closed before the first byte of the answer, the request is sent once
-        more, on a fresh connection.
+        An async context manager. `url`: encoded; `headers`: made by `encode_headers`, without Host and
+        Content-Length. `called`: profile of the engine, which errors name instead of the address. llama-server closes
+        connections that it promised to keep: when a kept one turns out closed before the first byte of the answer,
+        the request is sent once more, on a fresh connection.
 
         Raises:
             UpstreamError: code `engine_unreachable` when nothing listens, `engine_died` when the engine closed the
@@ -154,7 +155,7 @@ def _first_lines(method: str, target: str, authority: str) -> bytes:
     """Make the first lines of a request, which do not depend on the client.
 
     Raises:
-        UpstreamError: code `engine_unreachable`: the address contains a line break, and would be written as more than one.
+        UpstreamError: code `engine_unreachable`: the address contains a line break, which would end the line.
     """
     first = f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\nAccept-Encoding: identity\r\n".encode("latin-1")
     if not first.count(b"\n") == first.count(b"\r") == 3:

@@ -1,10 +1,10 @@
 """EngineConnection: HTTP/1.1 on one socket to an engine, one request at a time.
 
-Owns: how much of an answer is buffered until somebody takes it, and when the engine has to wait. Must not know who asks,
-nor where the connection is kept between two requests.
-Rule 1: a piece of a body goes from the socket to its taker in one call: no task, no queue, no copy of ours. One read is
-one piece, however many HTTP chunks it brought. Only the last piece goes to whoever waits for the end.
-Rule 2: while nobody takes the body, at most BUFFER_LIMIT is kept; the rest waits in the engine's socket.
+Owns: how much of an answer is buffered until somebody takes it, and when the engine has to wait. Must not know who
+asks, nor where the connection is kept between two requests. Rule 1: a piece of a body goes from the socket to its
+taker in one call: no task, no queue, no copy of ours. One read is one piece, however many HTTP chunks it brought.
+Only the last piece goes to whoever waits for the end. Rule 2: while nobody takes the body, at most BUFFER_LIMIT is
+kept; the rest waits in the engine's socket.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ Take = Callable[[bytes], object]
 
 
 class EngineConnection(ResponseParser, asyncio.Protocol):
-    """One socket to the engine at `where` (host:port, for messages). `on_lost` is called when the connection has ended."""
+    """One socket to the engine at `where` (host:port, for messages). `on_lost` is called when the connection has
+    ended.
+    """
 
     def __init__(self, where: str, on_lost: Callable[[EngineConnection], object]) -> None:
         super().__init__()
@@ -122,7 +124,8 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         return found
 
     async def pour(self, take: Take) -> bytes:
-        """Give each piece of the body to `take` as it comes, and return the last one. What `take` raises is raised here.
+        """Give each piece of the body to `take` as it comes, and return the last one. What `take` raises is raised
+        here.
 
         Raises:
             UpstreamError: code `engine_died`: the connection ended before the body did.

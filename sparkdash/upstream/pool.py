@@ -1,7 +1,7 @@
 """Pool: connections to engines between two requests.
 
-Owns: where an engine is, opening a connection to it, and which connections are kept for how long. Must not know what is asked.
-Rule: nothing wakes the process while no connection is kept.
+Owns: where an engine is, opening a connection to it, and which connections are kept for how long. Must not know what
+is asked. Rule: nothing wakes the process while no connection is kept.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ CONNECT_S = 2.0
 REMOTE_CONNECT_S = 10.0
 """Seconds for a connection elsewhere: names are looked up, packets lost, certificates exchanged."""
 KEPT_S = 15.0
-"""Seconds (and at most as many again) for which an idle connection is kept: one that a router has forgotten would swallow a
-request.
+"""Seconds (and at most as many again) for which an idle connection is kept.
+
+A connection that a router has forgotten would swallow a request.
 """
 NEAR_KEPT_S = 60.0
-"""The same on this box, as in nginx. No middlebox on loopback can drop idle connections, and engines close their own."""
+"""The same on this box, as in nginx. No middlebox on loopback can drop idle connections, and engines close their own.
+"""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -33,7 +35,7 @@ class Origin:
     """Address of an engine, and the idle connections to it, the one used last at the end."""
 
     root: str
-    """scheme://authority."""
+    """Scheme and authority of its URLs."""
     host: str
     port: int
     tls: bool

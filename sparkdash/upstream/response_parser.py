@@ -15,7 +15,9 @@ _LENGTH = b"content-length"
 
 
 class ResponseParser:
-    """Parses with llhttp, whose callbacks are methods here: a connection inherits them, so that no call stands between."""
+    """Parses with llhttp, whose callbacks are methods here: a connection inherits them, so that no call stands
+    between.
+    """
 
     def __init__(self) -> None:
         self.status = 0
@@ -24,8 +26,8 @@ class ResponseParser:
         self.length: int | None = None
         """Bytes of the body, where the answer says so before it."""
         self.framed = False
-        """Whether the answer tells its own end, by a length or by chunks. Otherwise the connection's end is the answer's, and
-        an engine's death looks the same.
+        """Whether the answer tells its own end, by a length or by chunks. Otherwise the connection's end is the
+        answer's, and an engine's death looks the same.
         """
         self._fields: list[Header] = []
         self._length: bytes | None = None
@@ -35,7 +37,7 @@ class ResponseParser:
         self._complete = False
         self._reusable = False
         self._upload_may_go_on: asyncio.Event | None = None
-        """Of an upload; unset while the engine takes no more."""
+        """Event of an upload; unset while the engine takes no more."""
         self._parser = httptools.HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
 

@@ -58,7 +58,7 @@ class Crowding(NamedTuple):
 
 
 class EvictableConnection(Protocol):
-    """A client's connection, as far as the limit needs it."""
+    """Connection of a client, as far as the limit needs it."""
 
     @property
     def idle_since(self) -> float | None:

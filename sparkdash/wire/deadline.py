@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """One time limit; `passed` is called when it has passed.
+    """Time limit; `passed` is called when it has passed.
 
     The timer is only ever set earlier: one that rings too soon is set again.
     """

@@ -21,8 +21,8 @@ def _refusal(status: str, code: str, message: str, hint: str | None = None) -> b
         "src": "sparkdash",
     }
     body = json.dumps({"error": error}, separators=(",", ":"))
-    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    return (head + body).encode()
+    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    return f"{head}connection: close\r\n\r\n{body}".encode()
 
 
 NO_REQUEST = _refusal(

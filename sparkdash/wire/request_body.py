@@ -1,6 +1,7 @@
 """RequestBody: the receiving half of a request's channel.
 
-Owns: the body until the application takes it, how much of it waits, and `100 Continue`. Must not know how it is answered.
+Owns: the body until the application takes it, how much of it waits, and `100 Continue`. Must not know how it is
+answered.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class RequestBody:
     """A request's body as it comes. `length`: its Content-Length, as the client wrote it."""
 
     __slots__ = (
-        "_body_open", "_buffered_bytes", "_changed", "_client_gone", "_complete", "_connection", "_end_taken", "_expects",
-        "_parts", "begun", "head", "keeps", "length",
+        "_body_open", "_buffered_bytes", "_changed", "_client_gone", "_complete", "_connection", "_end_taken",
+        "_expects", "_parts", "begun", "head", "keeps", "length",
     )  # fmt: skip
 
     def __init__(self, connection: ChannelConnection, head: RequestHead, length: bytes | None) -> None:

@@ -1,7 +1,7 @@
 """RequestChannel: one request's end of its client's connection.
 
-Owns: the form of the answer on the wire. There are two ways to answer: by ASGI's messages, and by calls that need neither
-a scope nor a message or a task for each piece. Must not know what is served.
+Owns: the form of the answer on the wire. There are two ways to answer: by ASGI's messages, and by calls that need
+neither a scope nor a message or a task for each piece. Must not know what is served.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class RequestChannel(RequestBody):
     """Receives one request and sends its answer. `on_full` and `on_room`: see `flow`."""
 
     __slots__ = (
-        "_bodiless", "_chunked", "_on_disconnect", "_pending_head", "_response_length", "_sent_bytes", "on_full", "on_room",
-        "task",
+        "_bodiless", "_chunked", "_on_disconnect", "_pending_head", "_response_length", "_sent_bytes", "on_full",
+        "on_room", "task",
     )  # fmt: skip
 
     def __init__(self, connection: ChannelConnection, head: RequestHead, length: bytes | None) -> None:

@@ -29,8 +29,8 @@ class RequestHead:
     """
 
     __slots__ = (
-        "__weakref__", "expects", "headers", "is_http10", "keeps", "listener", "memo", "method", "named", "path", "query", "raw",
-        "raw_path", "version",
+        "__weakref__", "expects", "headers", "is_http10", "keeps", "listener", "memo", "method", "named", "path", "query",
+        "raw", "raw_path", "version",
     )  # fmt: skip
 
     def __init__(self, raw: RawHead, *, keeps: bool) -> None:
@@ -59,7 +59,8 @@ class RequestHead:
 
 
 class RequestHeadCache:
-    """Caches the first request head of the last connection, weakly: clients open many in a burst, each with the same head.
+    """Caches the first request head of the last connection, weakly: clients open many in a burst, each with the same
+    head.
 
     A head, and any key in it, goes with the last connection that sent it.
     """

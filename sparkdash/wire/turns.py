@@ -1,7 +1,8 @@
 """Turns: how many requests begin in one turn of the event loop.
 
 Owns: the count, and the requests that wait. Must not know what a request is. What a turn writes leaves at its end: a
-burst that begins in one turn reaches the engine as a whole, and no answer is passed on before its last request has begun.
+burst that begins in one turn reaches the engine as a whole, and no answer is passed on before its last request has
+begun.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections import deque
 from collections.abc import Callable
 
 MOST = 6
-"""Measured with 32 requests at once on 16 cores (docs/relay.md). With 6 a turn the first answer came after 1.8 ms instead of
-3.2 ms, the median a fifth sooner, the last no later. With 1 a turn the median was hardly better, a request among many
-cost a quarter more CPU, and the last answer came an eighth later.
+"""Measured with 32 requests at once on 16 cores (docs/relay.md). With 6 a turn the first answer came after 1.8 ms
+instead of 3.2 ms, the median a fifth sooner, the last no later. With 1 a turn the median was hardly better, a request
+among many cost a quarter more CPU, and the last answer came an eighth later.
 """
 
 

@@ -1,6 +1,6 @@
-"""The routes of whoever measures: the gateway to oneself, and where a run is.
+"""Control routes for measuring: the exclusive lease, and where a run is.
 
-Owns: what each of them takes, and what the screens are told. Must not know who may come in meanwhile: `exclusive` does.
+Owns: the order of their steps, and the notices. Must not know who may come in meanwhile: `exclusive` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparkdash.gateway.shared.exclusive import TTL_S, ExclusiveHold
 
 
 def add_routes(api: APIRouter) -> None:
-    """Register them."""
+    """Register the handlers of this module."""
     ending = ProcessExitWatch()
 
     def released(deps: Deps, token: str) -> bool:

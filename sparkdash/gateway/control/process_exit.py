@@ -29,7 +29,7 @@ class ProcessExitWatch:
         asyncio.get_running_loop().add_reader(self._fd, self._over, tell)
 
     def forget(self) -> None:
-        """Watch nothing."""
+        """Stop watching; a second call does nothing."""
         if self._fd is not None:
             asyncio.get_running_loop().remove_reader(self._fd)
             os.close(self._fd)

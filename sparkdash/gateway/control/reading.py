@@ -33,7 +33,7 @@ _EVENT_ID = re.compile(r"[0-9]{1,18}")
 
 
 def add_routes(api: APIRouter) -> None:
-    """Register them."""
+    """Register the handlers of this module."""
 
     @serves(api, ControlApi.state)
     async def state(deps: CallerDeps) -> Snapshot:

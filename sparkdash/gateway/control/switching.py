@@ -21,7 +21,7 @@ from sparkdash.gateway.deps import Deps
 
 
 def add_routes(api: APIRouter) -> None:
-    """Register them."""
+    """Register the handlers of this module."""
 
     @serves(api, ControlApi.use)
     async def use(body: UseBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Plan:

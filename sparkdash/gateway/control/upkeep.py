@@ -19,7 +19,7 @@ from sparkdash.gateway.control.streams import STREAM, encode_pull
 
 
 def add_routes(api: APIRouter) -> None:
-    """Register them."""
+    """Register the handlers of this module."""
 
     @serves_raw(api, ControlApi.pull, StreamingResponse, STREAM)
     async def pull(body: PullBody, deps: CallerDeps) -> StreamingResponse:
