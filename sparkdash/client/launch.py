@@ -74,7 +74,7 @@ def _locked(path: Path) -> bool:
         return True
     except OSError as error:
         raise DaemonError(
-            f"{path}, the lock of the daemon, cannot be read: {error.strerror}.",
+            f"The daemon's lock {path} cannot be read ({error.strerror}).",
             code="folder_unusable",
             hint="Another user, perhaps root, may have started a daemon: that user must end it and remove the file.",
         ) from None
@@ -88,7 +88,7 @@ def _start(command: Sequence[str], deadline_s: float) -> subprocess.Popen[bytes]
         out = log.open("ab")
     except OSError as error:
         raise DaemonError(
-            f"The daemon was not started: its log {log_file()} cannot be written ({error.strerror}).",
+            f"The daemon was not started: its log {log_file()} cannot be written: {error.strerror}.",
             code="folder_unusable",
             hint="Make its folder writable, or name another with SPARKDASH_STATE_DIR.",
         ) from None

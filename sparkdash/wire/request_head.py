@@ -59,10 +59,10 @@ class RequestHead:
 
 
 class RequestHeadCache:
-    """Caches the first request head of the last connection, weakly: clients open many in a burst, each with the same
-    head.
+    """Caches the first request head of the last connection, weakly.
 
-    A head, and any key in it, goes with the last connection that sent it.
+    Clients open many connections in a burst, each with the same head. A head, and any key in it, goes with the last
+    connection that sent it.
     """
 
     def __init__(self) -> None:

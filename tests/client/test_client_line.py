@@ -142,7 +142,7 @@ async def test_over_https_with_a_key(secured: tuple[str, list[str]], monkeypatch
         with Client(url) as client:
             client.cancel()
 
-    with pytest.raises(DaemonError, match="not one that is trusted") as caught:
+    with pytest.raises(DaemonError, match="is not trusted") as caught:
         await asyncio.to_thread(ask)
     assert (caught.value.code, keys) == ("daemon_untrusted", [])
     monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "cert.pem"))
