@@ -33,7 +33,7 @@ async def read_report_json(run: str | None, *, simulated: bool = False) -> bytes
         await require_run(run)
     which = ["--simulated"] if run is None and simulated else [] if run is None else ["--", run]
     try:
-        done = await command.call(
+        done = await command.run_command(
             [sys.executable, "-m", "sparkdash", "bench", "show", "--json", *which], deadline_s=PATIENCE_S
         )
     except (OSError, TimeoutError) as error:
@@ -66,7 +66,7 @@ async def resume_run(run: str) -> str | None:
     """
     try:
         argv = [sys.executable, "-m", "sparkdash", "bench", "resume", "--yes", "--json", "--", run]
-        done = await command.call(argv, deadline_s=None)
+        done = await command.run_command(argv, deadline_s=None)
     except OSError as error:
         return f"It could not be started: {error.strerror}."
     return None if done.code in (0, INTERRUPTED) else str(_refusal(done, "It said"))

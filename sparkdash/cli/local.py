@@ -71,7 +71,7 @@ def estimate_need(profile: Profile) -> Need:
 def box_bytes() -> int | None:
     """Return MemTotal; None where the kernel does not report it."""
     try:
-        return meminfo.read().total
+        return meminfo.read_memory().total
     except HostError:
         return None
 

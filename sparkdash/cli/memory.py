@@ -72,9 +72,9 @@ def read_account() -> MemoryAccount:
             raise
         import asyncio
 
-        from sparkdash.host.memory_account import look
+        from sparkdash.host.memory_account import account_for_memory
 
-        return asyncio.run(look(_sources()))
+        return asyncio.run(account_for_memory(_sources()))
 
 
 def account_lines(found: MemoryAccount, columns: int) -> tuple[list[str], list[str]]:

@@ -56,7 +56,7 @@ LOG = structlog.get_logger("sparkdash")
 async def build_daemon(parts: Parts, listeners: Listeners) -> AsyncIterator[Daemon]:
     """Make all parts without starting them; close their files and sockets when the context is left."""
     edited = asyncio.Event()
-    with inotify.telling(edited.set) as kernel:
+    with inotify.watch_folders(edited.set) as kernel:
         settings = settings_file() if parts.load_settings else None
         files = ProfileFiles(parts.profile_folders, settings, kernel, edited.set)
         await files.look(READ_S)

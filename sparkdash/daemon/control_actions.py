@@ -81,7 +81,7 @@ async def memory_of_box(daemon: Daemon) -> MemoryAccount:
     def weights() -> Mapping[str, frozenset[Path]]:
         return weight_files(refs, hf_home)
 
-    return await memory_account.look(
+    return await memory_account.account_for_memory(
         memory_account.Sources(
             runtime=daemon.parts.runtime,
             reader=daemon.parts.reader,

@@ -21,7 +21,7 @@ from sparkdash.domain.profile import ApiProtocol, Profile
 from sparkdash.engines.capabilities.protocols import lacks
 from sparkdash.host import memory_account
 from sparkdash.host.box import BoxReader
-from sparkdash.host.command import CommandResult, call
+from sparkdash.host.command import CommandResult, run_command
 from sparkdash.host.kernel_log.lines import KernelFindings
 from sparkdash.host.kernel_log.reader import KernelLog
 from sparkdash.host.nvml import Nvml
@@ -43,8 +43,8 @@ LOOKS, APART_S = 3, 1.0
 
 
 async def command(argv: Sequence[str]) -> CommandResult:
-    """Run a command for at most COMMAND_S. Raises as `host.command.call`."""
-    return await call(argv, deadline_s=COMMAND_S)
+    """Run a command for at most COMMAND_S. Raises as `host.command.run_command`."""
+    return await run_command(argv, deadline_s=COMMAND_S)
 
 
 async def looks() -> list[Gpu]:
@@ -106,7 +106,9 @@ async def account(settings: Settings) -> MemoryAccount:
     reader = BoxReader()
     runtime = Process(paths.state_dir() / "processes") if settings.runtime == "process" else Podman(settings.runtime)
     try:
-        return await memory_account.look(memory_account.Sources(runtime=runtime, reader=reader, owner=paths.owner()))
+        return await memory_account.account_for_memory(
+            memory_account.Sources(runtime=runtime, reader=reader, owner=paths.owner())
+        )
     finally:
         reader.close()
 

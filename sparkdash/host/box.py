@@ -25,11 +25,11 @@ class BoxReader:
 
     def memory(self) -> Memory:
         """The kernel's figures. Raises HostError when it does not tell them."""
-        return meminfo.read(self._proc)
+        return meminfo.read_memory(self._proc)
 
     def contiguity(self) -> Contiguity | None:
         """Free memory by block size; None where the kernel does not tell."""
-        return contiguity.read(self._proc)
+        return contiguity.read_contiguity(self._proc)
 
     async def gpu(self) -> GpuReading:
         """One look through NVML; empty without it, or while it hangs."""

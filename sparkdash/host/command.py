@@ -33,7 +33,9 @@ class CommandResult:
     err: str
 
 
-async def call(argv: Sequence[str], *, deadline_s: float | None, env: Mapping[str, str] | None = None) -> CommandResult:
+async def run_command(
+    argv: Sequence[str], *, deadline_s: float | None, env: Mapping[str, str] | None = None
+) -> CommandResult:
     """Run a program to its end; `deadline_s` None: no limit, `env` None: our own environment.
 
     Output goes through files. A pipe would stay open until every process that the program left behind has ended, and
@@ -44,19 +46,21 @@ async def call(argv: Sequence[str], *, deadline_s: float | None, env: Mapping[st
     (FileNotFoundError: there is none).
     """
     with _in_memory() as out, _in_memory() as err:
-        async with asyncio.timeout(deadline_s), running(argv, stdout=out, stderr=err, env=env) as process:
+        async with asyncio.timeout(deadline_s), child_running(argv, stdout=out, stderr=err, env=env) as process:
             code = await process.wait()
         return CommandResult(code, _written(out), _written(err))
 
 
-async def output(argv: Sequence[str], *, deadline_s: float, limit: int, env: Mapping[str, str] | None = None) -> str:
+async def command_output(
+    argv: Sequence[str], *, deadline_s: float, limit: int, env: Mapping[str, str] | None = None
+) -> str:
     """Run a program for both its output streams, `limit` bytes at most; its children end with it.
 
     Raises:
         TimeoutError, OSError: as `call`.
     """
     said = bytearray()
-    async with asyncio.timeout(deadline_s), running(argv, stderr=STDOUT, env=env) as process:
+    async with asyncio.timeout(deadline_s), child_running(argv, stderr=STDOUT, env=env) as process:
         assert process.stdout is not None  # noqa: S101 - `running` makes this pipe
         try:
             while len(said) < limit and (chunk := await process.stdout.read(_CHUNK)):
@@ -78,7 +82,7 @@ def _written(file: IO[bytes]) -> str:
 
 
 @asynccontextmanager
-async def running(
+async def child_running(
     argv: Sequence[str],
     *,
     stdout: int | IO[bytes] = PIPE,
@@ -90,14 +94,14 @@ async def running(
     Raises:
         OSError: as `call`.
     """
-    process = await begin(argv, stdin=DEVNULL, stdout=stdout, stderr=stderr, env=env)
+    process = await begin_child(argv, stdin=DEVNULL, stdout=stdout, stderr=stderr, env=env)
     try:
         yield process
     finally:
-        await end(process)
+        await end_child(process)
 
 
-async def begin(argv: Sequence[str], **how: Any) -> Process:
+async def begin_child(argv: Sequence[str], **how: Any) -> Process:
     """Start a child in a session of its own, so that Ctrl-C in the daemon's terminal does not cut it in half; `how` as
     `asyncio.create_subprocess_exec` takes it. Who is cancelled meanwhile leaves none behind.
 
@@ -114,11 +118,11 @@ async def begin(argv: Sequence[str], **how: Any) -> Process:
     if left is None:
         return making.result()
     if not making.cancelled() and making.exception() is None:
-        await end(making.result())
+        await end_child(making.result())
     raise left
 
 
-async def end(process: Process) -> None:
+async def end_child(process: Process) -> None:
     """Kill a child that still runs, and let its pipes go. It is seen to go also when its caller is cancelled meanwhile, however
     often: one that nobody saw go is told of by a loop that is no more.
     """
@@ -141,7 +145,7 @@ async def end(process: Process) -> None:
         raise left
 
 
-async def lines(process: Process, *, silence_s: float | None = None) -> AsyncIterator[str]:
+async def stdout_lines(process: Process, *, silence_s: float | None = None) -> AsyncIterator[str]:
     """What `process` writes to stdout, line by line, until it closes it.
 
     Raises:

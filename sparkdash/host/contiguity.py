@@ -23,7 +23,7 @@ MOST_ORDERS, MOST_PAGES = 32, 1 << 40
 """Beyond these a line is garbage."""
 
 
-def read(proc: Path = PROC) -> Contiguity | None:
+def read_contiguity(proc: Path = PROC) -> Contiguity | None:
     """One look; None where the kernel does not tell its free blocks, or in a way that nobody knows."""
     try:
         buddyinfo = (proc / "buddyinfo").read_text(errors="replace")
@@ -33,11 +33,11 @@ def read(proc: Path = PROC) -> Contiguity | None:
         vmstat = (proc / "vmstat").read_text(errors="replace")
     except OSError:
         vmstat = ""
-    found = parse(buddyinfo, vmstat, getpagesize())
+    found = parse_contiguity(buddyinfo, vmstat, getpagesize())
     return found and found.replace(boot=boot(proc) or None)
 
 
-def parse(buddyinfo: str, vmstat: str, page_bytes: int) -> Contiguity | None:
+def parse_contiguity(buddyinfo: str, vmstat: str, page_bytes: int) -> Contiguity | None:
     """Both files' text as one value; None when no zone can be read. Pure."""
     zones = _zones(buddyinfo)
     if not zones:
@@ -56,9 +56,9 @@ def parse(buddyinfo: str, vmstat: str, page_bytes: int) -> Contiguity | None:
         compact_stall=told.get("compact_stall"),
         compact_fail=told.get("compact_fail"),
         compact_success=told.get("compact_success"),
-        allocstall=total(told, ("allocstall",)),
-        scanned=total(told, ("pgscan_kswapd", "pgscan_direct")),
-        reclaimed=total(told, ("pgsteal_kswapd", "pgsteal_direct")),
+        allocstall=total_counters(told, ("allocstall",)),
+        scanned=total_counters(told, ("pgscan_kswapd", "pgscan_direct")),
+        reclaimed=total_counters(told, ("pgsteal_kswapd", "pgsteal_direct")),
         refaults=told.get("workingset_refault_file", told.get("workingset_refault")),
         oom_kill=told.get("oom_kill"),
     )
@@ -70,7 +70,7 @@ def counters(vmstat: str) -> dict[str, int]:
     return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdecimal()}
 
 
-def total(told: Mapping[str, int], names: Iterable[str]) -> int | None:
+def total_counters(told: Mapping[str, int], names: Iterable[str]) -> int | None:
     """Sum of the counters with one of these names, also where a kernel has one for each zone (`allocstall_normal`).
 
     The counter of those who were made to wait (`pgscan_direct_throttle`) counts no pages. None when there is none.

@@ -17,13 +17,13 @@ TOLD_PRESSURE = 0.01
 """Share of time lost in waiting for memory from which it is worth a word."""
 
 
-def read(proc: Path = PROC) -> Memory:
+def read_memory(proc: Path = PROC) -> Memory:
     """One look. On a GB10 this is the GPU's memory too: CUDA's own "free" leaves out what the page cache would give back.
 
     Raises:
         HostError: there is no /proc/meminfo, or it lacks MemTotal or MemAvailable (kernels before 3.14).
     """
-    found = figures(proc)
+    found = meminfo_figures(proc)
     try:
         total, available, free = found["MemTotal"], found["MemAvailable"], found["MemFree"]
     except KeyError as missing:
@@ -44,13 +44,13 @@ def read(proc: Path = PROC) -> Memory:
     )
 
 
-def described(proc: Path = PROC) -> str:
+def describe_memory(proc: Path = PROC) -> str:
     """ "Then 3.1 GiB of 121.7 GiB of memory were available, and 23 % of the last 10 s were lost in waiting for memory."
 
     Empty where the kernel does not tell.
     """
     try:
-        found = read(proc)
+        found = read_memory(proc)
     except HostError:
         return ""
     lost = found.pressure or 0.0
@@ -58,7 +58,7 @@ def described(proc: Path = PROC) -> str:
     return f"Then {gib(found.available)} of {gib(found.total)} of memory were available{waited}."
 
 
-def figures(proc: Path = PROC) -> dict[str, int]:
+def meminfo_figures(proc: Path = PROC) -> dict[str, int]:
     """/proc/meminfo: bytes by the kernel's own names; empty when there is no such file."""
     try:
         lines = (proc / "meminfo").read_text().splitlines()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sparkdash.domain.profile import ModelRef, ProfileSummary
 from sparkdash.errors import HostError
-from sparkdash.host.hub.local_weights import Presence, look, summed
+from sparkdash.host.hub.local_weights import Presence, find_weights, sum_presence
 from sparkdash.host.runtime import Runtime
 
 
@@ -40,7 +40,7 @@ async def stock(profiles: Iterable[ProfileSummary], runtime: Runtime, hf_home: P
     found = await images(runtime, [profile.image for profile in listed if profile.image])
     weights = await asyncio.to_thread(_weights, {ref for profile in listed for ref in profile.weights}, hf_home)
     return {
-        one.name: ProfileStock(found.get(one.image or ""), summed(weights[ref] for ref in one.weights))
+        one.name: ProfileStock(found.get(one.image or ""), sum_presence(weights[ref] for ref in one.weights))
         for one in listed
     }
 
@@ -58,4 +58,4 @@ async def images(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
 
 
 def _weights(refs: Iterable[ModelRef], hf_home: Path) -> dict[ModelRef, Presence]:
-    return {ref: look(ref, hf_home) for ref in refs}
+    return {ref: find_weights(ref, hf_home) for ref in refs}

@@ -24,7 +24,7 @@ class SmallBox(BoxReader):
 
     def memory(self) -> Memory:
         """What is left of the budget."""
-        total, engines = int(os.environ["BUDGET_MIB"]) * MIB, leftovers.of_owner(paths.owner())
+        total, engines = int(os.environ["BUDGET_MIB"]) * MIB, leftovers.processes_of_owner(paths.owner())
         taken = sum(host_bytes(pid) or 0 for births in engines.values() for pid in births)
         figures = {"total": total, "available": total - taken, "free": total - taken, "page_cache": 0}
         return super().memory().model_copy(update=figures)

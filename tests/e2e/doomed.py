@@ -16,7 +16,7 @@ from sparkdash.cli.main import main
 from sparkdash.host import command
 
 what, profile, when, delay = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
-publish, begin = Bus.publish, command.begin
+publish, begin = Bus.publish, command.begin_child
 
 
 def die() -> None:
@@ -49,6 +49,6 @@ async def begun(argv: list[str], **more: Any) -> Any:
 
 
 Bus.publish = published  # type: ignore[method-assign]
-command.begin = begun
+command.begin_child = begun
 sys.argv = ["sparkdash", "serve", "--port", "0"]
 main()

@@ -39,7 +39,7 @@ def engines(daemon: Any) -> dict[str, str]:
 
 def marked(daemon: Any) -> set[str]:
     """Containers that have living processes of this daemon's engines, whoever their parent is."""
-    return {mark.partition("/")[2] for mark in leftovers.of_owner(paths.owner(daemon.root / "state"))}
+    return {mark.partition("/")[2] for mark in leftovers.processes_of_owner(paths.owner(daemon.root / "state"))}
 
 
 def dies(daemon: Any, *when: object) -> None:

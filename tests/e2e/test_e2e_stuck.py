@@ -30,7 +30,7 @@ sim: {{load_s: 0.1, memory_gib: 0.1, speeds: [{{context: 0, decode_tok_s: 20, pr
 
 def pids(daemon: Any, profile: str) -> list[int]:
     """Processes of this profile's engine."""
-    engines = leftovers.of_owner(paths.owner(daemon.root / "state"))
+    engines = leftovers.processes_of_owner(paths.owner(daemon.root / "state"))
     return [pid for mark, births in engines.items() if mark.endswith(f"/sparkdash-{profile}") for pid in births]
 
 

@@ -37,4 +37,4 @@ def test_an_engine_that_cannot_be_adopted_is_shown_and_stopped_with_all_others(n
     done = daemon.sparkdash("stop", "--all", "--json")
     assert (done.returncode, json.loads(done.stdout)["stopped"]) == (0, ["north"])
     assert daemon.state()["unadopted"] == []
-    assert leftovers.of_owner(paths.owner(daemon.root / "state")) == {}
+    assert leftovers.processes_of_owner(paths.owner(daemon.root / "state")) == {}

@@ -232,7 +232,7 @@ class Box:
     def left(self) -> set[str]:
         """Containers, and engines whose processes live, container or not."""
         here = {folder.name for folder in self.folder.glob("c/*")}
-        return here | {mark.partition("/")[2] for mark in leftovers.of_owner(self.owner)}
+        return here | {mark.partition("/")[2] for mark in leftovers.processes_of_owner(self.owner)}
 
     async def use(self, name: str) -> None:
         """As a person does, to its end."""
@@ -281,9 +281,9 @@ def podman_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         verb = next(word for word in argv[1:] if not word.startswith("-"))
         fault = tmp_path / f"fault.{verb}"
         hangs = deadline_s is not None and fault.exists() and fault.read_text() == "hang"
-        return await command.call(argv, deadline_s=HUNG_S if hangs else deadline_s, **more)
+        return await command.run_command(argv, deadline_s=HUNG_S if hangs else deadline_s, **more)
 
-    monkeypatch.setattr(podman, "call", call)
+    monkeypatch.setattr(podman, "run_command", call)
     return tmp_path
 
 
@@ -349,8 +349,8 @@ async def open_box(podman_folder: Path, ports: tuple[int, int]) -> AsyncIterator
     """`async with open_box(*profiles) as box`; a second one of the same test is the next daemon of the same owner."""
     owner = uuid4().hex[:12]
     yield partial(opened, podman_folder, owner, ports)
-    await leftovers.end(
-        leftovers.but(leftovers.of_owner(owner), ())
+    await leftovers.end_processes(
+        leftovers.processes_except(leftovers.processes_of_owner(owner), ())
     )  # engines outlive their daemon, and not their test
 
 

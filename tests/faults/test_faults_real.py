@@ -33,7 +33,7 @@ def held(pid: int) -> int:
 async def left(box: Any) -> set[str]:
     """Profiles of containers that are there, running or not, and marks of processes that live."""
     here = await Podman().containers({LABEL_OWNER: box.owner})
-    return {info.name for info in here} | {m.partition("/")[2] for m in leftovers.of_owner(box.owner)}
+    return {info.name for info in here} | {m.partition("/")[2] for m in leftovers.processes_of_owner(box.owner)}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ async def test_a_container_that_leaks_memory(open_real_box: Any, make_real_profi
     async with open_real_box(make_real_profile(A, "leaks-memory")) as box:
         await box.use(A)
         engine = mark(box.owner, container_name(A))
-        inside = leftovers.belonging(engine)
+        inside = leftovers.processes_of_engine(engine)
         assert sorted(held(pid) >= KEPT for pid in inside) == [False, True]
         words = f"import signal, time; signal.signal(15, signal.SIG_IGN); kept = b'w' * {KEPT}; print(flush=True); time.sleep(600)"
         orphan = await asyncio.create_subprocess_exec(

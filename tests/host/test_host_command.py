@@ -13,19 +13,19 @@ import psutil
 import pytest
 import uvloop
 
-from sparkdash.host.command import call, lines, output, running
+from sparkdash.host.command import child_running, command_output, run_command, stdout_lines
 
 
 async def test_a_command_that_ends() -> None:
     """Exit code and both outputs, whatever the bytes."""
-    done = await call(["sh", "-c", "printf 'a\\377'; echo b >&2; exit 3"], deadline_s=60)
+    done = await run_command(["sh", "-c", "printf 'a\\377'; echo b >&2; exit 3"], deadline_s=60)
     assert (done.code, done.out, done.err) == (3, "a\ufffd", "b\n")
 
 
 async def test_what_a_command_says_needs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full one podman's list of containers came back empty, with exit code 0."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
-    done = await call(["sh", "-c", "echo a; echo b >&2"], deadline_s=60)
+    done = await run_command(["sh", "-c", "echo a; echo b >&2"], deadline_s=60)
     assert (done.code, done.out, done.err) == (0, "a\n", "b\n")
 
 
@@ -33,22 +33,22 @@ async def test_a_command_that_hangs_is_killed() -> None:
     """After its deadline the child is gone, not left behind."""
     others = set(psutil.Process().children())
     with pytest.raises(TimeoutError):
-        await call(["sleep", "60"], deadline_s=0.05)
+        await run_command(["sleep", "60"], deadline_s=0.05)
     assert set(psutil.Process().children()) <= others
 
 
 async def test_what_a_program_prints_is_both_its_streams() -> None:
     """In the order in which it wrote, in an environment of its own."""
-    said = await output(["sh", "-c", "echo $A; echo b >&2; exit 3"], deadline_s=60, limit=100, env={"A": "a"})
+    said = await command_output(["sh", "-c", "echo $A; echo b >&2; exit 3"], deadline_s=60, limit=100, env={"A": "a"})
     assert said == "a\nb\n"
 
 
 async def test_a_program_that_does_not_end_printing_is_ended() -> None:
     """With all that it has started; what came first is kept."""
     others = set(psutil.Process().children(recursive=True))
-    assert await output(["sh", "-c", "yes & yes"], deadline_s=60, limit=5) == "y\ny\ny"
+    assert await command_output(["sh", "-c", "yes & yes"], deadline_s=60, limit=5) == "y\ny\ny"
     with pytest.raises(TimeoutError):
-        await output(["sh", "-c", "sleep 60 & sleep 60"], deadline_s=0.05, limit=5)
+        await command_output(["sh", "-c", "sleep 60 & sleep 60"], deadline_s=0.05, limit=5)
     psutil.wait_procs(set(psutil.Process().children(recursive=True)) - others, timeout=30)
     assert set(psutil.Process().children(recursive=True)) <= others
 
@@ -56,7 +56,7 @@ async def test_a_program_that_does_not_end_printing_is_ended() -> None:
 async def test_a_program_that_is_not_there() -> None:
     """It is the operating system's own error: the caller knows what to say."""
     with pytest.raises(FileNotFoundError):
-        await call(["no-such-program"], deadline_s=1)
+        await run_command(["no-such-program"], deadline_s=1)
 
 
 async def test_cancelling_again_and_again_leaves_nothing_behind() -> None:
@@ -64,7 +64,7 @@ async def test_cancelling_again_and_again_leaves_nothing_behind() -> None:
     begun: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
 
     async def use() -> None:
-        async with running(["sleep", "60"]) as process:
+        async with child_running(["sleep", "60"]) as process:
             begun.set_result(process)
             await process.wait()
 
@@ -81,7 +81,7 @@ async def test_cancelling_again_and_again_leaves_nothing_behind() -> None:
 async def test_cancelling_again_and_again_while_the_child_is_made() -> None:
     """From the first moment on."""
     others = set(psutil.Process().children())
-    task = asyncio.ensure_future(call(["sleep", "60"], deadline_s=None))
+    task = asyncio.ensure_future(run_command(["sleep", "60"], deadline_s=None))
     await asyncio.sleep(0)
     while not task.done():
         task.cancel()
@@ -94,7 +94,7 @@ async def test_cancelling_the_caller_kills_the_child(tmp_path: Path) -> None:
     """No child outlives the task that waits for it."""
     fifo = tmp_path / "pid"
     os.mkfifo(fifo)
-    task = asyncio.ensure_future(call(["sh", "-c", f"echo $$ > {fifo}; exec sleep 60"], deadline_s=None))
+    task = asyncio.ensure_future(run_command(["sh", "-c", f"echo $$ > {fifo}; exec sleep 60"], deadline_s=None))
     pid = int(await asyncio.to_thread(fifo.read_text))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -105,8 +105,8 @@ async def test_cancelling_the_caller_kills_the_child(tmp_path: Path) -> None:
 
 async def test_a_reader_that_stops_kills_a_child_that_never_stops_writing() -> None:
     """Unread output, more than a pipe holds, keeps neither the child nor its pipe alive."""
-    async with running(["sh", "-c", "echo $$; exec yes"], stderr=STDOUT) as process:
-        async for line in lines(process):
+    async with child_running(["sh", "-c", "echo $$; exec yes"], stderr=STDOUT) as process:
+        async for line in stdout_lines(process):
             pid = int(line)
             break
     with pytest.raises(ProcessLookupError):
@@ -115,10 +115,10 @@ async def test_a_reader_that_stops_kills_a_child_that_never_stops_writing() -> N
 
 async def test_silence_has_a_limit() -> None:
     """A child that says nothing for too long raises, after what it did say."""
-    async with running(["sh", "-c", "printf 'a\nb'; exec sleep 60"], stderr=STDOUT) as process:
+    async with child_running(["sh", "-c", "printf 'a\nb'; exec sleep 60"], stderr=STDOUT) as process:
         assert process.stdout is not None
         process.stdout.feed_data(await process.stdout.readexactly(3))  # it is there, however slow the shell was
-        said = lines(process, silence_s=0.05)
+        said = stdout_lines(process, silence_s=0.05)
         assert await anext(said) == "a"
         with pytest.raises(TimeoutError):
             await anext(said)
@@ -126,6 +126,6 @@ async def test_silence_has_a_limit() -> None:
 
 def test_what_a_command_leaves_behind_does_not_hold_it_up() -> None:
     """`podman run -d` leaves a monitor that keeps the output open; the call ends with podman, on the daemon's own loop."""
-    done = uvloop.run(call(["sh", "-c", "sleep 60 & echo $!"], deadline_s=60))
+    done = uvloop.run(run_command(["sh", "-c", "sleep 60 & echo $!"], deadline_s=60))
     os.kill(int(done.out), signal.SIGKILL)
     assert done.code == 0

@@ -24,7 +24,7 @@ def recorded(name: str) -> tuple[dict[str, str], int]:
 
 def parsed(name: str) -> Contiguity:
     files, page = recorded(name)
-    found = contiguity.parse(files["/proc/buddyinfo"], files["/proc/vmstat"], page)
+    found = contiguity.parse_contiguity(files["/proc/buddyinfo"], files["/proc/vmstat"], page)
     assert found is not None
     return found
 
@@ -66,7 +66,7 @@ def test_memory_in_small_pieces_is_free_and_in_no_block() -> None:
 
 def test_without_a_zone_normal_every_zone_but_movable_counts() -> None:
     """A small box has DMA32 alone."""
-    found = contiguity.parse(
+    found = contiguity.parse_contiguity(
         "Node 0, zone DMA32 0 0 0 0 0 0 0 0 0 0 16\nNode 0, zone Movable 0 0 0 0 0 0 0 0 0 0 99\n", "", 4096
     )
     assert found is not None
@@ -86,29 +86,29 @@ def test_without_a_zone_normal_every_zone_but_movable_counts() -> None:
 )
 def test_a_file_of_another_shape_is_not_known(text: str) -> None:
     """Rather than zero."""
-    assert contiguity.parse(text, "", 4096) is None
+    assert contiguity.parse_contiguity(text, "", 4096) is None
 
 
 @given(st.text(), st.text())
 def test_no_text_whatever_raises(buddyinfo: str, vmstat: str) -> None:
     """Other people's kernels say what they like."""
-    contiguity.parse(buddyinfo, vmstat, 4096)
-    contiguity.parse(f"Node 0, zone   Normal {buddyinfo}", vmstat, 65536)
+    contiguity.parse_contiguity(buddyinfo, vmstat, 4096)
+    contiguity.parse_contiguity(f"Node 0, zone   Normal {buddyinfo}", vmstat, 65536)
     contiguity.watermarks(buddyinfo, 4096)
 
 
 def test_a_box_without_the_file_is_not_known(tmp_path: Path) -> None:
     """And one without /proc/vmstat has its blocks."""
-    assert contiguity.read(tmp_path) is None
+    assert contiguity.read_contiguity(tmp_path) is None
     (tmp_path / "buddyinfo").write_text(recorded("gb10-fresh")[0]["/proc/buddyinfo"])
-    found = contiguity.read(tmp_path)
+    found = contiguity.read_contiguity(tmp_path)
     assert found is not None
     assert (found.blocks > 0, found.compact_stall, found.boot) == (True, None, None)
 
 
 def test_this_kernel_tells_its_own() -> None:
     """The real files of the machine that runs the test."""
-    found = contiguity.read()
+    found = contiguity.read_contiguity()
     if found is None:
         pytest.skip("this kernel has no /proc/buddyinfo")
     assert 0 <= found.free_32m_bytes <= found.free_2m_bytes <= found.free_bytes

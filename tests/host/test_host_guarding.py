@@ -21,8 +21,8 @@ from sparkdash.host.memory_guard.decisions import (
     GuardJudge,
     GuardReading,
     Victim,
-    cheapest,
-    floors,
+    cheapest_victim,
+    choose_floors,
     pause,
 )
 from sparkdash.settings import Settings
@@ -62,18 +62,18 @@ def victim(name: str, **facts: Any) -> Victim:
 
 def test_a_spark_has_the_floors_that_its_owners_report() -> None:
     """12, 8 and 5 GiB."""
-    found = floors(Settings(), SPARK)
+    found = choose_floors(Settings(), SPARK)
     assert [found.warn / GIB, found.hold / GIB, found.kill / GIB] == [12, 8, 5]
 
 
 def test_a_small_box_is_not_held_up_by_a_sparks_floors() -> None:
     """On 24 GiB with 3 GiB available nothing is short."""
-    assert floors(Settings(), 24 * GIB).level(3 * GIB) is GuardLevel.OK
+    assert choose_floors(Settings(), 24 * GIB).level(3 * GIB) is GuardLevel.OK
 
 
 def test_a_floor_that_the_owner_sets_counts_as_it_is_and_lifts_the_milder_ones() -> None:
     """Killing under 20 GiB without holding loads back there would make no sense."""
-    found = floors(Settings(guard_kill_gib=20), 24 * GIB)
+    found = choose_floors(Settings(guard_kill_gib=20), 24 * GIB)
     assert (found.warn, found.hold, found.kill) == (20 * GIB, 20 * GIB, 20 * GIB)
 
 
@@ -224,7 +224,7 @@ def test_steady_pressure_adds_nothing() -> None:
 def test_whoever_serves_nobody_yet_goes_first() -> None:
     """The one that loads is the one that takes memory, however dear."""
     loading = victim("loads", serves=False, pinned=True, reload_s=None, bytes=None)
-    assert cheapest([victim("idle"), loading], GIB) is loading
+    assert cheapest_victim([victim("idle"), loading], GIB) is loading
 
 
 @pytest.mark.parametrize(
@@ -241,13 +241,13 @@ def test_whoever_serves_nobody_yet_goes_first() -> None:
 def test_whom_it_costs_least(spared: dict[str, Any], goes: dict[str, Any]) -> None:
     """Enough before too little, not pinned before pinned, idle before busy, soon back before late, big before small."""
     one, other = victim("spared", **spared), victim("goes", **goes)
-    assert cheapest([one, other], 3 * GIB) is other
-    assert cheapest([other, one], 3 * GIB) is other
+    assert cheapest_victim([one, other], 3 * GIB) is other
+    assert cheapest_victim([other, one], 3 * GIB) is other
 
 
 def test_nobody_there_nobody_goes() -> None:
     """Memory may be short for reasons that are not ours."""
-    assert cheapest([], GIB) is None
+    assert cheapest_victim([], GIB) is None
 
 
 @given(st.lists(st.floats(0, 40), min_size=3, max_size=60))

@@ -19,9 +19,9 @@ from huggingface_hub import constants
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError
 from sparkdash.host.files.page_cache import cached_bytes
-from sparkdash.host.hub.download import Hub, wanted
-from sparkdash.host.hub.failures import telling
-from sparkdash.host.hub.local_weights import look
+from sparkdash.host.hub.download import Hub, wanted_files
+from sparkdash.host.hub.failures import as_host_error
+from sparkdash.host.hub.local_weights import find_weights
 from sparkdash.host.hub.meter import DownloadMeter
 
 REF = ModelRef(hf="org/big")
@@ -84,7 +84,7 @@ async def test_what_an_engine_reads_comes_and_is_then_here(hub: FakeHub, mine: H
     steps = [step async for step in mine.fetch(plan)]
     assert (steps[-1].done, steps[-1].came_bytes) == (True, plan[0].size)
     assert bytes_of(tmp_path, SHARDS[0]) == MEGABYTE
-    found = look(REF, tmp_path)
+    found = find_weights(REF, tmp_path)
     assert (found.here, found.size) == (True, plan[0].size)
     assert (await mine.plan([REF]))[0].missing == 0
 
@@ -110,7 +110,7 @@ async def test_what_is_here_is_not_fetched_twice(hub: FakeHub, mine: Hub) -> Non
 async def test_a_cut_download_goes_on_where_it_ended(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
     """The rest is asked for with a range, the plan counts what came, and half a model is not here."""
     await cut(mine, hub, after=500_000)
-    found = look(REF, tmp_path)
+    found = find_weights(REF, tmp_path)
     assert (found.here, found.lacks) == (False, "not in the cache")
     plan = await mine.plan([REF])
     came = plan[0].size - plan[0].missing
@@ -153,7 +153,7 @@ async def test_a_file_too_big_for_plain_http_is_the_librarys(
     steps = await fetched(mine)
     assert steps[-1].done
     assert bytes_of(tmp_path, SHARDS[0]) == MEGABYTE
-    assert look(REF, tmp_path).here
+    assert find_weights(REF, tmp_path).here
 
 
 async def test_without_xet_such_a_file_is_refused_with_the_reason(
@@ -255,7 +255,7 @@ async def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub, 
 ], ids=str)  # fmt: skip
 def test_the_disks_own_troubles(error: OSError, code: str) -> None:
     """Each has its sentence; the library's own words are not repeated."""
-    with pytest.raises(HostError) as caught, telling("org/big", "main"):
+    with pytest.raises(HostError) as caught, as_host_error("org/big", "main"):
         raise error
     assert caught.value.code == code
     assert "signed" not in caught.value.text()
@@ -264,11 +264,11 @@ def test_the_disks_own_troubles(error: OSError, code: str) -> None:
 def test_which_files_an_engine_reads() -> None:
     """Safetensors at the root leave out all other weights; without them all stay; a quantisation picks its own."""
     both = ["config.json", "model.safetensors", "metal/model.bin", "original/a.safetensors", "pytorch_model.bin"]
-    assert wanted(both) == ["config.json", "model.safetensors"]
+    assert wanted_files(both) == ["config.json", "model.safetensors"]
     ggufs = ["a-Q4_K_M.gguf", "a-Q8_0.gguf", "README.md"]
-    assert wanted(ggufs) == sorted(ggufs)
-    assert wanted(ggufs, "q4_k_m") == ["README.md", "a-Q4_K_M.gguf"]
-    assert wanted(["pytorch_model.bin", "config.json"]) == ["config.json", "pytorch_model.bin"]
+    assert wanted_files(ggufs) == sorted(ggufs)
+    assert wanted_files(ggufs, "q4_k_m") == ["README.md", "a-Q4_K_M.gguf"]
+    assert wanted_files(["pytorch_model.bin", "config.json"]) == ["config.json", "pytorch_model.bin"]
 
 
 def test_the_rate_is_of_the_last_seconds() -> None:

@@ -58,7 +58,7 @@ def planted(proc: Path, pid: int, *, cgroup: str = "0::/", environ: bytes = b"",
 def test_a_container_is_known_by_its_control_group(tmp_path: Path, cgroup: str) -> None:
     """Both programs, both managers of groups, rootless too."""
     planted(tmp_path, 7, cgroup=cgroup)
-    assert set(leftovers.belonging("us/x", ID, tmp_path)) == {7}
+    assert set(leftovers.processes_of_engine("us/x", ID, tmp_path)) == {7}
 
 
 def test_what_waits_in_the_kernel_for_a_moment_is_asked_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,9 +72,9 @@ def test_what_waits_in_the_kernel_for_a_moment_is_asked_then(tmp_path: Path, mon
         stat.write_text(stat.read_text().replace(" D ", " S "))
 
     monkeypatch.setattr(leftovers.time, "sleep", woken)
-    assert set(leftovers.called(lambda words: "run" in words, tmp_path)) == {7}
+    assert set(leftovers.processes_called(lambda words: "run" in words, tmp_path)) == {7}
     stat.write_text(stat.read_text().replace(" S ", " D "))
-    assert set(leftovers.belonging("us/x", None, tmp_path)) == {7}
+    assert set(leftovers.processes_of_engine("us/x", None, tmp_path)) == {7}
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,15 @@ def test_what_waits_in_the_kernel_for_a_moment_is_asked_then(tmp_path: Path, mon
 def test_what_is_not_the_containers_is_left_alone(tmp_path: Path, cgroup: str, container: str | None) -> None:
     """The monitor, and every case in which the id tells too little to kill by."""
     planted(tmp_path, 7, cgroup=cgroup)
-    assert leftovers.belonging("us/x", container, tmp_path) == {}
+    assert leftovers.processes_of_engine("us/x", container, tmp_path) == {}
 
 
 def test_the_mark_in_its_environment_tells_an_engine(tmp_path: Path) -> None:
     """Exactly this engine's: neither another's nor one whose name begins alike; and all of an owner's at once."""
     for pid, value in {5: "us/x", 6: "us/x2", 7: "them/x", 8: ""}.items():
         planted(tmp_path, pid, environ=f"A=1\0{ENV_MARK}={value}\0B=2\0".encode())
-    assert set(leftovers.belonging("us/x", None, tmp_path)) == {5}
-    assert {mark: set(found) for mark, found in leftovers.of_owner("us", tmp_path).items()} == {
+    assert set(leftovers.processes_of_engine("us/x", None, tmp_path)) == {5}
+    assert {mark: set(found) for mark, found in leftovers.processes_of_owner("us", tmp_path).items()} == {
         "us/x": {5},
         "us/x2": {6},
     }
@@ -110,7 +110,7 @@ def test_the_environment_of_what_hangs_in_the_kernel_is_not_read(tmp_path: Path)
     planted(tmp_path, 5, environ=marked, state="D")
     planted(tmp_path, 6, environ=marked, state="D", cgroup=f"0::/libpod-{ID}\n")
     planted(tmp_path, 7, environ=marked, state="Z")
-    assert set(leftovers.belonging("us/x", ID, tmp_path)) == {6}
+    assert set(leftovers.processes_of_engine("us/x", ID, tmp_path)) == {6}
 
 
 async def test_an_orphan_is_ended(orphan: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,10 +118,10 @@ async def test_an_orphan_is_ended(orphan: Callable[..., int], monkeypatch: pytes
     monkeypatch.setattr(leftovers, "SCAN_S", 60.0)
     monkeypatch.setattr(leftovers, "KILLED_S", 60.0)
     pid = orphan("us/ended")
-    found = await leftovers.scanned("us/ended", None)
+    found = await leftovers.scan_for_engine("us/ended", None)
     assert found is not None
     assert set(found) == {pid}
-    left = await leftovers.end(found)
+    left = await leftovers.end_processes(found)
     assert (left.ended, left.stuck) == ((pid,), ())
     assert leftovers.births([pid]) == {}
 
@@ -136,19 +136,19 @@ async def test_a_look_that_is_late_is_told_and_what_another_found_is_ended(
         held.wait()
         return {}
 
-    monkeypatch.setattr(leftovers, "belonging", hangs)
+    monkeypatch.setattr(leftovers, "processes_of_engine", hangs)
     monkeypatch.setattr(leftovers, "SCAN_S", 0.01)
     monkeypatch.setattr(leftovers, "KILLED_S", 60.0)
-    late = await leftovers.scanned("us/late", None)
+    late = await leftovers.scan_for_engine("us/late", None)
     held.set()
-    left = await leftovers.end(leftovers.births([pid]), late)
+    left = await leftovers.end_processes(leftovers.births([pid]), late)
     assert (left.ended, left.stuck, left.unseen) == ((pid,), (), True)
-    assert not (await leftovers.end({}, {})).unseen
+    assert not (await leftovers.end_processes({}, {})).unseen
 
 
 async def test_a_pid_that_changed_hands_is_left_alone(orphan: Callable[..., int]) -> None:
     """The same number, another birth: a stranger."""
     pid = orphan("us/stranger")
-    left = await leftovers.end({pid: "another-boot:1"})
+    left = await leftovers.end_processes({pid: "another-boot:1"})
     assert left.ended == left.stuck == ()
     assert pid in leftovers.births([pid])

@@ -21,7 +21,14 @@ from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo
 from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import HostError
-from sparkdash.host.memory_account import Sources, container_names, look, process_table, reading, shm_files
+from sparkdash.host.memory_account import (
+    Sources,
+    account_for_memory,
+    container_names,
+    process_table,
+    reading,
+    shm_files,
+)
 from sparkdash.host.memory_account.process_table import ProcessMemory
 from sparkdash.host.nvml import NOTHING, Nvml
 from sparkdash.host.reader import GpuReading
@@ -123,7 +130,7 @@ async def test_a_gb10_with_an_engine_a_container_and_a_desktop(gb10_proc: Path, 
         engines={"qwen": {4242}},
         passwd=gb10_proc.parent / "passwd",
     )
-    found = await look(given)
+    found = await account_for_memory(given)
     assert adds_up(found)
     assert (found.gpu, found.gpu_told) == (GpuMemory.UNIFIED, False)  # of pid 7 the driver tells no figure
     assert row(found, "qwen").bytes == 63931 * MIB + (3145728 + 1024) * KIB
@@ -154,7 +161,7 @@ async def test_our_engines_are_known_without_the_daemon(gb10_proc: Path) -> None
         container("sparkdash-qwen", labels=labels),
         container("sparkdash-qwen", id=other, labels={**labels, LABEL_OWNER: "other"}),
     )
-    found = await look(sources(gb10_proc, runtime=runtime))
+    found = await account_for_memory(sources(gb10_proc, runtime=runtime))
     assert row(found, "qwen").kind is Holder.ENGINE
     assert row(found, "sparkdash-qwen").kind is Holder.CONTAINER
 
@@ -163,7 +170,7 @@ async def test_a_runtime_that_hangs_costs_names_only(gb10_proc: Path, monkeypatc
     """After its limit the containers have their short ids."""
     monkeypatch.setattr(container_names, "OWN_S", 0.05)
     add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/libpod-{ID}.scope")
-    found = await look(sources(gb10_proc, runtime=FakeRuntime(hangs=True)))
+    found = await account_for_memory(sources(gb10_proc, runtime=FakeRuntime(hangs=True)))
     assert row(found, ID[:12]).bytes == GIB
 
 
@@ -171,7 +178,7 @@ async def test_another_runtime_is_asked_for_its_own_names(gb10_proc: Path, progr
     """docker beside podman; one that hangs costs its names."""
     add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/system.slice/docker-{ID}.scope")
     calls = program("docker", f"printf '{ID}\\topen-webui\\twebui:1\\nrubbish\\n'")
-    assert row(await look(sources(gb10_proc)), "open-webui").remedy == "docker stop open-webui"
+    assert row(await account_for_memory(sources(gb10_proc)), "open-webui").remedy == "docker stop open-webui"
     assert calls.read_text().startswith("ps --no-trunc")
 
 
@@ -182,7 +189,7 @@ async def test_another_runtime_that_hangs(
     monkeypatch.setattr(container_names, "OTHER_S", 0.05)
     add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/system.slice/docker-{ID}.scope")
     program("docker", "exec sleep 60")
-    assert row(await look(sources(gb10_proc)), ID[:12]).bytes == GIB
+    assert row(await account_for_memory(sources(gb10_proc)), ID[:12]).bytes == GIB
 
 
 async def test_processes_that_vanish_or_are_rubbish_are_left_out(gb10_proc: Path) -> None:
@@ -195,13 +202,13 @@ async def test_processes_that_vanish_or_are_rubbish_are_left_out(gb10_proc: Path
     (gb10_proc / "53").symlink_to("nowhere")
     table = process_table.read(gb10_proc)
     assert sorted(one.pid for one in table.processes) == [52, 4242]
-    assert adds_up(await look(sources(gb10_proc)))
+    assert adds_up(await account_for_memory(sources(gb10_proc)))
 
 
 async def test_a_box_that_tells_no_memory_is_an_error(tmp_path: Path) -> None:
     """And no account of zeros."""
     with pytest.raises(HostError) as caught:
-        await look(sources(tmp_path))
+        await account_for_memory(sources(tmp_path))
     assert caught.value.code == "no_meminfo"
 
 
@@ -210,7 +217,7 @@ async def test_compressed_swap_is_counted(gb10_proc: Path) -> None:
     folder = gb10_proc.parent / "sys/block/zram0"
     folder.mkdir(parents=True)
     (folder / "mm_stat").write_text(f"9000 3000 {GIB} 0 0 0 0 0 0\n")
-    found = await look(sources(gb10_proc, sys=gb10_proc.parent / "sys"))
+    found = await account_for_memory(sources(gb10_proc, sys=gb10_proc.parent / "sys"))
     assert row(found, "compressed swap").bytes == GIB
 
 
@@ -221,7 +228,7 @@ async def test_pages_that_a_fork_shares_are_divided_by_the_kernels_own_shares(gb
     for pid in (60, 61):
         folder = add(gb10_proc, pid, f"worker{pid}", 4 * GIB // KIB)
         (folder / "smaps_rollup").write_text(f"x\nRss: 1 kB\nPss_Anon: {2 * GIB // KIB} kB\n")
-    found = await look(sources(gb10_proc))
+    found = await account_for_memory(sources(gb10_proc))
     assert [row(found, f"worker{pid}").bytes for pid in (60, 61)] == [2 * GIB, 2 * GIB]
     assert not found.notes
 
@@ -231,7 +238,7 @@ async def test_five_thousand_processes_take_seconds_at_most(gb10_proc: Path) -> 
     for pid in range(10_000, 15_000):
         add(gb10_proc, pid, f"p{pid % 97}", 100, cgroup=f"0::/system.slice/s{pid % 61}.service")
     began = time.thread_time(), time.monotonic()
-    found = await look(sources(gb10_proc))
+    found = await account_for_memory(sources(gb10_proc))
     assert time.monotonic() - began[1] < 5
     assert time.thread_time() - began[0] < 1  # the loop itself is free: the walk has a thread
     assert adds_up(found)
@@ -337,7 +344,7 @@ def holding(size: int, uid: int) -> Iterator[int]:
 
 async def test_this_box_adds_up() -> None:
     """Its real /proc: every byte has a holder, and this process is one of ours."""
-    found = await look(Sources(runtime=FakeRuntime(), reader=NoGpu(), owner=OWNER))  # type: ignore[arg-type]
+    found = await account_for_memory(Sources(runtime=FakeRuntime(), reader=NoGpu(), owner=OWNER))  # type: ignore[arg-type]
     assert adds_up(found)
     assert found.total == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert any(one.kind is Holder.SPARKDASH and one.bytes > MIB for one in found.holdings)
@@ -352,7 +359,7 @@ async def test_a_process_of_another_user_is_named_with_its_user(tmp_path: Path) 
         runtime=FakeRuntime(), reader=NoGpu(), owner=OWNER, passwd=passwd, ours=frozenset(), uid=1
     )
     with holding(400 * MIB, NOBODY) as pid:
-        found = await look(given)
+        found = await account_for_memory(given)
     theirs = next(one for one in found.holdings if one.pid == pid)
     assert (theirs.user, theirs.remedy) == ("stranger", f"sudo kill {pid}")
     assert theirs.bytes > 380 * MIB  # the kernel counts in batches per processor
@@ -384,7 +391,7 @@ async def test_the_cache_of_zfs_is_read(gb10_proc: Path) -> None:
     folder = gb10_proc / "spl/kstat/zfs"
     folder.mkdir(parents=True)
     (folder / "arcstats").write_text(f"13 1 0x01 123\nname type data\nhits 4 9\nsize 4 {2 * GIB}\nc 4 1\n")
-    found = await look(sources(gb10_proc))
+    found = await account_for_memory(sources(gb10_proc))
     assert row(found, "ZFS cache").bytes == 2 * GIB
 
 
@@ -404,10 +411,10 @@ async def test_a_driver_that_others_ask_is_asked_again(gb10_proc: Path) -> None:
     """A tick of telemetry takes milliseconds; one that stays silent is called so, and a box without a driver has no GPU."""
     (gb10_proc / "driver/nvidia").mkdir(parents=True)
     (gb10_proc / "driver/nvidia/version").write_text("580")
-    assert (await look(sources(gb10_proc, reader=BusyGpu(2)))).gpu is GpuMemory.UNIFIED
-    assert (await look(sources(gb10_proc, reader=BusyGpu(99)))).gpu is GpuMemory.SILENT
+    assert (await account_for_memory(sources(gb10_proc, reader=BusyGpu(2)))).gpu is GpuMemory.UNIFIED
+    assert (await account_for_memory(sources(gb10_proc, reader=BusyGpu(99)))).gpu is GpuMemory.SILENT
     (gb10_proc / "driver/nvidia/version").unlink()
-    assert (await look(sources(gb10_proc, reader=BusyGpu(2)))).gpu is GpuMemory.NONE
+    assert (await account_for_memory(sources(gb10_proc, reader=BusyGpu(2)))).gpu is GpuMemory.NONE
 
 
 @pytest.mark.parametrize(
@@ -420,7 +427,7 @@ async def test_where_the_gpus_memory_is(gb10_proc: Path, own: int | None, where:
         async def gpu(self) -> GpuReading:
             return GpuReading(Gpu(name="x"), {4242: GIB}, own)
 
-    assert (await look(sources(gb10_proc, reader=Card()))).gpu is where
+    assert (await account_for_memory(sources(gb10_proc, reader=Card()))).gpu is where
 
 
 GROUPS = st.sampled_from(
@@ -473,7 +480,7 @@ async def test_any_tree_of_processes_adds_up(
         async def gpu(self) -> GpuReading:
             return GpuReading(Gpu(name="NVIDIA GB10"), gpu)
 
-    found = await look(
+    found = await account_for_memory(
         sources(proc, reader=Told(), engines={"qwen": {5, 6, 99}}, runtime=FakeRuntime(container("web")))
     )
     assert adds_up(found)

@@ -43,9 +43,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], bool
 
     def limit(hangs: Callable[[str], bool]) -> None:
         async def call(words: list[str], *, deadline_s: float | None, **more: Any) -> command.CommandResult:
-            return await command.call(words, deadline_s=0.3 if hangs(words[1]) else deadline_s, **more)
+            return await command.run_command(words, deadline_s=0.3 if hangs(words[1]) else deadline_s, **more)
 
-        monkeypatch.setattr(podman, "call", call)
+        monkeypatch.setattr(podman, "run_command", call)
 
     return limit
 

@@ -97,18 +97,18 @@ def test_processes_that_work_use_time_and_those_that_are_stopped_are_named(
     busy = start(sys.executable, "-c", "while True: pass")
     sleeper = start("sleep", "600")
     pids = {busy.pid, sleeper.pid}
-    until(lambda: (seen := activity.read(pids)) and seen.cpu_s > 0.2)
-    before = activity.read(pids)
+    until(lambda: (seen := activity.read_activity(pids)) and seen.cpu_s > 0.2)
+    before = activity.read_activity(pids)
     assert before is not None
     assert (before.processes, before.stopped, before.compilers) == (2, (), ())
     os.kill(busy.pid, signal.SIGSTOP)
-    until(lambda: (seen := activity.read(pids)) and seen.stopped)
-    stopped = activity.read(pids)
+    until(lambda: (seen := activity.read_activity(pids)) and seen.stopped)
+    stopped = activity.read_activity(pids)
     assert stopped is not None
     assert len(stopped.stopped) == 1
     assert stopped.cpu_s >= before.cpu_s
     os.kill(busy.pid, signal.SIGCONT)
-    until(lambda: (seen := activity.read(pids)) and not seen.stopped)
+    until(lambda: (seen := activity.read_activity(pids)) and not seen.stopped)
 
 
 def test_the_time_of_a_child_that_ended_stays(start: Callable[..., subprocess.Popen[bytes]]) -> None:
@@ -118,7 +118,7 @@ def test_the_time_of_a_child_that_ended_stays(start: Callable[..., subprocess.Po
     try:
         assert parent.stdout is not None
         parent.stdout.readline()
-        seen = activity.read([parent.pid])
+        seen = activity.read_activity([parent.pid])
         assert seen is not None
         assert seen.cpu_s >= 0.1
     finally:
@@ -130,7 +130,7 @@ def test_a_compiler_among_them_is_named(start: Callable[..., subprocess.Popen[by
     """By the name that the kernel keeps, whatever its folder."""
     program = tmp_path / "ptxas"
     shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
-    seen = activity.read([start(str(program), "600").pid, os.getpid()])
+    seen = activity.read_activity([start(str(program), "600").pid, os.getpid()])
     assert seen is not None
     assert seen.compilers == ("ptxas",)
 
@@ -139,8 +139,8 @@ def test_processes_that_are_gone_are_nothing(start: Callable[..., subprocess.Pop
     """One that vanished is left out; when all have, there is no figure."""
     gone = start("true")
     gone.wait()
-    assert activity.read([gone.pid]) is None
-    seen = activity.read([gone.pid, os.getpid()])
+    assert activity.read_activity([gone.pid]) is None
+    seen = activity.read_activity([gone.pid, os.getpid()])
     assert seen is not None
     assert seen.processes == 1
 
@@ -172,7 +172,7 @@ def test_a_frozen_control_group_stops_its_processes(
     events = tmp_path / "cgroup" / file
     events.parent.mkdir(parents=True)
     events.write_text(told)
-    seen = activity.read([7], proc_of(tmp_path, group), tmp_path / "cgroup")
+    seen = activity.read_activity([7], proc_of(tmp_path, group), tmp_path / "cgroup")
     assert seen is not None
     assert seen.stopped == (("VLLM::EngineCor",) if frozen else ())
     assert seen.read_bytes == 4096
@@ -182,6 +182,6 @@ def test_processes_that_wait_in_the_kernel_are_counted(tmp_path: Path) -> None:
     """State D; figures of storage that may not be read are not known."""
     proc = proc_of(tmp_path, "", "D")
     (proc / "7" / "io").unlink()
-    seen = activity.read([7], proc, tmp_path)
+    seen = activity.read_activity([7], proc, tmp_path)
     assert seen is not None
     assert (seen.in_kernel, seen.read_bytes) == (1, None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.profile import ModelRef
-from sparkdash.host.hub.local_weights import Presence, lacking, look, summed
+from sparkdash.host.hub.local_weights import Presence, find_weights, lacking, sum_presence
 
 COMMIT = "c" * 40
 
@@ -34,9 +34,9 @@ INDEX = json.dumps({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}})
 def test_a_whole_snapshot_is_here_with_its_size(tmp_path: Path) -> None:
     """The size is that of what the links lead to."""
     cached(tmp_path, {"config.json": b"{}", "a.safetensors": b"a" * 10, "b.safetensors": b"b" * 20})
-    assert look(ModelRef(hf="org/m"), tmp_path) == Presence("org/m", here=True, size=32)
-    assert look(ModelRef(hf="org/m", revision=COMMIT), tmp_path).here
-    assert not look(ModelRef(hf="org/m", revision="v2"), tmp_path).here
+    assert find_weights(ModelRef(hf="org/m"), tmp_path) == Presence("org/m", here=True, size=32)
+    assert find_weights(ModelRef(hf="org/m", revision=COMMIT), tmp_path).here
+    assert not find_weights(ModelRef(hf="org/m", revision="v2"), tmp_path).here
 
 
 @pytest.mark.parametrize(("files", "gone", "lacks"), [
@@ -51,21 +51,23 @@ def test_half_a_download_is_not_here(
     """It says what it lacks, and how much came."""
     cached(tmp_path, files, gone=gone)
     came = sum(len(data) for name, data in files.items() if name not in gone)
-    assert look(ModelRef(hf="org/m"), tmp_path) == Presence("org/m", here=False, size=came, lacks=lacks)
+    assert find_weights(ModelRef(hf="org/m"), tmp_path) == Presence("org/m", here=False, size=came, lacks=lacks)
 
 
 def test_a_download_that_was_cut_early_is_not_here(tmp_path: Path) -> None:
     """Blobs without a revision that means them."""
     cached(tmp_path, {"a.safetensors": b"a" * 10}, ref=None)
-    assert look(ModelRef(hf="org/m"), tmp_path) == Presence("org/m", here=False, size=10, lacks="not in the cache")
-    assert look(ModelRef(hf="org/other"), tmp_path).size == 0
+    assert find_weights(ModelRef(hf="org/m"), tmp_path) == Presence(
+        "org/m", here=False, size=10, lacks="not in the cache"
+    )
+    assert find_weights(ModelRef(hf="org/other"), tmp_path).size == 0
 
 
 def test_a_quantisation_is_looked_for_by_name(tmp_path: Path) -> None:
     """llama.cpp's owner/name:QUANT."""
     cached(tmp_path, {"m-Q4_K_M.gguf": b"4444"})
-    assert look(ModelRef(hf="org/m:Q4_K_M"), tmp_path).here
-    assert look(ModelRef(hf="org/m:Q8_0"), tmp_path).lacks == "no weights"
+    assert find_weights(ModelRef(hf="org/m:Q4_K_M"), tmp_path).here
+    assert find_weights(ModelRef(hf="org/m:Q8_0"), tmp_path).lacks == "no weights"
 
 
 def test_paths(tmp_path: Path) -> None:
@@ -73,24 +75,24 @@ def test_paths(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     at = ModelRef(path=str(folder))
-    assert look(at, tmp_path).lacks == "no weights"
+    assert find_weights(at, tmp_path).lacks == "no weights"
     (folder / "rank0.engine").write_bytes(b"123")
-    assert look(at, tmp_path) == Presence(str(folder), here=True, size=3)
+    assert find_weights(at, tmp_path) == Presence(str(folder), here=True, size=3)
     (folder / "m-00001-of-00002.gguf").write_bytes(b"12")
-    assert look(at, tmp_path).lacks == "1 of its weight files"
+    assert find_weights(at, tmp_path).lacks == "1 of its weight files"
     first = ModelRef(path=str(folder / "m-00001-of-00002.gguf"))
-    assert look(first, tmp_path).lacks == "1 of its parts"
+    assert find_weights(first, tmp_path).lacks == "1 of its parts"
     (folder / "m-00002-of-00002.gguf").write_bytes(b"12")
-    assert look(first, tmp_path) == Presence(first.ref, here=True, size=4)
-    assert look(ModelRef(path=str(folder / "nothing")), tmp_path).lacks == "no such file or folder"
+    assert find_weights(first, tmp_path) == Presence(first.ref, here=True, size=4)
+    assert find_weights(ModelRef(path=str(folder / "nothing")), tmp_path).lacks == "no such file or folder"
 
 
 def test_all_models_of_a_profile_as_one() -> None:
     """Here when each is; one that is named twice counts once; a profile without models has none."""
     a, b = Presence("a", here=True, size=5), Presence("b", here=False, size=1, lacks="no weights")
-    assert summed([a, a]) == a
-    assert summed([a, b]) == Presence("a, b", here=False, size=6, lacks="b: no weights")
-    assert summed([]) is None
+    assert sum_presence([a, a]) == a
+    assert sum_presence([a, b]) == Presence("a, b", here=False, size=6, lacks="b: no weights")
+    assert sum_presence([]) is None
 
 
 def test_other_files_do_not_count() -> None:

@@ -27,11 +27,11 @@ async def test_every_process_of_a_paused_container_is_stopped(podman_ground: Any
             break
     await log.aclose()
     pids = await podman_ground.runtime.pids(spec.name)
-    before = activity.read(pids)
+    before = activity.read_activity(pids)
     await podman("pause", spec.name)
-    paused = activity.read(await podman_ground.runtime.pids(spec.name))
+    paused = activity.read_activity(await podman_ground.runtime.pids(spec.name))
     await podman("unpause", spec.name)
-    again = activity.read(pids)
+    again = activity.read_activity(pids)
     assert before is not None
     assert paused is not None
     assert again is not None

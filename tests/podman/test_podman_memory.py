@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.memory.account import Holder, Holding, MemoryAccount
-from sparkdash.host.memory_account import Sources, look
+from sparkdash.host.memory_account import Sources, account_for_memory
 from sparkdash.host.nvml import NOTHING
 from sparkdash.host.reader import GpuReading
 from sparkdash.units import GIB, MIB
@@ -30,7 +30,7 @@ class NoGpu:
 
 async def account(ground: Any) -> MemoryAccount:
     """One look; engines are known by the runtime's labels alone."""
-    return await look(
+    return await account_for_memory(
         Sources(runtime=ground.runtime, reader=NoGpu(), owner=ground.owner, ours=frozenset({os.getpid()}))
     )
 

@@ -126,8 +126,8 @@ async def test_the_kernel_is_asked_where_it_knows_as_much(podman_ground: Any, mo
         calls.append(command[1])
         return await made(command, **how)
 
-    made = podman.call
-    monkeypatch.setattr(podman, "call", call)
+    made = podman.run_command
+    monkeypatch.setattr(podman, "run_command", call)
     runtime, spec = podman_ground.runtime, podman_ground.spec("trap 'exit 3' TERM; sleep 300 & wait")
     info = await runtime.start(spec)
     pids = await runtime.pids(spec.name)

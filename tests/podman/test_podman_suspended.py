@@ -109,8 +109,8 @@ def silent(monkeypatch: pytest.MonkeyPatch, *verbs: str) -> None:
             raise TimeoutError
         return await made(command, deadline_s=deadline_s, **how)
 
-    made = podman.call
-    monkeypatch.setattr(podman, "call", call)
+    made = podman.run_command
+    monkeypatch.setattr(podman, "run_command", call)
 
 
 @pytest.mark.podman

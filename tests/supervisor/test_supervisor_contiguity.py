@@ -47,7 +47,7 @@ def load(outcome: LoadOutcome, *, gib: float, seen: int, profile: str = "a") -> 
 def recorded(name: str) -> Contiguity:
     head, *parts = (RECORDED / f"{name}.txt").read_text().split("== ")
     files = {path: text for path, _, text in (part.partition("\n") for part in parts)}
-    found = host.parse(files["/proc/buddyinfo"], files["/proc/vmstat"], int(head.partition("# page: ")[2]))
+    found = host.parse_contiguity(files["/proc/buddyinfo"], files["/proc/vmstat"], int(head.partition("# page: ")[2]))
     assert found is not None
     return found
 

@@ -106,7 +106,7 @@ async def test_a_look_holds_all_signals(
     await asking(Answer(heard_at=now))
     await asking(Answer(is_held_up=True))
     done = activity.Activity(12.5, 3, ("VLLM::EngineCor",), 1, ("ptxas",), 4096)
-    monkeypatch.setattr(activity, "read", lambda _: done)
+    monkeypatch.setattr(activity, "read_activity", lambda _: done)
     assert await stand.look() == EngineSignals(
         at=now,
         held=1,
@@ -231,7 +231,7 @@ async def test_a_thread_that_hangs_in_the_kernel_is_not_joined_by_others(
         free.wait(20)
         return activity.Activity(1.0, len(pids))
 
-    monkeypatch.setattr(activity, "read", read)
+    monkeypatch.setattr(activity, "read_activity", read)
     for _ in range(5):
         assert (await stand.look()).cpu_s is None
     assert len(reads) == 1

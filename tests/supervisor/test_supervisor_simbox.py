@@ -66,7 +66,7 @@ TOTAL, SYSTEM = int(121.7 * GIB), 5 * GIB
 PACE = 2.5
 """GiB a second that the quickest load takes; the quickest that was reported took 1.9 (see `guarding`)."""
 SETTINGS = Settings(reserve_gib=10, drain_s=120, reclaim_s=300)
-FLOORS = decisions.floors(SETTINGS, TOTAL)
+FLOORS = decisions.choose_floors(SETTINGS, TOTAL)
 PROFILES = {name: Profile(name=name, engine=EngineKind.VLLM, image="image") for name in "abcd"}
 DIED = EngineError("It died.", code="engine_crash")
 
@@ -489,7 +489,7 @@ class Aware:
         again_s = verdict.again_s
         if verdict.kill:
             victims = [self._victim(name) for name in (*self.running, *self.loading)]
-            if victim := decisions.cheapest(victims, FLOORS.hold - look.available):
+            if victim := decisions.cheapest_victim(victims, FLOORS.hold - look.available):
                 self.judge.killed(look)
                 self.kills, again_s = self.kills + 1, decisions.KILL_S
                 self._kill(victim.profile)

@@ -143,7 +143,7 @@ async def test_an_edit_is_told_by_the_kernel(tmp_path: Path, monkeypatch: pytest
         read.put_nowait(set(daemon.files.catalog().profiles))
 
     monkeypatch.setattr(reloading, "_read", noted)
-    with inotify.telling(edited.set) as kernel:
+    with inotify.watch_folders(edited.set) as kernel:
         seen = ProfileFiles(lambda: [own] if own.is_dir() else [], settings, kernel, edited.set)
         bus = SimpleNamespace(watched=asyncio.Event(), snapshot=cast("Snapshot", None))
         daemon: Any = SimpleNamespace(
@@ -166,5 +166,5 @@ async def test_an_edit_is_told_by_the_kernel(tmp_path: Path, monkeypatch: pytest
 async def test_a_kernel_that_has_no_more_to_give_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """The files are looked at now and then all the same."""
     monkeypatch.setattr(inotify, "_opened", lambda: None)
-    with inotify.telling(lambda: None) as kernel:
+    with inotify.watch_folders(lambda: None) as kernel:
         assert kernel is None

@@ -81,7 +81,7 @@ async def _digest(runtime: str, image: str | None) -> str | None:
     if runtime == "docker":
         argv = (*argv[:4], "{{if .RepoDigests}}{{index .RepoDigests 0}}{{else}}{{.Id}}{{end}}", image)
     try:
-        done = await command.call(argv, deadline_s=DIGEST_S)
+        done = await command.run_command(argv, deadline_s=DIGEST_S)
     except (TimeoutError, OSError):
         return None
     return done.out.strip() or None if done.code == 0 else None

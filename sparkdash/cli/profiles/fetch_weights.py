@@ -19,7 +19,7 @@ from sparkdash.errors import HostError
 from sparkdash.host.hub import failures
 from sparkdash.host.hub.download import Hub, Plan
 from sparkdash.host.hub.failures import KEPT
-from sparkdash.host.hub.local_weights import Presence, look
+from sparkdash.host.hub.local_weights import Presence, find_weights
 from sparkdash.host.hub.meter import WeightsProgress
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.shelf import Image
@@ -74,7 +74,7 @@ class WeightsFetch:
     def _judge(self) -> None:
         """Check that the weights are complete now: a folder that the owner fills may still lack files."""
         for ref in dict.fromkeys(self._profile.weights):
-            one = look(ref, self._home)
+            one = find_weights(ref, self._home)
             if not one.here:
                 raise _not_whole(one, ref)
             if not self._as_json:
@@ -117,7 +117,7 @@ def print_local_files(
     """Print which files of a profile are on this box; return whether all are."""
     names = [profile.image] if image and profile.image else []
     images = local_images(runtime, names)
-    models = {one.ref: look(one, known.hf_home.expanduser()) for one in profile.weights if weights}
+    models = {one.ref: find_weights(one, known.hf_home.expanduser()) for one in profile.weights if weights}
     if as_json:
         print_json(
             {"profile": profile.name, "image": next(iter(images.values()), None), "weights": list(models.values())}

@@ -111,7 +111,7 @@ def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str
 
         endpoint = failures.address()
         print_note(f"{missing.message} Asking the hub for its headers.")
-        return {"hf": model}, weight_headers.read(model, endpoint=endpoint)
+        return {"hf": model}, weight_headers.read_weight_headers(model, endpoint=endpoint)
 
 
 def _engine(chosen: EngineChoice | None, facts: WeightFacts) -> EngineChoice:

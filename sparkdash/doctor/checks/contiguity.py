@@ -38,7 +38,7 @@ WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others 
 )
 def blocks(facts: Facts) -> Iterator[CheckResult]:
     """Judge the free blocks against the largest load that fits into the available memory."""
-    seen = host.parse(facts.file(BUDDYINFO) or "", facts.file(VMSTAT) or "", facts.page_size)
+    seen = host.parse_contiguity(facts.file(BUDDYINFO) or "", facts.file(VMSTAT) or "", facts.page_size)
     if seen is None:
         yield unknown(f"{BUDDYINFO} does not list the free blocks.")
         return

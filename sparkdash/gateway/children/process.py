@@ -169,7 +169,7 @@ class _Running:
         """Start it and wait until it answers. Raises HostError: code CALLED_failed, with its last words."""
         with listen.bind_unix(path) as sock:
             fd = sock.fileno()
-            process = await command.begin(
+            process = await command.begin_child(
                 (*argv, "--fd", str(fd)),
                 stdin=PIPE,
                 stdout=PIPE,
@@ -239,7 +239,7 @@ class _Running:
             if await self.ended_within(grace_s):
                 await self._listens  # to its last word
         finally:
-            await command.end(self.process)
+            await command.end_child(self.process)
         await self._listens  # of one that was killed, too: its pipes are closed
 
 

@@ -73,7 +73,7 @@ def found_py_spy() -> str | None:
 async def _dump(program: str, pid: int) -> str:
     argv = [program, "dump", "--nonblocking", "--pid", str(pid)]
     try:
-        text = await command.output(argv, deadline_s=DUMP_S, limit=DUMP_LIMIT)
+        text = await command.command_output(argv, deadline_s=DUMP_S, limit=DUMP_LIMIT)
     except TimeoutError:
         return f"py-spy gave no answer within {DUMP_S:g} s."
     except OSError as error:

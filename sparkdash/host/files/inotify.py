@@ -51,7 +51,7 @@ class Inotify:
 
 
 @contextmanager
-def telling(changed: Callable[[], object]) -> Iterator[Inotify | None]:
+def watch_folders(changed: Callable[[], object]) -> Iterator[Inotify | None]:
     """Have `changed` called on this loop whenever a watched folder changed. None where the kernel has no inotify."""
     found = _opened()
     if found is None:

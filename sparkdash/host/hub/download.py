@@ -29,7 +29,7 @@ from sparkdash import __version__
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError
 from sparkdash.host.files.uncached import Uncached, pieces, settle
-from sparkdash.host.hub.failures import telling
+from sparkdash.host.hub.failures import as_host_error
 from sparkdash.host.hub.local_weights import is_quant, is_weights, of_hub, repository
 from sparkdash.host.hub.meter import DownloadMeter, WeightsProgress
 from sparkdash.host.thread import in_thread
@@ -152,12 +152,12 @@ class Hub:
     def _list(self, repo: str, quant: str | None, revision: str) -> Listed:
         from huggingface_hub.hf_api import RepoFile
 
-        with telling(repo, revision):
+        with as_host_error(repo, revision):
             api = self._api()
             commit = api.model_info(repo, revision=revision).sha or revision
             tree = api.list_repo_tree(repo, recursive=True, revision=commit)
             found = {file.path: file for file in tree if isinstance(file, RepoFile)}
-        files = tuple(self._file(repo, commit, found[name]) for name in wanted(found, quant))
+        files = tuple(self._file(repo, commit, found[name]) for name in wanted_files(found, quant))
         return Listed(repo, revision, commit, files)
 
     def _file(self, repo: str, commit: str, told: Any) -> HubFile:
@@ -178,7 +178,7 @@ class Hub:
         part, url = _part(blob), hf_hub_url(listed.repo, file.path, revision=listed.commit, endpoint=self._endpoint)
         headers = build_hf_headers(library_name="sparkdash", library_version=__version__)
         bar: Any = functools.partial(meter.bar, file.size - file.missing)
-        with telling(listed.repo, listed.revision), _locked(part, listed.repo) as out:
+        with as_host_error(listed.repo, listed.revision), _locked(part, listed.repo) as out:
             if blob.exists():  # another program was quicker
                 part.unlink(missing_ok=True)
                 return
@@ -202,7 +202,7 @@ class Hub:
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # re-exported there
 
         try:
-            with telling(listed.repo, listed.revision), disable_progress_bars():
+            with as_host_error(listed.repo, listed.revision), disable_progress_bars():
                 came = hf_hub_download(
                     listed.repo,
                     file.path,
@@ -226,7 +226,7 @@ class Hub:
         from huggingface_hub import snapshot_download
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # as above
 
-        with telling(listed.repo, listed.revision), disable_progress_bars():
+        with as_host_error(listed.repo, listed.revision), disable_progress_bars():
             snapshot_download(
                 listed.repo,
                 revision=listed.revision,
@@ -246,7 +246,7 @@ class Hub:
         return HfApi(endpoint=self._endpoint, library_name="sparkdash", library_version=__version__)
 
 
-def wanted(names: Iterable[str], quant: str | None = None) -> list[str]:
+def wanted_files(names: Iterable[str], quant: str | None = None) -> list[str]:
     """Those of a repository's files that an engine reads, sorted. Pure.
 
     Where safetensors lie at the root, weights in other formats and in subfolders (`original/`, `metal/`, `onnx/`) are

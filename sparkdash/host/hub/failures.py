@@ -35,7 +35,7 @@ def address() -> str | None:
 
 
 @contextmanager
-def telling(repo: str, revision: str) -> Iterator[None]:
+def as_host_error(repo: str, revision: str) -> Iterator[None]:
     """Errors of huggingface_hub, which must be loaded anyway, as HostErrors; others pass."""
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 

@@ -43,7 +43,7 @@ class Presence:
     """What is missing, in words; None when it is here."""
 
 
-def look(ref: ModelRef, hf_home: Path) -> Presence:
+def find_weights(ref: ModelRef, hf_home: Path) -> Presence:
     """What is here of `ref`; `hf_home` is the Hugging Face folder, whose `hub` is the cache. Reads the disk, briefly."""
     try:
         return _in_cache(ref, hf_home) if ref.hf else _at(Path(ref.ref), ref.ref)
@@ -83,7 +83,7 @@ def weight_files(refs: Iterable[ModelRef], hf_home: Path) -> dict[str, frozenset
     return {name: here for name, here in found.items() if here}
 
 
-def summed(found: Iterable[Presence]) -> Presence | None:
+def sum_presence(found: Iterable[Presence]) -> Presence | None:
     """All models of a profile as one: here when each is. None for a profile without models."""
     each = {one.ref: one for one in found}.values()
     if not each:

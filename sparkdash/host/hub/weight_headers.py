@@ -13,7 +13,7 @@ from sparkdash.catalog.checkpoint import safetensors, weights
 from sparkdash.catalog.checkpoint.safetensors import Tensor
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import HostError
-from sparkdash.host.hub.failures import telling
+from sparkdash.host.hub.failures import as_host_error
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -29,7 +29,7 @@ HINTS = {
 """In place of those for a download."""
 
 
-def read(repository: str, revision: str = "main", endpoint: str | None = None) -> WeightFacts:
+def read_weight_headers(repository: str, revision: str = "main", endpoint: str | None = None) -> WeightFacts:
     """The facts of `owner/name`. Loads the hub's library; takes seconds, a large model longer.
 
     Raises:
@@ -37,7 +37,7 @@ def read(repository: str, revision: str = "main", endpoint: str | None = None) -
         ProfileError: `weights_unreadable`: it holds no safetensors, or a malformed header.
     """
     try:
-        with telling(repository, revision):
+        with as_host_error(repository, revision):
             return _read(repository, revision, endpoint)
     except HostError as error:
         error.hint = HINTS.get(error.code, error.hint)

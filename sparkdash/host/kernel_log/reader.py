@@ -89,7 +89,9 @@ class KernelLog:
         if await self._journal(self._wall()) is None:
             yield None
             return
-        async with command.running(self._argv("--lines=0", "--follow"), stderr=asyncio.subprocess.DEVNULL) as child:
+        async with command.child_running(
+            self._argv("--lines=0", "--follow"), stderr=asyncio.subprocess.DEVNULL
+        ) as child:
             tail = _Journal()
             reading = asyncio.create_task(tail.read(child), name="kernel log")
             try:
@@ -121,7 +123,7 @@ class KernelLog:
     async def _journal(self, unix_s: float) -> KernelFindings | None:
         argv = self._argv(f"--lines={LINES}", f"--since=@{max(int(unix_s), 0)}")
         try:
-            text = await command.output(argv, deadline_s=READ_S, limit=OUTPUT_LIMIT)
+            text = await command.command_output(argv, deadline_s=READ_S, limit=OUTPUT_LIMIT)
         except (OSError, TimeoutError):
             return None
         lines = text.splitlines()
@@ -153,7 +155,7 @@ class _Journal:
         self._lines: deque[KernelLine] = deque(maxlen=WAITING)
 
     async def read(self, child: asyncio.subprocess.Process) -> None:
-        async for text in command.lines(child):
+        async for text in command.stdout_lines(child):
             self._lines.extend(_journal_lines([text]))
 
     def news(self) -> tuple[KernelLine, ...]:

@@ -1,5 +1,5 @@
-"""Who holds the box's memory: `await look(Sources(…))`, on demand."""
+"""Who holds the box's memory: `await account_for_memory(Sources(…))`, on demand."""
 
-from sparkdash.host.memory_account.reading import Sources, look
+from sparkdash.host.memory_account.reading import Sources, account_for_memory
 
-__all__ = ["Sources", "look"]
+__all__ = ["Sources", "account_for_memory"]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState
 from sparkdash.errors import HostError
-from sparkdash.host.command import call
+from sparkdash.host.command import run_command
 from sparkdash.host.memory_account.owners import Container
 from sparkdash.host.runtime import Runtime
 
@@ -54,7 +54,7 @@ async def of_others(unknown: Mapping[str, Collection[str]], asked: str) -> dict[
 
 async def _listed(runtime: str) -> dict[str, Container]:
     try:
-        done = await call((runtime, *_LIST), deadline_s=OTHER_S)
+        done = await run_command((runtime, *_LIST), deadline_s=OTHER_S)
     except OSError:  # not here, or it hangs: TimeoutError is one
         return {}
     rows = [line.split("\t") for line in done.out.splitlines()]

@@ -72,7 +72,7 @@ class Sources:
     passwd: Path = Path("/etc/passwd")
 
 
-async def look(sources: Sources) -> MemoryAccount:
+async def account_for_memory(sources: Sources) -> MemoryAccount:
     """One account.
 
     Raises:
@@ -138,9 +138,9 @@ class _Read(NamedTuple):
 
 def _read(sources: Sources, named: Collection[str]) -> _Read:
     """The kernel's figures right after the processes' own, so that they agree."""
-    meminfo.read(sources.proc)  # raises for a box that tells too little
+    meminfo.read_memory(sources.proc)  # raises for a box that tells too little
     table = process_table.read(sources.proc)
-    kernel = meminfo.figures(sources.proc)
+    kernel = meminfo.meminfo_figures(sources.proc)
     unknown: dict[str, set[str]] = {}
     for one in table.processes:
         if (told := owners.container_id(one.cgroups)) and told[1] not in named:

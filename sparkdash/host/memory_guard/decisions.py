@@ -134,7 +134,7 @@ class GuardReport:
     """Reason of a failed look or kill; reported once for each reason."""
 
 
-def floors(settings: Settings, total: int) -> Floors:
+def choose_floors(settings: Settings, total: int) -> Floors:
     """Choose the floors for a box of `total` bytes; the owner's values count, and raise milder floors if needed."""
     given = {"warn": settings.guard_warn_gib, "hold": settings.guard_hold_gib, "kill": settings.guard_kill_gib}
     found = {
@@ -227,7 +227,7 @@ def _raised(level: GuardLevel, pressed: bool) -> GuardLevel:
     return level.worse if pressed and level is not GuardLevel.OK else level
 
 
-def cheapest(victims: Iterable[Victim], lacking: int) -> Victim | None:
+def cheapest_victim(victims: Iterable[Victim], lacking: int) -> Victim | None:
     """Choose the engine to kill for `lacking` bytes; None without engines.
 
     An engine that does not serve goes first: mostly it loads, and takes the memory. Then in this order: large enough before

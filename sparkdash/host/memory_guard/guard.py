@@ -52,8 +52,8 @@ class MemoryGuard:
     ) -> None:
         """Raises HostError if the kernel does not report its memory. Only tests give `proc` and `trigger`."""
         self.mode: Literal["off", "warn", "act"] = settings.guard
-        self._total = meminfo.read(proc).total
-        self.floors: Floors = decisions.floors(settings, self._total)
+        self._total = meminfo.read_memory(proc).total
+        self.floors: Floors = decisions.choose_floors(settings, self._total)
         self._judge = GuardJudge(self.floors)
         self._victims: tuple[Victim, ...] = ()
         self._killed: list[GuardTarget] = []
@@ -108,7 +108,7 @@ class MemoryGuard:
 
     def govern(self, settings: Settings) -> None:
         """Apply changed floors and the mode `warn` or `act` from the next look on; `off` needs a restart."""
-        self.floors = decisions.floors(settings, self._total)
+        self.floors = decisions.choose_floors(settings, self._total)
         self._judge.floors = self.floors
         if "off" not in (self.mode, settings.guard):
             self.mode = settings.guard
@@ -179,7 +179,7 @@ class MemoryGuard:
 
     def _kill(self, report: GuardReport, left: list[Victim]) -> bool:
         look = report.look
-        victim = decisions.cheapest(left, self.floors.hold - look.available)
+        victim = decisions.cheapest_victim(left, self.floors.hold - look.available)
         if victim is None:
             return False
         report = replace(report, killed=victim)

@@ -70,7 +70,7 @@ class VitalsFiles:
             text = os.pread(self._buddyinfo, 64 * KIB, 0).decode(errors="replace")
         except OSError:
             return None
-        seen = contiguity.parse(text, "", getpagesize())
+        seen = contiguity.parse_contiguity(text, "", getpagesize())
         return None if seen is None else seen.blocks
 
     def close(self) -> None:

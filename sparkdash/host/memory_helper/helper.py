@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sparkdash.errors import HostError
 from sparkdash.host import meminfo
-from sparkdash.host.command import CommandResult, call
+from sparkdash.host.command import CommandResult, run_command
 from sparkdash.host.memory_helper.unit_files import START, UNIT
 
 LIMIT_S = 75.0
@@ -36,7 +36,7 @@ class HelperResult:
 
 
 async def _started(argv: Sequence[str]) -> CommandResult:
-    return await call(argv, deadline_s=LIMIT_S)
+    return await run_command(argv, deadline_s=LIMIT_S)
 
 
 class MemoryHelper:
@@ -84,5 +84,5 @@ class MemoryHelper:
 
 def _free() -> int | None:
     with suppress(HostError):
-        return meminfo.read().free
+        return meminfo.read_memory().free
     return None

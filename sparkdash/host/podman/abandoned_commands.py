@@ -13,15 +13,15 @@ from sparkdash.domain.container import CONTAINER_PREFIX, LABEL_OWNER
 from sparkdash.host.processes import leftovers, proc
 
 
-def under_way(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:
+def find_abandoned_commands(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:
     """Find commands that start a container of ours, or end one with a name of ours."""
 
     def of(words: list[str], *verbs: str) -> bool:
         return Path(words[0]).name == program and len(words) > 1 and words[1] in verbs
 
     label, ours = f"{LABEL_OWNER}={owner}", proc.family(os.getpid())
-    runs = leftovers.called(lambda words: of(words, "run") and label in words)
-    ends = leftovers.called(lambda words: of(words, "stop", "rm") and words[-1].startswith(CONTAINER_PREFIX))
+    runs = leftovers.processes_called(lambda words: of(words, "run") and label in words)
+    ends = leftovers.processes_called(lambda words: of(words, "stop", "rm") and words[-1].startswith(CONTAINER_PREFIX))
     return _but(runs, ours), _but(ends, ours)
 
 

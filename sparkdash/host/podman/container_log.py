@@ -10,11 +10,11 @@ from asyncio.subprocess import STDOUT
 from collections.abc import AsyncIterator
 
 from sparkdash.errors import HostError
-from sparkdash.host.command import lines, running
+from sparkdash.host.command import child_running, stdout_lines
 from sparkdash.host.podman import answers, argv
 
 
-async def read(program: str, name: str, *, follow: bool, tail: int | None) -> AsyncIterator[str]:
+async def read_container_log(program: str, name: str, *, follow: bool, tail: int | None) -> AsyncIterator[str]:
     """Read lines of both streams, in the order in which the program's monitor met them.
 
     Nobody checks first whether the container is there: one line of complaint and an exit code show that it is not.
@@ -24,8 +24,8 @@ async def read(program: str, name: str, *, follow: bool, tail: int | None) -> As
     """
     complaint, count = "", 0
     try:
-        async with running(argv.logs(program, name, follow=follow, tail=tail), stderr=STDOUT) as process:
-            async for line in lines(process):
+        async with child_running(argv.logs(program, name, follow=follow, tail=tail), stderr=STDOUT) as process:
+            async for line in stdout_lines(process):
                 count += 1
                 if count == 1 and answers.gone(line):
                     complaint = line  # the program's own, unless more follows or it ends well

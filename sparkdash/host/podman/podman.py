@@ -30,7 +30,7 @@ from sparkdash.domain.container import (
 )
 from sparkdash.errors import HostError
 from sparkdash.host import meminfo
-from sparkdash.host.command import CommandResult, call, lines, output, running
+from sparkdash.host.command import CommandResult, child_running, command_output, run_command, stdout_lines
 from sparkdash.host.podman import abandoned_commands, answers, argv, container_log, stopping
 from sparkdash.host.processes import in_container, leftovers
 
@@ -91,13 +91,13 @@ class Podman:
         """Fetch an image. Off a terminal neither program says how much has come: `fraction` stays None."""
         said: deque[str] = deque(maxlen=5)
         try:
-            async with running(argv.pull(self.name, image), stderr=STDOUT) as process:
-                async for line in lines(process, silence_s=PULL_SILENCE_S):
+            async with child_running(argv.pull(self.name, image), stderr=STDOUT) as process:
+                async for line in stdout_lines(process, silence_s=PULL_SILENCE_S):
                     said.append(line)
                     yield PullProgress(image=image, detail=line)
                 code = await process.wait()
         except TimeoutError:
-            raise answers.too_slow(self.name, "pull", PULL_SILENCE_S, meminfo.described()) from None
+            raise answers.too_slow(self.name, "pull", PULL_SILENCE_S, meminfo.describe_memory()) from None
         except OSError as error:
             raise answers.not_begun(self.name, error) from None
         if code:
@@ -120,9 +120,9 @@ class Podman:
         """
         command = argv.output(self.name, spec, math.ceil(deadline_s))
         try:
-            return await output(command, deadline_s=deadline_s, limit=OUTPUT_BYTES, env=_environment(spec))
+            return await command_output(command, deadline_s=deadline_s, limit=OUTPUT_BYTES, env=_environment(spec))
         except TimeoutError:
-            raise answers.too_slow(self.name, "run", deadline_s, meminfo.described()) from None
+            raise answers.too_slow(self.name, "run", deadline_s, meminfo.describe_memory()) from None
         except OSError as error:
             raise answers.not_begun(self.name, error) from None
         except ValueError as error:  # a NUL in a profile's word
@@ -153,7 +153,7 @@ class Podman:
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
         """SIGTERM, SIGKILL after the grace, remove, and end what is left of its processes. Gone already is success."""
         info = await self._last_seen(name)
-        left = await stopping.end(self._call, self.name, name, info, math.ceil(grace_s), before_removal)
+        left = await stopping.stop_container(self._call, self.name, name, info, math.ceil(grace_s), before_removal)
         self._known.pop(name, None)
         return left
 
@@ -179,18 +179,18 @@ class Podman:
 
     async def settle(self, owner: str) -> Leftovers:
         """See Runtime. A daemon that was killed leaves its `run` or `stop` behind; a `run` that hangs is ended after a while."""
-        runs, ends = await asyncio.to_thread(abandoned_commands.under_way, self.name, owner)
-        hung = await leftovers.over(runs | ends, SETTLE_S)
-        await leftovers.end({pid: birth for pid, birth in hung.items() if pid in runs})
-        found = await asyncio.to_thread(leftovers.of_owner, owner)
+        runs, ends = await asyncio.to_thread(abandoned_commands.find_abandoned_commands, self.name, owner)
+        hung = await leftovers.wait_for_all(runs | ends, SETTLE_S)
+        await leftovers.end_processes({pid: birth for pid, birth in hung.items() if pid in runs})
+        found = await asyncio.to_thread(leftovers.processes_of_owner, owner)
         # each by its name: a list that came back short must not cost a living engine its processes
         here = await self._inspect([each.removeprefix(mark(owner, "")) for each in found]) if found else []
         held = {mark(owner, info.name) for info in here if info.state is not ContainerState.EXITED}
-        return await leftovers.end(leftovers.but(found, held))
+        return await leftovers.end_processes(leftovers.processes_except(found, held))
 
     def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
         """Lines of both streams, in the order in which podman's monitor met them. Raises HostError(code="no_such_container")."""
-        return container_log.read(self.name, name, follow=follow, tail=tail)
+        return container_log.read_container_log(self.name, name, follow=follow, tail=tail)
 
     async def wait(self, name: str) -> int:
         """The exit code once it has ended; -1 when it was removed before it could be asked."""
@@ -221,9 +221,9 @@ class Podman:
         self, command: list[str], deadline_s: float | None, env: Mapping[str, str] | None = None
     ) -> CommandResult:
         try:
-            return await call(command, deadline_s=deadline_s, env=env)
+            return await run_command(command, deadline_s=deadline_s, env=env)
         except TimeoutError:
-            raise answers.too_slow(self.name, command[1], deadline_s or 0, meminfo.described()) from None
+            raise answers.too_slow(self.name, command[1], deadline_s or 0, meminfo.describe_memory()) from None
         except ValueError as error:  # a NUL in a profile's word
             raise answers.failed(self.name, command[1], str(error)) from None
         except OSError as error:
@@ -247,7 +247,7 @@ class Podman:
         ours = LABEL_PROFILE in present.labels and present.labels.get(LABEL_OWNER) == spec.labels.get(LABEL_OWNER)
         if not ours:
             raise answers.name_taken(self.name, spec.name)
-        await stopping.remove(self._call, self.name, spec.name)
+        await stopping.remove_container(self._call, self.name, spec.name)
 
     async def _run(self, spec: ContainerSpec) -> ContainerInfo:
         made = False
@@ -265,10 +265,10 @@ class Podman:
     async def _clear(self, spec: ContainerSpec, *, made: bool) -> None:
         """Remove what a failed start made. Where the runtime does not do it, end its processes directly."""
         try:
-            await (stopping.remove(self._call, self.name, spec.name) if made else self._make_room(spec))
+            await (stopping.remove_container(self._call, self.name, spec.name) if made else self._make_room(spec))
         except HostError:  # not told: the first reason is the one that can be mended
             if own := spec.env.get(ENV_MARK):
-                await leftovers.end(await leftovers.scanned(own, None))
+                await leftovers.end_processes(await leftovers.scan_for_engine(own, None))
 
     async def _just_started(self, spec: ContainerSpec, printed: str) -> ContainerInfo:
         id_ = answers.container_id(printed)

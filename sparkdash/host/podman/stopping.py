@@ -30,7 +30,7 @@ Call = Callable[[list[str], float], Awaitable[CommandResult]]
 """Runs a command line of the runtime with a limit. Raises HostError."""
 
 
-async def end(
+async def stop_container(
     call: Call,
     program: str,
     name: str,
@@ -44,25 +44,25 @@ async def end(
         await _resume(call, program, info, members)
     stopped = await _stop(call, program, name, grace_s)
     if stopped is None:
-        return await leftovers.end(members, await _members(info))
+        return await leftovers.end_processes(members, await _members(info))
     killed: leftovers.Births = {}
     if not stopped:
         killed = {**(members or {}), **(await _members(info) or {})}
-        await leftovers.end(killed)
+        await leftovers.end_processes(killed)
     if before_removal is not None:
         await before_removal
     try:
-        await remove(call, program, name)
+        await remove_container(call, program, name)
     except HostError as error:
-        if left := leftovers.living(killed):
-            raise unkillable.error(name, left, leftovers.KILLED_S) from None
+        if left := leftovers.still_living(killed):
+            raise unkillable.unkillable_error(name, left, leftovers.KILLED_S) from None
         if not killed:
             raise
         return Leftovers(unremoved=error.message)
-    return await leftovers.end(members, await _members(info))
+    return await leftovers.end_processes(members, await _members(info))
 
 
-async def remove(call: Call, program: str, name: str) -> None:
+async def remove_container(call: Call, program: str, name: str) -> None:
     """Remove the container by force. Gone already is success."""
     done = await call(argv.remove(program, name), REMOVE_S)
     if done.code and not answers.gone(done.err):
@@ -95,4 +95,4 @@ async def _members(info: ContainerInfo | None) -> leftovers.Births | None:
     """The container's processes on this box, by its control group and its mark; None when the look was late."""
     if info is None:
         return {}
-    return await leftovers.scanned(mark(info.labels.get(LABEL_OWNER, ""), info.name), info.id)
+    return await leftovers.scan_for_engine(mark(info.labels.get(LABEL_OWNER, ""), info.name), info.id)

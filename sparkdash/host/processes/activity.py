@@ -86,7 +86,7 @@ def is_compiler(name: str) -> bool:
     return _COMPILERS.fullmatch(name) is not None
 
 
-def read(pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP) -> Activity | None:
+def read_activity(pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP) -> Activity | None:
     """Read what the processes of one container have done; None when none of them is there.
 
     Blocks for up to a millisecond for each process: to be called in a thread.

@@ -25,7 +25,7 @@ async def pids_of(container_id: str) -> set[int]:
     """Pids of the living processes in the container with that full id; empty when none is seen within LOOK_S."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LOOK_S):
-            return await in_thread(lambda: leftovers.of_containers([container_id])[container_id])
+            return await in_thread(lambda: leftovers.processes_in_containers([container_id])[container_id])
     return set()
 
 
@@ -55,4 +55,4 @@ async def has_ended(container: ContainerInfo) -> bool:
     birth = leftovers.births([pid]).get(pid)
     if birth is not None and not leftovers.is_in(container.id, pid):
         return False
-    return birth is None or await leftovers.gone(pid, birth, None)
+    return birth is None or await leftovers.wait_until_gone(pid, birth, None)

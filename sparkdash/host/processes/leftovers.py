@@ -39,18 +39,18 @@ Births = dict[int, str]
 """Processes by pid, each with proc.birth's word for it."""
 
 
-def belonging(mark: str, container: str | None = None, root: Path = PROC) -> Births:
+def processes_of_engine(mark: str, container: str | None = None, root: Path = PROC) -> Births:
     """The living processes of the engine with this mark, or in the container of this id."""
     return {pid: mine for pid, (mine, found) in _marked(root).items() if found == mark or is_in(container, pid, root)}
 
 
-def of_containers(ids: Collection[str], root: Path = PROC) -> dict[str, set[int]]:
+def processes_in_containers(ids: Collection[str], root: Path = PROC) -> dict[str, set[int]]:
     """The living processes in the containers of these ids, by id."""
     living = [int(entry.name) for entry in root.iterdir() if entry.name.isdigit()] if ids else []
     return {id_: {pid for pid in living if is_in(id_, pid, root)} for id_ in ids}
 
 
-def of_owner(owner: str, root: Path = PROC) -> dict[str, Births]:
+def processes_of_owner(owner: str, root: Path = PROC) -> dict[str, Births]:
     """The living processes of every engine of this owner, by the engine's mark."""
     engines: dict[str, Births] = {}
     for pid, (birth, mark) in _marked(root).items():
@@ -65,12 +65,12 @@ def births(pids: Iterable[int], root: Path = PROC) -> Births:
     return {pid: f"{proc.boot(root)}:{it.ticks}" for pid, it in found.items() if it and not it.ended}
 
 
-def but(engines: Mapping[str, Births], held: Collection[str]) -> Births:
+def processes_except(engines: Mapping[str, Births], held: Collection[str]) -> Births:
     """The processes of those engines whose mark is not among `held`."""
     return {pid: birth for each, found in engines.items() if each not in held for pid, birth in found.items()}
 
 
-def called(is_it: Callable[[list[str]], bool], root: Path = PROC) -> Births:
+def processes_called(is_it: Callable[[list[str]], bool], root: Path = PROC) -> Births:
     """The living processes whose command line is such a one. One that hangs in the kernel is not asked."""
     boot, found = proc.boot(root), Births()
     for it in _living(root):
@@ -83,41 +83,41 @@ def called(is_it: Callable[[list[str]], bool], root: Path = PROC) -> Births:
     return found
 
 
-async def over(processes: Mapping[int, str], limit_s: float) -> Births:
+async def wait_for_all(processes: Mapping[int, str], limit_s: float) -> Births:
     """Wait for the end of all; those that did not end in time."""
-    ended = await asyncio.gather(*(gone(pid, birth, limit_s) for pid, birth in processes.items()))
+    ended = await asyncio.gather(*(wait_until_gone(pid, birth, limit_s) for pid, birth in processes.items()))
     return {pid: birth for (pid, birth), past in zip(processes.items(), ended, strict=True) if not past}
 
 
-async def scanned(mark: str, container: str | None) -> Births | None:
+async def scan_for_engine(mark: str, container: str | None) -> Births | None:
     """`belonging`, from the event loop; None when the look took too long. It has a thread of its own: one that hangs keeps nobody."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SCAN_S):
-            return await in_thread(lambda: belonging(mark, container))
+            return await in_thread(lambda: processes_of_engine(mark, container))
     return None
 
 
-def living(processes: Mapping[int, str]) -> Births:
+def still_living(processes: Mapping[int, str]) -> Births:
     """Those that still live."""
     return {pid: birth for pid, birth in processes.items() if births([pid]).get(pid) == birth}
 
 
-async def end(*looks: Births | None) -> Leftovers:
+async def end_processes(*looks: Births | None) -> Leftovers:
     """SIGKILL what still lives of those that were found, and wait for its end. None: a look that was late."""
     left = {pid: birth for found in looks if found for pid, birth in found.items()}
-    here = living(left)
-    gone = await asyncio.gather(*(_end(pid, birth) for pid, birth in here.items()))
-    ends = dict(zip(here, gone, strict=True))
-    stuck = tuple(sorted(pid for pid, over in ends.items() if not over))
+    here = still_living(left)
+    ended = await asyncio.gather(*(_end(pid, birth) for pid, birth in here.items()))
+    ends = dict(zip(here, ended, strict=True))
+    stuck = tuple(sorted(pid for pid, has_ended in ends.items() if not has_ended))
     return Leftovers(
-        ended=tuple(sorted(pid for pid, over in ends.items() if over)),
+        ended=tuple(sorted(pid for pid, has_ended in ends.items() if has_ended)),
         stuck=stuck,
-        stuck_how=tuple(map(unkillable.described, stuck)),
+        stuck_how=tuple(map(unkillable.describe_stuck, stuck)),
         unseen=None in looks,
     )
 
 
-async def gone(pid: int, birth: str, limit_s: float | None) -> bool:
+async def wait_until_gone(pid: int, birth: str, limit_s: float | None) -> bool:
     """Wait until that process has ended, whoever its parent is; False when `limit_s` passed first."""
     try:
         watch = os.pidfd_open(pid)

@@ -26,7 +26,7 @@ from sparkdash.domain.container import (
     mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host.command import output
+from sparkdash.host.command import command_output
 from sparkdash.host.files.line_splitter import LineSplitter
 from sparkdash.host.files.log_limit import first_kept, open_at
 from sparkdash.host.processes import leftovers, proc, suspended, unkillable
@@ -80,7 +80,9 @@ class Process:
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
         """Run the program of `spec` to its end. It is not kept from the GPU and the network."""
         try:
-            return await output(spec.argv, deadline_s=deadline_s, limit=OUTPUT_BYTES, env={**os.environ, **spec.env})
+            return await command_output(
+                spec.argv, deadline_s=deadline_s, limit=OUTPUT_BYTES, env={**os.environ, **spec.env}
+            )
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
             raise HostError(f"{spec.argv[0]} could not be asked: {error}.", code="command_missing") from None
 
@@ -118,8 +120,8 @@ class Process:
             if not await _ended(record, grace_s):
                 _signal_group(record.pid, signal.SIGKILL)
                 if not await _ended(record, KILLED_S):
-                    raise unkillable.error(name, {record.pid}, KILLED_S)
-        left = await leftovers.end(family, leftovers.births(self._family(record)), await _marked(record))
+                    raise unkillable.unkillable_error(name, {record.pid}, KILLED_S)
+        left = await leftovers.end_processes(family, leftovers.births(self._family(record)), await _marked(record))
         self._settled(record)
         if before_removal is not None:
             await before_removal
@@ -128,9 +130,9 @@ class Process:
 
     async def settle(self, owner: str) -> Leftovers:
         """See Runtime. A daemon that was killed between a start and its record leaves a process that only its mark tells."""
-        found = await asyncio.to_thread(leftovers.of_owner, owner)
+        found = await asyncio.to_thread(leftovers.processes_of_owner, owner)
         held = {mark(owner, record.name) for record in self._records.all() if _alive(record)}
-        return await leftovers.end(leftovers.but(found, held))
+        return await leftovers.end_processes(leftovers.processes_except(found, held))
 
     async def inspect(self, name: str) -> ContainerInfo | None:
         """The process of that name, running or not."""
@@ -262,11 +264,11 @@ def _lives(pid: int, birth: str) -> bool:
 
 
 async def _ended(record: ProcessRecord, limit_s: float | None) -> bool:
-    return await leftovers.gone(record.pid, record.birth, limit_s)
+    return await leftovers.wait_until_gone(record.pid, record.birth, limit_s)
 
 
 async def _marked(record: ProcessRecord) -> leftovers.Births | None:
-    return await leftovers.scanned(mark(record.labels.get(LABEL_OWNER, ""), record.name), None)
+    return await leftovers.scan_for_engine(mark(record.labels.get(LABEL_OWNER, ""), record.name), None)
 
 
 def _reap(record: ProcessRecord) -> int | None:

@@ -28,7 +28,7 @@ HINT = (
 )
 
 
-def described(pid: int, proc: Path = PROC, root: Path = CGROUP) -> str:
+def describe_stuck(pid: int, proc: Path = PROC, root: Path = CGROUP) -> str:
     """ "4712 (python3) waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"."""
     found = parse_stat(_told(proc / str(pid) / "stat").encode())
     if found is None:
@@ -47,9 +47,9 @@ def described(pid: int, proc: Path = PROC, root: Path = CGROUP) -> str:
     return f"{who} {_STATES.get(found.state, f'is in state {found.state}')}{where}"
 
 
-def error(name: str, pids: Collection[int], waited_s: float) -> HostError:
+def unkillable_error(name: str, pids: Collection[int], waited_s: float) -> HostError:
     """An engine of which these processes are still there so many seconds after SIGKILL."""
-    told = [described(pid) for pid in sorted(pids)]
+    told = [describe_stuck(pid) for pid in sorted(pids)]
     one = "process" if len(pids) == 1 else "processes"
     text = f"{name} does not end: {duration(waited_s)} after SIGKILL {one} {'; '.join(told)}."
     hint = THAW if all(each.endswith(FROZEN) for each in told) else HINT

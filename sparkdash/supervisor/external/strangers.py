@@ -19,7 +19,7 @@ from sparkdash.supervisor.tools import Tools
 async def find_strangers(tools: Tools) -> dict[Stranger, set[int]]:
     """Return the foreign containers that run now, with host process ids. Raises HostError when the runtime fails."""
     found = await _here(tools)
-    pids = await asyncio.to_thread(leftovers.of_containers, found.keys()) if found else {}
+    pids = await asyncio.to_thread(leftovers.processes_in_containers, found.keys()) if found else {}
     return {one: pids[id_] for id_, one in found.items()}
 
 

@@ -93,7 +93,7 @@ class SignalReader:
     def _read(self, container: str, pids: set[int]) -> Activity | None:
         self._reading.add(container)
         try:
-            return activity.read(pids)
+            return activity.read_activity(pids)
         finally:
             self._reading.discard(container)
 
