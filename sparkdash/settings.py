@@ -1,7 +1,7 @@
-"""Settings: the few things an owner decides for the whole box.
+"""Settings: what an owner decides for the whole box.
 
-Owns: defaults, and their one file, `config.toml` in the config folder, overridable by SPARKDASH_* variables.
-Must not know what the values do.
+Owns: defaults, and their one file, `config.toml` in the config folder, with SPARKDASH_* variables above it. Must not
+know what the values do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparkdash import paths
 from sparkdash.errors import ProfileError
 
 DEFAULT_PORT = 8484
-"""Where clients find the gateway. Free in IANA's list and used by no engine that sparkdash knows."""
+"""Port of the gateway. Free in IANA's list, and used by no engine that sparkdash knows."""
 
 
 _Port = Annotated[int, Field(ge=1, le=65535)]
@@ -32,32 +32,34 @@ def _ascending(ports: tuple[int, int]) -> tuple[int, int]:
 
 
 class Policy(BaseModel):
-    """What the owner decides for one profile: a table `[policy."NAME"]`, NAME a profile or a whole family."""
+    """Policy of one profile: a table `[policy."NAME"]`, where NAME is a profile or a whole family."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     pinned: bool = False
-    """No request makes it leave, nor does time: only a person does."""
+    """Keep the engine until a person stops it: neither a request nor time makes it leave."""
     idle_ttl_s: float | None = Field(default=None, gt=0)
-    """It is stopped when nobody has used it for so long. Not given: `idle_ttl_s` of the box."""
+    """Seconds without use after which the engine is stopped. Not given: `idle_ttl_s` of the box."""
     max_concurrency: int | None = Field(default=None, ge=1)
-    """Requests that it serves at once, those that wait for it counted; the next one is told to come back (429)."""
+    """Most requests at once, those that wait for the engine included; further ones get 429."""
 
 
 class Settings(BaseModel):
-    """What `config.toml` may hold. Durations in seconds, memory in GiB; all finite."""
+    """Values of `config.toml`. Durations in seconds, memory in GiB; all finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     host: str = "127.0.0.1"
-    """Where the gateway listens. Beyond loopback only once there are keys (`sparkdash keys add`)."""
+    """Address on which the gateway listens. Beyond loopback only once there are keys (`sparkdash keys add`)."""
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
     host_names: tuple[str, ...] = ()
-    """Further names that clients call this box by; a request under any other name is refused (DNS rebinding)."""
+    """Further names by which clients call this box; a request under any other name is refused (DNS rebinding)."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may ask the engines, `*` allowed in each; those of this box and of editors may anyway."""
+    """Origins of web pages that may use the engines, `*` allowed in each. Pages of this box and of editors always
+    may.
+    """
     tls_cert: Path | None = None
-    """The certificate, with its chain, as PEM: with it and `tls_key` the port speaks https."""
+    """PEM file of the certificate and its chain: with it and `tls_key` the port speaks https."""
     tls_key: Path | None = None
     runtime: Literal["podman", "docker", "process"] = "podman"
     profiles: tuple[Path, ...] = ()
@@ -66,90 +68,115 @@ class Settings(BaseModel):
     hf_home: Path = Path("~/.cache/huggingface")
     cache_dir: Path = Path("~/.cache/sparkdash")
     engine_ports: Annotated[tuple[_Port, _Port], AfterValidator(_ascending)] = (18000, 18999)
-    """Engines listen on free ports in this range, on loopback."""
+    """Range of ports on loopback; each engine listens on a free one."""
     reserve_gib: float = Field(default=10.0, ge=0)
-    """Memory that admission keeps free. 10 GiB: the floor that owners' reports converge on (an engine's host side, page tables, desktop)."""
+    """Memory that admission keeps free.
+
+    10 GiB is what owners' reports agree on: an engine's host side, page tables, the desktop.
+    """
     guard: Literal["off", "warn", "act"] = "act"
-    """What the memory guard does when memory runs short: nothing, tell, or hold loads back and kill an engine."""
+    """Action of the memory guard when memory runs short: none, a warning, or holding loads back and killing an
+    engine.
+    """
     guard_warn_gib: float | None = Field(default=None, ge=0)
-    """Available memory under which it warns; None is 12 GiB, or 12 % of a small box."""
+    """Available memory below which the guard warns; None is 12 GiB, or 12 % of a small box."""
     guard_hold_gib: float | None = Field(default=None, ge=0)
-    """Under which no load begins; None is 8 GiB, or 8 %."""
+    """Available memory below which no load begins; None is 8 GiB, or 8 %."""
     guard_kill_gib: float | None = Field(default=None, ge=0)
-    """Under which it kills the engine that costs least; None is 5 GiB, or 5 %."""
+    """Available memory below which the guard kills the engine that costs least; None is 5 GiB, or 5 %."""
     contiguity: Literal["refuse", "warn", "off"] | None = None
-    """What happens when too few large blocks of memory are free for a load, and none can be won back: it is refused, or started
-    with a warning, or not looked at. Not given: refused on a DGX Spark, whose driver needs them; not looked at elsewhere."""
+    """Action when too few large blocks of memory are free for a load, and none can be won back.
+
+    The load is refused, or started with a warning, or nothing is checked. Not given: refused on a DGX Spark, whose
+    driver needs such blocks; not checked elsewhere.
+    """
     drain_s: float = Field(default=120.0, ge=0)
-    """How long a swap waits for running requests before it cuts them."""
+    """Seconds for which a swap waits for running requests before it cuts them."""
     stop_grace_s: float = Field(default=30.0, ge=0)
     reclaim_s: float = Field(default=300.0, ge=0)
-    """How long to wait for memory to come back after a container has gone."""
+    """Seconds for which memory may take to come back after a container has gone."""
     drop_page_cache: bool = False
-    """After an engine is gone, advise the kernel to let go of its weight files' pages, unless an engine that runs or comes
-    reads them too. Those files alone, unlike `/proc/sys/vm/drop_caches`. Off: the kernel gives cached pages back by itself when
-    memory is asked for, and a model that comes back soon is read from memory instead of the disk."""
+    """Whether the kernel is advised to drop the cached pages of an engine's weight files once the engine is gone.
+
+    Files that another engine reads are left out; `/proc/sys/vm/drop_caches` would drop everything. Off: the kernel
+    gives cached pages back when memory is needed, and a model that comes back soon is read from memory instead of the
+    disk.
+    """
     no_progress_s: float = Field(default=1200.0, gt=0)
-    """A load that makes no progress for this long has failed."""
+    """Seconds without progress after which a load has failed."""
     warm_s: float = Field(default=300.0, gt=0)
-    """Limit of the warm-up generation; the first one compiles kernels."""
+    """Seconds for the warm-up generation; the first one compiles kernels."""
     side_by_side: bool = True
-    """As many engines at once as fit. False: one at a time."""
+    """Whether as many engines run at once as fit. False: one at a time."""
     preload: tuple[str, ...] = ()
-    """Profiles that the daemon brings up when it starts, in this order, as far as they fit beside one another."""
+    """Profiles that the daemon loads when it starts, in this order, as far as they fit together."""
     idle_ttl_s: float | None = Field(default=None, gt=0)
-    """An engine is stopped when nobody has used it for so long. Not given: never."""
+    """Seconds without use after which an engine is stopped. Not given: never."""
     policy: dict[str, Policy] = {}
-    """What holds for single profiles or families."""
+    """Policies of single profiles or families."""
     min_dwell_s: float = Field(default=30.0, ge=0)
-    """An engine in use serves for so long before a request for another one interrupts it: agents that take turns would
-    swap for every question."""
+    """Seconds for which an engine in use serves before a request for another one interrupts it.
+
+    Without it, agents that take turns would swap for every question.
+    """
     max_wait_s: float = Field(default=900.0, ge=0)
-    """A request that has waited for so long goes before everyone else, and interrupts whatever is in its way."""
+    """Seconds of waiting after which a request goes before all others and interrupts whatever is in its way."""
     queue_limit: int = Field(default=200, ge=1)
-    """Requests that may wait; the next one is told to come back."""
+    """Most requests that wait; further ones are refused with Retry-After."""
     hold_headers_s: float = Field(default=3.0, ge=0)
-    """A waiting stream gets its true status for this long; after it, keep-alives."""
+    """Seconds for which a waiting stream's status is held back, so that it is the true one; after them, keep-alives."""
     progress_as_reasoning: bool = False
-    """Tell a waiting chat or messages stream how far the load is, as reasoning text. Off: several agents send it back in
-    their next turn (where it is taken out again), and some count its tokens. A single request asks for it with the header `x-sparkdash-progress: reasoning`."""
+    """Whether a waiting chat or messages stream is told the progress of the load as reasoning text.
+
+    Off: several agents send it back in their next turn (where it is taken out again), and some count its tokens. A
+    single request asks for it with the header `x-sparkdash-progress: reasoning`.
+    """
     padded_clients: tuple[str, ...] = ()
-    """User-Agents, `*` allowed, whose waiting requests without `stream` get white space while the model loads. A later
-    failure then has status 200. A single request asks for it with the header `x-sparkdash-keep-alive: whitespace`.
+    """User-Agents, `*` allowed, whose waiting requests without `stream` get white space while the model loads.
+
+    A later failure then has status 200. A single request asks for it with the header `x-sparkdash-keep-alive:
+    whitespace`.
     """
     model_names: dict[str, str] = {
         "claude-*haiku*": "auto",
         "gpt-*-mini": "auto",
         "gpt-*-nano": "auto",
     }
-    """What an unknown model's name stands for: a pattern with `*`, and a profile or `auto`. The first that fits counts.
-    Agents send their small background calls (titles, summaries) to such names: `auto` never swaps for one."""
+    """Profile, or `auto`, for unknown model names: pattern with `*` to profile. The first pattern that fits counts.
+
+    Agents send their small background calls (titles, summaries) to such names: `auto` never swaps for one.
+    """
     capture: bool = False
-    """Keep the bodies of requests in `captured.jsonl` of the state folder, without what looks like a secret, for looking into a client's
-    trouble. They are what people wrote: off unless it is needed."""
+    """Whether bodies of requests are kept in `captured.jsonl` of the state folder, without what looks like a secret.
+
+    They help to find a client's trouble, and are what people wrote: off unless needed.
+    """
     sample_s: float = Field(default=1.0, gt=0)
     body_limit_mib: int = Field(default=64, ge=1)
     """Largest body of one request."""
     bodies_limit_mib: int = Field(default=1024, ge=1)
-    """What the bodies of all requests that wait may take together; the next one is told to come back."""
+    """Memory for the bodies of all waiting requests together; further requests are refused with Retry-After."""
     body_s: float = Field(default=30.0, gt=0)
-    """A request's body must be here in this time, and a second more for every 64 KiB of it."""
+    """Seconds within which a request's body must be complete, and one more for every 64 KiB of it."""
     translator_idle_s: float = Field(default=600.0, gt=0)
-    """The translator, which carries /v1/messages and /v1/responses to engines that do not speak them, and the counter, which counts
-    tokens of what is not loaded, end when nobody has used them for so long."""
+    """Seconds without use after which the translator and the counter end.
+
+    The translator carries /v1/messages and /v1/responses to engines that do not speak them; the counter counts tokens
+    for models that are not loaded.
+    """
     first_byte_s: float | None = Field(default=None, gt=0)
-    """Longest time from a request to the beginning of an engine's answer; a profile may set its own. Not given: no
-    limit, since a long prompt is read for minutes.
+    """Longest time from a request to the beginning of an engine's answer; a profile may set its own.
+
+    Not given: no limit, since reading a long prompt takes minutes.
     """
     between_bytes_s: float | None = Field(default=None, gt=0)
     """Longest silence within an answer; a profile may set its own. Not given: no limit."""
     slow_client_s: float = Field(default=600.0, ge=0)
-    """A client that takes nothing of its answer for this long, while there is more, is cut, since it holds an engine's
-    place; 0: never."""
+    """Seconds after which a client that takes nothing of its answer is cut, as it holds an engine's place; 0: never."""
 
     @property
     def beyond_loopback(self) -> bool:
-        """Can other boxes reach the port?"""
+        """Whether other boxes can reach the port."""
         if self.host == "localhost":
             return False
         try:
@@ -158,22 +185,23 @@ class Settings(BaseModel):
             return True
 
     def policy_of(self, profile: str) -> Policy:
-        """What holds for this profile: its own table, else its family's, else nothing special."""
+        """Return the policy of a profile: its own table, else its family's, else the default."""
         own = self.policy.get(profile) or self.policy.get(profile.split("/", 1)[0]) or Policy()
         return own if own.idle_ttl_s is not None else Policy(**{**dict(own), "idle_ttl_s": self.idle_ttl_s})
 
     def profile_folders(self) -> list[Path]:
-        """Where profiles are read, weakest first: shipped, the owner's, then `profiles`."""
+        """Return the folders of profiles, weakest first: shipped, the owner's, then `profiles`."""
         shipped = [paths.shipped_profiles()] if self.shipped_profiles else []
         own = paths.config_dir() / "profiles"
         return [*shipped, *([own] if own.is_dir() else []), *(folder.expanduser() for folder in self.profiles)]
 
 
 def load(file: Path | None = None, **overrides: Any) -> Settings:
-    """Defaults, then the file, then SPARKDASH_HOST/PORT/RUNTIME, then `overrides` (None is not given).
+    """Read the settings: defaults, then the file, then SPARKDASH_HOST/PORT/RUNTIME, then `overrides` (None is not
+    given).
 
     Raises:
-        ProfileError: the file cannot be read or holds a key or value that is not known; names each.
+        ProfileError: the file cannot be read or holds an unknown key or value; names each.
     """
     path = file or place()
     values = _read(path)
@@ -207,12 +235,12 @@ def load(file: Path | None = None, **overrides: Any) -> Settings:
 
 
 def place() -> Path:
-    """Where the owner's file is, or would be."""
+    """Return the path of the owner's file, which may not exist."""
     return paths.config_dir() / "config.toml"
 
 
 def _known(loc: tuple[int | str, ...]) -> str:
-    """What might have been meant where that key is."""
+    """Return a hint with the keys that are known at this place."""
     table = Policy if len(loc) > 1 else Settings
     return f"Known keys: {', '.join(table.model_fields)}."
 

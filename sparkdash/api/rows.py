@@ -29,7 +29,7 @@ ANSWER_S = 30.0
 _PATH_PARAMETER = re.compile(r"\{(?P<name>\w+)(?P<slashes>:path)?\}")
 
 
-class PreparedRequest(NamedTuple):
+class HttpCall(NamedTuple):
     """A request as it is sent: `target` is path and query, `body` a JSON object."""
 
     method: Method
@@ -112,7 +112,7 @@ class Row(Generic[P]):
     path: str
     request: Callable[P, ApiRequest]
 
-    def prepare(self, *args: P.args, **kwargs: P.kwargs) -> PreparedRequest:
+    def prepare(self, *args: P.args, **kwargs: P.kwargs) -> HttpCall:
         """Build the request. Parameters that the caller left out are left out."""
         rest = self.request(*args, **kwargs).model_dump(mode="json", exclude_unset=True)
 
@@ -121,10 +121,10 @@ class Row(Generic[P]):
 
         target = _PATH_PARAMETER.sub(filled, self.path)
         if self.method == "POST":
-            return PreparedRequest(self.method, target, rest)
+            return HttpCall(self.method, target, rest)
         query = {name: int(value) if isinstance(value, bool) else value for name, value in rest.items()}
         given = {name: value for name, value in query.items() if value is not None}
-        return PreparedRequest(self.method, f"{target}?{_encoded(given)}" if given else target, None)
+        return HttpCall(self.method, f"{target}?{_encoded(given)}" if given else target, None)
 
 
 def _encoded(query: Mapping[str, object]) -> str:

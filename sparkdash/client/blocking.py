@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 
 from sparkdash.api.control import HEALTH, ControlApi
-from sparkdash.api.rows import Call, PreparedRequest, Stream
+from sparkdash.api.rows import Call, HttpCall, Stream
 from sparkdash.client import address
 from sparkdash.client.daemon_connection import DaemonConnection
 from sparkdash.client.envelope import error_of, reading_answer
@@ -69,7 +69,7 @@ class Client(ControlApi):
                 yield from reader.feed(chunk)
             yield from reader.end()
 
-    def _chunks(self, request: PreparedRequest, silence_s: float | None) -> Iterator[bytes]:
+    def _chunks(self, request: HttpCall, silence_s: float | None) -> Iterator[bytes]:
         with self._connection.exchange(request, silence_s) as reply:
             if reply.status >= FIRST_ERROR_STATUS:
                 raise error_of(reply.status, reply.read(), self.address)

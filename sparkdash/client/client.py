@@ -17,7 +17,7 @@ import httpx
 
 from sparkdash.api.answers import LeaseGranted
 from sparkdash.api.control import HEALTH, ControlApi
-from sparkdash.api.rows import Call, PreparedRequest, Stream
+from sparkdash.api.rows import Call, HttpCall, Stream
 from sparkdash.client import address
 from sparkdash.client.envelope import error_of
 from sparkdash.client.over_httpx import new_transport, speaking_to, timeouts
@@ -116,7 +116,7 @@ class AsyncClient(ControlApi):
             for item in reader.end():
                 yield item
 
-    async def _chunks(self, request: PreparedRequest, silence_s: float | None) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, request: HttpCall, silence_s: float | None) -> AsyncGenerator[bytes, None]:
         method, target, body = request
         async with self._http.stream(method, target, json=body, timeout=timeouts(silence_s)) as reply:
             if reply.is_error:

@@ -16,7 +16,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from sparkdash.api.rows import PreparedRequest
+from sparkdash.api.rows import HttpCall
 from sparkdash.client import envelope
 from sparkdash.client.address import Address, credentials
 
@@ -39,7 +39,7 @@ class DaemonConnection:
         self._connection.close()
 
     @contextmanager
-    def exchange(self, request: PreparedRequest, silence_s: float | None) -> Iterator[HTTPResponse]:
+    def exchange(self, request: HttpCall, silence_s: float | None) -> Iterator[HTTPResponse]:
         """Send a request and give its answer, whose body is read inside. `silence_s`: the longest pause; None: any.
 
         Raises:

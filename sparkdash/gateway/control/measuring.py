@@ -24,27 +24,25 @@ from sparkdash.gateway.shared.exclusive import TTL_S, ExclusiveHold
 
 def add_routes(api: APIRouter) -> None:
     """Register the handlers of this module."""
-    ending = ProcessExitWatch()
+    handlers = LeaseHandlers()
+    serves(api, ControlApi.lease, handlers.lease)
+    serves(api, ControlApi.end_lease, handlers.let_go)
+    serves(api, ControlApi.end_measuring, end)
+    serves(api, ControlApi.resume_run, resume)
 
-    def released(deps: Deps, token: str) -> bool:
-        if not deps.exclusive.release(token):
-            return False
-        ending.forget()
-        if deps.bus.snapshot.measuring is not None:
-            deps.bus.publish(MeasuringChanged(measuring=None))
-        return True
 
-    def died(deps: Deps, held: ExclusiveHold) -> None:
-        if released(deps, held.token):
-            text = f"{held.holder} ended without letting go; others are let in again."
-            deps.bus.publish(Notice(level=Level.WARNING, code="let_go", text=text))
+class LeaseHandlers:
+    """Handlers of the exclusive lease. On the daemon's own box the lease ends with its holder's process."""
 
-    @serves(api, ControlApi.lease)
-    async def lease(body: LeaseBody, request: Request, deps: CallerDeps) -> LeaseGranted:
+    def __init__(self) -> None:
+        self._holder_exit = ProcessExitWatch()
+
+    async def lease(self, body: LeaseBody, request: Request, deps: CallerDeps) -> LeaseGranted:
+        """Take the lease, or renew it, and show the progress of the run."""
         if body.token is None:
             held = deps.exclusive.take(body.holder, body.expected_s, shares=body.shares)
             if body.pid is not None and by_unix_socket(request.scope["server"]):
-                ending.watch(body.pid, lambda: died(deps, held))
+                self._holder_exit.watch(body.pid, lambda: self._end_after_holder(deps, held))
             what = "measures, and lets others in" if held.shares else "has the box to itself"
             deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} {what}."))
         else:
@@ -54,22 +52,37 @@ def add_routes(api: APIRouter) -> None:
             deps.bus.publish(MeasuringChanged(measuring=seen))
         return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
 
-    @serves(api, ControlApi.end_lease)
-    async def let_go(deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Done:
-        released(deps, x_sparkdash_lease or "")
+    async def let_go(self, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Done:
+        """End the lease; a token that does not hold it is ignored."""
+        self._release(deps, x_sparkdash_lease or "")
         return Done()
 
-    @serves(api, ControlApi.end_measuring)
-    async def end(_body: NoParameters, deps: CallerDeps) -> Done:
-        deps.exclusive.end()
-        if (seen := deps.bus.snapshot.measuring) is not None:
-            deps.bus.publish(MeasuringChanged(measuring=seen.replace(ends=True)))
-        return Done()
+    def _release(self, deps: Deps, token: str) -> bool:
+        if not deps.exclusive.release(token):
+            return False
+        self._holder_exit.forget()
+        if deps.bus.snapshot.measuring is not None:
+            deps.bus.publish(MeasuringChanged(measuring=None))
+        return True
 
-    @serves(api, ControlApi.resume_run)
-    async def resume(run: str, _body: NoParameters, deps: CallerDeps) -> Done:
-        deps.exclusive.only()
-        if deps.resume is None:
-            raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)
-        await deps.resume(run)
-        return Done()
+    def _end_after_holder(self, deps: Deps, held: ExclusiveHold) -> None:
+        if self._release(deps, held.token):
+            text = f"{held.holder} ended without letting go; others are let in again."
+            deps.bus.publish(Notice(level=Level.WARNING, code="let_go", text=text))
+
+
+async def end(_body: NoParameters, deps: CallerDeps) -> Done:
+    """Ask the run that is measured to stop."""
+    deps.exclusive.end()
+    if (seen := deps.bus.snapshot.measuring) is not None:
+        deps.bus.publish(MeasuringChanged(measuring=seen.replace(ends=True)))
+    return Done()
+
+
+async def resume(run: str, _body: NoParameters, deps: CallerDeps) -> Done:
+    """Resume a run in a process of its own."""
+    deps.exclusive.only()
+    if deps.resume is None:
+        raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)
+    await deps.resume(run)
+    return Done()

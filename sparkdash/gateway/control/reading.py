@@ -34,94 +34,118 @@ _EVENT_ID = re.compile(r"[0-9]{1,18}")
 
 def add_routes(api: APIRouter) -> None:
     """Register the handlers of this module."""
+    serves(api, ControlApi.state, state)
+    serves_raw(api, ControlApi.events, events, FeedResponse, STREAM)
+    serves(api, ControlApi.profiles, profiles)
+    serves(api, ControlApi.profile, profile)
+    serves(api, ControlApi.plan, plan)
+    serves(api, ControlApi.incidents, incidents)
+    serves(api, ControlApi.shelf, shelf)
+    serves(api, ControlApi.memory, memory)
+    serves(api, ControlApi.doctor, doctor)
+    serves_raw(api, ControlApi.measured_runs, bench, Response, DOCUMENT)
+    serves_raw(api, ControlApi.run_report, bench_run, Response, DOCUMENT)
+    serves_raw(api, ControlApi.logs, logs, PlainTextResponse, TEXT)
 
-    @serves(api, ControlApi.state)
-    async def state(deps: CallerDeps) -> Snapshot:
-        deps.bus.note_poll()
-        return deps.bus.snapshot.replace(at=deps.clock())  # ages are counted to now, not to the last fact
 
-    @serves_raw(api, ControlApi.events, FeedResponse, STREAM)
-    async def events(
-        deps: CallerDeps,
-        key_holds: KeyCheck,
-        since: Annotated[int | None, Query(ge=0, description="Go on after this event")] = None,
-        last_event_id: Annotated[str | None, Header(description="The same, as browsers say it")] = None,
-    ) -> Response:
-        heard = int(last_event_id) if last_event_id and _EVENT_ID.fullmatch(last_event_id) else None
-        return FeedResponse(deps, key_holds, heard if since is None else since)
+async def state(deps: CallerDeps) -> Snapshot:
+    """Return the whole state, with ages counted to now. A poll counts as a listener for 15 s."""
+    deps.bus.note_poll()
+    return deps.bus.snapshot.replace(at=deps.clock())
 
-    @serves(api, ControlApi.profiles)
-    async def profiles(deps: CallerDeps) -> ProfileList:
-        await deps.refresh()
-        return profile_list(deps)
 
-    @serves(api, ControlApi.profile)
-    async def profile(name: str, deps: CallerDeps) -> Profile:
-        await deps.refresh()
-        return redact_profile(deps.catalog().find(name))
+async def events(
+    deps: CallerDeps,
+    key_holds: KeyCheck,
+    since: Annotated[int | None, Query(ge=0, description="Go on after this event")] = None,
+    last_event_id: Annotated[str | None, Header(description="The same, as browsers say it")] = None,
+) -> Response:
+    """Stream a snapshot, then each fact with its number."""
+    heard = int(last_event_id) if last_event_id and _EVENT_ID.fullmatch(last_event_id) else None
+    return FeedResponse(deps, key_holds, heard if since is None else since)
 
-    @serves(api, ControlApi.plan)
-    async def plan(name: str, deps: CallerDeps) -> Plan:
-        await deps.refresh()
-        return await deps.supervisor.plan(name)
 
-    @serves(api, ControlApi.incidents)
-    async def incidents(
-        deps: CallerDeps,
-        profile: Annotated[str | None, Query(description="Only those of this profile, by name or alias")] = None,
-        limit: Annotated[int, Query(ge=1, le=COUNT, description="At most so many")] = 100,
-    ) -> IncidentList:
-        kept = deps.supervisor.incidents()
-        found = kept.incidents
-        if profile is not None:
-            name = deps.catalog().find(profile).name
-            found = tuple(one for one in found if one.profile == name)
-            kept = IncidentList(incidents=found, repairs=summarize_repairs(found))
-        return kept.replace(incidents=found[:limit])
+async def profiles(deps: CallerDeps) -> ProfileList:
+    """Read the profile files again where they changed, and list them."""
+    await deps.refresh()
+    return profile_list(deps)
 
-    @serves(api, ControlApi.shelf)
-    async def shelf(deps: CallerDeps) -> Shelf:
-        await deps.refresh()
-        return await deps.shelf(deps.bus.snapshot.profiles) if deps.shelf else Shelf()
 
-    @serves(api, ControlApi.memory)
-    async def memory(deps: CallerDeps) -> MemoryAccount:
-        if deps.memory is None:
-            raise AdmissionError("The demo's memory is simulated.", code="no_memory_account", status=404)
-        return await deps.memory()
+async def profile(name: str, deps: CallerDeps) -> Profile:
+    """Return one profile, with secrets masked."""
+    await deps.refresh()
+    return redact_profile(deps.catalog().find(name))
 
-    @serves(api, ControlApi.doctor)
-    async def doctor(
-        deps: CallerDeps,
-        check: Annotated[list[str] | None, Query(description="Only these checks; may be repeated")] = None,
-    ) -> Diagnosis:
-        if deps.examine is None:
-            raise AdmissionError(
-                "The demo's box is simulated.",
-                code="no_doctor",
-                status=404,
-                hint="`sparkdash doctor` examines this one.",
-            )
-        return await deps.examine(check or ())
 
-    @serves_raw(api, ControlApi.measured_runs, Response, DOCUMENT)
-    async def bench(deps: CallerDeps) -> Response:
-        return await _measured(deps, None)
+async def plan(name: str, deps: CallerDeps) -> Plan:
+    """Say what `use` would evict, whether the profile fits, and how long it takes."""
+    await deps.refresh()
+    return await deps.supervisor.plan(name)
 
-    @serves_raw(api, ControlApi.run_report, Response, DOCUMENT)
-    async def bench_run(run: str, deps: CallerDeps) -> Response:
-        return await _measured(deps, run)
 
-    @serves_raw(api, ControlApi.logs, PlainTextResponse, TEXT)
-    async def logs(
-        name: str,
-        deps: CallerDeps,
-        key_holds: KeyCheck,
-        tail: Annotated[int | None, Query(ge=0, le=COUNT, description="Only the last so many lines")] = None,
-        follow: Annotated[bool, Query(description="Go on while the engine lives")] = False,
-    ) -> StreamingResponse:
-        lines = deps.supervisor.logs(name, tail=tail, follow=follow)
-        return StreamingResponse(encode_lines(lines, key_holds), media_type="text/plain; charset=utf-8")
+async def incidents(
+    deps: CallerDeps,
+    profile: Annotated[str | None, Query(description="Only those of this profile, by name or alias")] = None,
+    limit: Annotated[int, Query(ge=1, le=COUNT, description="At most so many")] = 100,
+) -> IncidentList:
+    """List incidents, of all profiles or of one."""
+    kept = deps.supervisor.incidents()
+    found = kept.incidents
+    if profile is not None:
+        name = deps.catalog().find(profile).name
+        found = tuple(one for one in found if one.profile == name)
+        kept = IncidentList(incidents=found, repairs=summarize_repairs(found))
+    return kept.replace(incidents=found[:limit])
+
+
+async def shelf(deps: CallerDeps) -> Shelf:
+    """Look for the image and the weights of each profile."""
+    await deps.refresh()
+    return await deps.shelf(deps.bus.snapshot.profiles) if deps.shelf else Shelf()
+
+
+async def memory(deps: CallerDeps) -> MemoryAccount:
+    """Account for every byte of the memory; takes up to a second."""
+    if deps.memory is None:
+        raise AdmissionError("The demo's memory is simulated.", code="no_memory_account", status=404)
+    return await deps.memory()
+
+
+async def doctor(
+    deps: CallerDeps,
+    check: Annotated[list[str] | None, Query(description="Only these checks; may be repeated")] = None,
+) -> Diagnosis:
+    """Run the checks of `sparkdash doctor` on this box; takes seconds."""
+    if deps.examine is None:
+        raise AdmissionError(
+            "The demo's box is simulated.",
+            code="no_doctor",
+            status=404,
+            hint="`sparkdash doctor` examines this one.",
+        )
+    return await deps.examine(check or ())
+
+
+async def bench(deps: CallerDeps) -> Response:
+    """List the measured runs."""
+    return await _measured(deps, None)
+
+
+async def bench_run(run: str, deps: CallerDeps) -> Response:
+    """Return the report of one run."""
+    return await _measured(deps, run)
+
+
+async def logs(
+    name: str,
+    deps: CallerDeps,
+    key_holds: KeyCheck,
+    tail: Annotated[int | None, Query(ge=0, le=COUNT, description="Only the last so many lines")] = None,
+    follow: Annotated[bool, Query(description="Go on while the engine lives")] = False,
+) -> StreamingResponse:
+    """Stream the log of an engine, also after its container is gone."""
+    lines = deps.supervisor.logs(name, tail=tail, follow=follow)
+    return StreamingResponse(encode_lines(lines, key_holds), media_type="text/plain; charset=utf-8")
 
 
 async def _measured(deps: Deps, run: str | None) -> Response:

@@ -22,38 +22,50 @@ from sparkdash.gateway.deps import Deps
 
 def add_routes(api: APIRouter) -> None:
     """Register the handlers of this module."""
+    serves(api, ControlApi.use, use)
+    serves(api, ControlApi.stop, stop)
+    serves(api, ControlApi.release, release)
+    serves(api, ControlApi.cancel, cancel)
+    serves(api, ControlApi.cancel_request, cancel_request)
+    serves(api, ControlApi.toggle, toggle)
 
-    @serves(api, ControlApi.use)
-    async def use(body: UseBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Plan:
+
+async def use(body: UseBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Plan:
+    """Begin to make a profile resident."""
+    deps.exclusive.admit(x_sparkdash_lease)
+    await deps.refresh()
+    return await deps.supervisor.use(body.profile, cause=SwapCause(body.cause))
+
+
+async def stop(body: StopBody, deps: CallerDeps) -> Done:
+    """Stop one engine, or all."""
+    await deps.supervisor.stop(body.profile, wait=body.wait)
+    return Done()
+
+
+async def release(body: ReleaseBody, deps: CallerDeps) -> Done:
+    """Let a parked profile, or all, be tried again."""
+    await deps.supervisor.release(body.profile)
+    return Done()
+
+
+async def cancel(_body: NoParameters, deps: CallerDeps) -> Done:
+    """Cancel every swap under way."""
+    await deps.supervisor.cancel()
+    return Done()
+
+
+async def cancel_request(request_id: str, _body: NoParameters, deps: CallerDeps) -> Done:
+    """End one request."""
+    deps.running.cancel(request_id)
+    return Done()
+
+
+async def toggle(body: ToggleBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> TogglePair:
+    """Set the A/B pair, and flip."""
+    if body.flip:
         deps.exclusive.admit(x_sparkdash_lease)
-        await deps.refresh()
-        return await deps.supervisor.use(body.profile, cause=SwapCause(body.cause))
-
-    @serves(api, ControlApi.stop)
-    async def stop(body: StopBody, deps: CallerDeps) -> Done:
-        await deps.supervisor.stop(body.profile, wait=body.wait)
-        return Done()
-
-    @serves(api, ControlApi.release)
-    async def release(body: ReleaseBody, deps: CallerDeps) -> Done:
-        await deps.supervisor.release(body.profile)
-        return Done()
-
-    @serves(api, ControlApi.cancel)
-    async def cancel(_body: NoParameters, deps: CallerDeps) -> Done:
-        await deps.supervisor.cancel()
-        return Done()
-
-    @serves(api, ControlApi.cancel_request)
-    async def cancel_request(request_id: str, _body: NoParameters, deps: CallerDeps) -> Done:
-        deps.running.cancel(request_id)
-        return Done()
-
-    @serves(api, ControlApi.toggle)
-    async def toggle(body: ToggleBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> TogglePair:
-        if body.flip:
-            deps.exclusive.admit(x_sparkdash_lease)
-        return await _toggle(deps, body)
+    return await _toggle(deps, body)
 
 
 async def _toggle(deps: Deps, body: ToggleBody) -> TogglePair:

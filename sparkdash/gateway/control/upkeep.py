@@ -20,28 +20,37 @@ from sparkdash.gateway.control.streams import STREAM, encode_pull
 
 def add_routes(api: APIRouter) -> None:
     """Register the handlers of this module."""
+    serves_raw(api, ControlApi.pull, pull, StreamingResponse, STREAM)
+    serves(api, ControlApi.reload, reload)
+    serves(api, ControlApi.traffic, traffic)
+    serves(api, ControlApi.shutdown, shutdown)
 
-    @serves_raw(api, ControlApi.pull, StreamingResponse, STREAM)
-    async def pull(body: PullBody, deps: CallerDeps) -> StreamingResponse:
-        deps.catalog().find(body.profile)
-        return StreamingResponse(encode_pull(deps.supervisor.pull(body.profile)), media_type="text/event-stream")
 
-    @serves(api, ControlApi.reload)
-    async def reload(_body: NoParameters, deps: CallerDeps) -> ProfileList:
-        await deps.reload()
-        return profile_list(deps)
+async def pull(body: PullBody, deps: CallerDeps) -> StreamingResponse:
+    """Stream the progress of a pull."""
+    deps.catalog().find(body.profile)
+    return StreamingResponse(encode_pull(deps.supervisor.pull(body.profile)), media_type="text/event-stream")
 
-    @serves(api, ControlApi.traffic)
-    async def traffic(body: TrafficBody, deps: CallerDeps) -> Done:
-        if deps.traffic is None:
-            raise AdmissionError("Only the demo makes traffic of its own.", code="no_traffic", status=404)
-        deps.traffic(body.on)
-        return Done()
 
-    @serves(api, ControlApi.shutdown)
-    async def shutdown(body: ShutdownBody, deps: CallerDeps, after_answer: BackgroundTasks) -> Done:
-        async def end() -> None:  # a plain callable that returns an awaitable would be run in a thread, never awaited
-            await deps.shutdown(body.engines == "stop")
+async def reload(_body: NoParameters, deps: CallerDeps) -> ProfileList:
+    """Read the profiles again, and list them."""
+    await deps.reload()
+    return profile_list(deps)
 
-        after_answer.add_task(end)
-        return Done()
+
+async def traffic(body: TrafficBody, deps: CallerDeps) -> Done:
+    """Switch the demo's traffic."""
+    if deps.traffic is None:
+        raise AdmissionError("Only the demo makes traffic of its own.", code="no_traffic", status=404)
+    deps.traffic(body.on)
+    return Done()
+
+
+async def shutdown(body: ShutdownBody, deps: CallerDeps, after_answer: BackgroundTasks) -> Done:
+    """End the daemon after this answer."""
+
+    async def end() -> None:  # a plain callable that returns an awaitable would be run in a thread, never awaited
+        await deps.shutdown(body.engines == "stop")
+
+    after_answer.add_task(end)
+    return Done()
