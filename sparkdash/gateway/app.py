@@ -58,7 +58,7 @@ _JSON = [(b"content-type", b"application/json")]
 
 
 class KnownHead:
-    """What the gateway finds out about one request head: found once, kept with the head, reused by requests that repeat it."""
+    """Facts about one request head, found once and shared by all requests that repeat the head."""
 
     __slots__ = ("caller", "granted", "head", "route")
 
@@ -80,7 +80,7 @@ class KnownHead:
 
 
 def build(deps: Deps) -> Gateway:
-    """Build the gateway."""
+    """Build the gateway from its dependencies."""
     return Gateway(deps)
 
 
@@ -124,7 +124,7 @@ class Gateway:
         return self._answer(known, Exchange(known.head, channel))
 
     def _answer(self, known: KnownHead, exchange: Exchange) -> Awaitable[None]:
-        """Admit the request and dispatch it to its handler, synchronously; the handler's answer is awaited by the caller."""
+        """Admit the request and dispatch it to its handler, synchronously; return the handler's awaitable."""
         deps = self._deps
         try:
             route = known.route or self._let_in(known)

@@ -2,7 +2,6 @@
 
 Owns: the few methods of each part that the gateway calls, so that tests can hand it small doubles. Must not know who
 implements them.
-Pure.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class LeasePort(Protocol):
 
     @property
     def profile(self) -> Profile:
-        """What the client's name resolved to."""
+        """Profile that the client's name resolved to."""
         ...
 
     @property
@@ -65,7 +64,7 @@ class LeasePort(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What every request to this engine must carry."""
+        """Headers that every request to this engine must carry."""
         ...
 
     @property
@@ -75,12 +74,12 @@ class LeasePort(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Model names that the engine accepts; the first replaces any other. Empty: it takes whatever the client wrote."""
+        """Model names that the engine accepts; the first replaces any other. Empty: it accepts any name."""
         ...
 
 
 class SupervisorPort(Protocol):
-    """What the gateway asks of the supervisor."""
+    """The supervisor, as far as the gateway uses it."""
 
     def lease(
         self,
@@ -113,7 +112,7 @@ class SupervisorPort(Protocol):
         ...
 
     async def plan(self, name: str) -> Plan:
-        """What `use` would do."""
+        """Return the plan of `use` without carrying it out."""
         ...
 
     async def stop(self, name: str | None, *, wait: bool = True) -> None:
@@ -125,19 +124,19 @@ class SupervisorPort(Protocol):
         ...
 
     async def cancel(self) -> None:
-        """Give the swap under way up."""
+        """Cancel the swap under way."""
         ...
 
     def target(self, profile: Profile) -> WeightFacts | None:
-        """What its model's weights say, where they are on this box and were read."""
+        """Return what the model's weights say, if they are on this box and were read."""
         ...
 
     def incidents(self) -> IncidentList:
-        """Times that an engine stood still, newest first, and the mean time to repair."""
+        """List the incidents of stuck engines, newest first, and the mean time to repair."""
         ...
 
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
-        """Lines of the engine's log, also of one that has ended. Raises AdmissionError."""
+        """Read lines of the engine's log, also of one that has ended. Raises AdmissionError."""
         ...
 
     def pull(self, name: str) -> AsyncIterator[PullProgress]:
@@ -146,11 +145,11 @@ class SupervisorPort(Protocol):
 
 
 class CatalogPort(Protocol):
-    """What the gateway asks of the catalog."""
+    """The catalog, as far as the gateway uses it."""
 
     @property
     def profiles(self) -> Mapping[str, Profile]:
-        """By name."""
+        """Profiles by name."""
         ...
 
     @property
@@ -159,7 +158,7 @@ class CatalogPort(Protocol):
         ...
 
     def find(self, name: str) -> Profile:
-        """By name, alias or basename. Raises AdmissionError `model_not_found`."""
+        """Find a profile by name, alias or basename. Raises AdmissionError `model_not_found`."""
         ...
 
     def exactly(self, name: str) -> Profile | None:

@@ -1,7 +1,7 @@
-"""Access: who calls, and what that caller may do.
+"""Access: identifies the caller of a request, and applies the limits of its key.
 
-Owns: where a key is looked for in a request, when none is needed, and the words of every refusal.
-Must not know how keys are kept.
+Owns: where a request carries its key, when none is needed, and the text of every refusal.
+Must not know how keys are stored.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ BEARER = "bearer "
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request. Without a key: everything is allowed."""
+    """Sender of a request. Without a key, everything is allowed."""
 
     who: str
-    """For the audit log: `socket`, `anyone`, or `key NAME`."""
+    """Name for the audit log: `socket`, `anyone`, or `key NAME`."""
     key: Key | None = None
 
     @property
@@ -58,10 +58,10 @@ BY_SOCKET = Caller("socket")
 
 
 class AccessControl:
-    """Owned by the gateway. `keys` None: there can be none, as in the demo.
+    """Identifies and limits callers; one per gateway.
 
-    `beyond`: the gateway is reachable from other boxes, so that nobody is let in without a key, also while there is none.
-    `used_today`: the tokens that a key's name has used in this day of UTC.
+    `keys`: None where no keys can exist, as in the demo. `beyond`: the gateway is reachable from other boxes, so a key
+    is needed even while none exists. `used_today`: tokens that the key of that name has used since midnight UTC.
     """
 
     def __init__(
@@ -81,10 +81,13 @@ class AccessControl:
         self._looked: tuple[Key, ...] | None = None
         """The keys as they are in this turn of the loop."""
         self._recent: dict[str, deque[float]] = {}
-        """When each limited key's requests of the last minute came, by name."""
+        """Times of each limited key's requests in the last minute, by key name."""
 
     def caller(self, head: ParsedHead, memo: CallerMemo) -> Caller:
-        """Identify the caller; once per head, until the keys change. The unix socket needs no key: only its owner can open it.
+        """Identify the caller, once per head until the keys change.
+
+        The unix socket needs no key: only its owner can open it.
+
 
         Raises:
             AdmissionError: code `key_missing` or `invalid_api_key`; status 401.
@@ -128,7 +131,7 @@ class AccessControl:
             self._within_requests(key)
 
     def _now(self) -> tuple[Key, ...]:
-        """Requests of one turn of the loop came at the same time, and the file is looked at once for all of them."""
+        """Return the keys. The file is checked once for all requests of one turn of the loop."""
         if self._keys is None:
             return ()
         if self._looked is None:
@@ -241,17 +244,20 @@ def whole_box_refused(key: Key, why: str) -> AdmissionError:
 
 
 def may_see(key: Key | None, profile: Profile | ProfileSummary) -> bool:
-    """Is this profile among those that the key may use?"""
+    """Whether the key may use this profile."""
     return key is None or key.may_use(_names(profile))
 
 
 def _names(profile: Profile | ProfileSummary) -> tuple[str, ...]:
-    """Never the client's own word: `allowed-x/other` means the profile `other`."""
+    """List the names that a key may grant; the client's own word is not one:
+
+    `allowed-x/other` means the profile `other`.
+    """
     return (profile.name, profile.name.split("/", 1)[0], *profile.serves)
 
 
 def _presented(headers: RequestHeaders) -> list[str]:
-    """Every secret that the request carries: some clients send two headers, one of them a dummy."""
+    """List every secret in the request; some clients send two headers, one of them a dummy."""
     found = [(headers.get(name) or "").strip() for name in (b"x-api-key", b"api-key")]
     authorization = (headers.get(b"authorization") or "").strip()
     if authorization[: len(BEARER)].lower() == BEARER:

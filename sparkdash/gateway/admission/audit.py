@@ -1,6 +1,6 @@
-"""Audit: what one change through /api was, as a line that can be kept.
+"""Audit: one line for each change through /api.
 
-Owns: which of a request is kept, and that no token is. Must not know where it is written.
+Owns: what of a request is kept, and that no token is. Must not know where the line is written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECRET = "token"  # noqa: S105 - the key's name
 
 
 class AuditRecord:
-    """One request, heard and seen while it is served."""
+    """Records one request while it is served."""
 
     def __init__(self, who: str, scope: Scope, at: float) -> None:
         self._who = who
@@ -28,7 +28,7 @@ class AuditRecord:
         self._status: int | None = None
 
     def hearing(self, receive: Receive) -> Receive:
-        """`receive`, listened to."""
+        """Return a `receive` that keeps the beginning of the body."""
 
         async def received() -> Message:
             message = await receive()
@@ -39,7 +39,7 @@ class AuditRecord:
         return received
 
     def seeing(self, send: Send, keep: Callable[[dict[str, object]], object]) -> Send:
-        """`send`, with the status noted, and the line kept (in a thread) before its caller hears what came of it."""
+        """Return a `send` that notes the status, and keeps the line (in a thread) before the caller sees the answer."""
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -52,11 +52,11 @@ class AuditRecord:
 
     @property
     def _worth_keeping(self) -> bool:
-        """All but a holder's renewals of its lease, which come every few seconds."""
+        """Whether to keep the line. Renewals of an exclusive lease are left out: they come every few seconds."""
         return not (self._scope["path"] == "/api/lease" and self._said().get(SECRET) and self._status == 200)
 
     def _line(self) -> dict[str, object]:
-        """Who, from where, what, and what came of it."""
+        """Describe the request: caller, address, route, body and status."""
         client = self._scope.get("client")
         return {
             "at": round(self._at, 3),

@@ -1,8 +1,10 @@
-"""Guard: which web pages may speak to the gateway, and under which names it answers.
+"""Guard: which web pages may call the gateway, and under which host names it answers.
 
-Owns: the ways in which a page could reach it all the same: a name that is made to resolve to this box (so Host is
-checked), and a form or a script that posts across sites (so Origin and the content type are). Pure.
-Rule: an editor's or an app's own pages may ask the engines, by an allow-list; no foreign page ever reaches /api.
+Owns: checks of Host (against a name that is made to resolve to this box), and of Origin and content type (against forms
+and scripts that post across sites).
+Rule: an editor's or an app's own pages may call the engines, by an allow-list; no foreign page ever reaches /api.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -19,29 +21,29 @@ from sparkdash.gateway.protocol.route import is_control
 from sparkdash.limits import HEADERS, URL
 
 APPS = ("vscode-webview://*", "app://*", "tauri://localhost", "http://tauri.localhost", "https://tauri.localhost")
-"""Origins of pages that are parts of programs: VS Code's, Electron's by custom, Tauri's (on Windows the last two: an app there
-comes through `ssh -L`)."""
+"""Origins of pages that belong to programs: VS Code, Electron by custom, Tauri (the last two on Windows, through `ssh
+-L`)."""
 FROM_CONTAINERS = ("host.docker.internal", "host.containers.internal")
-"""What docker and podman call this box inside a container. Nobody can own a name under .internal, so no page can have one."""
+"""Names of this box inside docker and podman containers. No page can own a name under .internal."""
 PREFLIGHT_S = 600
-"""How long a browser may keep the answer to a preflight. Chrome's own limit is 7200."""
+"""Seconds for which a browser may cache a preflight answer; Chrome allows at most 7200."""
 
 
 @dataclass(frozen=True, slots=True)
 class OriginPolicy:
-    """What the gateway is called, and by whose pages; `localhost` and its kin always are."""
+    """Host names of the gateway and origins that may call it; loopback names and origins always may."""
 
     names: tuple[str, ...] = ()
-    """Further host names."""
     beyond: bool = False
-    """It listens beyond loopback: addresses are names of it too, as no page can rebind an address."""
+    """Whether the gateway listens beyond loopback: then addresses are names of it too, as no page can rebind an
+    address."""
     origins: tuple[str, ...] = ()
-    """Further origins, `*` allowed: https://chat.example, chrome-extension://*."""
+    """Patterns of allowed origins, such as https://chat.example or chrome-extension://*."""
 
 
 @lru_cache(maxsize=64)
 def is_loopback(name: str) -> bool:
-    """Is it this box's own loopback: an address of it, or its one name?"""
+    """Whether this is a loopback address or `localhost`."""
     if name in ("localhost", "localhost."):
         return True
     try:
@@ -51,7 +53,7 @@ def is_loopback(name: str) -> bool:
 
 
 def check_page(headers: RequestHeaders, policy: OriginPolicy, *, path: str, unix: bool) -> HeaderList:
-    """What every answer must say besides, so that the page that asks may read it; nothing where a program does.
+    """Check host and origin; return the CORS headers for every answer, none for a program.
 
     `unix`: it came through the unix socket, which no web page can open.
 
@@ -92,12 +94,12 @@ def check_size(url: int, headers: int) -> None:
 
 
 def is_preflight(headers: RequestHeaders, method: str) -> bool:
-    """Does a browser only ask whether it may ask? (Fetch standard, section 4.8.)"""
+    """Whether this is a CORS preflight request (Fetch standard, section 4.8.)"""
     return method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
 
 
 def preflight(headers: RequestHeaders) -> HeaderList:
-    """The answer for an origin that `check` let pass: every method, and whatever headers it wants to send."""
+    """Build the headers of a preflight answer, for an origin that passed `check_page`."""
     asked = headers.get(b"access-control-request-headers")
     found: HeaderList = [
         (b"access-control-allow-methods", (headers.get(b"access-control-request-method") or "").encode("latin-1")),
@@ -130,7 +132,7 @@ def _check_host(host: str, policy: OriginPolicy) -> None:
 
 
 def _check_origin(origin: str, policy: OriginPolicy) -> None:
-    """Programs send none."""
+    """Refuse an origin that is neither local nor allowed. Programs send no Origin header."""
     if origin.startswith(("http://", "https://")) and is_loopback(_hostname(origin)):
         return
     if not any(fnmatchcase(origin, pattern) for pattern in (*APPS, *policy.origins)):
@@ -143,7 +145,7 @@ def _check_origin(origin: str, policy: OriginPolicy) -> None:
 
 
 def _check_same_origin(origin: str, host: str) -> None:
-    """No page is served from here, so that only a browser with /api itself in its address bar has this origin."""
+    """Refuse every page but this origin's own. None is served here, so only a browser at /api itself has this origin."""
     if origin not in (f"http://{host}", f"https://{host}"):
         raise AdmissionError(
             f"A web page of {origin[:80]!r} asked the control API, which no page may.",

@@ -1,6 +1,6 @@
 """Narrow: the gateway's dependencies as a key for some models may use them.
 
-Owns: every call in the name of such a key. A call for the key's own model passes, one for another model is refused, and
+Owns: every call on behalf of such a key. A call for one of the key's models passes, one for another model is refused, and
 lists and events are cut to what the key may see. A route for such a key gets these dependencies and no others, so no
 route needs a check of its own. Must not know the routes: `rights` does.
 """
@@ -58,16 +58,16 @@ class _Catalog:
 
     @property
     def profiles(self) -> Mapping[str, Profile]:
-        """Those that the key may use."""
+        """Profiles that the key may use, by name."""
         return {name: each for name, each in self._whole.profiles.items() if may_see(self._key, each)}
 
     @property
     def problems(self) -> Iterable[object]:
-        """None: they are the owner's affair."""
+        """Return nothing: problems of files concern the owner."""
         return ()
 
     def find(self, name: str) -> Profile:
-        """By name, alias or basename. Raises AdmissionError: also `model_not_allowed`."""
+        """Find a profile by name, alias or basename. Raises AdmissionError: also `model_not_allowed`."""
         return self._whole.find(permitted_name(self._key, name, self._whole, self._bus.snapshot))
 
     def exactly(self, name: str) -> Profile | None:
@@ -114,7 +114,7 @@ class _Bus:
         self._whole.note_poll()
 
     def publish(self, fact: Fact) -> Event:
-        """To the whole bus."""
+        """Publish on the whole bus."""
         return self._whole.publish(fact)
 
     def subscribe(self, since: int | None = None, *, samples: bool = True) -> SubscriptionPort:
@@ -134,7 +134,7 @@ class _Subscription:
                 yield view.snapshot(item) if isinstance(item, Snapshot) else view.event(item)
 
     def leave(self) -> None:
-        """From the whole bus."""
+        """Leave the whole bus."""
         self._whole.leave()
 
 

@@ -1,8 +1,10 @@
-"""Rights: the key that each route requires, and what a key for some models gets of it. Pure.
+"""Rights: the key that each route requires, and what a key for some models gets of it.
 
 Owns: the one table of routes and rights. Rule: a control route without a line here is closed to keys for some models,
-and `tests/gateway/test_gateway_rights.py` fails for it. docs/access.md shows the same table by caller; a test holds
-that page against the running gateway.
+and `tests/gateway/test_gateway_rights.py` fails for it. docs/access.md shows the same table by caller; a test compares
+that page with the running gateway.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ class Reach(StrEnum):
     OWN = "own"
     """The key's own models: other models are refused by name, and left out of lists (`narrow` does both)."""
     NOTHING = "nothing"
-    """Nothing: the route concerns the whole box."""
+    """No part: the route concerns the whole box."""
 
 
 class Right(NamedTuple):

@@ -1,8 +1,10 @@
-"""Sight: the part of facts and snapshots that a key for some models may see. Pure.
+"""KeyView: the part of facts and snapshots that a key for some models may see.
 
 Owns: which part of each fact concerns which models. Rule: a value that names no model stays hidden, unless it plainly
 concerns everybody. Rule: numbers of facts stay gapless, so that a reader misses none: `Withheld` replaces a hidden
 fact.
+
+Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Abilities: what a profile's engine can be asked for beyond text, as far as its command line says it. Pure.
+"""Abilities of a profile beyond plain text, as far as its command line tells.
 
-Clients of Ollama and of llama.cpp ask before they offer their tools, and leave them out of the request where nobody says yes.
+Clients of Ollama and of llama.cpp ask for them, and leave their tools out of a request unless the answer is yes.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ _TOLD_TOOLS = {EngineKind.VLLM: "enable-auto-tool-choice", EngineKind.SGLANG: "t
 
 
 def takes_tools(profile: Profile) -> bool:
-    """vLLM and SGLang read tool calls only when they are told how."""
+    """Whether the engine reads tool calls; vLLM and SGLang do so only with a flag."""
     wanted = _TOLD_TOOLS.get(profile.engine)
     return wanted is None or bool(argv.lookup(profile.args, wanted))
 
 
 def thinks(profile: Profile) -> bool:
-    """Is its reasoning told apart from its answer?"""
+    """Whether the engine separates reasoning from the answer."""
     return bool(argv.lookup(profile.args, "reasoning-parser"))

@@ -1,8 +1,9 @@
-"""llama.cpp's router: what its clients ask of a server with many models, told of our profiles.
+"""llama.cpp's router API over our profiles, for clients that manage a server with many models.
 
-Owns: /models/sse, /models/load, /models/unload, and /props and /slots of a model by name. Must not decide: the supervisor does.
-Rule: asking never loads anything. What only llama.cpp knows is its engine's to tell, and only while it runs.
-Source of the shapes: llama.cpp's tools/server (router mode, mid 2026) and the client of it in Zed.
+Owns: /models/sse, /models/load, /models/unload, and /props and /slots of a model by name.
+Must not decide: the supervisor does.
+Rule: asking never loads anything. What only llama.cpp knows comes from its engine, and only while that runs.
+Source of the shapes: llama.cpp's tools/server (router mode, mid 2026) and its client in Zed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Handler = Callable[[Deps, Exchange], Awaitable[None]]
 
 
 def router_handler(head: ParsedHead) -> Handler | None:
-    """Who answers this path; None: it is no affair of the router's."""
+    """Return the handler of a router path; None for any other path."""
     path = head.raw_path.rstrip("/").removeprefix("/v1")
     found = _ROUTES.get(path)
     if found is None:
@@ -59,20 +60,20 @@ async def _refuse_method(_deps: Deps, exchange: Exchange, *, path: str, methods:
 
 
 async def _events(deps: Deps, exchange: Exchange) -> None:
-    """Every model's status, then each change of one, until the client leaves."""
+    """Send every model's status, then each change, until the client leaves."""
     holds = key_check(exchange.key, deps.keys, deps.clock)
     await event_feed.serve_feed(deps.bus, ModelStatusEncoder(deps.bus), exchange, holds=holds, samples=False)
 
 
 class ModelStatusEncoder:
-    """What one listener was told of each model; it hears of a model again only when that changed."""
+    """Encodes status changes for one listener, which hears of a model again only when its status changed."""
 
     def __init__(self, bus: BusPort) -> None:
         self._bus = bus
         self._last: dict[str, dict[str, Any]] = {}
 
     def __call__(self, item: Event | Snapshot) -> bytes:
-        """The frames for one item of the bus; empty: nothing that matters here."""
+        """Encode one item of the bus; empty when no status changed."""
         if isinstance(item, Event) and not isinstance(item.fact, EngineChanged | SwapChanged | ProfilesChanged):
             return b""
         return b"".join(self._news(self._bus.snapshot))
@@ -104,7 +105,7 @@ def _data(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
 
 
 async def _load(deps: Deps, exchange: Exchange) -> None:
-    """As `sparkdash use` does it; answered before it is up, /models/sse tells the rest."""
+    """Load a model as `sparkdash use` does; answer before it is up. /models/sse tells the rest."""
 
     async def use(name: str) -> None:
         deps.exclusive.admit(exchange.head.token)
@@ -140,7 +141,10 @@ async def _act(deps: Deps, exchange: Exchange, act: Callable[[str], Awaitable[No
 
 
 async def _props(deps: Deps, exchange: Exchange) -> None:
-    """The engine's own where llama.cpp runs; of any other what is known without asking it; without a name the router's."""
+    """Answer with the engine's own props where llama.cpp runs, else with what is known without asking it.
+
+    Without a model's name and without a llama.cpp engine, the router's own props are the answer.
+    """
     name = _asked_name(exchange)
     if name is None and _active(deps, EngineKind.LLAMACPP) is None:
         await exchange.answer(200, problems.encode_json(_ROUTER), _JSON)
@@ -203,11 +207,14 @@ _ROUTER: dict[str, Any] = {
     "models_autoload": True,
     "default_generation_settings": {"params": {}, "n_ctx": 0},
 }
-"""As llama.cpp's router answers for itself: the values say that there is no model behind it."""
+"""Props of the router itself, as llama.cpp's router gives them: the values say that it has no model."""
 
 
 def _known_props(snapshot: Snapshot, profile: Profile) -> dict[str, Any]:
-    """Zed offers its tools to a loaded model only where the props say that it takes them; older clients read the second word."""
+    """Build the props of a model that is not asked.
+
+    Zed offers its tools to a loaded model only if these say that it takes them; older clients read `supports_tools`.
+    """
     summary = snapshot.profile(profile.name)
     context = summary.context if summary is not None else None
     tools = takes_tools(profile)

@@ -1,7 +1,9 @@
-"""Models: what clients see of the catalog in GET /v1/models.
+"""Items of GET /v1/models.
 
-Owns: one item shape that every kind of client reads its own keys from. Pure: a Snapshot in, JSON out.
-Rule: the *configured* context is told, so it is right while a profile is not loaded; what is not known is left out.
+Owns: one item shape from which every kind of client reads its own keys. A Snapshot in, JSON out.
+Rule: `context` is the *configured* one, so that it is right while a profile is not loaded; unknown values are left out.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ _STATUS = {
 
 
 _CLAUDE_CODE = "claude-code/"
-"""How its user agent begins. Its picker shows only names with `claude` or `anthropic` in them (measured with 2.1.329)."""
+"""Prefix of its User-Agent. Its picker shows only names with `claude` or `anthropic` in them (measured with 2.1.329).
+"""
 
 
 def list_models(snapshot: Snapshot, user_agent: str = "") -> dict[str, Any]:
-    """Every profile that can run, each followed by its aliases and modes; the one that runs comes first, since clients that
-    know no better take the first; `auto` comes last. All on one page, in Anthropic's words too."""
+    """List every profile that can run, each followed by its aliases and modes; `auto` comes last.
+
+    The running profile comes first, as clients without a default take the first. The list is one page, also in
+    Anthropic's format.
+    """
     items = [model_item(snapshot, profile, name) for profile in runnable(snapshot) for name in model_names(profile)]
     if user_agent.startswith(_CLAUDE_CODE):
         items += [
@@ -44,24 +50,24 @@ def list_models(snapshot: Snapshot, user_agent: str = "") -> dict[str, Any]:
 
 
 def runnable(snapshot: Snapshot) -> list[ProfileSummary]:
-    """The profiles that can run here, the one that runs first."""
+    """List the profiles that can run here, the running one first."""
     active = snapshot.active.profile if snapshot.active else None
     found = [profile for profile in snapshot.profiles if profile.cannot_run is None]
     return sorted(found, key=lambda profile: profile.name != active)
 
 
 def _llamacpp(item: dict[str, Any]) -> dict[str, Any]:
-    """The same once more, as llama.cpp lists it for Ollama's clients."""
+    """Repeat an item as llama.cpp lists it for Ollama's clients."""
     return {"name": item["id"], "model": item["id"], "type": "model", "description": item["description"]}
 
 
 def model_names(profile: ProfileSummary) -> tuple[str, ...]:
-    """Every name that it answers to."""
+    """List every name that the profile answers to."""
     return (profile.name, *profile.serves, *(f"{profile.name}:{mode}" for mode in profile.modes))
 
 
 def model_item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, Any]:
-    """One model. `name` is the profile's own or an alias; `root` is always the profile's own."""
+    """Build the item of one model. `name`: the profile's own name or an alias; `root` is always the profile's own."""
     engine = snapshot.engines.get(profile.name)
     return {
         **_common(snapshot, name, _about(profile), engine),
@@ -73,7 +79,7 @@ def model_item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[s
 
 
 def auto_item(snapshot: Snapshot) -> dict[str, Any]:
-    """The name that means whatever runs now."""
+    """Build the item of `auto`, the name for the running model."""
     engine = snapshot.active
     profile = snapshot.profile(engine.profile) if engine else None
     return {
@@ -89,7 +95,10 @@ def _reads(profile: ProfileSummary) -> list[str]:
 
 
 def _about(profile: ProfileSummary) -> str:
-    """What a simulated engine answers is labelled wherever it is read, also by a bench that knows this gateway by its URL alone."""
+    """Return the description; that of a simulated engine says so.
+
+    A bench that knows this gateway by its URL alone reads it, too.
+    """
     about = profile.about or profile.name
     return f"{SIMULATED}: {about}" if profile.simulated and not about.startswith(SIMULATED) else about
 
@@ -108,19 +117,21 @@ def _common(snapshot: Snapshot, name: str, about: str, engine: Engine | None) ->
 
 
 def _anthropic(name: str, created: float) -> dict[str, Any]:
-    """What its SDKs' types require; every model that is listed may be asked."""
+    """Build the keys that Anthropic's SDKs require; every listed model may be asked."""
     return {"type": "model", "display_name": name, "created_at": rfc3339(created), "lifecycle": "active"}
 
 
 def _context(context: int | None) -> dict[str, Any]:
-    """vLLM's and SGLang's clients read the first, OpenRouter's the second, llama.cpp's the third."""
+    """Build the keys for the context: vLLM's and SGLang's clients read the first, OpenRouter's the second, llama.cpp's
+    the third.
+    """
     if context is None:
         return {}
     return {"max_model_len": context, "context_length": context, "meta": {"n_ctx": context}}
 
 
 def model_status(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
-    """A service elsewhere answers at once, which is what clients take "loaded" for."""
+    """Return the status of a model; a remote one counts as loaded, as it answers at once."""
     return (
         {"value": "loaded"}
         if profile.engine is EngineKind.REMOTE
@@ -129,7 +140,9 @@ def model_status(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
 
 
 def engine_status(engine: Engine | None) -> dict[str, Any]:
-    """In the words of llama.cpp's router; there a failed load is "unloaded" with an exit code."""
+    """Return an engine's status in the format of llama.cpp's router, where a failed load is "unloaded" with an exit
+    code.
+    """
     if engine is None:
         return {"value": "unloaded"}
     told: dict[str, Any] = {"value": _STATUS.get(engine.state, "unloaded")}

@@ -1,7 +1,7 @@
-"""Ollama: its API for clients that only speak it (VS Code's and JetBrains' Ollama, Home Assistant, Codex --oss).
+"""Ollama's API for clients that speak nothing else (VS Code's and JetBrains' Ollama, Home Assistant, Codex --oss).
 
 Owns: /api/version, tags, ps, show, chat, generate, embed, pull. A chat goes through `passthrough` as an ordinary
-request; ollama_wire translates both ways. Must not know leases, except to bring a model up.
+request; ollama_wire translates both ways. Must not know leases, except to load a model.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay.model_names import resolve_model
 
 VERSION = "0.13.4"
-"""Of Ollama's API, which clients test: Codex wants 0.13.4 at least, VS Code 0.6.4."""
+"""Version of Ollama's API. Clients test it: Codex wants 0.13.4 at least, VS Code 0.6.4."""
 
 
 async def serve_ollama(deps: Deps, exchange: Exchange) -> None:
-    """Answer one request."""
+    """Answer one request of Ollama's API."""
     try:
         await _answer(deps, exchange)
     except ClientGone:
@@ -77,7 +77,7 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
 
 
 async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:
-    """Whatever its content type: Ollama's own examples post it as a form's."""
+    """Read a JSON body of any content type: Ollama's own examples post it as a form."""
     with deps.body_budget.share() as share:
         raw = await exchange.body(deps.settings.body_limit_mib, share, deps.settings.body_s)
     try:
@@ -94,7 +94,7 @@ async def _tell(exchange: Exchange, body: Mapping[str, Any]) -> None:
 
 
 async def refuse_ollama(exchange: Exchange, error: SparkdashError) -> None:
-    """An error, as Ollama's clients read it."""
+    """Answer with an error in Ollama's format."""
     more = [pair for pair in problems.error_headers(error) if pair[0] != b"content-type"]
     await exchange.answer(
         problems.client_status(error), problems.encode_json({"error": problems.error_message(error)}), [*HEADERS, *more]
@@ -125,7 +125,7 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
 
 
 async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
-    """A request without a prompt: the model is to be loaded, and the answer comes when it is."""
+    """Load the model of a request without a prompt; answer when it is loaded."""
     if ask.unload:
         raise AdmissionError(
             "Models are not unloaded by their clients here.", code="not_supported", hint="`sparkdash stop` does it."
@@ -156,7 +156,7 @@ def _tags(deps: Deps) -> dict[str, Any]:
 
 
 def _ps(deps: Deps) -> dict[str, Any]:
-    """What is loaded. There is no `expires_at`: nothing is unloaded by the clock of a request."""
+    """List the loaded models. There is no `expires_at`: no model is unloaded by a request's clock."""
     snapshot = deps.bus.snapshot
     up = [p for p in models.runnable(snapshot) if _is_up(snapshot, p.name)]
     return {"models": [_listed(deps, p, p.name) | _context(p) for p in up]}
@@ -172,8 +172,11 @@ def _context(profile: ProfileSummary) -> dict[str, Any]:
 
 
 def _listed(deps: Deps, profile: ProfileSummary, name: str) -> dict[str, Any]:
-    """One model. The digest is the profile's fingerprint: it changes with the launch. Zed and JetBrains read no list in which a
-    model has no size, so that one that is not known is 0."""
+    """Build the entry of one model.
+
+    The digest is the profile's fingerprint, which changes with the launch. An unknown size is 0: Zed and JetBrains
+    reject a list in which a model has no size.
+    """
     weights = _weights(deps, profile.name)
     return {
         "name": name,
@@ -186,7 +189,7 @@ def _listed(deps: Deps, profile: ProfileSummary, name: str) -> dict[str, Any]:
 
 
 def _details(name: str, weights: WeightFacts | None) -> dict[str, Any]:
-    """Clients read strings; what is not known is an empty one, as Ollama itself has it."""
+    """Build the details of a model. Clients read strings; an unknown one is empty, as in Ollama."""
     family = name.split("/", 1)[0]
     known = {"parent_model": "", "format": "", "family": family, "families": [family]}
     if weights is None:

@@ -1,6 +1,7 @@
-"""Ollama's chat in OpenAI's clothes: what passes between one client of Ollama and `passthrough`.
+"""OllamaChat: relays one Ollama chat as an OpenAI request, and its answer as Ollama's lines.
 
-Owns: the request that passthrough sees in the client's place, and how its answer becomes lines, or one object. Must not know leases.
+Owns: the request that passthrough gets in the client's place, and the answer as lines or as one object.
+Must not know leases.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _BAD_CALL = "The model wrote a tool call whose arguments are not JSON."
 
 
 def redirect_scope(scope: Scope, path: str) -> Scope:
-    """The same client's request to another path, with a JSON body."""
+    """Redirect a client's request to another path, with a JSON body."""
     told = (b"content-length", b"content-type")
     headers = [(name, value) for name, value in scope["headers"] if name.lower() not in told]
     return {
@@ -45,7 +46,7 @@ def redirect_scope(scope: Scope, path: str) -> Scope:
 
 
 class OllamaChat:
-    """One chat: passthrough speaks OpenAI with it, and the client hears Ollama."""
+    """One chat: passthrough speaks OpenAI's protocol with it, the client Ollama's."""
 
     def __init__(self, deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
         self._deps = deps
@@ -63,7 +64,7 @@ class OllamaChat:
         self._lines = Lines()
         self._whole = b""
         self._over = False
-        """Nothing follows an error or the last line."""
+        """Whether an error or the last line has been sent."""
 
     async def relay(self, name: str) -> None:
         """Relay the request and its whole answer.
@@ -102,7 +103,7 @@ class OllamaChat:
             await self._send_whole()
 
     async def _send_whole(self) -> None:
-        """An answer that is no stream, or an error with its status."""
+        """Send an answer that is no stream, or an error with its status."""
         status, body = self._status, self._translated(self._whole)
         kept = [pair for pair in self._headers if pair[0] in (b"retry-after", b"x-should-retry")]
         length = (b"content-length", b"%d" % len(body))
@@ -177,7 +178,7 @@ class OllamaChat:
         return {**self._said(message), "done": True, **self._heard.counts(), **self._durations()}
 
     def _durations(self) -> dict[str, int]:
-        """What was measured: waiting for the engine, its first text, its text. An answer that is no stream has no times of its text."""
+        """Build the durations: waiting for the engine, its first text, its text. Only a stream has times of its text."""
         found = {"total_duration": nanoseconds(self._deps.monotonic() - self._begun)}
         row = self._row.request if self._row is not None else None
         if row is not None and row.granted_at is not None:
@@ -190,7 +191,7 @@ class OllamaChat:
 
 
 def error_text(reply: Any) -> str:
-    """An error's words, whoever's it is."""
+    """Extract the message of an error, whoever wrote it."""
     error = reply.get("error", reply) if isinstance(reply, dict) else reply
     message = error.get("message") if isinstance(error, dict) else error
     return message if isinstance(message, str) else json.dumps(error)[:500]

@@ -1,6 +1,6 @@
-"""Ollama's embeddings in OpenAI's clothes: /api/embed, and /api/embeddings as it was before.
+"""Ollama's embeddings over /v1/embeddings: /api/embed, and the older /api/embeddings.
 
-Owns: both shapes, there and back, and the request that passthrough sees in the client's place. Must not know leases.
+Owns: both formats, there and back, and the request that passthrough gets in the client's place. Must not know leases.
 Source of the shapes: Ollama's docs/api.md and its Python client 0.6.
 """
 
@@ -51,7 +51,7 @@ async def relay_embedding(deps: Deps, exchange: Exchange, body: Mapping[str, Any
 
 
 def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, Any]:
-    """What is asked, in OpenAI's words and without the model. Pure.
+    """Translate the request into OpenAI's format, without the model.
 
     Raises:
         AdmissionError: there is nothing to embed, or it is no text.
@@ -68,7 +68,7 @@ def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, An
 
 
 def _told(status: int, raw: bytes, model: str, took: int, *, older: bool) -> tuple[int, dict[str, Any]]:
-    """(status, body) for the client."""
+    """Return status and body for the client."""
     try:
         reply = json.loads(raw)
     except ValueError:

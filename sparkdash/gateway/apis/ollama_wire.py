@@ -1,8 +1,10 @@
-"""Ollama's words for a chat, and OpenAI's: a request from the one to the other, and the answer back.
+"""Translates a chat between Ollama's format and OpenAI's: the request one way, the answer back.
 
-Owns: what corresponds to what. Pure. Must not know HTTP, leases or time; moments and durations are handed to it.
-What has no counterpart is left out on the way there (`keep_alive`, `num_ctx`, `template`: a profile decides those) and on the way back.
+Owns: which keys correspond. Keys without a counterpart are left out both ways (`keep_alive`, `num_ctx`, `template`: a
+profile decides those). Must not know HTTP, leases or time; moments and durations are passed in.
 Source of the shapes: Ollama's docs/api.md and its Python client 0.6.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -28,29 +30,29 @@ _OPTIONS = {
     "frequency_penalty": "frequency_penalty",
 }
 _IMAGES = {"/9j/": "jpeg", "iVBOR": "png", "R0lGOD": "gif", "UklGR": "webp"}
-"""How base64 of each kind begins: Ollama sends pictures without their type."""
+"""Prefixes of base64 by image kind: Ollama sends pictures without their type."""
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 
 
 @dataclass(frozen=True, slots=True)
 class OllamaRequest:
-    """One request of Ollama's, understood."""
+    """Parsed request of Ollama's."""
 
     model: str
     path: str
     body: dict[str, Any]
-    """In OpenAI's words, `model` still the client's."""
+    """Request in OpenAI's format; `model` is still the client's."""
     stream: bool
     generate: bool
-    """/api/generate: its text is called `response` and stands beside the rest."""
+    """Whether this is /api/generate, whose text is called `response` and stands beside the other keys."""
     empty: bool
-    """There is nothing to answer: the client only wants the model loaded, or with `keep_alive` 0 unloaded."""
+    """Whether there is nothing to answer: the client only wants the model loaded, or unloaded with `keep_alive` 0."""
     unload: bool
 
 
 def parse_ollama_request(body: Mapping[str, Any], *, generate: bool) -> OllamaRequest:
-    """A request of /api/chat or /api/generate.
+    """Parse a request of /api/chat or /api/generate.
 
     Raises:
         AdmissionError: something has the wrong type, or cannot be done here.
@@ -76,7 +78,7 @@ def too_deep() -> AdmissionError:
 
 
 def model_of(body: Mapping[str, Any]) -> str:
-    """The model that a request names. Raises AdmissionError: it names none."""
+    """Return the model that a request names. Raises AdmissionError without one."""
     model = body.get("model") or body.get("name")
     if not isinstance(model, str) or not model:
         raise AdmissionError("The request names no model.", code="model_missing", hint="GET /api/tags lists them.")
@@ -102,7 +104,10 @@ def _prompted(body: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
-    """Ollama's tool calls have no ids; OpenAI's must: an answer belongs to the oldest call of its name that has none yet."""
+    """Translate messages. Ollama's tool calls have no ids, OpenAI's must.
+
+    An answer belongs to the oldest call of its name that has none yet.
+    """
     unanswered = _Unanswered()
     for number, message in enumerate(messages):
         if not isinstance(message, Mapping):
@@ -149,7 +154,7 @@ def _call_there(call: Any, made_up: str) -> dict[str, Any]:
 
 
 class _Unanswered:
-    """Tool calls without an answer so far. Each is looked at twice at most, however many there are."""
+    """Tool calls without an answer so far. Each is visited twice at most."""
 
     def __init__(self) -> None:
         self._all: deque[_Call] = deque()
@@ -206,7 +211,7 @@ def _format(wanted: Any) -> dict[str, Any]:
 
 
 def _think(think: Any) -> dict[str, Any]:
-    """Models differ in what switches thinking: templates know `enable_thinking`, gpt-oss an effort."""
+    """Translate `think`: templates know `enable_thinking`, gpt-oss an effort."""
     if isinstance(think, bool):
         return {"chat_template_kwargs": {"enable_thinking": think}}
     return {"reasoning_effort": think} if isinstance(think, str) and think else {}
@@ -224,7 +229,7 @@ def _list(body: Mapping[str, Any], key: str) -> list[Any]:
 
 @dataclass(slots=True)
 class AnswerSummary:
-    """What an answer told so far that belongs into its last line."""
+    """Collects what the last line of an answer tells."""
 
     reason: str | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
@@ -232,7 +237,7 @@ class AnswerSummary:
     """Tool calls by their index; names and arguments come in pieces."""
 
     def take(self, reply: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Text and reasoning of one chunk, or of a whole answer: at most one message."""
+        """Take a chunk or a whole answer; yield its text and reasoning as at most one message."""
         if usage := reply.get("usage"):
             self.usage = usage
         for choice in (reply.get("choices") or [])[:1]:
@@ -253,14 +258,14 @@ class AnswerSummary:
             known[key] += function.get(key) or ""
 
     def tool_calls(self) -> list[dict[str, Any]]:
-        """All of them. Raises ValueError when the model's arguments are no JSON."""
+        """List the tool calls. Raises ValueError when the model's arguments are not JSON."""
         return [
             {"function": {"name": call["name"], "arguments": json.loads(call["arguments"] or "{}")}}
             for call in self.calls.values()
         ]
 
     def counts(self) -> dict[str, Any]:
-        """How it ended and what the engine counted; what it did not count is left out."""
+        """Build the counts: why the answer ended and the engine's token counts, as far as known."""
         found = {
             "done_reason": "length" if self.reason == "length" else "stop",
             "prompt_eval_count": self.usage.get("prompt_tokens"),
@@ -278,15 +283,15 @@ def shape_message(message: Mapping[str, Any], *, generate: bool) -> dict[str, An
 
 
 def json_line(value: Mapping[str, Any]) -> bytes:
-    """One line of a stream."""
+    """Encode one line of a stream."""
     return encode_json(dict(value)) + b"\n"
 
 
 def nanoseconds(seconds: float) -> int:
-    """As Ollama writes durations."""
+    """Convert a duration to Ollama's unit."""
     return max(0, round(seconds * 1e9))
 
 
 def rfc3339(at: float) -> str:
-    """A moment in Unix seconds, as Ollama writes it."""
+    """Format Unix seconds as Ollama does."""
     return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")

@@ -1,6 +1,6 @@
-"""Raw: `/upstream/PROFILE/PATH`, one profile's engine as it is.
+"""`/upstream/PROFILE/PATH`: one profile's engine without changes.
 
-Owns: which engine a path means and what may be asked of it. The lease, and what is done when an engine dies, are passthrough's.
+Owns: which engine a path means, and what may be asked of it. The lease, and a dead engine, are passthrough's.
 Rule: a POST loads the profile as any request does; a GET never does.
 """
 
@@ -18,7 +18,7 @@ from sparkdash.limits import shown
 
 
 async def serve_raw(deps: Deps, exchange: Exchange) -> None:
-    """Answer one request."""
+    """Relay one request to the engine that its path names."""
     try:
         route = _route(deps, exchange)
     except SparkdashError as error:

@@ -1,8 +1,8 @@
-"""Process: the daemon's side of a process beside it: started when first needed, kept while it is used, ended when it is not.
+"""ChildProcess: the daemon's side of a child: started on first use, ended when it has been idle.
 
-Owns: the one process, its socket, and the connection to it. Must not know requests, nor what it does.
+Owns: the process, its socket, and the connection to it. Must not know requests, nor what the child does.
 Rule 1: nothing secret is on its command line or in its environment.
-Rule 2: it lives no longer than the daemon, however that ends: its standard input is a pipe that closes with us.
+Rule 2: it never outlives the daemon: its standard input is a pipe that closes with the daemon.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ from sparkdash.upstream import EngineResponse, Upstream, encode_headers
 
 LOG = structlog.get_logger("sparkdash.beside")
 READY_S = 60.0
-"""How long a start may take: litellm needs 3 s of processor time, and the disk where it lies may be busy with weights."""
+"""Limit of a start: litellm needs 3 s of processor time, and its disk may be busy with weights."""
 LAST_LINES = 20
 REAP_S = 0.5
 _HANDED_ON = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR", "VIRTUAL_ENV")
-"""Of our environment. No keys, which litellm would send to any engine; no proxies, which would be asked for our own box."""
+"""Variables that the child inherits. No keys, which litellm would send to any engine; no proxies, which must not see
+local calls."""
 
 
 class ChildProcess(ABC):
-    """One for the daemon's life; an async context manager."""
+    """A child of the daemon, started on first use; an async context manager."""
 
     name: ClassVar[str]
-    """What it is name, in words and in its socket's name; errors have the codes CALLED_failed and CALLED_died."""
+    """Name in messages and in the socket's path; errors have the codes NAME_failed and NAME_died."""
     packages: ClassVar[tuple[str, ...]]
-    """The packages that it loads and that not every installation has."""
+    """Optional packages that the child loads."""
 
     def __init__(self, folder: Path, idle_s: float, argv: Sequence[str]) -> None:
         self._argv = tuple(argv)
@@ -64,23 +65,23 @@ class ChildProcess(ABC):
 
     @property
     def installed(self) -> bool:
-        """Is all here that it loads? Only looked for, never loaded."""
+        """Whether the child's packages are installed; looks for them without loading them."""
         return all(importlib.util.find_spec(name) is not None for name in self.packages)
 
     @property
     def pid(self) -> int | None:
-        """Its process; None while there is none."""
+        """Process id; None while the child does not run."""
         return self._running.process.pid if self._running and self._running.lives else None
 
     @abstractmethod
     def not_installed_error(self) -> HostError:
-        """The error for whoever needs it where it is not installed."""
+        """Build the error for a request that needs the child where it is not installed."""
 
     def on_started(self, rss: int | None) -> None:  # noqa: B027 - not every one has something to say
-        """It was started; it has `rss` bytes of memory in use."""
+        """React to a start; `rss`: the child's memory in bytes."""
 
     def broke_off_error(self) -> UpstreamError:
-        """The error when it broke an answer off and lives."""
+        """Build the error of an answer that broke off while the child lives."""
         return UpstreamError(f"The {self.name} broke off in the middle of an answer.", code=f"{self.name}_broke_off")
 
     @asynccontextmanager
@@ -88,9 +89,9 @@ class ChildProcess(ABC):
         """Post one request, as `Upstream.open` does.
 
         Raises:
-            HostError: what `missing` gives, or code CALLED_failed: there is none to ask.
-            UpstreamError: code CALLED_died: it ended before its answer did, and the next request starts another; what `cut`
-                gives: its answer ended too soon.
+            HostError: `not_installed_error`, or code NAME_failed: the child does not start.
+            UpstreamError: code NAME_died: the child ended before its answer did, and the next request starts another;
+            or `broke_off_error`: its answer ended too soon.
         """
         with self._in_use():
             running = await self._started()
@@ -117,7 +118,7 @@ class ChildProcess(ABC):
                 self._idle = asyncio.get_running_loop().call_later(self._idle_s, self.shut_down)
 
     def shut_down(self, grace_s: float = listen.GRACE_S + 2) -> None:
-        """End it, and kill it if it takes longer than that; who uses it just now is told that it died."""
+        """End the child; kill it after `grace_s`. Its current users get the error NAME_died."""
         if self._idle:
             self._idle.cancel()
         if running := self._running:
@@ -145,7 +146,7 @@ class ChildProcess(ABC):
         return running
 
     async def _why(self, running: _Running) -> UpstreamError:
-        """What the client is told when the connection to it ends too soon."""
+        """Build the error of a connection that ended too soon."""
         if await running.ended_within(REAP_S):
             words = f"The {self.name} ended in the middle of an answer (code {running.process.returncode})."
             return UpstreamError(words, code=f"{self.name}_died", hint="The next request starts it again.")
@@ -153,20 +154,20 @@ class ChildProcess(ABC):
 
 
 class _Running:
-    """One process and the way to it."""
+    """A running child and its connection."""
 
     def __init__(self, name: str, process: Process, upstream: Upstream) -> None:
         self._name = name
         self.process = process
         self.upstream = upstream
         self.rss: int | None = None
-        """Bytes of its memory that is in use, once it is ready."""
+        """Resident memory in bytes, once the child is ready."""
         self._last: deque[bytes] = deque(maxlen=LAST_LINES)
         self._listens = asyncio.ensure_future(self._listen())
 
     @classmethod
     async def begun(cls, name: str, argv: Sequence[str], path: Path) -> _Running:
-        """Start it and wait until it answers. Raises HostError: code CALLED_failed, with its last words."""
+        """Start the child and wait until it is ready. Raises HostError: code NAME_failed, with its last line."""
         with listen.bind_unix(path) as sock:
             fd = sock.fileno()
             process = await command.begin_child(
@@ -191,7 +192,7 @@ class _Running:
 
     @property
     def lives(self) -> bool:
-        """Has it not ended, as far as we know?"""
+        """Whether the child has not been seen to end."""
         return self.process.returncode is None
 
     async def _until_ready(self) -> None:
@@ -204,7 +205,7 @@ class _Running:
             self.rss = psutil.Process(self.process.pid).memory_info().rss
 
     async def _listen(self) -> None:
-        """Keep its last words, and never stop: what nobody reads fills the pipe, and then it stands still."""
+        """Keep the last lines of standard error. Never stops: a full pipe would block the child."""
         assert self.process.stderr  # noqa: S101 - a pipe was asked for
         while True:
             try:
@@ -224,14 +225,17 @@ class _Running:
         )
 
     async def ended_within(self, limit_s: float) -> bool:
-        """Has it ended? One that is killed lets go of its sockets a moment before it is seen to end."""
+        """Wait for the child's end; return whether it came.
+
+        A killed process closes its sockets a moment before its end is seen.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self.process.wait()
         return not self.lives
 
     async def end(self, grace_s: float = listen.GRACE_S + 2) -> None:
-        """It is told by the end of its standard input, and killed if that is not enough."""
+        """End the child by closing its standard input; kill it after `grace_s`."""
         try:
             await self.upstream.__aexit__()
             if self.process.stdin:

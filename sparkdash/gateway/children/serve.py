@@ -1,6 +1,7 @@
-"""Serve: the process's own side: HTTP towards the gateway, on a socket that the gateway made.
+"""The child's own side: an HTTP server on a socket that the daemon made.
 
-Its standard input is the gateway's hand: when that closes, whoever held it is gone, and so is the process.
+Owns: the server's life: it ends when standard input closes, as that means that the daemon is gone.
+Must not know what is served.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from sparkdash import listen
 
 READY = b"ready\n"
-"""On standard output, once it answers."""
+"""Line on standard output that says that the server answers."""
 JSON = (b"content-type", b"application/json")
 
 Message = MutableMapping[str, Any]
@@ -36,7 +37,7 @@ def serve_child(app: App, program: str) -> None:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """A request's whole body."""
+    """Read a request's whole body."""
     parts, more = [], True
     while more:
         message = await receive()
@@ -46,7 +47,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 async def send_answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    """A whole answer at once."""
+    """Send a whole answer at once."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})

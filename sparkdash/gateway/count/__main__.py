@@ -1,7 +1,7 @@
-"""`python -m sparkdash.gateway.count --fd N`: the counter, a process beside the daemon.
+"""`python -m sparkdash.gateway.count --fd N`: the counter, a child process of the daemon.
 
-Owns: what the gateway is answered, and how much memory a stranger's template can take. One count after the other: most take
-milliseconds, and one that never ends is the gateway's to end.
+Owns: the answers to the gateway, and the memory limit for strangers' templates. Counts run one after the other: most
+take milliseconds, and the gateway ends one that does not stop.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from sparkdash.gateway.count.order import CountResult, InvalidPrompt, Uncountabl
 from sparkdash.units import GIB
 
 MEMORY = 3 * GIB
-"""Of addresses, most of which are never touched: the largest vocabularies take a few hundred MB."""
+"""Limit of address space, most of which is never touched: the largest vocabularies take a few hundred MB."""
 
 
 async def app(_scope: Message, receive: Receive, send: Send) -> None:
-    """One order."""
+    """Answer one count request."""
     await send_answer(send, 200, _told(await read_body(receive)).model_dump_json(exclude_none=True).encode(), JSON)
 
 

@@ -1,7 +1,9 @@
-"""Chat: the messages of Anthropic's protocol as those that chat templates are written for. Pure.
+"""Translates the messages of Anthropic's protocol into those that chat templates take.
 
-Owns: that change, as vLLM 0.32 makes it: each of its choices shows in the count (which texts are joined with what, when a
-tool's result becomes a message of its own). `tests/real` holds it to the engine.
+Owns: the translation as vLLM 0.32 does it, as each choice changes the count: which texts are joined with what, and when a
+tool's result becomes a message of its own. `tests/real` compares it with the engine.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ from sparkdash.gateway.count.order import InvalidPrompt, Uncountable
 
 Message = dict[str, Any]
 BILLING = "x-anthropic-billing-header"
-"""How Claude Code's line begins that no model is to read."""
+"""Prefix of Claude Code's billing line, which no model should read."""
 _MEDIA = frozenset({"image", "document"})
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
 def chat_messages(body: Message, *, system_first: bool) -> list[Message]:
-    """The whole conversation. `system_first`: the template takes no system message but at the beginning.
+    """Translate the whole conversation. `system_first`: the template takes a system message only at the beginning.
 
     Raises:
         Refused: it is not of the protocol.
@@ -47,7 +49,7 @@ def chat_messages(body: Message, *, system_first: bool) -> list[Message]:
 
 
 def chat_tools(body: Message) -> list[Message] | None:
-    """The tools as a chat has them; None when the request has none."""
+    """Translate the tools; None when the request has none."""
     given = body.get("tools")
     if given is None:
         return None
@@ -57,7 +59,7 @@ def chat_tools(body: Message) -> list[Message] | None:
 
 
 def reasoning_effort(body: Message) -> str | None:
-    """How much thought is asked for; `none` when thinking is switched off."""
+    """Return the requested reasoning effort; `none` when thinking is switched off."""
     thinking, config = body.get("thinking"), body.get("output_config")
     if isinstance(thinking, dict) and thinking.get("type") == "disabled":
         return "none"
@@ -81,7 +83,7 @@ def _tool(tool: Message) -> Message:
 
 
 def _system(content: object) -> Iterator[str]:
-    """The texts of a system message, without Claude Code's line."""
+    """Yield the texts of a system message, without Claude Code's line."""
     if isinstance(content, str):
         if text := _unbilled(content):
             yield text
@@ -104,7 +106,7 @@ def _one(content: object) -> str:
 
 
 def _turn(role: str, content: object) -> list[Message]:
-    """A turn, after the results of tools that came with it."""
+    """Translate a turn, after the tool results that came with it."""
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     results: list[Message] = []

@@ -1,6 +1,6 @@
-"""The counter: tokens of what is not loaded, asked of a process beside the daemon.
+"""TokenCounter: asks a child process for the tokens of a request whose engine is not loaded.
 
-Owns: the question, its limit of time, and the words for why there is no count. Must not know how one is made.
+Owns: the question, its time limit, and the reason when there is no count. Must not know how a count is made.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sparkdash.gateway.children.process import ChildProcess
 from sparkdash.gateway.count.order import CountRequest, CountResult, encode_count_request
 
 LIMIT_S = 30.0
-"""How long a count may take, the process's start included: a template that never ends must not either."""
+"""Limit of one count, the start of the child included: a template may never end."""
 
 
 class TokenCounter(ChildProcess):
-    """One for the daemon's life; an async context manager."""
+    """Client of the counting process; an async context manager."""
 
     name = "counter"
     packages = ("jinja2", "tokenizers")
@@ -38,10 +38,10 @@ class TokenCounter(ChildProcess):
         self._hf_home = hf_home
 
     async def tokens(self, profile: Profile, body: bytes) -> int:
-        """How many tokens this request's prompt has, as the profile's own engine would count them.
+        """Count the tokens of the request's prompt as the profile's own engine would.
 
         Raises:
-            AdmissionError: code `not_loaded`, status 404: only the engine could say; code `invalid_request`, status 400.
+            AdmissionError: 404 `not_loaded`: only the engine could tell; 400 `invalid_request`.
         """
         how = prompting(profile)
         if isinstance(how, str):
@@ -68,14 +68,14 @@ class TokenCounter(ChildProcess):
             return CountResult.model_validate_json(await answer.read())
 
     def not_installed_error(self) -> HostError:
-        """The end of a sentence."""
+        """Build the error for a missing installation; its message ends a sentence."""
         return HostError(
             "what counts them is not installed (`pip install 'sparkdash[translate]'`)", code="counter_missing"
         )
 
 
 def not_loaded_error(profile: Profile, why: str) -> AdmissionError:
-    """Claude Code makes an estimate of its own when it gets a 404."""
+    """Build the refusal of a count. Claude Code makes an estimate of its own after a 404."""
     return AdmissionError(
         f"{profile.name} is not loaded, and its tokens cannot be counted without its engine: {why.rstrip('.')}.",
         code="not_loaded",

@@ -1,4 +1,4 @@
-"""Counting: from an order to a number, with nothing but files. Loaded in the counter's process only."""
+"""Counts tokens from files alone. Loaded in the counter's process only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkdash.gateway.count.template import Template
 
 
 def count_tokens(order: CountRequest, body: dict[str, Any]) -> int:
-    """The prompt's tokens, as the engine would count them.
+    """Count the prompt's tokens as the engine would.
 
     Raises:
         Uncountable: only the engine can.
@@ -51,7 +51,7 @@ def _given(order: CountRequest, model: PromptModel) -> Template:
 
 
 def _words(order: CountRequest, body: dict[str, Any], template: Template) -> dict[str, Any]:
-    """What the template is told: the profile's words, the client's, and how much thought is asked for."""
+    """Collect the template's variables: the profile's, the client's, and the reasoning effort."""
     own = body.get("chat_template_kwargs") or {}
     if not isinstance(own, dict):
         raise InvalidPrompt("chat_template_kwargs must be an object")
@@ -68,7 +68,7 @@ def _thinking(effort: str | None, *, switched: bool = False) -> dict[str, Any]:
 
 
 def _can_be_off(template: Template, in_parts: bool | None) -> bool:
-    """Is the prompt without thought another than each with some? A template that does not know the word makes no difference."""
+    """Whether switching thinking off changes the prompt; it does not in a template that ignores the word."""
     probe = [{"role": "user", "content": "Hi"}]
 
     def prompt(effort: str) -> str | None:

@@ -1,6 +1,6 @@
-"""Model: what of a model's folder makes its prompts: the tokenizer, the special tokens, the chat templates.
+"""PromptModel: the files of a model's folder that make prompts: tokenizer, special tokens, chat templates.
 
-Owns: reading them, and keeping what was read while the files stay the same. Loaded in the counter's process only.
+Owns: reading them, and caching them while the files stay the same. Loaded in the counter's process only.
 """
 
 from __future__ import annotations
@@ -18,48 +18,47 @@ from sparkdash.gateway.count.order import Uncountable
 from sparkdash.gateway.count.template import Template
 
 KEPT = 3
-"""Models that are kept; a large vocabulary takes some 100 MB."""
+"""Cached models; a large vocabulary takes some 100 MB."""
 TOKENIZER, CONFIG, MODEL = "tokenizer.json", "tokenizer_config.json", "config.json"
 _FILES = (TOKENIZER, CONFIG, MODEL, "special_tokens_map.json", "chat_template.jinja", "chat_template.json")
 _OWN_WORDS = frozenset(
     {"cohere", "deepseek_v32", "deepseek_v4", "deepseek_v41", "gpt_oss", "inkling", "kimi_audio", "kimi_k3"}
 )
-"""Types of models whose prompts vLLM 0.32 writes by its own code, whatever their template says."""
+"""Model types whose prompts vLLM 0.32 writes by its own code, whatever their template says."""
 _MISTRAL = ("tekken.json", "tokenizer.model.v*")
 """Files with which vLLM takes Mistral's own tokenizer."""
 
 
 @dataclass(frozen=True)
 class PromptModel:
-    """One model's."""
+    """Tokenizer and templates of one model."""
 
     tokenizer: Tokenizer
     tokens: Mapping[str, str]
     """Special tokens by the names that templates have for them."""
     sources: Mapping[str, str]
-    """Templates by name."""
     _compiled: dict[str, Template] = field(default_factory=dict)
 
     def template(self, *, tools: bool) -> Template:
-        """The one for a request, with tools or without. Raises Uncountable: there is none."""
+        """Choose the template for a request. Raises Uncountable without one."""
         name = "tool_use" if tools and "tool_use" in self.sources else "default"
         if name not in self.sources:
             raise Uncountable("its model has no chat template")
         return self.written(self.sources[name])
 
     def written(self, source: str) -> Template:
-        """A template, compiled once. Raises Uncountable."""
+        """Compile a template, once. Raises Uncountable."""
         if source not in self._compiled:
             self._compiled[source] = Template(source, self.tokens)
         return self._compiled[source]
 
     def count(self, text: str) -> int:
-        """Tokens of a prompt, whose template has written the special ones already."""
+        """Count the tokens of a prompt; its template has written the special ones already."""
         return len(self.tokenizer.encode(text, add_special_tokens=False))
 
 
 def read_prompt_model(folder: Path) -> PromptModel:
-    """The model in that folder. Raises Uncountable: it lacks something, or has it in a way that is not known here."""
+    """Read the model in that folder. Raises Uncountable when a file is missing or of an unknown kind."""
     if not (folder / TOKENIZER).is_file():
         raise Uncountable(f"there is no {TOKENIZER} in {folder}")
     if any(next(folder.glob(pattern), None) for pattern in _MISTRAL):
@@ -86,7 +85,7 @@ def _read(folder: Path, _stamps: tuple[tuple[str, int], ...]) -> PromptModel:
 
 
 def _lacking(tokenizer: Tokenizer, config: Mapping[str, Any]) -> Iterator[AddedToken]:
-    """Tokens that only tokenizer_config.json has, special and not."""
+    """Yield the tokens that only tokenizer_config.json has, special and not."""
     added = config.get("added_tokens_decoder")
     for each in added.values() if isinstance(added, dict) else ():
         if tokenizer.token_to_id(each["content"]) is None:
@@ -102,7 +101,7 @@ def _special(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """A file of its own goes before the configuration's word, as transformers has it; processors keep theirs in another."""
+    """Read the templates; a separate file precedes the configuration's, as in transformers."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         return {"default": file.read_text("utf-8")}

@@ -1,4 +1,7 @@
-"""Order: what the counter's process is asked, and what it answers. Plain data, known to both sides."""
+"""Messages between the gateway and the counter's process.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,43 +13,42 @@ from sparkdash.domain.profile import ModelRef, Mount
 
 
 class CountRequest(Frozen):
-    """One count."""
+    """Request for one count."""
 
     model: ModelRef
     mounts: tuple[Mount, ...] = ()
     hf_home: str
-    """The owner's Hugging Face folder."""
     template: str | None = None
-    """Of `engines.prompting.Prompting`, as are the next two."""
+    """From `engines.prompting.Prompting`, as are the next two."""
     words: dict[str, Any] = {}
     in_parts: bool | None = None
 
 
 class CountResult(Frozen):
-    """The answer: one of the three."""
+    """Answer of the counter; exactly one field is set."""
 
     tokens: int | None = None
     unknown: str | None = None
-    """Why nothing but the engine can count this; the end of a sentence."""
+    """Why only the engine can count this; ends a sentence."""
     refused: str | None = None
-    """Why no engine would take the request."""
+    """Why no engine would take the request; ends a sentence."""
 
 
 class Uncountable(Exception):  # noqa: N818 - said to the client
-    """Only the engine can count this; the words are `ModelStatusEncoder.unknown`."""
+    """Only the engine can count this; the text becomes `CountResult.unknown`."""
 
 
 class InvalidPrompt(Exception):  # noqa: N818 - said to the client
-    """No engine would take this; the words are `ModelStatusEncoder.refused`."""
+    """No engine would take this; the text becomes `CountResult.refused`."""
 
 
 def encode_count_request(order: CountRequest, body: bytes) -> bytes:
-    """An order and a client's body as one: the first line is the order's."""
+    """Encode a count request and a client's body; the first line is the request's."""
     return order.model_dump_json(exclude_defaults=True).encode() + b"\n" + body
 
 
 def decode_count_request(sent: bytes) -> tuple[CountRequest, dict[str, Any]]:
-    """The way back. Raises Refused: the body is no JSON object."""
+    """Decode a count request and a client's body. Raises InvalidPrompt: the body is no JSON object."""
     first, _, rest = sent.partition(b"\n")
     try:
         body = json.loads(rest.decode("utf-8-sig"))

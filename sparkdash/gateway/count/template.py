@@ -1,7 +1,7 @@
-"""Template: a model's chat template, compiled, and what it expects of the messages it is given.
+"""Template: a model's chat template, compiled in a sandbox, and the message format that it expects.
 
-Owns: the environment in which templates are written to run (transformers' own: what it adds to Jinja's, and no more), shut
-up in a sandbox. Loaded in the counter's process only.
+Owns: the environment that templates are written for (Jinja with transformers' additions, and no more). Loaded in the
+counter's process only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Message = dict[str, Any]
 _OURS = frozenset({"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"})
 """Names that a client's `chat_template_kwargs` cannot take."""
 _FAULTS = (TypeError, ValueError, LookupError, ArithmeticError)
-"""What Python says to a template that does what cannot be done."""
+"""Errors that Python raises for a template that does the impossible."""
 _TURNS = ("system", "user", "system", "user")
 
 
@@ -39,7 +39,7 @@ class _Generation(Extension):
 
 
 class Template:
-    """One template, with the model's special tokens by their names.
+    """A chat template with the model's special tokens by name.
 
     Raises:
         Uncountable: it is no template that Jinja can read.
@@ -67,7 +67,7 @@ class Template:
         *,
         in_parts: bool | None = None,
     ) -> str:
-        """The text that the model reads. `words`: what the template is told besides.
+        """Render the prompt. `words`: further variables of the template.
 
         Raises:
             Refused: the template itself refuses these messages.
@@ -82,8 +82,10 @@ class Template:
 
     @cached_property
     def system_first(self) -> bool:
-        """Must every system message be at the beginning? Tried as vLLM tries it: without transformers' additions, so that a
-        template which cannot do without them counts as one that refuses.
+        """Whether system messages are allowed at the beginning only.
+
+        Tested as vLLM does: without transformers' additions, so that a template that needs them counts as one that
+        refuses.
         """
         bare = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         turns = [{"role": role, "content": "t"} for role in _TURNS]
@@ -95,7 +97,7 @@ class Template:
 
     @cached_property
     def in_parts(self) -> bool:
-        """Does it walk through the parts of a message's content, rather than take it for a text?"""
+        """Whether the template loops over the parts of a message's content, rather than taking a text."""
         return loops_over_content(self._tree)
 
 
@@ -109,7 +111,7 @@ def _shaped(message: Message, in_parts: bool) -> Message:
 
 
 def _json(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:  # fmt: skip
-    """Not Jinja's own, which writes for HTML."""
+    """Encode JSON. Jinja's own filter writes for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

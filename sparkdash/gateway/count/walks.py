@@ -1,7 +1,9 @@
-"""Walks: what a template does with the content of messages, read from its tree. Pure; loaded in the counter's process only.
+"""Walks: whether a template loops over the content of messages, read from its syntax tree.
 
-Owns: the question which shape of content a template is written for. The answer is vLLM's, whose rules these are: a template that
-walks through a message's content gets parts, any other a text.
+Owns: the choice of the content's format, by vLLM's rules: a template that loops over a message's content gets parts, any
+other a text. Loaded in the counter's process only.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from jinja2 import nodes
 
 
 def loops_over_content(tree: nodes.Node) -> bool:
-    """Has it a loop over a message's content, by that name, or by what a macro calls what it is handed?"""
+    """Whether the template loops over a message's content, directly or as a macro's argument."""
     turns = {*_turns(tree)}
     macros = [*tree.find_all(nodes.Macro)]
     inside = {id(loop) for macro in macros for loop in macro.find_all(nodes.For)}
@@ -29,7 +31,7 @@ def _walks_through_what_it_is_handed(tree: nodes.Node, macro: nodes.Macro, turns
 
 
 def _handed(tree: nodes.Node, macro: nodes.Macro, turns: set[str]) -> Iterator[str]:
-    """The macro's parameters that some call gives a message's content."""
+    """Yield the macro's parameters that some call gives a message's content."""
     for call in tree.find_all(nodes.Call):
         if isinstance(call.node, nodes.Name) and call.node.name == macro.name:
             yield from (to.name for to, given in zip(macro.args, call.args, strict=False) if _is_content(given, turns))
@@ -41,7 +43,7 @@ def _handed(tree: nodes.Node, macro: nodes.Macro, turns: set[str]) -> Iterator[s
 
 
 def _turns(tree: nodes.Node) -> Iterator[str]:
-    """The names that single messages have in loops."""
+    """Yield the names of single messages in loops."""
     lists = _aliases(tree, "messages")
     for loop in tree.find_all(nodes.For):
         if _name(loop.iter) in lists and isinstance(loop.target, nodes.Name):
@@ -49,7 +51,7 @@ def _turns(tree: nodes.Node) -> Iterator[str]:
 
 
 def _aliases(tree: nodes.Node, name: str) -> set[str]:
-    """The names that stand for it, by plain assignments."""
+    """List the names that stand for `name` by plain assignments."""
     found, size = {name}, 0
     while size != len(found):
         size = len(found)
@@ -60,7 +62,7 @@ def _aliases(tree: nodes.Node, name: str) -> set[str]:
 
 
 def _is_content(node: nodes.Node, turns: set[str]) -> bool:
-    """Is it `message.content` or `message["content"]`, of one of these names?"""
+    """Whether this is `message.content` or `message["content"]` of one of these names."""
     match _bare(node):
         case nodes.Getattr(node=nodes.Name(name=name), attr="content"):
             return name in turns
@@ -75,7 +77,7 @@ def _name(node: nodes.Node) -> str | None:
 
 
 def _bare(node: nodes.Node) -> nodes.Node:
-    """Without filters, tests and slices: `messages[1:]` is `messages` still."""
+    """Strip filters, tests and slices: `messages[1:]` is still `messages`."""
     while isinstance(node, nodes.Filter | nodes.Test) or _is_slice(node):
         inner: nodes.Node | None = node.node  # type: ignore[attr-defined]
         if inner is None:

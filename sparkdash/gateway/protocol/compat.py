@@ -1,9 +1,11 @@
-"""Mends: what clients are known to send and engines are known to refuse, or to answer slower for.
+"""Compat rules: requests that clients send and engines are known to refuse, or to answer more slowly.
 
-Owns: one named rule each, by engine, version and protocol. Pure. Must not know profiles or connections.
-Rule 1: a rule that has nothing to do costs one search in the body; only what it changes is written anew.
-Rule 2: every rule is named in docs/requests.md and can be switched off by a profile (`mends_off`).
-Rule 3: an engine whose version is not known gets what the newest takes.
+Owns: one named rule each, by engine, version and protocol. Must not know profiles or connections.
+Rule 1: a rule with nothing to do costs one search in the body; only what it changes is rewritten.
+Rule 2: every rule is named in docs/requests.md, and a profile can switch it off (`mends_off`).
+Rule 3: an engine of unknown version is treated as the newest.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from sparkdash.gateway.protocol.route import Dialect
 
 Body = dict[str, Any]
 Changes = dict[str, Any]
-"""New values of top-level keys; GONE takes one out."""
+"""New values of top-level keys; GONE removes a key."""
 
 GONE = object()
 _BILLING = "x-anthropic-billing-header"
 _HARMONY_TOOLS = frozenset({"function", "web_search_preview", "code_interpreter", "container"})
-"""What vLLM takes for gpt-oss; anything else is a 400 up to 0.33 at least."""
+"""Tool types that vLLM takes for gpt-oss; it answers 400 to others, up to 0.33 at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +37,35 @@ class CompatTarget:
 
     kind: EngineKind
     version: tuple[int, ...] | None = None
-    """(0, 23) for "0.23…"; None is not known."""
+    """(0, 23) for "0.23…"; None: unknown."""
     harmony: bool = False
-    """It serves a gpt-oss model."""
+    """Whether it serves a gpt-oss model."""
 
     def before(self, *version: int) -> bool:
-        """Is it known to be older?"""
+        """Whether the engine is known to be older."""
         return self.version is not None and self.version < version
 
 
 @dataclass(frozen=True, slots=True)
 class CompatRule:
-    """One rule."""
+    """One rule: when it is needed, and what it changes."""
 
     name: MendName
     dialects: frozenset[Dialect]
     needle: bytes
-    """A body without it has nothing to mend."""
+    """Bytes without which a body has nothing to change."""
     needed: Callable[[CompatTarget], bool]
     edit: Callable[[Body, CompatTarget], Changes]
 
 
 def rules_for(body: bytes, dialect: Dialect, off: Collection[MendName]) -> list[CompatRule]:
-    """The rules that this body may need, whichever engine reads it."""
+    """List the rules that this body may need, whichever engine reads it."""
     # not `in`, which would try the needle as a number first, and raise and drop an error: ten times the search of a short body
     return [one for one in _OF[dialect] if body.find(one.needle) >= 0 and one.name not in off]
 
 
 def apply_rules(body: bytes, rules: Iterable[CompatRule], target: CompatTarget) -> bytes:
-    """The body, which is a JSON object, as this engine takes it; the same object when none of the rules applies."""
+    """Apply the rules to a JSON object for this engine; the same object when none is needed."""
     needed = [rule for rule in rules if rule.needed(target)]
     if not needed:
         return body
@@ -90,12 +92,19 @@ def _trtllm(target: CompatTarget) -> bool:
 
 
 def _old_messages(target: CompatTarget) -> bool:
-    """vLLM before 0.23 refuses what Claude Code sends since 2026; of TensorRT-LLM no version is known to take it."""
+    """Whether the engine refuses what Claude Code sends since 2026.
+
+    vLLM before 0.23 does; no version of TensorRT-LLM is known to take it.
+    """
     return target.kind is EngineKind.TRTLLM or (target.kind is EngineKind.VLLM and target.before(0, 23))
 
 
 def _picky_about_tools(target: CompatTarget) -> bool:
-    """gpt-oss under vLLM and SGLang; vLLM before 0.25 (namespaces); llama.cpp, whose older builds refuse what newer ones skip."""
+    """Whether the engine refuses unknown tool types.
+
+    gpt-oss under vLLM and SGLang does, and vLLM before 0.25 (namespaces); of llama.cpp, older builds refuse what newer
+    ones skip.
+    """
     match target.kind:
         case EngineKind.VLLM:
             return target.harmony or target.before(0, 25)
@@ -119,7 +128,7 @@ def _text(block: object) -> str:
 
 
 def _folded(body: Body, _target: CompatTarget) -> Changes:
-    """A system message in the middle becomes text of the user's turn before it, or a turn of its own."""
+    """Turn system messages in the middle into text of the user's turn before them, or into turns of their own."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not any(map(_is_system, messages)):
         return {}
@@ -172,7 +181,7 @@ def _takes(target: CompatTarget, kind: object) -> bool:
 
 
 def _open_reasoning(body: Body, _target: CompatTarget) -> Changes:
-    """Reasoning comes back with a sealed copy that only the cloud can read; without anything else in it it is nothing."""
+    """Remove the sealed copy of reasoning, which only the cloud can read, and items with nothing else in them."""
     items = body.get("input")
     if not isinstance(items, list):
         return {}
@@ -219,7 +228,7 @@ def _not_ours(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _thinking(block: Any) -> Any:
-    """The block without our lines; None when there was nothing else."""
+    """Remove our lines from a thinking block; None when nothing else is left."""
     text = block.get("thinking") if isinstance(block, dict) else None
     if not isinstance(text, str) or PROGRESS_MARK not in text:
         return block
@@ -244,5 +253,5 @@ COMPAT_RULES = (
     CompatRule(MendName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _trtllm, _without_metadata),
     CompatRule(MendName.ECHOED_PROGRESS, _CHATS, PROGRESS_MARK.encode(), _always, _without_progress),
 )
-"""All of them, in the order in which they are applied."""
+"""All rules, in the order in which they are applied."""
 _OF = {dialect: tuple(one for one in COMPAT_RULES if dialect in one.dialects) for dialect in Dialect}

@@ -1,9 +1,11 @@
-"""Counts: what the last words of an engine's answer say, in each protocol: its tokens, why it stopped, what failed.
+"""Counts: token counts, stop reason and error code in the last bytes of an engine's answer, in each protocol.
 
-Owns: how those are called and where they stand. Pure: the end of an answer (and of one protocol its beginning) in, values out.
-Must not know how an answer came. Rule: tokens are counted by the engine (usage, or llama.cpp's timings), never by us.
+Owns: the keys and their places. Takes the end of an answer, and of /v1/messages its beginning. Must not know how an
+answer came. Rule: tokens are counted by the engine (usage, or llama.cpp's timings), never here.
 
 Searching bytes is sound: inside a JSON string every quote is escaped, so `"key":"` cannot occur in a text.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from typing import Any, NamedTuple
 LIMIT = 8 * 1024
 """Bytes of one object of counts."""
 FINISH = b'"finish_reason":'
-"""Where OpenAI's protocols say why the engine stopped."""
+"""Key of the stop reason in OpenAI's protocols."""
 STOP = b'"stop_reason":'
-"""The same in /v1/messages; in a chat vLLM has both, and there it is the word that was met."""
+"""Key of the stop reason in /v1/messages. In a chat vLLM has both, and this one is the stop word that was met."""
 _USAGE = b'"usage":'
 _FIRST_USAGE = re.compile(_USAGE + rb" ?(\{)")
 _TIMINGS = b'"timings":'
@@ -26,24 +28,24 @@ _OPENS = re.compile(rb" ?(\{)")
 _DECODER = json.JSONDecoder()
 _CHAT = ("prompt_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details")
 _RESPONSES = ("input_tokens", "output_tokens", "input_tokens_details", "output_tokens_details")
-"""How the two protocols of OpenAI's call the same counts."""
+"""Names of the same counts in OpenAI's two protocols."""
 
 
 class TokenUsage(NamedTuple):
-    """The engine's own counts, in tokens; None is not told. `prompt` includes the cached ones."""
+    """Token counts of the engine; None: not reported. `prompt` includes the cached tokens."""
 
     prompt: int | None = None
     cached: int | None = None
     completion: int | None = None
     reasoning: int | None = None
-    """Part of `completion`."""
+    """Tokens of reasoning; part of `completion`."""
 
 
 _UNTOLD = TokenUsage()
 
 
 def parse_usage(tail: bytes) -> TokenUsage:
-    """The counts at an answer's end."""
+    """Read the counts at an answer's end."""
     if counts := _last_object(_USAGE, tail):
         return _openai(counts)
     timings = _last_object(_TIMINGS, tail)
@@ -51,8 +53,10 @@ def parse_usage(tail: bytes) -> TokenUsage:
 
 
 def parse_message_usage(head: bytes, tail: bytes) -> tuple[TokenUsage, bool]:
-    """The same of /v1/messages, where the prompt's are told at the beginning, the answer's there too (0 or 1), and all that has come
-    at the end. And: were they told since the beginning?"""
+    """Read the counts of /v1/messages, and whether the end reported new ones.
+
+    The prompt's counts are at the beginning, with a first count of the answer (0 or 1); the final count is at the end.
+    """
     counts = _last_object(_USAGE, tail)
     if not counts:
         return parse_usage(tail), True
@@ -61,13 +65,13 @@ def parse_message_usage(head: bytes, tail: bytes) -> tuple[TokenUsage, bool]:
 
 
 def stop_reason(key: bytes, tail: bytes) -> str | None:
-    """The engine's word for why it stopped. `key`: FINISH or STOP."""
+    """Read why the engine stopped. `key`: FINISH or STOP."""
     found = _last(key, _WORD, tail)
     return found[1].decode() if found else None
 
 
 def error_code(body: bytes) -> str | None:
-    """The word that an engine's error body has for the failure: its `code`, or its `type` where the code is the status."""
+    """Read the code of an engine's error body: its `code`, or its `type` where the code is the status."""
     try:
         error = json.loads(body)["error"]
     except (ValueError, KeyError, TypeError):
@@ -89,7 +93,7 @@ def _last_object(key: bytes, data: bytes) -> dict[str, Any]:
 
 
 def _last(key: bytes, value: re.Pattern[bytes], data: bytes) -> re.Match[bytes] | None:
-    """From the end backwards: the first that has such a value, as a stream may have the key with `null` in every chunk."""
+    """Find the last occurrence with a value; a stream may have the key with `null` in every chunk."""
     at = data.rfind(key)
     while at >= 0:
         if found := value.match(data, at + len(key)):
@@ -132,7 +136,7 @@ def _detail(counts: dict[str, Any], group: str, key: str) -> int | None:
 
 
 def _anthropic(counts: dict[str, Any]) -> TokenUsage:
-    """Here `input_tokens` leaves out what was read from or written to the cache."""
+    """Read Anthropic's counts; `input_tokens` leaves out tokens read from or written to the cache."""
     cached, written = _count(counts, "cache_read_input_tokens"), _count(counts, "cache_creation_input_tokens")
     computed = _count(counts, "input_tokens")
     return TokenUsage(
@@ -143,7 +147,7 @@ def _anthropic(counts: dict[str, Any]) -> TokenUsage:
 
 
 def _llamacpp(timings: dict[str, Any]) -> TokenUsage:
-    """`prompt_n` counts the computed ones only; builds before 2026 do not tell the cached ones."""
+    """Read llama.cpp's timings; `prompt_n` counts computed tokens only, and builds before 2026 omit the cached ones."""
     cached, computed = _count(timings, "cache_n"), _count(timings, "prompt_n")
     known = cached is not None and computed is not None
     return TokenUsage(

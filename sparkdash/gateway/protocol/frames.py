@@ -1,7 +1,9 @@
-"""Frames: what sparkdash itself says inside a client's stream, in the stream's own dialect.
+"""Frames that sparkdash itself puts into a client's stream, in the stream's own protocol.
 
-Owns: the words for "still waiting" and "it failed". Pure. Rule: a chat stream gets whole chunks only: a bare
-`event: ping` or a chunk without `choices` kills half of the clients. Times and tolerances were measured on 17 clients.
+Owns: the frames for "still waiting" and "it failed". Rule: a chat stream gets whole chunks only: a bare `event: ping` or a
+chunk without `choices` breaks half of the clients. Times and tolerances were measured on 17 clients.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -14,15 +16,15 @@ from sparkdash.gateway.protocol.route import Dialect
 
 COMMENT = b":\n\n"
 PROGRESS_MARK = "[sparkdash]"
-"""How reasoning text begins that no model wrote: several agents send it back in their next turn."""
+"""Prefix of reasoning text that no model wrote; several agents send it back in their next turn."""
 DONE = b"data: [DONE]\n\n"
 
 
 class KeepAliveFrames:
     """Keep-alives of one waiting stream: `next()` gives the bytes of the next one.
 
-    What is waited for goes into them where it harms nobody: as a comment where comments are sent, and with `reasoning`
-    into a chat as `reasoning_content` and into messages as a thinking block, marked as ours.
+    The reason for the wait goes into a comment where the protocol allows comments. With `reasoning` it goes into a chat
+    as `reasoning_content` and into messages as a thinking block, marked with PROGRESS_MARK.
     """
 
     def __init__(self, dialect: Dialect, request_id: str, model: str, now: float, *, reasoning: bool = False) -> None:
@@ -37,16 +39,16 @@ class KeepAliveFrames:
 
     @property
     def response_id(self) -> str:
-        """The id that a waiting /v1/responses stream has been given."""
+        """Id of a waiting /v1/responses stream."""
         return f"resp_{self._id}"
 
     @property
     def said(self) -> int:
-        """How many events were given."""
+        """Number of events sent."""
         return self._said
 
     def next(self, waits_for: str = "") -> bytes:
-        """The next keep-alive: one or two whole frames. `waits_for` is one line of words."""
+        """Return the next keep-alive, one or two whole frames. `waits_for` is one line of text."""
         first = self._said == 0
         news = self._news(waits_for)
         if self._dialect is Dialect.RESPONSES:
@@ -63,7 +65,7 @@ class KeepAliveFrames:
                 return comment_frame(waits_for)
 
     def _news(self, waits_for: str) -> str:
-        """One line of reasoning, if it was asked for and there is something new to say."""
+        """Return one line of reasoning; empty unless the client wants it and it is new."""
         if not self._reasoning or waits_for in ("", self._told):
             return ""
         self._told = waits_for
@@ -71,11 +73,14 @@ class KeepAliveFrames:
 
     @property
     def thinks(self) -> bool:
-        """Has a messages stream been opened, with a thinking block of ours that still is?"""
+        """Whether our thinking block is open in a messages stream."""
         return self._thought
 
     def _messages(self, news: str) -> bytes:
-        """A ping is the one event that may come before message_start, so that is sent only when there is something to think."""
+        """Return frames of a messages stream.
+
+        Only a ping may come before message_start, which is sent with the first news.
+        """
         if not news:
             return event_frame("ping", {"type": "ping"})
         delta = {"type": "thinking_delta", "thinking": news}
@@ -103,7 +108,7 @@ class KeepAliveFrames:
         }
 
     def _chunk(self, news: str) -> dict[str, Any]:
-        """No role: the engine's first chunk brings it, and openai-python's helper would join the two into one word."""
+        """Build a chat chunk without a role: the engine's first chunk has one, and openai-python would join the two."""
         delta = {"reasoning_content": news} if news else {"content": ""}
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
         return self._openai("chatcmpl", "chat.completion.chunk") | {"choices": [choice]}
@@ -116,7 +121,10 @@ class KeepAliveFrames:
         return {"id": f"{prefix}-{self._id}", "object": kind, "created": self._created, "model": self.model}
 
     def _responses(self, first: bool) -> bytes:
-        """Helpers of the SDKs fail when anything precedes response.created; Codex hears typed events only."""
+        """Return lifecycle events. response.created must come first for the SDKs' helpers;
+
+        Codex reads typed events only.
+        """
         names = ("response.created", "response.in_progress") if first else ("response.in_progress",)
         return b"".join(self._lifecycle(name) for name in names)
 
@@ -131,7 +139,7 @@ class KeepAliveFrames:
 
 
 def response_object(response_id: str, model: str, created: int, status: str) -> dict[str, Any]:
-    """The keys that the SDKs' types require."""
+    """Build a response object with the keys that the SDKs' types require."""
     return {
         "id": response_id,
         "object": "response",
@@ -155,7 +163,7 @@ def response_object(response_id: str, model: str, created: int, status: str) -> 
 def failure_frames(
     error: SparkdashError, dialect: Dialect, *, model: str, now: float, response_id: str, sequence: int
 ) -> bytes:
-    """The frames that end a stream that cannot go on. `sequence`: the last number of a /v1/responses stream."""
+    """Return the frames that end a failed stream. `sequence`: last number of a /v1/responses stream."""
     if dialect is Dialect.MESSAGES:
         return event_frame("error", stream_error_body(error, dialect))
     if dialect is Dialect.RESPONSES:
@@ -179,15 +187,15 @@ def _responses_error(error: SparkdashError, sequence: int) -> dict[str, Any]:
 
 
 def comment_frame(text: str = "") -> bytes:
-    """A line that every client passes by."""
+    """Return a comment, which every client ignores."""
     return b": " + " ".join(text.split()).encode() + b"\n\n" if text else COMMENT
 
 
 def data_frame(body: dict[str, Any]) -> bytes:
-    """One nameless event."""
+    """Encode an event without a name."""
     return b"data: " + encode_json(body) + b"\n\n"
 
 
 def event_frame(name: str, body: dict[str, Any]) -> bytes:
-    """One named event."""
+    """Encode a named event."""
     return b"event: " + name.encode() + b"\ndata: " + encode_json(body) + b"\n\n"

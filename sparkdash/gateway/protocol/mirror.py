@@ -1,9 +1,11 @@
-"""Mirror: a chat's thinking under both of the names that clients look for.
+"""Mirror: a chat's reasoning under both of the names that clients read.
 
-Owns: where an answer says `reasoning` of its own message, and the same text beside it as `reasoning_content`. vLLM since 0.16 says the
-first only, aider and Zed's llama.cpp provider read the second only. Pure: bytes in, bytes out. Must not know who asked for it.
-Rule: only the place that the protocol has for it counts (`choices[].delta`, `choices[].message`), found by reading the JSON: the
-word may stand anywhere else in an answer. The text is copied as it is written, and every other byte leaves as it came.
+Owns: finding `reasoning` in an answer's own message, and adding the same text as `reasoning_content`. vLLM since 0.16
+writes the first only; aider and Zed's llama.cpp provider read the second only. Must not know who asked for it.
+Rule: only `choices[].delta` and `choices[].message` count, found by reading the JSON, as the word may stand anywhere else
+in an answer. The text is copied as it is written, and every other byte is unchanged.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Iterator
 from sparkdash.gateway.protocol.splices import DATA, FrameSplice, Splice
 
 WHOLE_LIMIT = 1024 * 1024
-"""Bytes; a longer answer that is no stream passes as it is: reading it would hold up everybody else's."""
+"""Bytes; a longer answer that is no stream is left unchanged, as reading it would delay all other requests."""
 _SAID = "reasoning"
 _ALSO = "reasoning_content"
 _MARK = b'"reasoning"'
@@ -24,14 +26,14 @@ _DECODER = json.JSONDecoder()
 
 
 def mirror_splice(*, stream: bool, before: Splice | None) -> Splice:
-    """What doubles the thinking of one answer, after what else is changed in it."""
+    """Return the splice that mirrors reasoning, after the splice `before`."""
     if not stream:
         return _Whole()
     return _Chunks() if before is None else _Both(before, _Chunks())
 
 
 class _Both:
-    """One splice after the other."""
+    """Two splices in sequence."""
 
     def __init__(self, first: Splice, second: Splice) -> None:
         self._first = first
@@ -53,7 +55,7 @@ class _Chunks(FrameSplice):
 
 
 class _Whole:
-    """An answer that is no stream: held back until it has ended."""
+    """Splice of an answer that is no stream; holds it back until it has ended."""
 
     def __init__(self) -> None:
         self._held: list[bytes] | None = []
@@ -74,7 +76,7 @@ class _Whole:
 
 
 def _doubled(body: bytes, message: str) -> bytes:
-    """The same JSON object, its choices' messages with both names. `message`: what a choice calls it."""
+    """Mirror the reasoning in a JSON object. `message`: key of a choice's message."""
     if body.find(_MARK) < 0:
         return body
     try:
@@ -98,7 +100,7 @@ def _pieces(text: str, message: str) -> Iterator[str]:
 
 
 def _places(text: str, at: int, path: tuple[str | None, ...]) -> Iterator[int]:
-    """Where the values at the end of the path begin, from the value at `at` on; None is each item of an array."""
+    """Yield the positions of the values at the end of `path`, from `at` on; None stands for each item of an array."""
     if not path:
         yield at
         return
@@ -108,7 +110,7 @@ def _places(text: str, at: int, path: tuple[str | None, ...]) -> Iterator[int]:
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str | None, int, int]]:
-    """Of the object or array at `at`: each key (None in an array), and where its value begins and ends. None of any other value."""
+    """Yield each member of the object or array at `at`: key (None in an array), begin and end of its value."""
     if text[at] not in "{[":
         return
     keyed = text[at] == "{"

@@ -1,7 +1,9 @@
-"""Overflow: a prompt that is longer than the engine's context, in the words on which agents compact it.
+"""Overflow: an engine's error about a too long prompt, in the words on which agents compact their context.
 
-Owns: how each engine says so. Pure. Codex, Claude Code, Cline, Continue, LangChain and pi were seen to act on OpenAI's
-code and sentence; an engine's own words they show to a person and stop.
+Owns: how each engine says so. Codex, Claude Code, Cline, Continue, LangChain and pi act on OpenAI's code and sentence;
+an engine's own words are only shown to a person.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _TOLD = (
 
 
 def overflow_error(body: bytes) -> AdmissionError | None:
-    """What an engine's 400 says, in OpenAI's words, if it says that the prompt is too long."""
+    """Translate an engine's 400 about a too long prompt into OpenAI's words; None for any other error."""
     try:
         told: Any = json.loads(body)
     except ValueError:

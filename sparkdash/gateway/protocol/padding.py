@@ -1,8 +1,9 @@
-"""Padding: white space before an answer in one piece, for clients that give up on a silent connection while a model
-loads.
+"""Padding: white space before a whole answer, for clients that give up on a silent connection while a model loads.
 
-Owns: which requests get white space, and its bytes. Pure. JSON may begin with white space (RFC 8259, section 2).
+Owns: which requests get white space, and its bytes. JSON may begin with white space (RFC 8259, section 2).
 Padding is opt-in: the status line goes out before the outcome is known, so a later failure has status 200.
+
+Pure.
 """
 
 from __future__ import annotations

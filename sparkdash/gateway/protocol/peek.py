@@ -1,8 +1,10 @@
-"""Peek: the few things the gateway must know of a request's body, without taking it apart.
+"""Peek: the few keys of a request's body that the gateway reads, without parsing the rest.
 
-Owns: `model`, `stream` and `stream_options` out of JSON or a multipart form. Must not know what any other key means: unknown keys
-are the engine's business and never an error here.
-Cost: 0.6 ms for a JSON of 570 kB (measured); nothing of it becomes a Python object but these values.
+Owns: `model`, `stream`, `stream_options` and `service_tier` of JSON or of a multipart form. Must not know other keys:
+unknown ones are the engine's business and never an error here.
+Cost: 0.6 ms for a JSON of 570 kB (measured); only these values become Python objects.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -22,39 +24,39 @@ from sparkdash.errors import AdmissionError
 from sparkdash.limits import NAME
 
 PRIORITY = "x-sparkdash-priority"
-"""A header: `interactive` (or none), or `batch`, which lets the others go first."""
+"""Header: `interactive` (the default), or `batch`, which lets other requests go first."""
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
-"""The `stream_options` of a client that sent none."""
+"""Value of `stream_options` for a client that sent none."""
 PART_HEADERS_LIMIT = 8192
 SHOWN = 120
 _MAY_BE_JSON = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
-"""What programs send that say nothing of the body's kind; the last is `curl -d`."""
+"""Content types of programs that do not declare the body's kind; the last is `curl -d`."""
 
 
 _ANYTHING = core_schema.typed_dict_field(core_schema.any_schema(), required=False)
 _ASKED = SchemaValidator(
     core_schema.typed_dict_schema(dict.fromkeys(("model", "stream", "stream_options", "service_tier"), _ANYTHING))
 )
-"""The only keys that are made into objects; the parser skips the rest."""
+"""Schema of the keys that become objects; the parser skips the rest."""
 _NULL: Mapping[str, Any] = MappingProxyType({})
 
 
 @per_request
 class PeekedBody:
-    """What the client asked for. `model` is None when the body does not name one."""
+    """Values of a body. `model` is None when the body names none."""
 
     model: str | None = None
     stream: bool = False
     model_span: tuple[int, int] | None = None
-    """Where in a multipart body the model's name stands, for replacing it."""
+    """Position of the model's name in a multipart body, for replacing it."""
     stream_options: Mapping[str, Any] | None = field(default_factory=lambda: NO_OPTIONS)
-    """NO_OPTIONS when the client sent none; empty, too, when it sent null; None when it sent something that is no object."""
+    """NO_OPTIONS without the key; empty for null; None for a value that is no object."""
     service_tier: object = None
-    """OpenAI's word for how urgent it is, whatever the client wrote there."""
+    """OpenAI's urgency, as the client wrote it."""
 
 
 def peek_body(body: bytes, content_type: str) -> PeekedBody:
-    """Model and stream of a body. A body that is neither JSON nor a form has neither.
+    """Read a body's keys. A body that is neither JSON nor a form has none.
 
     Raises:
         AdmissionError: code `invalid_json`, `invalid_model`; status 400.
@@ -78,7 +80,9 @@ def _media_type(content_type: str) -> str:
 
 
 def is_batch(priority: str | None, service_tier: object, *, by_key: bool) -> bool:
-    """May the request wait for others? The header says so, else OpenAI's service tier `flex` (slower and cheaper), or its key.
+    """Whether the request may wait for others.
+
+    The header decides, else OpenAI's service tier `flex` (slower and cheaper), or the key.
 
     Raises:
         AdmissionError: code `invalid_priority`; status 400.
@@ -94,12 +98,12 @@ def is_batch(priority: str | None, service_tier: object, *, by_key: bool) -> boo
 
 
 def is_for_responses(body: bytes) -> bool:
-    """Is a chat's body one of the responses protocol? Cursor posts those. A search for two words: nothing is parsed."""
+    """Whether a chat's body is of the responses protocol, as Cursor posts it. Two searches; nothing is parsed."""
     return body.find(b'"messages"') < 0 and body.find(b'"input"') >= 0
 
 
 def _asked_slowly(body: bytes) -> dict[str, Any]:
-    """What the fast parser refuses and engines take: lone surrogates of a cut emoji, a byte order mark; nothing but space."""
+    """Parse what the fast parser refuses and engines take: lone surrogates, a byte order mark, an empty body."""
     if not body.strip():
         return {}
     try:
@@ -146,7 +150,7 @@ def _boundary(content_type: str) -> bytes:
 
 
 def _form(body: bytes, delimiter: bytes) -> PeekedBody:
-    """Walks from part to part; the parts' contents (audio, mostly) are only searched for the delimiter."""
+    """Walk from part to part; the parts' contents (audio, mostly) are only searched for the delimiter."""
     model, span, stream = None, None, False
     start = body.find(delimiter)
     while start >= 0:

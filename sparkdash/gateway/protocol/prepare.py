@@ -1,8 +1,10 @@
-"""Care: what a request must be told differently for the engine that answers it, and its answer for the client.
+"""Prepare: changes of a request's body for the engine that answers it, and what must change in the answer.
 
-Owns: the order of it: what the profile strips, sets and fills in, the asked mode, the engine's own name of the model,
-the token counts, and last what this engine is known to refuse. Pure.
-Rule: without a rule that applies, the engine reads the client's own bytes and the client the engine's.
+Owns: the order of the changes: keys that the profile strips, sets and fills in, the mode, the engine's own model name, the
+token counts, and last the compat rules. Rule: where nothing applies, the engine gets the client's own bytes and the
+client the engine's.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -24,27 +26,28 @@ from sparkdash.limits import shown
 COUNTS_ON_REQUEST = frozenset(
     {EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.REMOTE, EngineKind.SIM}
 )
-"""Engines that count a stream's tokens only if `stream_options.include_usage` is sent, and are known to take it.
-Not llama.cpp, whose last chunk has `timings` in any case: asking would move them into the chunk that is taken out."""
+"""Engines known to count a stream's tokens if `stream_options.include_usage` is sent, and only then.
+
+llama.cpp is not among them: its last chunk has `timings` in any case, and the option would move them into the chunk
+that is removed."""
 _COUNTS_ARE_ASKED_FOR = frozenset({Dialect.CHAT, Dialect.COMPLETIONS})
-"""Protocols that have `stream_options`."""
 _STREAM_OPTIONS = "stream_options"
 _USAGE = {"include_usage": True}
 _WITH_USAGE = Edits({_STREAM_OPTIONS: _USAGE})
 _EFFORT = "reasoning_effort"
 _EFFORT_IN = {Dialect.RESPONSES: "reasoning", Dialect.MESSAGES: "output_config"}
-"""Where other protocols than chat have it, there called `effort`."""
+"""Parent key of the effort in other protocols than chat, there called `effort`."""
 _HARMONY = "gpt-oss"
 
 
 class PreparedRequest(NamedTuple):
-    """A request as the engine is to get it."""
+    """Body for the engine, and what must change in its answer."""
 
     body: bytes
     adds_usage: bool = False
-    """The counts were asked for on our behalf: the chunk that carries them is not for the client."""
+    """Whether the gateway asked for the counts: the chunk that carries them is not for the client."""
     mirrors: bool = False
-    """The answer's thinking goes under both of its names."""
+    """Whether the answer's reasoning is sent under both of its names."""
 
 
 @per_request
@@ -74,7 +77,7 @@ class RequestPreparer:
 
     def __init__(self) -> None:
         self._rules: dict[str, tuple[Profile, _ProfileRules]] = {}
-        """By profile name; replaced when the name has another profile."""
+        """Profile and rules by profile name; replaced when the name gets another profile."""
 
     def prepare(
         self,
@@ -132,7 +135,7 @@ def _edits(peeked: PeekedBody, route: Route, profile: Profile, name: str | None,
 
 
 def _spelled(values: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """One word for all protocols: `reasoning_effort`."""
+    """Spell `reasoning_effort` as the protocol does."""
     if not values or _EFFORT not in values or dialect not in _EFFORT_IN:
         return dict(values)
     key = _EFFORT_IN[dialect]
@@ -142,8 +145,11 @@ def _spelled(values: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
 
 
 def _lacks_usage(peeked: PeekedBody, route: Route) -> bool:
-    """Would this stream pass without the engine's counts? Options that say nothing of usage are left alone: engines differ in
-    what they take them for (vLLM before 0.18 for a yes)."""
+    """Whether the stream would carry no token counts.
+
+    Options that do not mention usage are left alone: engines differ in their default (vLLM before 0.18 takes them for a
+    yes).
+    """
     if route.dialect not in _COUNTS_ARE_ASKED_FOR:
         return False
     options = peeked.stream_options

@@ -1,7 +1,9 @@
 """Problems: a SparkdashError in the format of each kind of client.
 
-Owns: the envelopes, their text and statuses. Pure. Rule: clients show only `message`, so the hint is in it too.
+Owns: error bodies, their text and statuses. Rule: clients show only `message`, so the hint is in it too.
 Programs find the hint apart, with our own code, and `src` tells sparkdash's errors from an engine's.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -62,14 +64,14 @@ def client_status(error: SparkdashError) -> int:
 
 
 def error_body(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[str, Any]:
-    """The body of an HTTP error."""
+    """Build the body of an HTTP error."""
     if dialect is Dialect.MESSAGES:
         return {"type": "error", "error": {"type": _anthropic_type(error), **_facts(error)}}
     return {"error": {"type": _openai_type(error), "param": _param(error), **_facts(error)}}
 
 
 def stream_error_body(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
-    """The same inside a stream that began with 200, where only `type` and `code` can say "do not try again"."""
+    """Build the error inside a stream that began with 200, where only `type` and `code` can say "do not try again"."""
     body = error_body(error, dialect)
     if _blames_request(error) and error.code != overflow.CODE:  # that one agents know by its own code
         body["error"] |= {"type": "invalid_request_error"}
@@ -97,12 +99,12 @@ def error_headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
 
 
 def encode_json(body: dict[str, Any]) -> bytes:
-    """JSON as bytes."""
+    """Encode JSON without spaces."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def status_error(status: int, detail: str | None = None) -> SparkdashError:
-    """An error for a bare HTTP status: a path that is not there, a method that makes no sense."""
+    """Make an error of a bare HTTP status, such as an unknown path or a wrong method."""
     phrase = HTTPStatus(status).phrase
     return AdmissionError(f"{detail or phrase}.", code=phrase.lower().replace(" ", "_"), status=status)
 
@@ -119,13 +121,13 @@ def _facts(error: SparkdashError) -> dict[str, Any]:
 
 
 def error_message(error: SparkdashError) -> str:
-    """What a client shows: message, hint, and who else holds memory where the caller may see it."""
+    """Compose the text that a client shows: message, hint, and who else holds memory if the caller may know."""
     holders = error.holders if isinstance(error, AdmissionError) else None
     return f"{error.text()} {holders}" if holders else error.text()
 
 
 def response_code(error: SparkdashError) -> str:
-    """The code of a response that failed, where SDKs' types know a few words and Codex acts on two of them."""
+    """Choose the code of a failed response; the SDKs' types know a few words, and Codex acts on two of them."""
     if error.code == overflow.CODE:
         return error.code
     return "invalid_prompt" if _blames_request(error) else "server_error"

@@ -1,8 +1,10 @@
-"""Rewrite: the few bytes of a request that must differ upstream.
+"""Rewrite: changes a few bytes of a request's body and leaves the rest as they are.
 
-Owns: splicing top-level members of a JSON body, and a name in a form. Pure. Must not know why anything is changed.
-Rule: what need not change stays byte for byte, so that a prompt hits the prefix cache as the client wrote it;
-a body that needs nothing is returned as the same object.
+Owns: splicing top-level members of a JSON body, and a name in a form. Must not know why anything is changed.
+Rule: unchanged parts stay byte for byte, so that a prompt hits the prefix cache as the client wrote it; a body that needs
+nothing is returned as the same object.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -17,39 +19,39 @@ from typing import Any, NamedTuple
 
 _DECODER = json.JSONDecoder()
 _json = json.JSONEncoder(separators=(",", ":")).encode
-"""Escaped, as half an emoji that a client sent has no bytes."""
+"""Encodes as ASCII, since a client's lone surrogate has no UTF-8 bytes."""
 _PLAIN = re.compile(r"[a-z0-9_]+", re.IGNORECASE | re.ASCII)
 _SPACE = " \t\n\r"
 
 
 @dataclass(frozen=True)
 class Edits:
-    """What must differ, by top-level key. What follows from it alone is found out once: keep those that are the same for many."""
+    """Changes by top-level key. Derived values are cached: keep an instance that serves many requests."""
 
     put: Mapping[str, Any] = field(default_factory=dict)
-    """Set, whatever the client wrote; an object is laid over the client's own, key by key."""
+    """Values that replace the client's; an object is merged into the client's own, key by key."""
     fill: Mapping[str, Any] = field(default_factory=dict)
-    """Set where nothing else does."""
+    """Values for keys that the client did not send."""
     drop: frozenset[str] = frozenset()
-    """Left out."""
+    """Keys to remove."""
 
     def __bool__(self) -> bool:
         return bool(self.put or self.fill or self.drop)
 
     @cached_property
     def added(self) -> bytes:
-        """The members to be added to a body that has none of the keys."""
+        """Members for a body that has none of the keys."""
         return _json({**self.fill, **self.put})[1:-1].encode()
 
     @cached_property
     def needles(self) -> tuple[bytes, ...] | None:
-        """How its keys are written in a body; None: in several ways."""
+        """Keys as they are written in a body; None if they can be written in several ways."""
         keys = (*self.put, *self.fill, *self.drop)
         return tuple(b'"%b"' % key.encode() for key in keys) if all(map(_PLAIN.fullmatch, keys)) else None
 
 
 class _Member(NamedTuple):
-    """One member: text[at:value] is its key and colon, text[value:end] its value."""
+    """A member: text[at:value] is its key and colon, text[value:end] its value."""
 
     key: str
     at: int
@@ -58,8 +60,7 @@ class _Member(NamedTuple):
 
 
 def rewrite_body(body: bytes, edits: Edits, *, has_none: bool = False) -> bytes:
-    """The body, which is a JSON object, with these edits. New members are put at its end. `has_none`: it is known to have none of the
-    keys."""
+    """Apply the edits to a JSON object; new members go to its end. `has_none`: none of the keys is in it."""
     if not edits:
         return body
     if (has_none or _lacks(body, edits)) and (appended := _appended(body, edits)) is not None:
@@ -77,12 +78,12 @@ def rewrite_body(body: bytes, edits: Edits, *, has_none: bool = False) -> bytes:
 
 
 def rename_model(form: bytes, span: tuple[int, int], name: str) -> bytes:
-    """A multipart body with another name in the place that `peek` found."""
+    """Replace the name at the position that `peek_body` found in a multipart body."""
     return form[: span[0]] + name.encode() + form[span[1] :]
 
 
 def _lacks(body: bytes, edits: Edits) -> bool:
-    """Is it certain without a look inside that none of the keys is in the body already?"""
+    """Whether a plain search shows that the body has none of the keys."""
     needles = edits.needles
     if needles is None or body.find(b"\\u") >= 0:
         return False  # a key may be spelled in other ways
@@ -90,7 +91,7 @@ def _lacks(body: bytes, edits: Edits) -> bool:
 
 
 def _appended(body: bytes, edits: Edits) -> bytes | None:
-    """The body with new members at its end; it need not be taken apart. None: it must be."""
+    """Append the members without parsing the body; None if it must be parsed."""
     if body[:1] != b"{":
         return None
     end = body.rindex(b"}")
@@ -124,7 +125,7 @@ def _over(written: str, value: Any) -> Any:
 
 
 def _members(text: str) -> Iterator[_Member]:
-    """The top-level members of an object that is known to be valid JSON."""
+    """Yield the top-level members of a valid JSON object."""
     at = _skip(text, _skip(text, 0) + 1)
     while text[at] != "}":
         key, colon = _DECODER.raw_decode(text, at)

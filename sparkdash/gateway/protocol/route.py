@@ -1,7 +1,9 @@
-"""Route: what a path of the openai-facing side means.
+"""Route: what a path of the engine API means.
 
-Owns: which paths are relayed, how they are spelled upstream, which dialect they speak and what they need.
-Pure. Rule: a path that is not known is no route, and the client gets a 404: probing clients take a 200 for a yes.
+Owns: which paths are relayed, how they are spelled upstream, which protocol they speak and what they need.
+Rule: an unknown path has no route, and the client gets a 404: probing clients take a 200 for a yes.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -18,32 +20,32 @@ from sparkdash.limits import NAME
 
 
 class Dialect(StrEnum):
-    """How a stream on this path is framed, how waiting is told in it, and how failure is."""
+    """Protocol of a path: how its stream is framed, and how waiting and failure are told in it."""
 
     CHAT = "chat"
     COMPLETIONS = "completions"
     RESPONSES = "responses"
     MESSAGES = "messages"
     OTHER = "other"
-    """Anything else: embeddings, audio, rerank, an engine's own paths."""
+    """Every other path: embeddings, audio, rerank, an engine's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One request's path, understood. `path` is what the engine gets (still percent-encoded)."""
+    """Meaning of a request's path. `path` is what the engine gets, still percent-encoded."""
 
     path: str
     dialect: Dialect = Dialect.OTHER
     needs_model: bool = False
-    """The body must name a model; otherwise a missing one means `auto`."""
+    """Whether the body must name a model; otherwise a missing one means `auto`."""
     methods: frozenset[str] | None = None
-    """The only methods that make sense; None: let the engine decide."""
+    """Allowed methods; None: the engine decides."""
     generates: bool = False
-    """The profile's request defaults apply."""
+    """Whether the profile's request defaults apply."""
     task: Task | None = None
     """Task that the route asks of a model; None: any engine can do it."""
     profile: str | None = None
-    """The profile that the path itself names: whatever the body says goes to its engine, unchanged."""
+    """Profile in the path itself: its engine gets the request unchanged, whatever the body says."""
 
 
 _POST = frozenset({"POST"})
@@ -86,8 +88,9 @@ _OWNERS = (
     "server_info", "get_server_info", "get_weights", "set_", "shutdown", "sleep", "slots/", "slow_down", "start_", "stop_",
     "unload_lora", "update_", "v1/load_lora", "v1/unload_lora", "wake_up",
 )  # fmt: skip
-"""How the paths begin with which engines (vLLM 0.33, SGLang 0.5.23, llama.cpp) are put to sleep, emptied, reloaded or ended,
-some of them with a GET; and those that print the command line, keys included. None of them is for clients."""
+"""Prefixes of the paths with which owners put engines to sleep, empty, reload or end them, some of them with a GET.
+
+Some print the command line, keys included. None is for clients. Source: vLLM 0.33, SGLang 0.5.23, llama.cpp."""
 _TASKS = {
     "/v1/embeddings": Task.EMBED,
     "/v1/rerank": Task.RERANK, "/v2/rerank": Task.RERANK, "/rerank": Task.RERANK, "/v1/score": Task.RERANK, "/score": Task.RERANK,
@@ -116,11 +119,11 @@ OLLAMA = frozenset(f"/api/{word}" for word in _OLLAMA.split())
 """Ollama's paths, for clients that only speak it. The other paths under /api are our own control API."""
 _MODEL_ACTIONS = frozenset({"/models/load", "/models/unload"})
 _FORGIVEN = frozenset(path.removeprefix("/v1") for path in (*_GENERATE, *_MODEL)) - _AT_ROOT.keys()
-"""Clients whose base URL lacks /v1 mean these."""
+"""Paths without /v1, of clients whose base URL lacks it."""
 
 
 def find_route(raw_path: str) -> Route | None:
-    """The route of a percent-encoded path; None when there is none."""
+    """Find the route of a percent-encoded path; None for an unknown one."""
     if route := _PLAIN.get(raw_path):
         return route
     path = unquote(raw_path)
@@ -142,12 +145,12 @@ def shows_work(route: Route, method: str) -> bool:
 
 
 def is_plain(raw_path: str) -> bool:
-    """Is it a known path of an engine as it should be written: one that nobody else answers?"""
+    """Whether the path is a known engine path, spelled canonically, which no other handler answers."""
     return raw_path in _PLAIN
 
 
 def raw_route(raw_path: str, is_profile: Callable[[str], bool]) -> Route | None:
-    """The route of `/upstream/PROFILE/PATH`, where the profile's name may have a slash itself; None when it is none.
+    """Find the route of `/upstream/PROFILE/PATH`, where the profile's name may contain a slash; None without one.
 
     Only the dialect is looked up, so that tokens are counted. With an owner's path there is no route.
     """
@@ -172,19 +175,19 @@ def _of_engine(profile: str, path: str) -> Route | None:
 
 
 def is_for_owners(path: str) -> bool:
-    """Is this an engine's own path with which it is managed rather than used?"""
+    """Whether the path manages an engine rather than uses it."""
     return path.lstrip("/").lower().startswith(_OWNERS)
 
 
 @lru_cache(maxsize=256)
 def is_control(path: str) -> bool:
-    """Does a (decoded) path belong to those who manage the box, rather than to those who use a model?"""
+    """Whether a (decoded) path belongs to the box's managers, rather than to users of a model."""
     tidy = path.rstrip("/")
     return (path.startswith("/api/") and tidy not in OLLAMA) or tidy.removeprefix("/v1") in _MODEL_ACTIONS
 
 
 def _escapes(path: str) -> bool:
-    """Might an engine take it for another path than we do?"""
+    """Whether an engine may resolve the path to another one than we do."""
     return any(part in (".", "..") for part in path.split("/")) or "\\" in path
 
 

@@ -1,6 +1,8 @@
-"""Soundness: tells an engine's answer from a report of its own death and from garbage. Pure.
+"""Soundness: tells an engine's answer from a report of its own death and from garbage.
 
 Owns: the patterns in an error's body, in an error event, and at the beginning of a success. Must not know what follows.
+
+Pure.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Splices: the few bytes of an answer's stream that must differ for its client.
 
-Owns: what is taken out of an engine's stream or changed in it. Pure: bytes in, bytes out. Must not know why.
-Rule 1: a stream that needs no splice never comes here; one that does pays for one search per chunk, by `find`: `in` tries its left
-side as a number first, and raises and drops an error, which costs many times the search.
-Rule 2: streams may be cut anywhere. Only whole frames are judged, so a frame's first half waits for the rest of it; no
-client can read half a frame. Every other byte leaves as it came.
+Owns: what is removed from an engine's stream or changed in it. Must not know why.
+Rule 1: a stream that needs no splice never comes here. Others cost one search per chunk, by `find`: `in` tries its left
+side as a number first, which raises and drops an error and costs many times the search.
+Rule 2: streams may be cut anywhere. Only whole frames are judged, so the first half of a frame waits for the rest; no
+client can read half a frame. Every other byte is unchanged.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any, Protocol
 from sparkdash.sse import BLANK_LINE, ends_frame, whole_frames
 
 FRAME_LIMIT = 64 * 1024
-"""Of a frame longer than this nothing is held back: what is spliced is short."""
+"""Bytes; a longer frame is not held back, as changed frames are short."""
 _COUNTS_ONLY = re.compile(rb'"choices": ?\[\]')
 _COUNTS = re.compile(rb'"usage": ?\{')
 _RESPONSE_ID = re.compile(rb'"response": ?\{"id": ?"([^"]+)"')
@@ -32,28 +34,28 @@ _END_OF_THINKING = b'event: content_block_stop\ndata: {"type":"content_block_sto
 
 
 class Splice(Protocol):
-    """One stream's. What `feed` and `end` give, one after the other, is what the client gets."""
+    """Changes one stream: the client gets what `feed` and `end` return, in order."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """What may leave now; empty while a frame is not whole."""
+        """Take a chunk; return what may go out now, nothing while a frame is incomplete."""
         ...
 
     def end(self) -> bytes:
-        """What is left once the engine has ended."""
+        """Return the rest, once the engine has ended."""
         ...
 
 
 class FrameSplice:
-    """Cuts a stream into whole frames, and gives those that hold anything worth a look to `_frame`."""
+    """Cuts a stream into whole frames, and passes those that contain `_mark` to `_frame`."""
 
     _mark = b""
-    """Is in every frame that is changed."""
+    """Bytes in every frame that may change."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """See Splice."""
+        """Take a chunk; return the whole frames, changed where needed."""
         if not self._rest and chunk.endswith(b"\n\n"):  # as nearly always
             return self._spliced(chunk) if chunk.find(self._mark) >= 0 else chunk
         data = self._rest + chunk if self._rest else chunk
@@ -65,7 +67,7 @@ class FrameSplice:
         return self._spliced(whole) if whole.find(self._mark) >= 0 else whole
 
     def end(self) -> bytes:
-        """See Splice."""
+        """Return the rest."""
         rest, self._rest = self._rest, b""
         return self._spliced(rest) if ends_frame(rest) else rest
 
@@ -77,7 +79,7 @@ class FrameSplice:
 
 
 class WithoutUsage(FrameSplice):
-    """Takes the chunk out that `stream_options.include_usage` brings: no choices, only counts."""
+    """Removes the chunk that `stream_options.include_usage` adds: no choices, only counts."""
 
     _mark = b"[]"
 
@@ -90,10 +92,10 @@ class WithoutUsage(FrameSplice):
 
 
 class ContinuedResponse(FrameSplice):
-    """An engine's /v1/responses stream that goes on where ours left off while the client waited.
+    """Continues our own /v1/responses stream, which began while the client waited, with the engine's.
 
-    `said`: how many events were ours. The engine's opening events are left out, its id becomes ours (the SDKs refuse a
-    lifecycle whose id changes) and its numbers follow on ours.
+    `said`: number of our events. The engine's opening events are removed, its id becomes ours (the SDKs refuse a change
+    of id) and its numbers continue ours.
     """
 
     def __init__(self, ours: str, said: int) -> None:
@@ -101,9 +103,9 @@ class ContinuedResponse(FrameSplice):
         self._ours = ours.encode()
         self._theirs = b""
         self._ahead = said
-        """What is added to the engine's numbers."""
+        """Offset from the engine's numbers to the client's."""
         self.number = said - 1
-        """Of the last event that the client was given."""
+        """Number of the last event that the client got."""
 
     def _frame(self, frame: bytes) -> bytes:
         if not self._theirs and (found := _RESPONSE_ID.search(frame)):
@@ -121,8 +123,10 @@ class ContinuedResponse(FrameSplice):
 
 
 class ContinuedMessage(FrameSplice):
-    """An engine's /v1/messages stream after a thinking block of ours: that is closed, the engine's blocks count on from it,
-    and its message_start, of which only the counts are new, is left out: they are told with the last ones.
+    """Continues a /v1/messages stream after our own thinking block.
+
+    The block is closed and the engine's blocks are numbered after it. The engine's message_start is removed; its counts
+    go out with the last ones.
     """
 
     def __init__(self) -> None:
@@ -163,7 +167,7 @@ def _json(body: dict[str, Any]) -> bytes:
 
 
 def _each(frames: bytes) -> Iterator[bytes]:
-    """Frame by frame, each with its blank line; the last may lack it."""
+    """Yield frame by frame, each with its blank line; the last may lack it."""
     start = 0
     for blank in BLANK_LINE.finditer(frames):
         yield frames[start : blank.end()]

@@ -1,15 +1,17 @@
-"""Tap: what an answer tells while it passes by.
+"""Tap: reads an answer while it passes by.
 
-Owns: time to first token, time of the last one, what is kept of an answer for those who read its end (counts does), and whether
-that has come. Pure but for the clock it is handed.
-Rule 1: once text has begun a chunk is put down with its time, and nothing is searched: when the last text came, and the counts,
-are looked for once, at the end, in the tail. What is kept is little, so that a chunk's memory is soon the next one's.
+Owns: times of the first and last text, the tail of an answer for those who read its end (`counts`), and whether the end
+has come. Times are passed in.
+Rule 1: once text has begun, a chunk is stored with its time and nothing is searched. The time of the last text and the
+counts are found once, at the end, in the tail. The tail is short, so that a chunk's memory is soon reused.
 Rule 2: a chunk is neither a frame nor a token. Frames may be split anywhere; one chunk may hold many tokens.
 Rule 3: without the engine's own counts there is no rate.
 
 Searching bytes is sound: inside a JSON string every quote and every line end is escaped. So neither `"key":"` nor
 `event: name` with a line end behind it can occur in a text. Patterns begin with a plain word: a line end there took
 five times as long.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from sparkdash.gateway.protocol.soundness import is_error
 from sparkdash.sse import ends_frame
 
 TAIL = 8 * 1024
-"""Kept of a stream's end, at least: the last text, the reason and the counts are in its last few events."""
+"""Bytes kept of a stream's end, at least: its last events hold the last text, the reason and the counts."""
 LONG_TAIL = 64 * 1024
-"""The same of /v1/responses, whose last event echoes the tools before the counts, and of an answer that is no stream."""
+"""Bytes kept of /v1/responses, whose last event repeats the tools before the counts, and of whole answers."""
 HEAD = 8 * 1024
-"""Kept of the beginning."""
+"""Bytes kept of the beginning."""
 CARRY = 64
-"""Longer than any pattern below: what is carried over when a chunk ends in the middle of a line."""
+"""Bytes carried over when a chunk ends in the middle of a line; longer than any pattern below."""
 _TOOL = rb'"tool_calls": ?\[ ?\{'
 _ERROR_DATA = re.compile(rb'data: ?\{"error"')
 _ERROR_EVENT = re.compile(rb"event: ?(?:error|response\.failed)[\r\n]")
@@ -44,20 +46,20 @@ _KEEP_ALIVES = re.compile(rb'(?:(?::[^\r\n]*|event: ?ping|data: ?\{"type": ?"pin
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """How one protocol says what is looked for."""
+    """Patterns of one protocol."""
 
     text: re.Pattern[bytes]
-    """A text, reasoning or a tool call begins, and is not empty."""
+    """Begin of a text, of reasoning or of a tool call that is not empty."""
     last: re.Pattern[bytes] | None = None
-    """What ends a stream for its clients, who then need not wait for the connection to end."""
+    """End of a stream for its clients, who need not wait for the connection to close."""
     stop: bytes = counts.FINISH
-    """The key of why the engine stopped."""
+    """Key of the stop reason."""
     tail: int = TAIL
     """Bytes to be kept of a stream's end."""
     counts_first: bool = False
-    """Are the prompt's counts at the beginning?"""
+    """Whether the prompt's counts are at the beginning."""
     work: re.Pattern[bytes] | None = None
-    """What only an engine that has begun to work says, where it says something before that."""
+    """Sign of an engine at work, in protocols whose engines send something before that."""
 
 
 _WORDS = {
@@ -83,9 +85,9 @@ _WORDS = {
 
 
 class Tap:
-    """One answer's. Feed it every chunk; ask it afterwards. `on_first` is called once, at the first text.
+    """Reads one answer: feed it every chunk, ask it afterwards. `on_first` is called once, at the first text.
 
-    `stream`: is it an event stream? Of any other answer only the counts are known, not when its text was made.
+    `stream`: whether the answer is an event stream; any other answer only tells counts, not times.
     """
 
     __slots__ = (
@@ -99,27 +101,27 @@ class Tap:
         self._on_first = on_first
         self._chunks: list[bytes] = []
         self._times: list[float] = []
-        """When each of them came."""
+        """Arrival of each chunk in `_chunks`."""
         self._kept = words.tail if stream else LONG_TAIL
         self._full_at = 2 * self._kept
-        """The size at which what is too old is dropped."""
+        """Size at which old chunks are dropped."""
         self._dropped = 0
-        """Bytes that are no longer kept."""
+        """Bytes dropped so far."""
         self._begun_with = b""
-        """The head, once something was dropped."""
+        """Begin of the answer, once something was dropped."""
         self._last_dropped: float | None = None
-        """When the last text came, as far as it is no longer kept."""
+        """Time of the last text in dropped chunks."""
         self._heard_dropped: float | None = None
-        """When the last piece came that was no keep-alive, as far as it is no longer kept."""
+        """Time of the last dropped chunk that was no keep-alive."""
         self._joined = (0, b"")
-        """The tail, and what size it was the tail of."""
+        """Cache: size of the answer, and the tail at that size."""
         self.size = 0
-        """Bytes so far."""
+        """Bytes of the answer so far."""
         self.first: float | None = None
-        """When the first event with text, reasoning or a tool call came; the caller's clock."""
+        """Time of the first event with text, reasoning or a tool call, by the caller's clock."""
 
     def feed(self, chunk: bytes, now: float) -> None:
-        """Take note of a chunk that came at `now`."""
+        """Store a chunk that came at `now`."""
         self._chunks.append(chunk)
         self._times.append(now)
         self.size = size = self.size + len(chunk)
@@ -135,7 +137,7 @@ class Tap:
                 self._on_first()
 
     def _bears_text(self, place: int) -> bool:
-        """Does a text begin in this chunk, its line perhaps in those before?"""
+        """Whether a text begins in this chunk; its line may begin in earlier ones."""
         chunk, carry = self._chunks[place], b""
         while place and len(carry) < CARRY and not self._chunks[place - 1].endswith(b"\n"):
             place -= 1
@@ -147,7 +149,7 @@ class Tap:
 
     @property
     def last(self) -> float | None:
-        """When the last of those events came."""
+        """Time of the last event with text, reasoning or a tool call."""
         if self.first is None:
             return None
         backwards = range(len(self._chunks) - 1, -1, -1)
@@ -186,17 +188,17 @@ class Tap:
         self._full_at = self._dropped + 2 * self._kept
 
     def tail(self) -> bytes:
-        """At least what is to be kept of the end, or all there was."""
+        """Return the end of the answer, or all of it if it is short."""
         if self._joined[0] != self.size:
             self._joined = self.size, b"".join(self._chunks)
         return self._joined[1]
 
     def _head(self) -> bytes:
-        """Of the beginning, where the prompt's tokens are told in /v1/messages, and the id in /v1/responses."""
+        """Return the beginning, which has the prompt's tokens in /v1/messages, and the id in /v1/responses."""
         return self._begun_with if self._dropped else self.tail()[:HEAD]
 
     def usage(self) -> TokenUsage:
-        """The engine's final counts."""
+        """Read the engine's final counts."""
         if not self._words.counts_first:
             return counts.parse_usage(self.tail())
         usage, since = counts.parse_message_usage(self._head(), self.tail())
@@ -204,7 +206,7 @@ class Tap:
         return usage if since or not self._stream or self.complete else usage._replace(completion=None)
 
     def decode_tok_s(self, completion: int | None) -> float | None:
-        """(completion tokens - 1) / (last - first text-bearing event); None when either is not known."""
+        """Compute (completion tokens - 1) / (last - first event with text); None when either is unknown."""
         if completion is None or completion < 2 or self.first is None:
             return None
         last = self.last
@@ -212,19 +214,19 @@ class Tap:
 
     @property
     def complete(self) -> bool:
-        """Has the event come that ends the stream for its client?"""
+        """Whether the event has come that ends the stream for its client."""
         last = self._words.last
         return self._stream and last is not None and last.search(self.tail()) is not None
 
     @property
     def lacks_its_end(self) -> bool:
-        """Is it a stream of a dialect that says when it is over, and did not: no last event, no reason, no error?"""
+        """Whether a stream lacks its last event, a reason and an error, in a protocol that has them."""
         says_so = self._stream and self._words.last is not None
         return says_so and not (self.complete or self.failed or self.finish_reason is not None)
 
     @property
     def failed(self) -> bool:
-        """Did the engine tell of a failure inside an answer that began well: in a stream's event, or in a whole body under a 200?"""
+        """Whether the engine reported a failure under status 200: in an event, or as the whole body."""
         if not self._stream:
             return is_error(self._head())
         tail = self.tail()
@@ -232,22 +234,22 @@ class Tap:
 
     @property
     def finish_reason(self) -> str | None:
-        """The engine's word for why it stopped."""
+        """Why the engine stopped, in its own word."""
         return counts.stop_reason(self._words.stop, self.tail())
 
     @property
     def between_frames(self) -> bool:
-        """Is the stream at the end of a frame (or before the first), where another may begin?"""
+        """Whether the stream is between two frames, so that another may begin."""
         return self.size == 0 or ends_frame(self.tail())
 
     @property
     def response_id(self) -> str | None:
-        """The id that /v1/responses gave this answer."""
+        """Id of this answer in /v1/responses."""
         found = _RESPONSE_ID.search(self._head())
         return found[1].decode() if found else None
 
     @property
     def sequence(self) -> int:
-        """The last sequence number of /v1/responses; -1 before the first."""
+        """Last sequence number of /v1/responses; -1 before the first."""
         found = _SEQUENCE.findall(self.tail())
         return int(found[-1]) if found else -1

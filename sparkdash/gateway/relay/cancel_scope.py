@@ -1,4 +1,4 @@
-"""Breakable: a stretch of one request that others may end: its client by leaving, the box's owner, an engine that dies.
+"""CancelScope: a stretch of one request that its client, the box's owner or a dying engine may end.
 
 Owns: turning the cancellation of a task into the reason for it. Must not know the reasons.
 """
@@ -11,7 +11,7 @@ from typing import Self
 
 
 class CancelScope:
-    """Use it as a context manager, in the task that is to be ended."""
+    """Context manager, entered in the task that may be cancelled."""
 
     __slots__ = ("_before", "_for_good", "_reason", "_task")
 
@@ -26,17 +26,16 @@ class CancelScope:
         return self
 
     def cancel(self, reason: BaseException) -> None:
-        """End the stretch: where it is left, `reason` is raised. Only the first counts, and none once it is over.
+        """Cancel the task; `reason` is raised where the scope is left. Only the first reason counts.
 
-        To be called while the task waits: by callbacks and other tasks.
+        To be called while the task waits, by callbacks and other tasks. Does nothing once the scope is left.
         """
         if not self._for_good:
             self._for_good = True
             self._end(reason)
 
     def interrupt(self, reason: BaseException) -> None:
-        """As `cancel`, but any reason to end the stretch comes before this one, which asks only for what is done just now to
-        be broken off: whoever does that asks `take_reason`."""
+        """Cancel what the task does just now; whoever does that asks `take_reason`. A `cancel` takes precedence."""
         if self._reason is None:
             self._end(reason)
 
@@ -48,7 +47,10 @@ class CancelScope:
         self._reason = reason
 
     def take_reason(self) -> BaseException | None:
-        """Why the task was cancelled, to be raised in place of that; None: somebody else wants it to end."""
+        """Return and clear the reason of the cancellation, to be raised in its place;
+
+        None: somebody else cancelled the task.
+        """
         reason, self._reason, self._for_good = self._reason, None, False
         if reason is None or self._task is None or self._task.uncancel() > self._before:
             return None

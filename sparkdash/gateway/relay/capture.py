@@ -1,8 +1,8 @@
-"""Capture: what clients send, kept in a file for whoever looks into a client's trouble. Off unless the owner says so.
+"""Capture: requests of clients, written to a file for debugging a client. Off unless the owner switches it on.
 
-Owns: the file, its size, and what never gets into it: keys and cookies (only harmless headers are kept at all), and what looks
-like a secret in a body. Must not know engines. One line of JSON per request, with the keys of a request that is sent again.
-Rule: the file is the owner's alone (0600), and capturing never fails a request.
+Owns: the file, its size, and what never gets into it: keys and cookies (only harmless headers are kept), and text of a body
+that looks like a secret. One line of JSON per request, with the keys that are needed to send it again.
+Must not know engines. Rule: only the owner can read the file (0600), and capturing never fails a request.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from sparkdash.units import MIB
 LOG = structlog.get_logger("sparkdash.capture")
 FILE = "captured.jsonl"
 FILE_LIMIT = 64 * MIB
-"""The file is begun anew beyond it; the one before is kept as `captured.jsonl.1`."""
+"""Size at which a new file is begun; the old one becomes `captured.jsonl.1`."""
 BODY_LIMIT = MIB
-"""Of a longer body only its length is kept."""
+"""Size beyond which only a body's length is kept."""
 OURS = "sparkdash-"
-"""How the User-Agent of sparkdash's own requests begins (measurements, the demo's traffic, `connect --test`): no client sent them."""
+"""User-Agent prefix of sparkdash's own requests (measurements, the demo's traffic, `connect --test`), which are left
+out."""
 REDACTED = "[redacted]"
 _HEADERS = (
     b"accept",
@@ -39,7 +40,7 @@ _HEADERS = (
 _NAMES = r"[\w-]{0,40}(?:api[_-]?key|password|passwd|secret|authorization|access[_-]?token)"
 _IN_QUERY = re.compile(rf"(?i)\b({_NAMES}|key|token)=[^&]*")
 _BEGINS = r"(?: \b | (?<=\\[bfnrt]) | (?<=\\u[0-9a-fA-F]{4}) )"
-"""A word's begin in JSON as it came: a line break there is a backslash and an n, and the n no part of the word behind it."""
+"""Begin of a word in raw JSON, where a line break is a backslash and an n, and the n is no part of the word."""
 _BEGINS_A_RUN = _BEGINS.replace(r"\b", r"(?<![\w-])")
 """The same pattern, but not behind a dash. A run of letters and dashes is searched once for a token's end, however
 often a token seems to begin.
@@ -54,19 +55,19 @@ _SECRET = re.compile(
     | {_BEGINS}Bearer\s+[\w.~+/-]{{8,}}=*
     """
 )
-"""Members whose name says it, and the forms of OpenAI's, Hugging Face's, GitHub's, NVIDIA's, xAI's, Groq's, Google's and Amazon's keys, of
-JSON web tokens and of authorization headers."""
+"""Members with telling names; keys of OpenAI, Hugging Face, GitHub, NVIDIA, xAI, Groq, Google and Amazon; JSON web
+tokens; authorization headers."""
 
 
 class Capture:
-    """One file in `folder`. Calls may come from any thread."""
+    """Writes the capture file in `folder`. Calls may come from any thread."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self._lock = threading.Lock()
 
     def keep(self, exchange: Exchange, body: bytes, at: float) -> None:
-        """Append one request of a client's. Blocks for as long as the disk does, and looking through 1 MiB takes 0.2 s (measured)."""
+        """Append a client's request. Blocks for as long as the disk does; searching 1 MiB takes 0.2 s (measured)."""
         if exchange.head.agent.startswith(OURS):
             return
         headers = exchange.head.headers
@@ -96,12 +97,12 @@ class Capture:
 
 
 def without_secrets(text: str) -> str:
-    """The same with what looks like a secret left out."""
+    """Replace text that looks like a secret."""
     return _SECRET.sub(lambda hit: (hit["key"] or hit["quoted"] or "") + REDACTED, text)
 
 
 def _told(body: bytes) -> object:
-    """JSON as JSON, other text as text; neither of what is too long or is no text."""
+    """Return JSON parsed and other text as text; None for binary data and for long bodies."""
     if len(body) > BODY_LIMIT:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Asking: one request, put to whichever engine is granted, in words that this engine understands.
+"""Dispatch: sends one request to the engine that was granted, in a form that this engine understands.
 
-Owns: where the request is sent, and whether the translator carries it. Must not know
-leases' coming and going, nor what becomes of the answer (reply does).
+Owns: where the request is sent, and whether the translator carries it. Must not know how a lease is got, nor what
+becomes of the answer (`reply` does).
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from sparkdash.gateway.translate.translator import Translator
 from sparkdash.upstream import EngineResponse, encode_headers
 
 UNKNOWN_PATH = frozenset({404, 405, 501})
-"""How an engine answers to a protocol that it does not speak. Its model is asked for by its own name, so that is not it."""
+"""Statuses of an engine that does not speak the protocol. The model is requested by its own name, so it is not the
+cause."""
 
 WORDS_LIMIT = 64 * 1024
-"""Of a refusal more is not read."""
+"""Bytes of an error body that are read."""
 
 
 def start_translator_early(context: RequestContext, name: str, translator: Translator) -> None:
-    """It will be asked of `name`: what takes time and does not need the engine may begin."""
+    """Start the translator while the request waits, if the engine of `name` will need it."""
     if context.route.path in TRANSLATED:
         profile = find_profile(name, context.deps.catalog())
         if profile is not None and needs_translation(profile, None, context.route):
@@ -41,12 +42,13 @@ def start_translator_early(context: RequestContext, name: str, translator: Trans
 async def dispatch_request(
     context: RequestContext, lease: LeasePort, reply: Reply, stuck: Callable[[ClientStuck], object]
 ) -> None:
-    """Ask the engine of this lease, and hand its answer to `reply`. `stuck`: see `Reply.take`. It can be asked again,
-    elsewhere, until the reply lets its body go.
+    """Send the request to the engine of this lease, and hand its answer to `reply`.
+
+    `stuck`: see `Reply.take`. The request can be dispatched again until the reply releases its body.
 
     Raises:
-        UpstreamError: it did not answer, or broke off.
-        HostError: it needs the translator, and there is none; or a service elsewhere refused.
+        UpstreamError: the engine did not answer, or broke off.
+        HostError: there is no translator, and the engine needs one; or a remote service refused.
     """
     deps, is_far = context.deps, remote.is_remote(lease.profile)
     translator = deps.translator if context.route.path in TRANSLATED else None
@@ -72,7 +74,7 @@ async def dispatch_request(
 
 
 def _needs(context: RequestContext, lease: LeasePort, translator: Translator) -> bool | None:
-    """Must it be translated? None: the engine will say so by a 404."""
+    """Whether the request must be translated; None: the engine's 404 will tell."""
     needed = needs_translation(lease.profile, lease.engine.version, context.route)
     if needed is None and _incarnation(context, lease) in translator.unsupported:
         return True
@@ -80,7 +82,7 @@ def _needs(context: RequestContext, lease: LeasePort, translator: Translator) ->
 
 
 async def _heard_far(context: RequestContext, lease: LeasePort, answer: EngineResponse) -> None:
-    """Raises HostError: a service elsewhere answered what its client is told in our words, or by another profile."""
+    """Raise HostError for an answer of a remote service that is reworded, or that a fallback may replace."""
     if remote.is_reworded(answer.status, others=bool(fallbacks.fallback_names(context))):
         again = next((value.decode("latin-1") for name, value in answer.headers if name == b"retry-after"), None)
         raise remote.remote_refusal(lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
@@ -129,5 +131,5 @@ async def _translated(
 
 
 def _incarnation(context: RequestContext, lease: LeasePort) -> tuple[str, float | None, str]:
-    """What a 404 tells holds for this incarnation of the engine."""
+    """Identify the incarnation of an engine and the path; a 404 is remembered for both."""
     return lease.url, lease.engine.ready_at, context.route.path

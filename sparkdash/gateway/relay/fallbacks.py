@@ -1,9 +1,9 @@
-"""Fallbacks: who answers when the profile that was asked for cannot.
+"""Fallbacks: which profile answers when the requested one cannot.
 
-Owns: which profiles those are, for which failures they stand in, and how it is told. Must not know leases.
-Rule 1: only before the first byte, and only for text that is generated: embeddings of another model would be no answer.
-Rule 2: only the asked profile's own list, in its order; those of a fallback are not followed.
-Rule 3: what a person decided (stop, cancel) and what the request itself did wrong is no reason.
+Owns: which profiles those are, which failures allow it, and how it is announced. Must not know leases.
+Rule 1: only before the first byte, and only for generated text: another model's embeddings would be wrong.
+Rule 2: only the requested profile's own list, in its order; fallbacks of a fallback are not followed.
+Rule 3: a person's decision (stop, cancel) and a mistake in the request are no reason.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay.request_context import RequestContext
 
 ANSWERED = b"x-sparkdash-profile"
-"""Header: the profile that answered in another's place."""
+"""Header: profile that answered instead of the requested one."""
 INSTEAD = b"x-sparkdash-fallback"
-"""Header: the one that was asked for, and the code of why it could not."""
+"""Header: requested profile, and the code of its failure."""
 AGAIN_S = 600.0
-"""The same is told again after this long."""
+"""Seconds after which the same fallback is announced again."""
 _REMOTE_FAILED = frozenset({"remote_unreachable", "remote_died"})
 """A service elsewhere that did not answer is not asked a second time while another profile can answer."""
 _SLOW = "engine_timeout"
@@ -34,8 +34,11 @@ _CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned"})
 
 
 class RetryPlan:
-    """What is left for a request whose first attempt failed: a second one where the engine broke off, then its fallbacks, each
-    with as many. `instead`: why the profile that was asked for cannot, once that is given up."""
+    """Further attempts of a failed request: a second one where the engine broke off, then the fallbacks, each with as
+    many.
+
+    `instead`: error of the requested profile, once it is given up.
+    """
 
     def __init__(self, context: RequestContext) -> None:
         self.instead: SparkdashError | None = None
@@ -48,10 +51,10 @@ class RetryPlan:
         self._failed: list[tuple[str, SparkdashError]] = []
 
     def next_name(self, error: SparkdashError) -> str:
-        """Who is to be asked now that the last one has failed of `error`.
+        """Choose the profile to ask after `error`.
 
         Raises:
-            SparkdashError: nobody; this is what the client is told.
+            SparkdashError: no attempt is left; the client gets this error.
         """
         if isinstance(error, UpstreamError) and error.code == _STUCK and not self._outlived_stuck:
             self._tried_again = self._outlived_stuck = True
@@ -72,7 +75,7 @@ class RetryPlan:
 
 
 def fallback_names(context: RequestContext) -> list[str]:
-    """Names of the profiles that may answer in the place of the wanted one; those that there are, and that its key may use."""
+    """List the fallbacks that exist and that the key may use."""
     asked, route, deps = context.profile, context.route, context.deps
     if asked is None or not asked.fallbacks or not route.generates or route.profile is not None:
         return []
@@ -89,7 +92,7 @@ def fallback_names(context: RequestContext) -> list[str]:
 
 
 def allows_fallback(error: SparkdashError) -> bool:
-    """Is this a failure in which another profile may answer?"""
+    """Whether another profile may answer after this failure."""
     match error:
         case EngineError() | UpstreamError():
             return error.code != problems.CUT
@@ -101,7 +104,7 @@ def allows_fallback(error: SparkdashError) -> bool:
 
 
 def all_failed_error(failed: Sequence[tuple[str, SparkdashError]]) -> SparkdashError:
-    """The first failure, with those of the fallbacks in its words."""
+    """Combine the failures: the first one, with the fallbacks' messages in its text."""
     (_, first), *rest = failed
     if not rest:
         return first
@@ -111,12 +114,12 @@ def all_failed_error(failed: Sequence[tuple[str, SparkdashError]]) -> SparkdashE
 
 
 def fallback_headers(asked: str, error: SparkdashError, other: str) -> list[tuple[bytes, bytes]]:
-    """What tells programs."""
+    """Build the headers that tell programs of a fallback."""
     return [(ANSWERED, other.encode("latin-1")), (INSTEAD, f"{asked}; {error.code}".encode("latin-1"))]
 
 
 def notify_fallback(deps: Deps, asked: str, error: SparkdashError, other: str) -> None:
-    """What tells people; the same at most every ten minutes."""
+    """Announce a fallback to people; the same one at most every ten minutes."""
     now, what = deps.monotonic(), (asked, other, error.code)
     if now - deps.fallback_notices.get(what, -AGAIN_S) >= AGAIN_S:
         deps.fallback_notices[what] = now

@@ -1,6 +1,6 @@
-"""KeepAlive: what a waiting client hears, and when.
+"""KeepAlive: when a waiting client gets its keep-alives.
 
-Owns: the moment of the first word and the pause between two. Must not know the words.
+Owns: the time of the first one, and the interval. Must not know their content.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class KeepAlive:
         self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(delay_s, self._begin)
 
     async def end(self) -> None:
-        """The last word has been said when this returns. Idempotent."""
+        """Stop; returns when no further keep-alive can be sent. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,6 +1,8 @@
-"""Names: which profile a client's word for a model means, before anybody waits for one.
+"""Model names: which profile a client's word for a model means.
 
-Owns: words that no profile has and that stand for another, and calls that are never worth a swap. Pure.
+Owns: words that stand for a profile's name, and calls that are never worth a swap.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from sparkdash.gateway.ports import CatalogPort
 from sparkdash.gateway.relay.remote import is_remote
 
 COUNT_TOKENS = "/v1/messages/count_tokens"
-"""A call that is never worth a swap: agents count in the background, 25 at once."""
+"""Path of a call that is never worth a swap: agents count in the background, 25 at once."""
 
 
 def resolve_model(name: str, catalog: CatalogPort, stand_ins: Mapping[str, str]) -> tuple[str, Profile | None]:
-    """What to ask the supervisor for, and the profile of that name: the word itself when a profile has it, else what it
-    stands for, if anything."""
+    """Resolve a client's word: return the name for the supervisor, and its profile.
+
+    A profile's own name wins over a stand-in pattern of the settings.
+    """
     profile = find_profile(name, catalog)
     if profile is not None or name == AUTO:
         return name, profile
@@ -30,7 +34,7 @@ def resolve_model(name: str, catalog: CatalogPort, stand_ins: Mapping[str, str])
 
 
 def find_profile(name: str, catalog: CatalogPort) -> Profile | None:
-    """The profile of that name; None for `auto` and where there is none."""
+    """Find the profile of that name; None for `auto` and for an unknown name."""
     if name == AUTO:
         return None
     try:
@@ -40,9 +44,9 @@ def find_profile(name: str, catalog: CatalogPort) -> Profile | None:
 
 
 def profile_to_count_offline(name: str, catalog: CatalogPort, snapshot: Snapshot) -> Profile | None:
-    """The profile that a call in the background is for, if its engine does not run and is not for us to ask.
+    """Find the profile whose tokens must be counted without its engine; None if the engine runs or is remote.
 
-    What is read here may be old by the time the lease is asked for; then one swap more is made, and nothing is wrong.
+    The state may be old by the time of the lease; then one more swap is made, and nothing is wrong.
 
     Raises:
         AdmissionError: as `find` does.

@@ -1,6 +1,6 @@
-"""Asleep: what a call in the background is answered while the engine that it is for does not run.
+"""Offline count: answers count_tokens while the request's engine does not run.
 
-Owns: that it is counted without a lease, of the very bytes that the engine would get. Must not know how tokens are counted.
+Owns: counting without a lease, on the very bytes that the engine would get. Must not know how tokens are counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sparkdash.gateway.relay.request_context import RequestContext
 
 
 async def answer_count(context: RequestContext, profile: Profile) -> None:
-    """The request's tokens. Raises AdmissionError: as `Counter.tokens` does."""
+    """Answer with the request's token count. Raises AdmissionError as `TokenCounter.tokens` does."""
     counter = context.deps.counter
     if counter is None:
         raise not_loaded_error(profile, "there is nothing here that counts them")

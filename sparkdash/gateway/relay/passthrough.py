@@ -1,10 +1,10 @@
 """Passthrough: the life of one request between a client and an engine.
 
-Owns: lease and waiting, and what becomes of a request when a client leaves or an engine dies; what the client is
-answered is the reply's. Must not know how engines come up.
-Rule 1: a true status while that is possible; after `hold_headers_s` a waiting stream gets 200 and keep-alives, and
-whatever fails then is told inside the stream.
-Rule 2: while no byte of an engine's answer has gone out, an engine's death costs the request nothing but time, once.
+Owns: the lease and the wait for it, and what becomes of a request when a client leaves or an engine dies. `reply` owns
+what the client gets. Must not know how engines start.
+Rule 1: a true status while that is possible; after `hold_headers_s` a waiting stream gets 200 and keep-alives, and a later
+failure is told inside the stream.
+Rule 2: while no byte of an engine's answer has gone out, an engine's death costs the request only time, once.
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ from sparkdash.limits import shown
 
 LOG = structlog.get_logger("sparkdash.gateway")
 AGENT_KEPT = 200
-"""Characters of a `User-Agent` that identify a client."""
+"""Characters of a User-Agent that identify a client."""
 
 
 async def relay_request(
     deps: Deps, exchange: Exchange, route: Route | None = None, *, on_row: Callable[[RequestRow], object] | None = None
 ) -> None:
-    """Answer one request of the openai-facing side. `route`: where to, when the path alone does not say it."""
+    """Answer one request of the engine API.
+
+    `route`: set where the path alone does not tell it. `on_row`: gets the request's row.
+    """
     route = route or find_route(exchange.raw_path)
     if route is None:
         await exchange.refuse(status_error(404, f"There is no {shown(exchange.raw_path)} here"))
@@ -117,7 +120,7 @@ def _wrong_protocol(route: Route) -> AdmissionError:
 
 
 class _Relay:
-    """One request that has a right to wait for an engine."""
+    """One request that may wait for an engine."""
 
     __slots__ = ("_alive", "_context", "_deps", "_exchange", "_held", "_reply", "_row", "_scope")
 
@@ -127,11 +130,11 @@ class _Relay:
         self._deps = deps
         self._exchange = exchange
         self._scope = CancelScope()
-        """Ended when the client leaves or takes nothing any more, and by the box's owner."""
+        """Cancelled when the client leaves or takes no more bytes, and by the box's owner."""
         self._held: asyncio.Future[SparkdashError] | None = None
-        """Of the lease that is held, when it is lost."""
+        """`lost` of the current lease."""
         self._alive: keepalive.KeepAlive | None = None
-        """While a streaming client waits for a lease."""
+        """Set while a client with keep-alives waits for a lease."""
         row = self._row = RequestRow(
             deps,
             exchange.head.agent,
@@ -145,7 +148,7 @@ class _Relay:
         self._reply = Reply(context, row)
 
     async def run(self) -> None:
-        """To its end, whatever that is. Whoever ends it ends its row."""
+        """Run the request to its end; its row ends with it."""
         cancel = self._scope.cancel
         try:
             with self._scope:
@@ -172,7 +175,7 @@ class _Relay:
             self._deps.running.ended(self._row.id)
 
     async def _answered(self) -> None:
-        """By the profile that was asked for, else by one of its fallbacks."""
+        """Attempt the requested profile, then its fallbacks."""
         name, plan = self._context.name, None
         while True:
             try:
@@ -187,7 +190,7 @@ class _Relay:
                 return
 
     async def _attempt(self, name: str, instead: SparkdashError | None) -> None:
-        """`instead`: why the profile that was asked for cannot."""
+        """Wait for an engine of `name`, then dispatch. `instead`: error of the requested profile, for a fallback."""
         if self._deps.translator is not None:
             dispatch.start_translator_early(self._context, name, self._deps.translator)
         try:
@@ -212,7 +215,7 @@ class _Relay:
                 self._alive = None
 
     async def _asked(self, lease: LeasePort) -> None:
-        """The engine, unless the lease is lost.
+        """Dispatch to the engine unless the lease is lost.
 
         Raises:
             UpstreamError: the engine died.
@@ -247,7 +250,7 @@ class _Relay:
             await self._reply.wait(f"{other} answers in the place of {asked} ({error.code})")
 
     def _waits(self, position: int) -> None:
-        """Note the place in the queue; from the first one on, keep a client alive that can take keep-alives."""
+        """Note the place in the queue; start keep-alives for a client that can take them."""
         waits = self._row.waits(position)
         if waits and self._alive is None and self._reply.can_wait_aloud():
             delay = keepalive.KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
@@ -274,7 +277,7 @@ def _why_lost(error: SparkdashError) -> SparkdashError:
 
 
 def _shown(context: RequestContext) -> str:
-    """What the row calls the profile until a lease says it: the profile that the client's word means, or the word."""
+    """Name the profile in the row until a lease tells it: the profile of the client's word, or the word itself."""
     if context.profile is not None:
         return context.profile.name
     runs = context.deps.bus.snapshot.auto(context.route.task) if context.name == AUTO else None

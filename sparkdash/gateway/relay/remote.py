@@ -1,7 +1,9 @@
-"""Far: what holds for a service elsewhere and for no engine of this box. Pure.
+"""Remote: what differs for a remote service from an engine of this box.
 
-Owns: what of a request leaves this box, how a path is spelled there, and which of the service's answers the client is told
-in our words: a 401 passed on would send people to look for the fault in the key that they have for us.
+Owns: which headers leave this box, the URL there, and which answers are reworded: a 401 passed on would send people to look
+for the fault in their key for this gateway.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from sparkdash.gateway.protocol.problems import REMOTE_REFUSED
 from sparkdash.upstream import engine_error_text
 
 AGAIN_MOST_S = 86400.0
-"""No service's Retry-After is passed on beyond a day: what is longer is a slip of its own, and may be no number at all."""
+"""Upper limit of a remote Retry-After; a longer one is a mistake, or no number."""
 _LEAVES = frozenset({b"content-type", b"accept"})
-"""Of a client's headers. The others tell who it is and what it runs on."""
+"""Headers of a client that leave this box. The others tell who it is and what it runs on."""
 _KEY = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _PASSES = frozenset(
     {
@@ -29,35 +31,35 @@ _PASSES = frozenset(
         HTTPStatus.TOO_MANY_REQUESTS,
     }
 )
-"""What another profile may do better, beside 500 and above. Not a 400: that is the request's own fault."""
+"""Statuses, besides 5xx, after which another profile may do better. A 400 is the request's own fault."""
 
 
 def is_remote(profile: Profile) -> bool:
-    """Is it elsewhere?"""
+    """Whether the profile is a remote service."""
     return profile.engine is EngineKind.REMOTE
 
 
 def remote_url(profile: Profile, url: str, path: str) -> str:
-    """Where a path with /v1 is asked for. A service's base URL ends with what stands there for /v1."""
+    """Build the URL of a path; a remote base URL already ends with the counterpart of /v1."""
     base = url.rstrip("/")
     return base + (path.removeprefix("/v1") if is_remote(profile) else path)
 
 
 def headers_for_remote(given: HeaderPairs, own: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
-    """The client's headers for a service elsewhere, and our `own`."""
+    """Choose the client's headers for a remote service, and add our `own`."""
     ours = ((name.encode("latin-1"), value.encode("latin-1")) for name, value in own.items())
     return (*(pair for pair in given if pair[0].lower() in _LEAVES), *ours)
 
 
 def is_reworded(status: int, *, others: bool) -> bool:
-    """Is this answer told in our words rather than passed on? `others`: there are fallbacks."""
+    """Whether the answer is reworded rather than passed on. `others`: there are fallbacks."""
     return status in _KEY or (others and (status in _PASSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR))
 
 
 def remote_refusal(
     profile: Profile, status: int, body: bytes, own: Mapping[str, str], retry_after: str | None
 ) -> HostError:
-    """Such an answer, without the key, should the service have repeated it."""
+    """Reword a remote service's refusal, without our key should the service have repeated it."""
     for secret in own.values():
         body = body.replace(secret.removeprefix("Bearer ").encode("latin-1"), b"***")
     words = engine_error_text(body)

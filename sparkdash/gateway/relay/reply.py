@@ -1,9 +1,9 @@
-"""Reply: what one client is answered, from the first keep-alive to the last byte.
+"""Reply: the answer to one client, from the first keep-alive to the last byte.
 
-Owns: an engine's answer on its way, what is read of it as it passes, and the words for why there is none. Must not know
-leases or engines, nor what the bytes mean (tap, frames and splices do).
-Rule: on the hot path a chunk costs one note in the tap and one write, both in the call that brings it: no task, JSON, log
-line or lock.
+Owns: relaying an engine's answer, reading it as it passes, and the error when there is none. Must not know leases or
+engines, nor what the bytes mean (`tap`, `frames` and `splices` do).
+Rule: on the hot path a chunk costs one note in the tap and one write, both in the call that brings it: no task, JSON,
+log line or lock.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from sparkdash.wire import ResponseHeaders
 
 EVENT_STREAM = "text/event-stream"
 PROGRESS_HEADER = b"x-sparkdash-progress"
-"""`reasoning`: this chat wants to be told how far its engine is."""
+"""Header; `reasoning`: this chat wants progress as reasoning text."""
 ERROR_LIMIT = 64 * 1024
 OK = HTTPStatus.OK.value
 SERVER_ERROR = HTTPStatus.INTERNAL_SERVER_ERROR.value
 BAD_REQUEST = HTTPStatus.BAD_REQUEST.value
-"""A bare number: it is compared for every answer, and a member of an enum would be asked in Python whether it is equal."""
+"""A bare int: it is compared for every answer, and comparing a member of an enum runs Python code."""
 _HINT = "Its log says more: `sparkdash logs {}`."
 _NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
-"""What is known of an answer before it comes."""
+"""Taps of answers that have not begun."""
 
 
 class Reply:
-    """One request's. Its body is let go once no other engine can answer in the place of the one that does."""
+    """Answer to one request. Its body is released once no other engine can answer any more."""
 
     __slots__ = (
         "_context",
@@ -69,20 +69,20 @@ class Reply:
         self._route = context.route
         self._row = row
         self._waiting: frames.KeepAliveFrames | None = None
-        """Once the client was told anything while it waits."""
+        """Set once the client was sent a keep-alive."""
         self._tap = _NOTHING_YET[context.route.dialect]
         self._lease: LeasePort | None = None
         """Lease of the engine that answers; None before an answer, and for a remote service."""
         self._flow: FlowControl | None = None
         """Flow control to the client, once an answer comes."""
         self._splice: Splice | None = None
-        """What must differ in the answer; None: nothing, as for nearly all."""
+        """Changes of the answer; None for nearly all answers."""
         self._is_refusal = False
         """Whether the answer has an error's status, which an engine's server gives alone."""
         self._framed = False
-        """Does the client read an event stream? Any other answer that breaks off is simply cut: it has no words."""
+        """Whether the client reads an event stream. Any other answer that breaks off is cut without an error text."""
         self.begun = False
-        """Has a byte of an engine's answer gone out?"""
+        """Whether a byte of an engine's answer has gone out."""
 
     def can_wait_aloud(self) -> bool:
         """Whether the client can be sent anything while it waits: it reads a stream, or asked for white space."""
@@ -117,8 +117,7 @@ class Reply:
 
     @property
     def heard_at(self) -> float | None:
-        """Time at which the last piece of the answer came, or was asked for after a pause; None before the first, and for
-        a refusal."""
+        """Time of the last piece of the answer, or of resuming after a pause; None before the first, and for a refusal."""
         at, flow = None if self._is_refusal else self._tap.heard_at, self._flow
         return at if at is None or flow is None else max(at, flow.resumed_at)
 
@@ -207,7 +206,7 @@ class Reply:
         return lease is not None and soundness.calls_itself_dead(lease.profile.engine, self._tap.tail())
 
     def _settle(self) -> None:
-        """From here on no other engine can answer."""
+        """Mark the answer begun: no other engine can answer any more."""
         self.begun = True
         self._context.body_share.release()
 
@@ -238,7 +237,7 @@ class Reply:
         await self._pass_whole(answer, body)
 
     async def _refused(self, answer: EngineResponse) -> None:
-        """Passed on as it is, unless it says that the prompt is too long: for that clients have words of their own."""
+        """Pass on a 400 of the engine; a too long prompt is reworded for agents."""
         body = await answer.read()
         self._settle()
         if error := overflow_error(body):
@@ -268,7 +267,7 @@ class Reply:
         raise _in_own_words(answer.status, body)
 
     async def fail(self, error: SparkdashError) -> None:
-        """Why there is no answer, or no more of it: with its true status, or in the stream's own words."""
+        """Tell the client of a failure: with its true status, or inside the stream."""
         # first, as a client that stands still may never take the words
         self._row.ended(RequestState.FAILED, self._tap, client_status(error), error.code)
         if not self._exchange.started:
@@ -283,7 +282,7 @@ class Reply:
             self._exchange.break_off(told)
 
     def _last_words(self, error: SparkdashError) -> bytes:
-        """Ends a frame that was cut, then says what happened."""
+        """Build the last frames: end a cut frame, then tell the failure."""
         tap, waiting, splice = self._tap, self._waiting or self._words(), self._splice
         last = frames.failure_frames(
             error,
@@ -296,7 +295,7 @@ class Reply:
         return last if tap.between_frames else b"\n\n" + last
 
     def left(self) -> None:
-        """The client hung up. Most do so at the stream's last event, before the engine has closed: those have all they came for."""
+        """End the row of a client that hung up. Most do so at the stream's last event and have all that they need."""
         failed = self._tap.failed
         if failed or self._tap.complete:  # SDKs hang up at an error event, too
             self._done(HTTPStatus.OK, failed=failed)
@@ -304,7 +303,7 @@ class Reply:
             self._row.ended(RequestState.GONE, self._tap, error="client_gone")
 
     def stuck(self) -> None:
-        """The client took nothing any more, and was cut."""
+        """End the row of a client that took no bytes and was cut."""
         self._row.ended(RequestState.GONE, self._tap, error="client_stuck")
 
     def _done(self, status: int, *, failed: bool) -> None:

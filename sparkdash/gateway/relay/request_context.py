@@ -1,4 +1,4 @@
-"""Want: what one request is, as the gateway understood it before anybody waits for an engine."""
+"""RequestContext: what the gateway knows of one request before it waits for an engine."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from sparkdash.gateway.shared.body_budget import BodyShare
 
 @per_request
 class RequestContext:
-    """One request's."""
+    """One request, understood and admitted."""
 
     deps: Deps
     exchange: Exchange
     route: Route
     body_share: BodyShare
-    """Where its body is, until an engine's answer begins."""
+    """Holds the body until an engine's answer begins."""
     peeked: PeekedBody
     name: str
-    """What to ask the supervisor for."""
+    """Name for the supervisor."""
     profile: Profile | None
-    """The profile of that name, when it was read; None: `auto`, or there is none."""
+    """Profile of `name`, if it was read; None for `auto` and for an unknown name."""
     batch: bool
-    """May it wait for others?"""
+    """Whether other requests may go first."""

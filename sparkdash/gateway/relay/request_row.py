@@ -1,7 +1,7 @@
-"""InFlight: the row that people see of one request, from arrival to end.
+"""RequestRow: the public row of one request, from arrival to end.
 
-Owns: when RequestChanged is published: its end at once, and what comes before it (arrival, each change of place, grant, first
-token) when the board's turn comes, told once with what else happened by then; never per chunk. Must not know HTTP.
+Owns: when RequestChanged is published. The end is published at once. Earlier changes (arrival, place, grant, first token)
+are published together when the row publisher's turn comes, never per chunk. Must not know HTTP.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.limits import shown
 
 INTERNAL = "sparkdash-demo/"
-"""How the User-Agent of requests begins that sparkdash itself makes (the demo's traffic)."""
+"""User-Agent prefix of the demo's own traffic."""
 _CLIENTS = (
     (re.compile(r"claude-(cli|code)/"), "claude-code"),
     (re.compile(r"codex[\w-]*/"), "codex"),
@@ -37,17 +37,17 @@ _CLIENTS = (
 _WORD = re.compile(r"[A-Za-z][\w.+-]{0,31}")
 UNKNOWN_CLIENT = "unknown"
 _NEW: dict[str, Any] = {field.name: None for field in fields(Request)} | {"state": RequestState.WAITING}
-"""A row of which nothing else is known."""
+"""Fields of a new row."""
 
 
 @lru_cache(maxsize=256)
 def identify_client(user_agent: str) -> tuple[str, bool]:
-    """Who asks, by a short name; and is it sparkdash itself?"""
+    """Return the client's short name, and whether it is sparkdash itself."""
     return client_name(user_agent.removeprefix(INTERNAL)), user_agent.startswith(INTERNAL)
 
 
 def client_name(user_agent: str) -> str:
-    """The User-Agent's product, never an address or a key."""
+    """Return the User-Agent's product, never an address or a key."""
     for pattern, name in _CLIENTS:
         if pattern.search(user_agent):
             return name
@@ -56,7 +56,7 @@ def client_name(user_agent: str) -> str:
 
 
 class RequestRow:
-    """One request's row. `id` and `profile` are at hand; `request` is the whole of it, as it is now."""
+    """Row of one request; `request` is the whole row as it is now."""
 
     __slots__ = ("_deps", "_facts", "_untold", "id", "profile")
 
@@ -73,7 +73,7 @@ class RequestRow:
         facts["started_at"] = deps.clock()
         facts["stream"] = stream
         self._untold = False
-        """Is there news that the board will have told?"""
+        """Whether an update is queued but not published."""
         self._later()
 
     @property
@@ -82,7 +82,7 @@ class RequestRow:
         return Request(**self._facts)
 
     def waits(self, position: int) -> bool:
-        """Its place in the queue changed; 1 is next. Late news of a wait that is over is passed by: False."""
+        """Note the place in the queue, 1 is next; return False for late news of a wait that is over."""
         facts = self._facts
         if facts["state"] is not RequestState.WAITING:
             return False
@@ -91,14 +91,14 @@ class RequestRow:
         return True
 
     def requeued(self) -> None:
-        """Its engine died before it answered; it waits once more."""
+        """Mark the request waiting again, after its engine died before it answered."""
         facts = self._facts
         facts["state"] = RequestState.WAITING
         facts["granted_at"] = None
         self._later()
 
     def granted(self, profile: str) -> None:
-        """An engine is there; the request goes to it now."""
+        """Mark the request granted."""
         facts = self._facts
         facts["state"] = RequestState.PREFILL
         facts["profile"] = self.profile = profile
@@ -107,7 +107,7 @@ class RequestRow:
         self._later()
 
     def streams(self, ttft_s: float) -> None:
-        """The first text has come."""
+        """Mark the first text."""
         facts = self._facts
         facts["state"] = RequestState.STREAMING
         facts["ttft_s"] = ttft_s
@@ -116,7 +116,7 @@ class RequestRow:
     def ended(
         self, state: RequestState, tap: Tap | None = None, status: int | None = None, error: str | None = None
     ) -> None:
-        """It is over: done, failed or gone, with what its answer told as it passed by. Only the first call counts."""
+        """End the row, with what the tap read of the answer. Only the first call counts."""
         facts = self._facts
         if facts["finished_at"] is not None:
             return

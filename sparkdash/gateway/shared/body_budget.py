@@ -1,6 +1,8 @@
-"""Room: how much memory the bodies of all requests may take together.
+"""BodyBudget: memory that the bodies of all requests may take together.
 
-A request keeps its body until its engine answers, as it may have to be sent once more; two hundred may wait.
+A request keeps its body until its engine answers, as it may have to be sent again; two hundred requests may wait.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -15,19 +17,19 @@ RETRY_S = 10.0
 
 
 class BodyBudget:
-    """One for the gateway. `taken`: bytes in use."""
+    """Budget of the gateway. `taken`: bytes in use."""
 
     def __init__(self, limit_mib: int) -> None:
         self.limit = limit_mib * MIB
         self.taken = 0
 
     def share(self) -> BodyShare:
-        """One request's share; use it as a context manager."""
+        """Open one request's share; use it as a context manager."""
         return BodyShare(self)
 
 
 class BodyShare:
-    """What one request's body takes, until it is left or given back; and the `body` itself, which nobody else keeps."""
+    """Bytes reserved for one request's body, and the `body` itself, which no other object keeps."""
 
     __slots__ = ("_budget", "_taken", "body")
 
@@ -37,7 +39,7 @@ class BodyShare:
         self._taken = 0
 
     def reserve(self, size: int) -> None:
-        """That many bytes more.
+        """Reserve that many more bytes.
 
         Raises:
             AdmissionError: code `bodies_full`, status 503 with Retry-After.
@@ -49,7 +51,7 @@ class BodyShare:
         self._taken += size
 
     def release(self) -> None:
-        """The body is no longer kept. Idempotent."""
+        """Drop the body and return its bytes. Idempotent."""
         self.body = b""
         self._budget.taken -= self._taken
         self._taken = 0

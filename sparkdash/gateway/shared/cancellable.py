@@ -1,6 +1,6 @@
-"""Running: the requests that a person may end, by the id of their row.
+"""RunningRequests: the requests that a person may cancel, by the id of their row.
 
-Owns: which they are, and how one is told. Must not know what a request does; it is ended as if it had failed.
+Owns: the callback that cancels each. Must not know what a request does; it ends as if it had failed.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from sparkdash.limits import shown
 
 
 class RunningRequests:
-    """See the module."""
+    """Registry of waiting and running requests."""
 
     def __init__(self) -> None:
         self._offs: dict[str, EndRequest] = {}
 
     def begun(self, request_id: str, off: EndRequest) -> None:
-        """It waits or runs, and `off` ends it for the reason given: `request_cancelled`; called once, if at all."""
+        """Register a request; `off` cancels it with the reason `request_cancelled`, at most once."""
         self._offs[request_id] = off
 
     def ended(self, request_id: str) -> None:
-        """It is over. Idempotent."""
+        """Remove a request. Idempotent."""
         self._offs.pop(request_id, None)
 
     def cancel(self, request_id: str) -> None:
-        """End a request: its client is told, and its engine stops working on it.
+        """Cancel a request: its client is told, and its engine stops working on it.
 
         Raises:
             AdmissionError: code `request_not_found`, status 404: it is over, or there never was one.

@@ -1,8 +1,8 @@
-"""Exclusive: the whole gateway for one client, so that a measurement is not disturbed; or shared, so that it is the only one.
+"""Exclusive: the gateway reserved for one client that measures, or shared so that no second measurement begins.
 
-Owns: who holds it, for how long, and what the others are told. Must not know engines or requests.
-Rule 1: a holder that stops renewing has let go: nothing must remember to clean up after a killed process.
-Rule 2: what is running when it is taken goes on; only what arrives later is refused. Stopping is never refused.
+Owns: the holder, the lease's time, and the refusal of others. Must not know engines or requests.
+Rule 1: a holder that stops renewing loses the lease: nothing must clean up after a killed process.
+Rule 2: running requests go on when the lease is taken; only later ones are refused. Stopping is never refused.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from dataclasses import dataclass, replace
 from sparkdash.errors import AdmissionError
 
 TTL_S = 15.0
-"""How long it lasts unless it is renewed; holders renew it three times as often."""
+"""Life of a lease without renewal; holders renew it three times as often."""
 SILENT_S = TTL_S / 2
-"""A holder that was not heard of for so long has missed a renewal: it may have died."""
+"""Seconds of silence after which a holder has missed a renewal and may have died."""
 COME_BACK_S = 30.0
-"""What others are told when the holder does not say how long it will take."""
+"""Retry-After when the holder does not say how long it will take."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveHold:
-    """One holder's right. Times by the monotonic clock."""
+    """Lease of one holder. Times by the monotonic clock."""
 
     token: str
     holder: str
-    """Who it is, in words: `sparkdash bench (seeds)`."""
+    """Name of the holder, such as `sparkdash bench (seeds)`."""
     lapses_at: float
     free_at: float | None
-    """When the holder expects to be done; None: it does not know."""
+    """Expected end; None: unknown."""
     shares: bool = False
-    """It lets others in, but no other measurement."""
+    """Whether other requests are let in, but no other measurement."""
     ends: bool = False
-    """It was asked to let go: it is told when it next renews."""
+    """Whether the holder was asked to let go; told at its next renewal."""
 
     def by(self, token: str) -> bool:
-        """Is this the holder's token? As bytes: a header may hold any, and the comparison takes no other text."""
+        """Whether this is the holder's token. Compared as bytes, as a header may hold any text."""
         return secrets.compare_digest(self.token.encode(), token.encode("utf-8", "surrogatepass"))
 
 
 class Exclusive:
-    """See the module."""
+    """Grants the exclusive lease."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._now = monotonic
@@ -51,13 +51,13 @@ class Exclusive:
 
     @property
     def held(self) -> ExclusiveHold | None:
-        """The present holder."""
+        """The current lease; None without a holder."""
         if self._held is not None and self._held.lapses_at <= self._now():
             self._held = None
         return self._held
 
     def take(self, holder: str, expected_s: float | None = None, *, shares: bool = False) -> ExclusiveHold:
-        """The right, for TTL_S.
+        """Take the lease for TTL_S.
 
         Raises:
             AdmissionError: code `held`: another has it.
@@ -67,7 +67,7 @@ class Exclusive:
         return self._held
 
     def renew(self, token: str, expected_s: float | None = None) -> ExclusiveHold:
-        """For another TTL_S.
+        """Renew the lease for TTL_S.
 
         Raises:
             AdmissionError: code `lease_lost`: it had lapsed.
@@ -84,7 +84,7 @@ class Exclusive:
         return self._held
 
     def release(self, token: str) -> bool:
-        """Let go; False: it was not the holder's token, or the lease has lapsed."""
+        """Release the lease; False: not the holder's token, or the lease has lapsed."""
         if self.held is None or not self.held.by(token):
             return False
         self._held = None
@@ -102,7 +102,7 @@ class Exclusive:
         self._held = replace(held, ends=True)
 
     def admit(self, token: str | None) -> None:
-        """May a request with that token come in?
+        """Admit a request with that token.
 
         Raises:
             AdmissionError: code `held`, status 503, with who holds it and when to come back.
@@ -114,7 +114,7 @@ class Exclusive:
             raise self._refusal(held)
 
     def only(self) -> None:
-        """May another measurement begin?
+        """Check that no measurement runs.
 
         Raises:
             AdmissionError: code `held`, status 503: there is one, whether or not it lets others in.

@@ -1,4 +1,4 @@
-"""Board: when the rows of requests are told, so that a burst's news goes out together.
+"""RowPublisher: publishes row updates of a burst of requests together.
 
 Owns: the one timer for all rows. Must not know what a row is.
 """
@@ -9,19 +9,22 @@ import asyncio
 from collections.abc import Callable
 
 TOGETHER_S = 0.02
-"""Nobody sees less, and most of a burst's first bytes are out by then; a short request is told only when it is over."""
+"""Seconds within which an update is published: shorter than people can see, longer than most bursts' first bytes. A
+short request is published only at its end."""
 
 Publish = Callable[[], object]
 
 
 class RowPublisher:
-    """One for the gateway. It turns every half of TOGETHER_S while there is news: who is put on it is told at the second
-    turn. Nothing wakes the process while there is none."""
+    """Publisher of the gateway. Its timer runs every half of TOGETHER_S while updates are queued, and not otherwise.
+
+    An update is published at the second turn after it was queued.
+    """
 
     def __init__(self) -> None:
         self._new: list[Publish] = []
         self._waiting: list[Publish] = []
-        """Since the last turn."""
+        """Updates queued before the last turn."""
         self._timer: asyncio.TimerHandle | None = None
 
     def publish_soon(self, publish: Publish) -> None:

@@ -1,6 +1,6 @@
-"""`python -m sparkdash.gateway.translate --fd N`: the translator, a process beside the daemon.
+"""`python -m sparkdash.gateway.translate --fd N`: the translator, a child process of the daemon.
 
-Owns: what the gateway is answered. How it is served, and until when, is `beside.serve`'s.
+Owns: the answers to the gateway. `children.serve` owns the server and its life.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
-    """One request, until it is answered or the gateway hangs up, which ends it at the engine too."""
+    """Answer one request; if the gateway hangs up, the engine's request ends too."""
     body = await read_body(receive)
     work = asyncio.ensure_future(_answer(scope, body, send))
     gone = asyncio.ensure_future(_gone(receive))
@@ -52,7 +52,7 @@ async def _answer(scope: Message, body: bytes, send: Send) -> None:
 
 
 async def _stream(send: Send, frames: AsyncIterator[bytes]) -> None:
-    """What goes wrong in here ends the connection before its time: the gateway has the words for that."""
+    """Stream the frames. A failure breaks the connection off; the gateway has the words for that."""
     await send({"type": "http.response.start", "status": 200, "headers": [STREAM]})
     async for frame in frames:
         await send({"type": "http.response.body", "body": frame, "more_body": True})

@@ -1,8 +1,8 @@
-"""litellm as it is called: a request of one protocol in, the answer of the same protocol out, asked for as a chat.
+"""Calls litellm: a request of one protocol in, the answer of the same protocol out, sent to the engine as a chat.
 
 Owns: which keys of a client's body reach litellm, and its answers as bytes. Loaded in the translator's process only.
-Rule: a client's keys never become litellm's own options (`api_base`, `mock_response`, …): what is not of the protocol goes into
-`extra_body`, which the engine gets as it is.
+Rule: a client's keys never become litellm's own options (`api_base`, `mock_response`, …): keys outside the protocol go into
+`extra_body`, which the engine gets unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ litellm.drop_params = True
 MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
 LIMIT_S = 24 * 3600
-"""litellm wants a time-out; how long an answer may take is nobody's business here."""
+"""litellm needs a time-out; the length of an answer is not limited here."""
 
 _KNOWN = {
     MESSAGES: frozenset({
@@ -54,9 +54,9 @@ _DROPPED = {
         "top_logprobs", "truncation",
     }),
 }  # fmt: skip
-"""Of the protocol, and without a meaning in a chat."""
+"""Keys of the protocol without a meaning in a chat."""
 _TOOLS = {MESSAGES: frozenset({None, "custom"}), RESPONSES: frozenset({"function", "custom", "namespace"})}
-"""Kinds of tools that a chat can have; the others are the provider's own (web search and such)."""
+"""Tool types that a chat can have; the others are the provider's own, such as web search."""
 _NEEDED = {MESSAGES: ("messages", "max_tokens"), RESPONSES: ("input",)}
 
 
@@ -76,7 +76,7 @@ class EngineUnreachable(Exception):  # noqa: N818 - said to the gateway
 async def ask_as_chat(
     path: str, body: Mapping[str, Any], engine: str, authorization: str | None
 ) -> bytes | AsyncIterator[bytes]:
-    """The answer: whole, or frames of an event stream whose beginning has been heard of the engine.
+    """Ask the engine; return the whole answer, or the frames of a stream whose first frame has come.
 
     `engine` is its base URL with /v1.
 
@@ -132,7 +132,7 @@ async def _messages(answer: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _responses(answer: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-    """litellm numbers some of its events only; clients and our own splices count on all of them."""
+    """Encode the events and number all of them; litellm numbers only some, and clients and splices need every number."""
     number = 0
     try:
         async for event in answer:
@@ -156,7 +156,7 @@ def _plain(event: Any) -> dict[str, Any]:
 
 
 def _named(response: dict[str, Any]) -> dict[str, Any]:
-    """By the engine's own name, its id first: that is where splices look for it."""
+    """Put the engine's own model name and the id first, where splices look for it."""
     name = str(response.get("model", "")).removeprefix("hosted_vllm/")
     return {"id": response.get("id"), **response, "model": name}
 
@@ -166,7 +166,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 
 def _said(error: Exception) -> Exception:
-    """litellm's error as ours: the engine's own status and words, without litellm's before them.
+    """Convert litellm's error: the engine's own status and text, without litellm's prefix.
 
     litellm tells no connection and a 500 alike; only an engine's has a body that is an object.
     """

@@ -1,4 +1,7 @@
-"""Must this request be translated for this engine? Pure."""
+"""Whether a request must be translated for an engine.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from sparkdash.engines.capabilities import protocols
 from sparkdash.gateway.protocol.route import Route
 
 TRANSLATED = {"/v1/messages": ApiProtocol.MESSAGES, "/v1/responses": ApiProtocol.RESPONSES}
-"""What can be asked as a chat instead."""
+"""Paths that can be sent as a chat instead."""
 
 
 def needs_translation(profile: Profile, version: str | None, route: Route) -> bool | None:
-    """True: it must be translated. False: it need not, or cannot be. None: only the engine knows, by its 404."""
+    """Return whether to translate: False: not needed or impossible; None: only the engine's 404 tells."""
     protocol = TRANSLATED.get(route.path) if route.profile is None else None
     return False if protocol is None else protocols.lacks(profile, version, protocol)

@@ -1,6 +1,6 @@
-"""The translator: when it starts before it is asked, what it says of itself, and what it has learned of engines.
+"""Translator: client of the translator process, with early start and what it has learned of engines.
 
-Must not know requests, engines or litellm. How its process lives is `beside.process`'s; an engine's key comes with each request.
+Must not know requests, engines or litellm. `children.process` owns the process; an engine's key comes with each request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparkdash.units import duration, gib
 
 
 class Translator(ChildProcess):
-    """One for the daemon's life; an async context manager. `publish` is told when it starts and how big it is."""
+    """Client of the translator; an async context manager. `publish` gets a notice of its start and size."""
 
     name = "translator"
     packages = ("litellm",)
@@ -33,9 +33,9 @@ class Translator(ChildProcess):
         super().__init__(folder, idle_s, argv)
         self._publish = publish
         self.unsupported: set[tuple[str, float | None, str]] = set()
-        """Engines, each incarnation for itself, and paths that they answered with 404."""
+        """Incarnations of engines, with the paths that they answered with 404."""
         self._early: asyncio.Task[None] | None = None
-        """A start before its first request."""
+        """Task of an early start."""
 
     async def __aexit__(self, *_: object) -> None:
         if self._early:
@@ -43,7 +43,7 @@ class Translator(ChildProcess):
         await super().__aexit__()
 
     def start_early(self) -> None:
-        """Somebody waits for an engine and will need it: have it start meanwhile."""
+        """Start the translator while a request that needs it still waits for its engine."""
         if self._running is None and not self._starting.locked() and self.installed:
             self._early = asyncio.ensure_future(self._start_early())
             self._keep(self._early)
@@ -53,18 +53,18 @@ class Translator(ChildProcess):
             await self._started()
 
     def on_started(self, rss: int | None) -> None:
-        """A notice with what it takes."""
+        """Publish a notice with the translator's memory."""
         size = f"It takes {gib(rss)} of the memory, until nobody has used it for {duration(self._idle_s)}."
         text = f"The translator runs, since an engine lacks a protocol that its client speaks. {size}"
         self._publish(Notice(level=Level.INFO, code="translator_started", text=text))
 
     def broke_off_error(self) -> UpstreamError:
-        """It passes on what the engine does."""
+        """Build the error of a broken answer: the engine broke it off, and the translator passed that on."""
         words = "The engine broke off in the middle of its answer, which was being translated."
         return UpstreamError(words, code="engine_died")
 
     def not_installed_error(self) -> HostError:
-        """Words on which no client posts again."""
+        """Build the error for a missing installation, with a status that no client retries."""
         return HostError(
             "This engine does not speak the request's protocol, and the translator for that is not installed.",
             code="translator_missing",
