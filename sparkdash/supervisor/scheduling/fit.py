@@ -105,22 +105,13 @@ def choose(comer: Occupant, occupants: Iterable[Occupant], box: BoxMemory, *, pe
     if not comer.managed:
         again = [Leaving(o.profile, _again(o)) for o in occupants if o.profile == comer.profile]
         return Choice(tuple(again), fits=True)
-    there = [o for o in occupants if o.managed]
-    ask = _FitQuestion(comer, there, box)
-    must = [o for o in there if ask.must_leave(o)]
-    if held := tuple(o.profile for o in must if o.pinned and o.profile != comer.profile and not person):
+    ask = _FitQuestion(comer, [o for o in occupants if o.managed], box)
+    if held := ask.pinned_that_must_leave(person=person):
         return ask.choice((), pinned=held)
-    rest = [o for o in there if o not in must]
-    unpinned = [o for o in rest if not o.pinned]
-    idle = [o for o in unpinned if not o.busy]
-    for candidates in (idle, unpinned, rest) if person else (idle, unpinned):
-        if (found := ask.smallest(must, candidates)) is not None:
-            return ask.choice([*must, *found])
-    everyone = ask.choice(there)
-    if person or everyone.fits is False or not any(o.pinned for o in rest):
-        return everyone
-    found = ask.smallest(must, rest) or rest
-    return ask.choice((), pinned=tuple(o.profile for o in found if o.pinned))
+    for candidates in ask.candidates(person=person):
+        if (found := ask.smallest(candidates)) is not None:
+            return ask.choice([*ask.must, *found])
+    return ask.everyone(person=person)
 
 
 def must_be_free(need: Need, reserve: int, *, alone: bool) -> int | None:
@@ -137,23 +128,42 @@ def must_be_free(need: Need, reserve: int, *, alone: bool) -> int | None:
 
 
 class _FitQuestion:
-    """One decision: the newcomer, the engines that are there, and the box's memory."""
+    """A decision about room: the newcomer, the engines that are there, and the box's memory."""
 
     def __init__(self, comer: Occupant, there: Sequence[Occupant], box: BoxMemory) -> None:
         self._comer, self._there, self._box = comer, there, box
         self._needs = comer.need.room_bytes
+        self.must = [o for o in there if self._why_it_must(o) is not None]
+        """Engines that must leave, whatever the figures say."""
+        self._rest = [o for o in there if o not in self.must]
 
-    def must_leave(self, occupant: Occupant) -> bool:
-        """Whether the engine must leave, whatever the figures say."""
-        return self._why_it_must(occupant) is not None
+    def pinned_that_must_leave(self, *, person: bool) -> tuple[str, ...]:
+        """Name the pinned engines that must leave; none for a person, who may evict them."""
+        if person:
+            return ()
+        return tuple(o.profile for o in self.must if o.pinned and o.profile != self._comer.profile)
 
-    def smallest(self, must: Sequence[Occupant], candidates: Sequence[Occupant]) -> Sequence[Occupant] | None:
-        """Find the fewest of `candidates` that make room together with `must`; of several such sets the cheapest."""
+    def candidates(self, *, person: bool) -> list[list[Occupant]]:
+        """Return the sets to choose from, in order: idle engines, unpinned ones, and for a person all."""
+        unpinned = [o for o in self._rest if not o.pinned]
+        idle = [o for o in unpinned if not o.busy]
+        return [idle, unpinned, self._rest] if person else [idle, unpinned]
+
+    def smallest(self, candidates: Sequence[Occupant]) -> Sequence[Occupant] | None:
+        """Find the fewest of `candidates` that make room once all that must have left; of several sets the cheapest."""
         for size in range(len(candidates) + 1):
-            enough = [some for some in combinations(candidates, size) if self._makes_room([*must, *some])]
+            enough = [some for some in combinations(candidates, size) if self._makes_room([*self.must, *some])]
             if enough:
                 return min(enough, key=_price)
         return None
+
+    def everyone(self, *, person: bool) -> Choice:
+        """Build the choice where no set makes room: all leave, or the pinned ones among them prevent it."""
+        everyone = self.choice(self._there)
+        if person or everyone.fits is False or not any(o.pinned for o in self._rest):
+            return everyone
+        found = self.smallest(self._rest) or self._rest
+        return self.choice((), pinned=tuple(o.profile for o in found if o.pinned))
 
     def choice(self, leaving: Sequence[Occupant], *, pinned: tuple[str, ...] = ()) -> Choice:
         """Build the choice, with the leaving engines in the order in which they came."""
@@ -181,12 +191,13 @@ class _FitQuestion:
             return True if self._needs is not None and room is not None and self._needs <= room else None
         if box.total is not None and asked > box.total:
             return False
-        if room is None:
-            return None
-        if asked <= room + box.reserve:
-            return True
-        sure = all(o.need.basis is Basis.LEARNED for o in gone) and not box.owed
-        return False if sure else None
+        if room is None or asked <= room + box.reserve:
+            return None if room is None else True
+        return False if self._is_sure(gone) else None
+
+    def _is_sure(self, gone: Sequence[Occupant]) -> bool:
+        """Whether a shortage rests on measured figures alone."""
+        return all(o.need.basis is Basis.LEARNED for o in gone) and not self._box.owed
 
     def _why_it_must(self, one: Occupant) -> str | None:
         if one.profile == self._comer.profile:

@@ -106,9 +106,12 @@ class Occupancy:
         swaps = [swap for swap in self._records.swaps.values() if swap.moves_memory]
         loads = [swap for swap in swaps if swap.target is not None and swap.stage is not Stage.CANCELLING]
         if not loads or self._before is None:
-            there = self._records.residents
-            return _with(self._facts.box(), sum(self._held(name) for s in swaps for name in s.evict if name in there))
+            return _with(self._facts.box(), sum(map(self._still_held, swaps)))
         return _with(self._before, sum(swap.frees for swap in swaps) - sum(swap.takes for swap in loads))
+
+    def _still_held(self, swap: PendingSwap) -> int:
+        """Bytes of evicted engines that are still there."""
+        return sum(self._held(name) for name in swap.evict if name in self._records.residents)
 
     def _newcomer(self, name: str) -> fit.Occupant:
         waiting = self._records.waiting_for(name)

@@ -201,11 +201,16 @@ class SchedulerRecords:
 
         Without a running one, the profile that loads; without that, one that is stuck.
         """
-        running = {name: resident for name, resident in self.residents.items() if self.runs(name)}
         own = self.clients.get((client, task)) if client is not None and task is not None else None
-        there = [Candidate(name, tasks(name), each.asked_at, each.ready_at) for name, each in running.items()]
-        coming = [name for name in self.swaps if name is not None and self.coming(name)]
-        stuck = [name for name in reversed(self.residents) if self.awaits_repair(name)]
-        return meant_by_auto(task, reversed(there), own) or next(
-            (name for name in (*coming, *stuck) if Candidate(name, tasks(name), {}, 0.0).suits(task)), None
+        running = [
+            Candidate(name, tasks(name), each.asked_at, each.ready_at)
+            for name, each in self.residents.items()
+            if self.runs(name)
+        ]
+        return meant_by_auto(task, reversed(running), own) or next(
+            (name for name in self._coming_or_stuck() if Candidate(name, tasks(name), {}, 0.0).suits(task)), None
         )
+
+    def _coming_or_stuck(self) -> list[str]:
+        coming = [name for name in self.swaps if name is not None and self.coming(name)]
+        return coming + [name for name in reversed(self.residents) if self.awaits_repair(name)]

@@ -11,7 +11,15 @@ from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.scheduling import refusals
 from sparkdash.supervisor.scheduling.breaker import Breaker
 from sparkdash.supervisor.scheduling.decisions import Decisions
-from sparkdash.supervisor.scheduling.moves import STUCK, Effect, EngineDied, EngineHeld
+from sparkdash.supervisor.scheduling.moves import (
+    STUCK,
+    Effect,
+    EngineDied,
+    EngineHeld,
+    EngineRecovered,
+    Evicted,
+    WontStop,
+)
 from sparkdash.supervisor.scheduling.offers import Offers
 from sparkdash.supervisor.scheduling.queue import RequestQueue
 from sparkdash.supervisor.scheduling.records import Resident, SchedulerRecords
@@ -29,6 +37,21 @@ class Residency:
         self._breaker = breaker
         self._decisions = decisions
 
+    def take(self, move: EngineDied | EngineHeld | EngineRecovered | Evicted | WontStop, now: float) -> list[Effect]:
+        """Record a move about an engine that is there, which came at `now`."""
+        match move:
+            case EngineDied():
+                return self._died(move, now)
+            case EngineHeld():
+                return self._held(move)
+            case EngineRecovered(profile=profile):
+                self._recovered(profile)
+            case Evicted(profile=profile):
+                self._evicted(profile)
+            case WontStop(profile=profile):
+                self._wont_stop(profile)
+        return []
+
     def came_up(self, profile: str, fingerprint: str | None, now: float) -> None:
         """An engine of this profile is ready."""
         residents = self._records.residents
@@ -36,7 +59,7 @@ class Residency:
         residents[profile] = Resident(fingerprint, self._records.managed(profile), now)
         self._breaker.came_up(profile)
 
-    def died(self, move: EngineDied, now: float) -> list[Effect]:
+    def _died(self, move: EngineDied, now: float) -> list[Effect]:
         """Cut its leases; refuse who waits for it, if it may not be started now; bring it up again, if it was stuck."""
         name, unwanted = move.profile, move.profile in self._records.leaving()
         resident = self._records.residents.pop(name, None)
@@ -55,7 +78,7 @@ class Residency:
             self._offers.repair(name)
         return effects
 
-    def held(self, move: EngineHeld) -> list[Effect]:
+    def _held(self, move: EngineHeld) -> list[Effect]:
         """Have the stuck engine serve nobody until it recovers or is replaced. Its drain is over."""
         resident = self._records.residents.get(move.profile)
         if resident is None:
@@ -63,17 +86,17 @@ class Residency:
         resident.stuck = True
         return self._cut(move.profile, move.error)
 
-    def recovered(self, profile: str) -> None:
+    def _recovered(self, profile: str) -> None:
         """Let a recovered engine serve again."""
         if resident := self._records.residents.get(profile):
             resident.stuck = False
 
-    def wont_stop(self, profile: str) -> None:
+    def _wont_stop(self, profile: str) -> None:
         """Note that an engine was told to end and is still there."""
         if resident := self._records.residents.get(profile):
             resident.ready = False
 
-    def evicted(self, profile: str) -> None:
+    def _evicted(self, profile: str) -> None:
         """Remove an evicted engine; it may fall back if the swap that evicted it fails."""
         records = self._records
         resident = records.residents.pop(profile, None)

@@ -148,6 +148,22 @@ class Scheduler:
                 return self._arrive(move)
             case Leave(id=id_):
                 self._queue.leave(id_)
+            case Use() | Preload() | Stop() | Cancel() | Release():
+                return self._take_order(move)
+            case CatalogRead(profiles=profiles):
+                return self._catalog(profiles)
+            case PolicyRead(patience=patience, queue_limit=limit):
+                self._queue.apply_policy(patience, limit)
+            case EngineDied() | EngineHeld() | EngineRecovered() | Evicted() | WontStop():
+                return self._residency.take(move, self._now)
+            case Adopted() | DrainOver() | Admitted() | SwapDone() | SwapFailed() | SwapCancelled():
+                return self._take_swap(move)
+            case Tick():
+                pass  # what follows looks at the time itself
+        return []
+
+    def _take_order(self, move: Use | Preload | Stop | Cancel | Release) -> list[Effect]:
+        match move:
             case Use():
                 return self._use(move)
             case Preload(profiles=profiles):
@@ -158,29 +174,17 @@ class Scheduler:
                 return self._cancel()
             case Release(profile=profile):
                 self.breaker.release(profile)
-            case CatalogRead(profiles=profiles):
-                return self._catalog(profiles)
-            case PolicyRead(patience=patience, queue_limit=limit):
-                self._queue.apply_policy(patience, limit)
+        return []
+
+    def _take_swap(self, move: Adopted | DrainOver | Admitted | SwapDone | SwapFailed | SwapCancelled) -> list[Effect]:
+        match move:
             case Adopted(profile=profile, ready=False):
                 swap = PendingSwap(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
                 return [self._decisions.begin(swap)]
             case Adopted(profile=profile, fingerprint=fingerprint):
                 self._residency.came_up(profile, fingerprint, self._now)
-            case EngineDied():
-                return self._residency.died(move, self._now)
-            case EngineHeld():
-                return self._residency.held(move)
-            case EngineRecovered(profile=profile):
-                self._residency.recovered(profile)
-            case Tick():
-                pass  # what follows looks at the time itself
             case DrainOver(target=target):
                 return self._drain_over(target)
-            case Evicted(profile=profile):
-                self._residency.evicted(profile)
-            case WontStop(profile=profile):
-                self._residency.wont_stop(profile)
             case Admitted(target=target):
                 if (admitted := self.records.coming(target)) is not None:
                     admitted.stage = Stage.LOADING
