@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Iterable
 
 from sparkdash.catalog import Catalog
-from sparkdash.domain.container import LABEL_PROFILE
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
@@ -26,15 +25,9 @@ from sparkdash.store import Store
 from sparkdash.supervisor.alarm import DecisionTimer
 from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.external import strangers
-from sparkdash.supervisor.external.adopt import (
-    Adoption,
-    adopt_engine,
-    find_engines,
-    find_engines_again,
-    remove_container,
-    report_unadoptable,
-)
+from sparkdash.supervisor.external.adopt import Adoption
 from sparkdash.supervisor.external.attachments import Attachments
+from sparkdash.supervisor.external.takeover import Takeover
 from sparkdash.supervisor.leasing import Leasing
 from sparkdash.supervisor.memory import guard_words
 from sparkdash.supervisor.memory.footprint import Footprints
@@ -111,10 +104,15 @@ class Actor:
         self._attachments = Attachments(tools, store)
         self._alarm = DecisionTimer(tools.clock, lambda: self.post(Tick()))
         self._waiters = Waiters()
-        self._looking = False
-        """Whether a task looks again for engines of an earlier daemon."""
-        self._unknown: frozenset[str] = frozenset()
-        """Containers that an earlier daemon left, whose profiles may be in files that cannot be read."""
+        self.takeover = Takeover(
+            tools,
+            lambda: self.catalog,
+            records=self._scheduler.records,
+            swaps=self._swaps,
+            stuck=self.incidents.interrupted,
+            adopted=self._adopted_engine,
+            tell=self._put,
+        )
         self._group: asyncio.TaskGroup | None = None
         self.adopted = asyncio.Event()
         """Engines of an earlier daemon have been looked for."""
@@ -202,18 +200,8 @@ class Actor:
         self.catalog = catalog
         self._read.append(catalog)
         self.post(CatalogRead(self._planner.known(catalog)))
-        if self._unknown and not self._looking and self._group and not self.leasing.over:
-            self._begin_to_look_again(self._group)
-
-    async def end_unadopted(self, name: str | None) -> None:
-        """End the engine that an earlier daemon left of this profile, whose file cannot be read; or all such
-        engines.
-        """
-        books = self._tools.books
-        for profile, container in list(books.unadopted.items()):
-            if name in (None, profile) and await remove_container(self._tools, container, "it was to be stopped"):
-                books.forget_unadopted(profile)
-        self._tools.guarded.refresh()
+        if not self.leasing.over:
+            self.takeover.catalog_read()
 
     def replace_settings(self, settings: Settings) -> None:
         """Hand the owner's new limits and patience to the scheduler."""
@@ -240,54 +228,16 @@ class Actor:
         for profile in await self._attachments.take_back(self.catalog.profiles):
             self._handle(Adopted(profile.name, profile.fingerprint), None)
             self._begin_watch(profile)
-        try:
-            self._take_over(await find_engines(self._tools, self.catalog, self.incidents.interrupted))
+        if await self.takeover.look(self._running()):
             self._refresh()
-        except SparkdashError as error:
-            text = f"Engines that may run already are not known yet: {error.text()}"
-            self._tools.books.notice(Level.ERROR, error.code, text)
-            self._begin_to_look_again(self._running())
         self._running().create_task(strangers.report_strangers(self._tools), name="tell of strangers")
         self.post(Preload(tuple(preloads)))
         self.adopted.set()
 
-    def _begin_to_look_again(self, group: asyncio.TaskGroup) -> None:
-        self._looking = True
-        group.create_task(self._look_again(), name="look again")
-
-    async def _look_again(self) -> None:
-        self._put(await find_engines_again(self._tools, lambda: self.catalog, self.incidents.interrupted))
-
-    def _take_over(self, adoption: Adoption) -> None:
-        """Make what an earlier daemon left ours; what has been started in its place meanwhile has replaced it."""
-        swaps, books = self._scheduler.records.swaps, self._tools.books
-        self._looking = False
-        self._leave(adoption)
-        for found in adoption.ready:
-            name = found.profile.name
-            if name not in self._scheduler.records.residents and name not in swaps:
-                adopt_engine(self._tools, found)
-                self._handle(Adopted(name, found.profile.fingerprint), None)
-                self._begin_watch(found.profile)
-        busy = bool(swaps)
-        for late in adoption.loading:
-            if not busy and late.profile.name not in self._scheduler.records.residents:
-                self._swaps.resumes = late
-                self._handle(Adopted(late.profile.name, late.profile.fingerprint, ready=False), None)
-            elif late.container.name not in {engine.container for engine in books.engines.values()}:
-                work = remove_container(self._tools, late.container, "another engine is being started")
-                self._running().create_task(work, name=f"remove {late.container.name}")
-
-    def _leave(self, adoption: Adoption) -> None:
-        for container in adoption.unknown:
-            if container.name not in self._unknown:
-                report_unadoptable(self._tools, container, adoption.problems)
-        self._unknown = frozenset(container.name for container in adoption.unknown)
-        self._tools.books.leave_unadopted(
-            {each.labels.get(LABEL_PROFILE, each.name): each for each in adoption.unknown}
-        )
-        if self._unknown and adoption.problems != self.catalog.problems:  # read while it was looked
-            self._begin_to_look_again(self._running())
+    def _adopted_engine(self, move: Adopted, profile: Profile) -> None:
+        self._handle(move, None)
+        if move.ready:
+            self._begin_watch(profile)
 
     def _rest(self) -> None:
         if not (self._inbox or self._counts.is_set()) and not self._scheduler.records.swaps:
@@ -295,7 +245,7 @@ class Actor:
 
     def _handle(self, move: Move | Adoption, waiter: Waiter | None) -> None:
         if isinstance(move, Adoption):
-            self._take_over(move)
+            self.takeover.take_over(move)
             return
         if waiter is not None:
             self._waiters.add(move, waiter)

@@ -1,4 +1,4 @@
-"""Bounded: waiting for work no longer than a limit, by the supervisor's own clock.
+"""Awaiting work within a limit of the supervisor's clock, or to its end whatever is cancelled meanwhile.
 
 Work that does not even end when it is cancelled is left to itself.
 """
@@ -26,3 +26,18 @@ async def bounded(work: Awaitable[T], clock: Clock, limit_s: float) -> T | None:
         if not task.done():
             task.cancel()
             task.add_done_callback(lambda late: late.cancelled() or late.exception())
+
+
+async def finish_despite_cancel(work: Awaitable[T]) -> T:
+    """Await `work` to its end even when we are cancelled meanwhile, and more than once; the cancellation follows."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        task.exception()  # seen: what became of the work no longer matters
+        raise asyncio.CancelledError
+    return task.result()

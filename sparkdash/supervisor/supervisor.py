@@ -155,7 +155,7 @@ class Supervisor:
         """
         books, profile = self._tools.books, name
         if name is None or (name in books.unadopted and name not in books.engines):
-            ending = self._actor.end_unadopted(name)
+            ending = self._actor.takeover.end_unadopted(name)
             if wait or self._group is None:
                 await ending
             else:

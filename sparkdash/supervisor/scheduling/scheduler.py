@@ -55,6 +55,7 @@ from sparkdash.supervisor.scheduling.moves import (
 )
 from sparkdash.supervisor.scheduling.occupancy import BoxFacts, Occupancy
 from sparkdash.supervisor.scheduling.offers import Offers
+from sparkdash.supervisor.scheduling.orders import Orders
 from sparkdash.supervisor.scheduling.queue import RequestQueue
 from sparkdash.supervisor.scheduling.records import USE, PendingSwap, SchedulerRecords, Stage, Ticket
 from sparkdash.supervisor.scheduling.residency import Residency
@@ -74,6 +75,7 @@ class Scheduler:
         self._offers = Offers()
         self._decisions = Decisions(self.records, self._occupancy, self._queue, self._offers, self.breaker)
         self._residency = Residency(self.records, self._queue, self._offers, self.breaker, self._decisions)
+        self._orders = Orders(self.records, self._occupancy, self._queue, self._offers, self.breaker, self._decisions)
 
     def handle(self, move: Move, now: float) -> list[Effect]:
         """Take note of the move, which came at `now` (monotonic seconds); what must be done."""
@@ -149,7 +151,7 @@ class Scheduler:
             case Leave(id=id_):
                 self._queue.leave(id_)
             case Use() | Preload() | Stop() | Cancel() | Release():
-                return self._take_order(move)
+                return self._orders.take(move, self._now)
             case CatalogRead(profiles=profiles):
                 return self._catalog(profiles)
             case PolicyRead(patience=patience, queue_limit=limit):
@@ -160,20 +162,6 @@ class Scheduler:
                 return self._take_swap(move)
             case Tick():
                 pass  # what follows looks at the time itself
-        return []
-
-    def _take_order(self, move: Use | Preload | Stop | Cancel | Release) -> list[Effect]:
-        match move:
-            case Use():
-                return self._use(move)
-            case Preload(profiles=profiles):
-                self._offers.preload(profiles)
-            case Stop(profile=profile):
-                return self._stop(profile)
-            case Cancel():
-                return self._cancel()
-            case Release(profile=profile):
-                self.breaker.release(profile)
         return []
 
     def _take_swap(self, move: Adopted | DrainOver | Admitted | SwapDone | SwapFailed | SwapCancelled) -> list[Effect]:
@@ -224,45 +212,6 @@ class Scheduler:
             return None
         choice = self._occupancy.choice(profile, self._now, person=False)
         return self._queue.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
-
-    def _use(self, move: Use) -> list[Effect]:
-        if refusals.unstartable(move.profile, self.records.profiles.get(move.profile)):
-            return []
-        self.breaker.tried_again(move.profile)
-        self.records.queue.pop(USE, None)
-        self.records.queue[USE] = Ticket(USE, move.profile, move.cause, since=self._now)
-        return self._supersede(move.profile)
-
-    def _supersede(self, wanted: str) -> list[Effect]:
-        """Cancel loads that no request waits for in favour of a person's choice, unless both can load at the same
-        time.
-        """
-        records, choice = self.records, self._occupancy.choice(wanted, self._now, person=True)
-        if not records.managed(wanted) or self._occupancy.beside(wanted, choice):
-            return []
-        others = [name for name in records.swaps if name not in (None, wanted) and not records.waiting_for(name)]
-        return self._decisions.cancel_swaps([name for name in others if records.swaps[name].moves_memory])
-
-    def _stop(self, profile: str | None) -> list[Effect]:
-        records = self.records
-        records.stops |= {name for name in records.residents if profile in (None, name)}
-        self._offers.stopped(profile)
-        waiting = [t for t in records.queue.values() if profile in (None, t.profile)]
-        refused = self._queue.refuse(waiting, refusals.stopped(profile))
-        coming = [name for name in records.swaps if name is not None and profile in (None, name)]
-        records.stops.update(coming)  # it may come up before it can be cancelled
-        return [*self._decisions.cancel_swaps(coming), *refused]
-
-    def _cancel(self) -> list[Effect]:
-        effects: list[Effect] = []
-        for target, swap in list(self.records.swaps.items()):
-            if swap.stage is not Stage.CANCELLING:
-                waiting = [t for t in self.records.queue.values() if t.profile == target]
-                effects += [
-                    *self._decisions.cancel_swaps([target]),
-                    *self._queue.refuse(waiting, refusals.cancelled(target)),
-                ]
-        return effects
 
     def _catalog(self, profiles: Mapping[str, ProfileFacts]) -> list[Effect]:
         self.records.profiles = dict(profiles)

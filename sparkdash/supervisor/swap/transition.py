@@ -13,9 +13,8 @@ Rule 3: the old engine's memory is waited for, not its exit: on a GB10 it has co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, ContainerSpec, mark
 from sparkdash.domain.engine import Engine, EngineState
@@ -27,6 +26,7 @@ from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.dialects import openai
 from sparkdash.engines.known_flags import KnownFlags, unlisted_flags
 from sparkdash.errors import EngineError, HostError
+from sparkdash.supervisor.bounded import finish_despite_cancel
 from sparkdash.supervisor.external.adopt import AdoptableEngine
 from sparkdash.supervisor.external.attach import attach_server
 from sparkdash.supervisor.liveness.engine_end import KILLED_S
@@ -40,8 +40,6 @@ from sparkdash.supervisor.swap import preflight, reclaim, stopping
 from sparkdash.supervisor.swap.load import Loading
 from sparkdash.supervisor.swap.record import SwapRecord
 from sparkdash.supervisor.tools import Tools
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -286,18 +284,3 @@ def first_phase(managed: bool, evict: tuple[Engine, ...]) -> SwapPhase:
     if evict:
         return SwapPhase.DRAIN
     return SwapPhase.RECLAIM if managed else SwapPhase.LOAD
-
-
-async def finish_despite_cancel(work: Awaitable[T]) -> T:
-    """Await `work` to its end even when we are cancelled meanwhile, and more than once; the cancellation follows."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        task.exception()  # seen: what became of the work no longer matters
-        raise asyncio.CancelledError
-    return task.result()

@@ -1,0 +1,130 @@
+"""Takeover: engines of an earlier daemon become ours, as soon as the runtime lists them.
+
+Owns: when that daemon's engines are looked for, and which of them are unknown because their files cannot be read. Must
+not decide which engine may be adopted: `adopt` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from sparkdash.catalog import Catalog
+from sparkdash.domain.container import LABEL_PROFILE
+from sparkdash.domain.event import Level
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.external.adopt import (
+    AdoptableEngine,
+    Adoption,
+    adopt_engine,
+    find_engines,
+    find_engines_again,
+    remove_container,
+    report_unadoptable,
+)
+from sparkdash.supervisor.scheduling.moves import Adopted
+from sparkdash.supervisor.scheduling.records import SchedulerRecords
+from sparkdash.supervisor.swap.tasks import SwapTasks
+from sparkdash.supervisor.tools import Tools
+
+
+class Takeover:
+    """Takes over the engines of an earlier daemon. `stuck` are profiles whose engines that daemon found stuck.
+
+    `adopted` is called for each engine; `tell` posts an Adoption that is found later, and calls `take_over` in its turn.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        catalog: Callable[[], Catalog],
+        *,
+        records: SchedulerRecords,
+        swaps: SwapTasks,
+        stuck: Collection[str],
+        adopted: Callable[[Adopted, Profile], None],
+        tell: Callable[[Adoption], None],
+    ) -> None:
+        self._tools = tools
+        self._catalog = catalog
+        self._records = records
+        self._swaps = swaps
+        self._stuck = stuck
+        self._adopted = adopted
+        self._tell = tell
+        self._group: asyncio.TaskGroup | None = None
+        self._is_looking = False
+        """Whether a task looks again."""
+        self._unknown: frozenset[str] = frozenset()
+        """Containers that an earlier daemon left, whose profiles may be in files that cannot be read."""
+
+    async def look(self, group: asyncio.TaskGroup) -> bool:
+        """Look for engines now, and take them over; later if the runtime fails. Whether it was done now."""
+        self._group = group
+        try:
+            self.take_over(await find_engines(self._tools, self._catalog(), self._stuck))
+        except SparkdashError as error:
+            text = f"Engines that may run already are not known yet: {error.text()}"
+            self._tools.books.notice(Level.ERROR, error.code, text)
+            self._look_later()
+            return False
+        return True
+
+    def catalog_read(self) -> None:
+        """Look again where the profiles of unknown engines may be readable now."""
+        if self._unknown and not self._is_looking and self._group:
+            self._look_later()
+
+    def take_over(self, adoption: Adoption) -> None:
+        """Make the engines ours. An engine that was started meanwhile has replaced the one of its profile."""
+        self._is_looking = False
+        self._leave_unknown(adoption)
+        for found in adoption.ready:
+            name = found.profile.name
+            if name not in self._records.residents and name not in self._records.swaps:
+                adopt_engine(self._tools, found)
+                self._adopted(Adopted(name, found.profile.fingerprint), found.profile)
+        busy = bool(self._records.swaps)
+        for late in adoption.loading:
+            if not busy and late.profile.name not in self._records.residents:
+                self._swaps.resumes = late
+                self._adopted(Adopted(late.profile.name, late.profile.fingerprint, ready=False), late.profile)
+            else:
+                self._remove_replaced(late)
+
+    async def end_unadopted(self, name: str | None) -> None:
+        """End the unadopted engine of this profile, whose file cannot be read; None: all such engines."""
+        books = self._tools.books
+        for profile, container in list(books.unadopted.items()):
+            if name in (None, profile) and await remove_container(self._tools, container, "it was to be stopped"):
+                books.forget_unadopted(profile)
+        self._tools.guarded.refresh()
+
+    def _remove_replaced(self, late: AdoptableEngine) -> None:
+        container = late.container
+        if container.name not in {engine.container for engine in self._tools.books.engines.values()}:
+            work = remove_container(self._tools, container, "another engine is being started")
+            self._running().create_task(work, name=f"remove {container.name}")
+
+    def _leave_unknown(self, adoption: Adoption) -> None:
+        for container in adoption.unknown:
+            if container.name not in self._unknown:
+                report_unadoptable(self._tools, container, adoption.problems)
+        self._unknown = frozenset(container.name for container in adoption.unknown)
+        self._tools.books.leave_unadopted(
+            {each.labels.get(LABEL_PROFILE, each.name): each for each in adoption.unknown}
+        )
+        if self._unknown and adoption.problems != self._catalog().problems:  # read while it was looked
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._is_looking = True
+        self._running().create_task(self._look_again(), name="look again")
+
+    async def _look_again(self) -> None:
+        self._tell(await find_engines_again(self._tools, self._catalog, self._stuck))
+
+    def _running(self) -> asyncio.TaskGroup:
+        assert self._group  # noqa: S101 - `look` comes first
+        return self._group
