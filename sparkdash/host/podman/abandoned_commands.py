@@ -1,6 +1,6 @@
-"""Commands of podman or docker that a killed daemon has left running.
+"""Commands of podman or docker that a killed daemon left running.
 
-Owns: how such commands are told from all other processes. Must not know what is done about them.
+Owns: telling such commands from all other processes. Must not know what happens to them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sparkdash.host.processes import leftovers, proc
 
 
 def find_abandoned_commands(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:
-    """Find commands that start a container of ours, or end one with a name of ours."""
+    """Find commands that start a container of ours, and commands that end one."""
 
     def of(words: list[str], *verbs: str) -> bool:
         return Path(words[0]).name == program and len(words) > 1 and words[1] in verbs

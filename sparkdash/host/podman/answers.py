@@ -1,7 +1,9 @@
-"""PURE: what podman and docker say, turned into our words.
+"""Answers and complaints of podman and docker, as values and errors of ours.
 
-Owns: the shape of `inspect`, and which complaint means what. Must not know how the programs are run.
-Shapes seen: podman 4.3.1 run here; 4.9 and 5 from their sources; docker from its API's documentation.
+Owns: the shape of `inspect`, and the meaning of complaints. Must not know how the programs are run.
+Known shapes: podman 4.3.1 as run here; 4.9 and 5 from their sources; docker from its API's documentation.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -30,18 +32,18 @@ _STATES = {
     "removing": ContainerState.EXITED,
     "dead": ContainerState.EXITED,
 }
-"""Both programs' words. A paused container still holds its memory and port: it counts as running."""
+"""States of both programs. A paused container keeps its memory and port, so it counts as running."""
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _NOISE = re.compile(r"time=\S+ level=|Run 'docker |Trying to pull ")
-"""podman's log lines, docker's advice to read its help, and what a pull begins with."""
+"""Noise in complaints: podman's log lines, docker's hint at its help, the first line of a pull."""
 _PREFIX = re.compile(r"(docker: )?(Error: |Error response from daemon: )?")
 _WORDS_LIMIT = 400
 
 _ROOTLESS = re.compile(r"cannot clone|\bre-?exec|newuidmap", re.IGNORECASE)
-"""A user's podman that cannot make its user namespace: the words name no cause (podman#24642)."""
+"""Complaint of a podman that cannot make its user namespace; it names no cause (podman#24642)."""
 _STALE = re.compile(r"stat\b.*\blib(?:cuda|nv|\w+_nvidia)[\w-]*\.so[.\d]*\W.*no such file", re.IGNORECASE)
-"""A driver's library, by its version, that the CDI description names and an update has replaced (podman #26233, #23935)."""
+"""Complaint about a driver's library in the CDI spec that an update has replaced (podman #26233, #23935)."""
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP})
 _RENEW = (
     "The CDI description is older than the driver: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, or "
@@ -50,13 +52,13 @@ _RENEW = (
 
 
 def containers(inspected: str) -> list[ContainerInfo]:
-    """The containers in the output of `inspect`; none in an empty one. Raises ValueError when it is not that."""
+    """Parse the output of `inspect`; an empty one has no containers. Raises ValueError for any other text."""
     found = json.loads(inspected or "[]")
     return [_container(each) for each in found or []]
 
 
 def images(printed: str, names: Iterable[str]) -> dict[str, int]:
-    """Bytes by name, of what `argv.images` prints; lines of another shape are passed over."""
+    """Parse the output of `argv.images` into bytes by name; lines of another shape are skipped."""
     found: list[tuple[int, list[str], list[str]]] = []
     for line in printed.splitlines():
         with suppress(ValueError):
@@ -67,7 +69,7 @@ def images(printed: str, names: Iterable[str]) -> dict[str, int]:
 
 
 def _is_called(name: str, tags: list[str], digests: list[str]) -> bool:
-    """Is this the image's name? podman writes the registry in front of a tag, docker leaves its own out."""
+    """Whether this is the image's name: podman writes the registry before a tag, docker omits its own."""
     if "@" in name:
         return any(digest.endswith(name[name.index("@") :]) for digest in digests)
     full = name if ":" in name.rpartition("/")[2] else f"{name}:latest"
@@ -75,45 +77,45 @@ def _is_called(name: str, tags: list[str], digests: list[str]) -> bool:
 
 
 def gone(words: str) -> bool:
-    """Does this complaint mean that there is no such container (any more)?"""
+    """Whether this complaint means that the container does not exist."""
     return "no such container" in words.lower()
 
 
 def no_such_image(words: str) -> bool:
-    """Does it mean that an image is not here?"""
+    """Whether this complaint means that the image is not on this box."""
     return _any(words.lower(), "image not known", "no such image", "no such object")
 
 
 def not_running(words: str) -> bool:
-    """Does it mean that the container has ended, or is gone?"""
+    """Whether this complaint means that the container has ended or does not exist."""
     lowered = words.lower()
     return gone(words) or "running containers" in lowered or "is not running" in lowered
 
 
 def unreachable(words: str) -> bool:
-    """Does it mean that docker's daemon does not run, or does not let us in?"""
+    """Whether this complaint means that docker's daemon does not run or refuses us."""
     return _any(words.lower(), "cannot connect to the docker daemon", "permission denied while trying to connect")
 
 
 def pids(top: str) -> set[int]:
-    """Process ids in the output of `top`, headline left out."""
+    """Parse the output of `top` into process ids, without its headline."""
     return {int(word) for word in top.split() if word.isdigit()}
 
 
 def container_id(printed: str) -> str | None:
-    """Parse the full id that a detached `run` printed last; None when it printed none."""
+    """Parse the full id that a detached `run` prints last; None without one."""
     word = (printed.split() or [""])[-1]
     return word if _ID.fullmatch(word) else None
 
 
 def exit_code(waited: str) -> int | None:
-    """The exit code that `wait` printed last; None when it printed none."""
+    """Parse the exit code that `wait` prints last; None without one."""
     word = (waited.split() or [""])[-1]
     return int(word) if re.fullmatch(r"-?\d+", word) else None
 
 
 def last_words(complaint: str) -> str:
-    """What a program said when it failed, shortened: without its noise when it said more than that."""
+    """Shorten a complaint to its last lines, without noise if anything else is left."""
     said = [line.strip() for line in complaint.splitlines() if line.strip()]
     plain = [line for line in said if not _NOISE.match(line)] or said
     text = _PREFIX.sub("", " ".join(plain[-3:]), count=1).rstrip(".")
@@ -121,16 +123,18 @@ def last_words(complaint: str) -> str:
 
 
 def runtime_missing(program: str, found: str) -> HostError:
-    """podman or docker cannot be used at all."""
+    """Error for a podman or docker that cannot be used at all."""
     hints = {
-        "podman": "Install it (`sudo apt-get install podman`), or set runtime = \"docker\" or \"process\" in config.toml.",
-        "docker": "Install and start docker and join its group (`sudo usermod -aG docker $USER`), or set runtime = \"podman\".",
+        "podman": "Install it (`sudo apt-get install podman`), or set runtime = \"docker\" or \"process\" in"
+                  " config.toml.",
+        "docker": "Install and start docker and join its group (`sudo usermod -aG docker $USER`), or set"
+                  " runtime = \"podman\".",
     }  # fmt: skip
     return HostError(f"{program} cannot be used: {found}.", code="runtime_missing", hint=hints.get(program))
 
 
 def not_begun(program: str, error: OSError) -> HostError:
-    """It could not be started: it is not there, or the box has no memory or descriptor for it."""
+    """Error for a program that could not be started: missing, or the box lacks memory or descriptors."""
     words = error.strerror or str(error)
     if error.errno in _NOT_THERE:
         return runtime_missing(program, words)
@@ -142,7 +146,7 @@ def not_begun(program: str, error: OSError) -> HostError:
 
 
 def too_slow(program: str, verb: str, seconds: float, memory: str) -> HostError:
-    """A call that passed its deadline; `memory` is what was measured of the box's memory then."""
+    """Error for a call that passed its deadline; `memory` describes the box's memory at that time."""
     return HostError(
         f"`{program} {verb}` gave no answer for {seconds:.0f} s.",
         code="runtime_timeout",
@@ -151,20 +155,20 @@ def too_slow(program: str, verb: str, seconds: float, memory: str) -> HostError:
 
 
 def not_fetched(program: str, image: str, words: str) -> HostError:
-    """A pull failed, by its own words."""
+    """Error for a failed pull, with its own words."""
     hint = _source(program, image, words)
     hint = hint or "See whether this box reaches that registry, and whether the profile's `image` is right."
     return HostError(f"{program} could not fetch {image}: {words}.", code="image_missing", hint=hint)
 
 
 def image_missing(program: str, image: str, words: str) -> HostError:
-    """The image is not here."""
+    """Error for an image that is not on this box."""
     hint = _source(program, image, words) or f"Fetch it with `{program} pull {image}`, or mend the profile's image."
     return HostError(f"The image {image} is not on this box: {words}.", code="image_missing", hint=hint)
 
 
 def _source(program: str, image: str, words: str) -> str | None:
-    """How to get at an image that is not simply to be fetched."""
+    """Hint for an image that needs more than a pull; None if a pull suffices."""
     if re.search(r"unauthorized|authentication required|access denied|denied:", words, re.IGNORECASE):
         return f"Its registry wants a login: `{program} login {image.split('/', 1)[0]}`."
     if re.search(r"no image found in (?:image index|manifest list) for|no matching manifest for", words):
@@ -175,7 +179,7 @@ def _source(program: str, image: str, words: str) -> str | None:
 
 
 def start_failed(program: str, spec: ContainerSpec, complaint: str) -> HostError:
-    """Why `run` failed, by its own words."""
+    """Error for a failed `run`, classified by its own words."""
     words = last_words(complaint)
     lowered = complaint.lower()
     if _any(lowered, "image not known", "no such image", "unable to find image"):
@@ -189,7 +193,7 @@ def start_failed(program: str, spec: ContainerSpec, complaint: str) -> HostError
 
 
 def failed(program: str, verb: str, complaint: str) -> HostError:
-    """Any other failure, in the program's own words."""
+    """Error for any other failure, with the program's own words."""
     if unreachable(complaint):
         return runtime_missing(program, last_words(complaint))
     words = last_words(complaint) or "it said nothing"
@@ -198,7 +202,7 @@ def failed(program: str, verb: str, complaint: str) -> HostError:
 
 
 def name_taken(program: str, name: str) -> HostError:
-    """A container that is not ours has the name we need."""
+    """Error for a needed name that belongs to another's container."""
     return HostError(
         f"A container named {name} exists already, and this sparkdash did not start it.",
         code="name_taken",
@@ -268,20 +272,20 @@ def _container(inspected: dict[str, Any]) -> ContainerInfo:
 
 
 def _ports(host: dict[str, Any]) -> tuple[int, ...]:
-    """ "8000/tcp": [{"HostIp": "", "HostPort": "8000"}], in podman and docker alike."""
+    """Published ports: "8000/tcp": [{"HostIp": "", "HostPort": "8000"}], in podman and docker alike."""
     published = [each for bound in (host.get("PortBindings") or {}).values() for each in bound or []]
     return tuple(sorted({int(port) for each in published if (port := str(each.get("HostPort"))).isdecimal()}))
 
 
 def _gpu(host: dict[str, Any], command: list[str]) -> bool:
-    """podman resolves CDI names only inside and keeps the command line; docker tells a request; both tell plain devices."""
+    """Whether the container has a GPU: podman keeps the command line, docker the request; both list plain devices."""
     named = any("nvidia.com/gpu" in word or word.startswith("--gpus") for word in command)
     plain = any("nvidia" in str(device.get("PathOnHost")) for device in host.get("Devices") or [])
     return named or plain or bool(host.get("DeviceRequests"))
 
 
 def _seconds(moment: str | int | None) -> float | None:
-    """RFC 3339 with any number of decimals, or Unix seconds; the year 1 means never."""
+    """Parse RFC 3339 with any number of decimals, or Unix seconds; the year 1 means never."""
     if not moment:
         return None
     seconds = float(moment) if isinstance(moment, int) else datetime.fromisoformat(moment).timestamp()

@@ -1,10 +1,12 @@
-"""PURE: the command lines of podman and docker, which differ in a few flags only.
+"""Command lines of podman and docker, which differ in a few flags only.
 
-Owns: every argv that `podman.py` runs. Must not know how they are run or what comes back.
+Owns: every argv that `podman` runs. Must not know how they are run, or their output.
 
-Never: `--ipc=host` (podman refuses it together with `--shm-size`, and orphans would share memory), a restart
-policy (the supervisor decides what runs), `--rm` (the log of an engine that died must stay readable),
-`--init` (podman only recommends the package that brings it; every engine ends on SIGTERM by itself).
+Never: `--ipc=host` (podman refuses it together with `--shm-size`, and orphans would share memory), a restart policy
+(the supervisor decides what runs), `--rm` (the log of a dead engine must stay readable), `--init` (podman only
+recommends its package; every engine ends on SIGTERM by itself).
+
+Pure.
 """
 
 from __future__ import annotations
@@ -20,20 +22,20 @@ PODMAN = "podman"
 DOCKER = "docker"
 
 LOG_LIMIT = "64m"
-"""Size at which a container's log is cut: an engine that runs for months writes a line every few seconds."""
+"""Size at which a container's log is cut, as engines write a line every few seconds for months."""
 
 _NVIDIA = "nvidia.com/gpu="
 """Vendor and class of NVIDIA's CDI devices."""
 
 
 def version(program: str) -> list[str]:
-    """Prints the version; for docker the daemon's, so that a stopped daemon is noticed."""
+    """Print the version; for docker the daemon's, so that a stopped daemon is noticed."""
     side = "Server" if program == DOCKER else "Client"
     return [program, "version", "--format", "{{." + side + ".Version}}"]
 
 
 def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]:
-    """Create and start `spec`, detached. `spec.image` must be set; argv[0] replaces the image's entrypoint, so the argv is exact.
+    """Create and start `spec`, detached. `spec.image` must be set; argv[0] replaces the image's entrypoint.
 
     `replace`: podman removes a container of the same name, whoever made it; docker cannot.
     """
@@ -54,9 +56,7 @@ def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]
 
 
 def output(program: str, spec: ContainerSpec, limit_s: int) -> list[str]:
-    """Command that runs a program of `spec` to its end: the image's files, the mounts and variables, nothing else of
-    the box.
-    """
+    """Run a program of `spec` to its end, with the image's files, mounts and variables, and nothing else of the box."""
     docker = program == DOCKER
     return [
         program, "run", "--rm", "--name", spec.name, "--pull=never", "--log-driver", "none", "--network", "none",
@@ -67,75 +67,75 @@ def output(program: str, spec: ContainerSpec, limit_s: int) -> list[str]:
 
 
 def environment(spec: ContainerSpec) -> dict[str, str]:
-    """Values of the variables that `run` and `output` name without a value: the environment of the podman command."""
+    """Secret variables, which `run` and `output` name without a value, for the environment of the command."""
     return {key: value for key, value in spec.env.items() if is_secret_variable(key)}
 
 
 def stop(program: str, name: str, grace_s: int) -> list[str]:
-    """SIGTERM, then SIGKILL after `grace_s` whole seconds."""
+    """Send SIGTERM, then SIGKILL after `grace_s` whole seconds."""
     return [program, "stop", "-t", str(grace_s), name]
 
 
 def unpause(program: str, name: str) -> list[str]:
-    """Have a paused container run again."""
+    """Resume a paused container."""
     return [program, "unpause", name]
 
 
 def remove(program: str, name: str) -> list[str]:
-    """Remove a container and its anonymous volumes; one that still runs is killed at once."""
+    """Remove a container and its anonymous volumes; a running one is killed at once."""
     now = [] if program == DOCKER else ["-t", "0"]
     return [program, "rm", "--force", "--volumes", *now, name]
 
 
 def inspect(program: str, names: list[str]) -> list[str]:
-    """A JSON array with one object for each container that exists."""
+    """Print a JSON array with an object for each existing container."""
     return [program, "inspect", "--type", "container", *names]
 
 
 def ids(program: str, labels: Mapping[str, str]) -> list[str]:
-    """Ids of all containers with these labels, one a line, running or not; an empty value matches any."""
+    """Print the ids of all containers with these labels, one a line; an empty value matches any."""
     filters = [f"label={key}={value}" if value else f"label={key}" for key, value in labels.items()]
     return [program, "ps", "--all", "--quiet", "--no-trunc", *(flag for f in filters for flag in ("--filter", f))]
 
 
 def logs(program: str, name: str, *, follow: bool, tail: int | None) -> list[str]:
-    """The log; stderr is to be merged into stdout, so podman's own warnings are silenced."""
+    """Print the log; podman's own warnings are silenced, as callers merge stderr into stdout."""
     quiet = [] if program == DOCKER else ["--log-level=error"]
     lines = [] if tail is None else ["--tail", str(tail)]
     return [program, *quiet, "logs", *(["--follow"] if follow else []), *lines, name]
 
 
 def wait(program: str, name: str, *, soon: bool) -> list[str]:
-    """Command that prints a container's exit code once it has ended.
+    """Print a container's exit code once it has ended.
 
-    podman looks four times a second unless told otherwise. Once keeps an idle box idle; more often is right for a
-    container that is known to end now (`soon`).
+    podman polls four times a second by default. Once a second keeps an idle box idle; a container that is about to end
+    (`soon`) is polled more often.
     """
     return [program, "wait", *([] if program == DOCKER else ["--interval", "50ms" if soon else "1s"]), name]
 
 
 def top(program: str, name: str) -> list[str]:
-    """Host process ids under one headline. podman reads /proc itself; docker runs the host's ps."""
+    """Print host process ids below a headline. podman reads /proc itself; docker runs the host's ps."""
     return [program, "top", name, *(["-o", "pid"] if program == DOCKER else ["hpid"])]
 
 
 def pull(program: str, image: str) -> list[str]:
-    """Fetch an image, telling what it does line by line."""
+    """Fetch an image and print the progress line by line."""
     return [program, "pull", image]
 
 
 def image_id(program: str, image: str) -> list[str]:
-    """Command that prints the id of a local image; `image exists` takes as long and tells less."""
+    """Print the id of a local image; `image exists` takes as long and prints less."""
     return [program, "image", "inspect", "--format", "{{.Id}}", image]
 
 
 def images(program: str, names: Collection[str]) -> list[str]:
-    """Prints a JSON line, [bytes, tags, digests], for each of these images that is here; complains of the others."""
+    """Print a JSON line, [bytes, tags, digests], for each of these images on this box; missing ones are an error."""
     return [program, "image", "inspect", "--format", "[{{.Size}},{{json .RepoTags}},{{json .RepoDigests}}]", *names]
 
 
 def shell(argv: list[str]) -> str:
-    """`argv` as text to paste into a shell: one flag with its value a line, everything quoted that needs it."""
+    """Format `argv` to paste into a shell: one flag with its value a line, quoted where needed."""
     lines: list[list[str]] = [[]]
     for word in argv:
         flag_is_full = len(lines[-1]) > 1 and lines[-1][0].startswith("-")
@@ -150,19 +150,19 @@ def _inside(docker: bool, spec: ContainerSpec) -> list[str]:
         *(flag for mount in spec.mounts for flag in _mount(docker, mount)),
         *(flag for tmpfs in spec.tmpfs for flag in ("--tmpfs", tmpfs)),
         *(flag for key, value in spec.env.items() if not is_secret_variable(key) for flag in ("-e", f"{key}={value}")),
-        # without a value: taken over from the program's own environment, where `ps` does not show it
+        # without a value: taken from the program's own environment, which `ps` does not show
         *(flag for key in (*filter(is_secret_variable, spec.env), *spec.env_from) for flag in ("-e", key)),
     ]
 
 
 def _log_driver(docker: bool) -> list[str]:
-    # Files, not the journal: the journal drops lines beyond a rate, and a rootless user may not be allowed to read it.
+    # Files, not the journal: the journal drops lines beyond a rate, and a rootless user may be unable to read it.
     return ["--log-driver", "json-file" if docker else "k8s-file", "--log-opt", f"max-size={LOG_LIMIT}"]
 
 
 def _device(docker: bool, device: str) -> list[str]:
     if docker and device.startswith(_NVIDIA):
-        # docker resolves CDI names only since 25, and behind a switch; `--gpus` is understood by all
+        # docker resolves CDI names only since 25, and behind a switch; all versions take `--gpus`
         which = device.removeprefix(_NVIDIA)
         return ["--gpus", "all" if which == "all" else f"device={which}"]
     return ["--device", device]
@@ -170,7 +170,7 @@ def _device(docker: bool, device: str) -> list[str]:
 
 def _mount(docker: bool, mount: Mount) -> list[str]:
     if docker and mount.source.startswith("/"):
-        # docker's -v would make an empty folder owned by root where the source is missing
+        # docker's -v would make an empty folder owned by root in place of a missing source
         mode = ",readonly" if mount.read_only else ""
         return ["--mount", f"type=bind,source={mount.source},target={mount.target}{mode}"]
     return ["-v", f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")]

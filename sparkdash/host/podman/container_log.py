@@ -1,7 +1,7 @@
 """Log of a container, as podman or docker prints it.
 
-Owns: the one command that reads it, and which of its lines is the program's own complaint. Must not know the meaning of
-lines.
+Owns: the command that reads the log, and telling the program's own complaint from the log's lines. Must not know the
+meaning of lines.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sparkdash.host.podman import answers, argv
 
 
 async def read_container_log(program: str, name: str, *, follow: bool, tail: int | None) -> AsyncIterator[str]:
-    """Read lines of both streams, in the order in which the program's monitor met them.
+    """Read lines of both streams, in the order of the program's monitor.
 
-    Nobody checks first whether the container is there: one line of complaint and an exit code show that it is not.
+    A missing container shows by a single line of complaint and an exit code, so no check comes first.
 
     Raises:
         HostError: no_such_container, or runtime_missing.
@@ -28,7 +28,7 @@ async def read_container_log(program: str, name: str, *, follow: bool, tail: int
             async for line in stdout_lines(process):
                 count += 1
                 if count == 1 and answers.gone(line):
-                    complaint = line  # the program's own, unless more follows or it ends well
+                    complaint = line  # the program's own, unless more lines or success follow
                     continue
                 if count == 2 and complaint:
                     yield complaint

@@ -1,9 +1,9 @@
 """Podman: engines as containers, through the command line of podman or docker.
 
-Owns: calling the program, one child per call, each with a deadline (a Spark short of memory has kept podman
-busy for minutes). Must not know: profiles' meaning, what an engine is. Command lines are made by `argv`,
-answers read by `answers`. The command line rather than the socket: it needs no service, is the same in 4.3 and
-5, and a person can repeat it by hand.
+Owns: calling the program, one child per call, each with a deadline (a Spark short of memory has kept podman busy for
+minutes). Must not know: profiles' meaning, what an engine is. `argv` makes the command lines, `answers` reads the
+output. The command line is used rather than the socket: it needs no service, is the same in 4.3 and 5, and a person can
+repeat it by hand.
 """
 
 from __future__ import annotations
@@ -35,51 +35,51 @@ from sparkdash.host.podman import abandoned_commands, answers, argv, container_l
 from sparkdash.host.processes import in_container, leftovers
 
 LOOK_S = 20.0
-"""Limit of calls that only read. They take 0.05 s on an idle box."""
+"""Deadline of calls that only read. They take 0.05 s on an idle box."""
 LIST_S = 3.0
-"""Limit of the look at all images, which a list that a person waits for can do without."""
+"""Deadline of the look at all images, which is optional in a list that a person waits for."""
 START_S = 180.0
-"""Limit of `run`. A rootless first start of a 20 GB image may copy its layers to change their owner."""
+"""Deadline of `run`. A rootless first start of a 20 GB image may copy its layers to change their owner."""
 SETTLE_S = 30.0
-"""How long commands of an earlier daemon are waited for."""
+"""Longest wait for commands of an earlier daemon."""
 ENDED_S = 60.0
-"""Seconds to wait for the exit code of a container whose process has ended."""
+"""Deadline of `wait` for a container whose process has ended."""
 PULL_SILENCE_S = 3600.0
-"""Longest silence of a pull. Off a terminal podman is silent while a layer comes: 20 GB at 6 MB/s."""
+"""Longest silence of a pull. Without a terminal podman is silent during a layer: 20 GB at 6 MB/s."""
 
 OUTPUT_BYTES = 2**20
-"""Bytes that are read when a program lists its flags; vLLM's list has 155 KB."""
+"""Limit of a program's list of flags; vLLM's has 155 KB."""
 
 UNKNOWN_EXIT = -1
-"""Exit code of a container that was gone before it could be asked."""
+"""Exit code of a container that was removed before it was read."""
 
 
 class Podman:
-    """The Runtime of podman, and of docker, which understands nearly the same words."""
+    """Runtime of podman, and of docker, which takes nearly the same command lines."""
 
     containerised = True
 
     def __init__(self, program: str = argv.PODMAN) -> None:
         self.name = program
         self._known: dict[str, ContainerInfo] = {}
-        """As last seen, by name: which processes are a container's is asked when podman may no longer tell."""
+        """Containers as last seen, by name, for when podman no longer answers."""
 
     async def version(self) -> str:
-        """The program's version. Raises HostError(code="runtime_missing")."""
+        """Ask for the program's version. Raises HostError(code="runtime_missing")."""
         done = await self._call(argv.version(self.name), LOOK_S)
         if done.code:
             raise answers.runtime_missing(self.name, answers.last_words(done.err))
         return done.out.strip()
 
     async def image_id(self, image: str) -> str | None:
-        """Look up the image's id; None when it is not on this box."""
+        """Look up the image's id; None if it is not on this box."""
         done = await self._call(argv.image_id(self.name, image), LOOK_S)
         if done.code and not answers.no_such_image(done.err):
             raise answers.failed(self.name, "image", done.err)
         return None if done.code else done.out.strip()
 
     async def images(self, names: Collection[str]) -> dict[str, int]:
-        """Bytes on disk by name; those that are not here are left out. Raises HostError(code="runtime_missing") and runtime_timeout."""
+        """Bytes on disk by name; missing images are left out. Raises HostError: runtime_missing, runtime_timeout."""
         if not names:
             return {}
         done = await self._call(argv.images(self.name, names), LIST_S)
@@ -88,7 +88,7 @@ class Podman:
         return answers.images(done.out, names)
 
     async def pull(self, image: str) -> AsyncIterator[PullProgress]:
-        """Fetch an image. Off a terminal neither program says how much has come: `fraction` stays None."""
+        """Fetch an image. Without a terminal neither program reports its progress: `fraction` stays None."""
         said: deque[str] = deque(maxlen=5)
         try:
             async with child_running(argv.pull(self.name, image), stderr=STDOUT) as process:
@@ -105,7 +105,7 @@ class Podman:
         yield PullProgress(image=image, detail="pulled", fraction=1.0, done=True)
 
     def command(self, spec: ContainerSpec) -> list[str]:
-        """The exact `run`. Raises HostError when the spec names no image."""
+        """Return the exact `run` command. Raises HostError if the spec names no image."""
         if not spec.image:
             raise HostError(
                 f"{spec.name} has no image, and {self.name} needs one.",
@@ -115,9 +115,7 @@ class Podman:
         return argv.run(self.name, spec, replace=True)
 
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        """Run the program of `spec` in a container of its own, which podman removes by itself even if the daemon has
-        died.
-        """
+        """Run the program of `spec` in a container of its own, which podman removes even after the daemon's death."""
         command = argv.output(self.name, spec, math.ceil(deadline_s))
         try:
             return await command_output(command, deadline_s=deadline_s, limit=OUTPUT_BYTES, env=_environment(spec))
@@ -127,18 +125,18 @@ class Podman:
             raise answers.not_begun(self.name, error) from None
         except ValueError as error:  # a NUL in a profile's word
             raise answers.failed(self.name, "run", str(error)) from None
-        finally:  # one whose `run` was killed lives on without it
+        finally:  # a container survives the kill of its `run`
             removal = asyncio.ensure_future(self._call(argv.remove(self.name, spec.name), stopping.REMOVE_S))
             removal.add_done_callback(lambda done: done.cancelled() or done.exception())
             with suppress(HostError):
                 await asyncio.shield(removal)
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
-        """Create and start; a container of ours with the same name is replaced, a stranger's is left alone.
+        """Create and start a container; one of ours with the same name is replaced, another's is left alone.
 
         Raises:
             HostError: image_missing, no_gpu_device, mount_missing, command_missing, port_in_use, name_taken,
-                disk_full, or runtime_failed with the program's own words. Nothing is left behind.
+                disk_full, or runtime_failed with the program's own words. Leaves no container behind.
         """
         self.command(spec)
         await asyncio.to_thread(_make_writable_mounts, spec)
@@ -151,26 +149,26 @@ class Podman:
         return await self._run(spec)
 
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
-        """SIGTERM, SIGKILL after the grace, remove, and end what is left of its processes. Gone already is success."""
+        """Send SIGTERM, SIGKILL after the grace, remove, end remaining processes; a missing container is success."""
         info = await self._last_seen(name)
         left = await stopping.stop_container(self._call, self.name, name, info, math.ceil(grace_s), before_removal)
         self._known.pop(name, None)
         return left
 
     async def _last_seen(self, name: str) -> ContainerInfo | None:
-        """Best effort: a podman that does not answer must not keep us from stopping."""
+        """Return the container as last seen, best effort: a silent podman must not prevent a stop."""
         if name not in self._known:
             with suppress(HostError):
                 await self._inspect([name])
         return self._known.get(name)
 
     async def inspect(self, name: str) -> ContainerInfo | None:
-        """The container of that name; None when there is none."""
+        """Return the container of that name; None if there is none."""
         found = await self._inspect([name])
         return found[0] if found else None
 
     async def containers(self, labels: Mapping[str, str]) -> list[ContainerInfo]:
-        """All that carry these labels. Two calls, as only `inspect` tells labels and times alike in all versions."""
+        """List containers with these labels. Two calls: only `inspect` has the same fields in all versions."""
         done = await self._call(argv.ids(self.name, labels), LOOK_S)
         if done.code:
             raise answers.failed(self.name, "ps", done.err)
@@ -178,28 +176,28 @@ class Podman:
         return await self._inspect(ids) if ids else []
 
     async def settle(self, owner: str) -> Leftovers:
-        """See Runtime. A daemon that was killed leaves its `run` or `stop` behind; a `run` that hangs is ended after a while."""
+        """Wait for commands of a killed daemon, end a hanging `run`, and end orphans. See Runtime."""
         runs, ends = await asyncio.to_thread(abandoned_commands.find_abandoned_commands, self.name, owner)
         hung = await leftovers.wait_for_all(runs | ends, SETTLE_S)
         await leftovers.end_processes({pid: birth for pid, birth in hung.items() if pid in runs})
         found = await asyncio.to_thread(leftovers.processes_of_owner, owner)
-        # each by its name: a list that came back short must not cost a living engine its processes
+        # each by its name: an incomplete list must not cost a living engine its processes
         here = await self._inspect([each.removeprefix(mark(owner, "")) for each in found]) if found else []
         held = {mark(owner, info.name) for info in here if info.state is not ContainerState.EXITED}
         return await leftovers.end_processes(leftovers.processes_except(found, held))
 
     def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
-        """Lines of both streams, in the order in which podman's monitor met them. Raises HostError(code="no_such_container")."""
+        """Read lines of both streams, in the order of podman's monitor. Raises HostError(code="no_such_container")."""
         return container_log.read_container_log(self.name, name, follow=follow, tail=tail)
 
     async def wait(self, name: str) -> int:
-        """The exit code once it has ended; -1 when it was removed before it could be asked."""
+        """Wait for the container's end; return its exit code, or -1 if it was removed before."""
         known = self._known.get(name)
         ended = known is not None and await in_container.has_ended(known)
         try:
             done = await self._call(argv.wait(self.name, name, soon=ended), ENDED_S if ended else None)
         except HostError:
-            self._known.pop(name, None)  # somebody started it again by hand: what is known of it is old
+            self._known.pop(name, None)  # perhaps started again by hand: our knowledge is outdated
             raise
         if done.code and answers.gone(done.err):
             return UNKNOWN_EXIT
@@ -209,7 +207,7 @@ class Podman:
         return code
 
     async def pids(self, name: str) -> set[int]:
-        """Host process ids of the container; empty when it does not run."""
+        """Host process ids of the container; empty if it does not run."""
         if (known := self._known.get(name)) and (seen := await in_container.pids_of(known.id)):
             return seen
         done = await self._call(argv.top(self.name, name), LOOK_S)
@@ -258,15 +256,15 @@ class Podman:
             made = True
             return await self._just_started(spec, done.out)
         except HostError as error:
-            if error.code != "name_taken":  # half made, or running and unknown when podman fell silent
+            if error.code != "name_taken":  # half made, or running unknown to us after podman fell silent
                 await self._clear(spec, made=made)
             raise
 
     async def _clear(self, spec: ContainerSpec, *, made: bool) -> None:
-        """Remove what a failed start made. Where the runtime does not do it, end its processes directly."""
+        """Remove the container of a failed start; if the runtime fails, end its processes directly."""
         try:
             await (stopping.remove_container(self._call, self.name, spec.name) if made else self._make_room(spec))
-        except HostError:  # not told: the first reason is the one that can be mended
+        except HostError:  # not reported: only the first reason can be fixed
             if own := spec.env.get(ENV_MARK):
                 await leftovers.end_processes(await leftovers.scan_for_engine(own, None))
 

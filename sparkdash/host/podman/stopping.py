@@ -1,9 +1,9 @@
-"""The end of one container: told to end, killed after its grace, removed, and seen to be gone.
+"""Stop of one container: SIGTERM, SIGKILL after its grace, removal, and proof that its processes are gone.
 
-Owns: those steps, and what is done when the runtime does not carry one out. Must not know the rest of the runtime.
+Owns: those steps, and the fallback when the runtime fails in one. Must not know the rest of the runtime.
 
-The runtime is not the only one who can end processes: it has blocked for minutes on a box short of memory, and refuses
-to stop a container that is paused. So its processes are known before it is asked, and killed directly if it fails.
+The runtime has blocked for minutes on a box short of memory, and refuses to stop a paused container. So the processes
+are listed before it is called, and killed directly if it fails.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sparkdash.host.processes import leftovers, suspended, unkillable
 from sparkdash.host.thread import in_thread
 
 LATE_S = 20.0
-"""What `stop` may take beyond its grace; then the processes are killed without it."""
+"""Time for `stop` beyond its grace; then the processes are killed directly."""
 REMOVE_S = 60.0
-"""Limit of `rm`."""
+"""Deadline of `rm`."""
 RESUME_S = 10.0
-"""Limit of having a suspended container run again."""
+"""Deadline of resuming a suspended container."""
 
 Call = Callable[[list[str], float], Awaitable[CommandResult]]
-"""Runs a command line of the runtime with a limit. Raises HostError."""
+"""Runs a command line of the runtime with a deadline. Raises HostError."""
 
 
 async def stop_container(
@@ -38,7 +38,7 @@ async def stop_container(
     grace_s: int,
     before_removal: Awaitable[None] | None,
 ) -> Leftovers:
-    """Stop and remove; `info` is the container as last seen. See Runtime.stop."""
+    """Stop and remove a container; `info` is the container as last seen. See Runtime.stop."""
     members = await _members(info)
     if info is not None and members:
         await _resume(call, program, info, members)
@@ -63,14 +63,14 @@ async def stop_container(
 
 
 async def remove_container(call: Call, program: str, name: str) -> None:
-    """Remove the container by force. Gone already is success."""
+    """Remove the container by force; a missing one is success."""
     done = await call(argv.remove(program, name), REMOVE_S)
     if done.code and not answers.gone(done.err):
         raise answers.failed(program, "rm", done.err)
 
 
 async def _stop(call: Call, program: str, name: str, grace_s: int) -> bool | None:
-    """Whether the runtime stopped it; None: there is no such container any more."""
+    """Return whether the runtime stopped the container; None if it no longer exists."""
     try:
         done = await call(argv.stop(program, name, grace_s), grace_s + LATE_S)
     except HostError as error:
@@ -83,16 +83,18 @@ async def _stop(call: Call, program: str, name: str, grace_s: int) -> bool | Non
 
 
 async def _resume(call: Call, program: str, info: ContainerInfo, members: leftovers.Births) -> None:
-    """Have it run again where it is paused or its processes are stopped: as it is, it would not hear that it is to end."""
+    """Resume a paused container or stopped processes, which could not receive SIGTERM otherwise."""
     with suppress(TimeoutError, HostError):
         async with asyncio.timeout(RESUME_S):
             if await in_thread(lambda: suspended.is_frozen(members, info.id)):
-                await call(argv.unpause(program, info.name), RESUME_S)  # else it goes on calling the container paused
+                await call(
+                    argv.unpause(program, info.name), RESUME_S
+                )  # else the runtime still calls the container paused
             await in_thread(lambda: suspended.resume(members, info.id))
 
 
 async def _members(info: ContainerInfo | None) -> leftovers.Births | None:
-    """The container's processes on this box, by its control group and its mark; None when the look was late."""
+    """Processes of the container, by its control group and its mark; None if the scan took too long."""
     if info is None:
         return {}
     return await leftovers.scan_for_engine(mark(info.labels.get(LABEL_OWNER, ""), info.name), info.id)

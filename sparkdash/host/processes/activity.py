@@ -1,9 +1,9 @@
-"""What the processes of an engine do: CPU time, who is stopped, which compilers run, bytes read from storage.
+"""Activity of an engine's processes: CPU time, stopped processes, compilers, bytes read from storage.
 
-Owns: reading and adding up /proc and the control group. Must not know engines, or what the figures mean.
+Owns: reading and adding up /proc and the control group. Must not know engines, or the meaning of the figures.
 
-Rule: only files that the kernel answers without the lock of a process's memory: a process that hangs in the driver
-keeps that one, and a reader of its `cmdline` would hang with it.
+Rule: only files that the kernel answers without the process's memory lock. A process that hangs in the driver holds
+that lock, and a reader of its `cmdline` would hang too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sparkdash.printable import one_line
 
 CGROUP = Path("/sys/fs/cgroup")
 
-# Triton runs ptxas (since 3.5 also ptxas-blackwell) and a C compiler for its launchers. CUDA's nvcc runs cicc, cudafe++,
-# ptxas, fatbinary and nvlink; FlashInfer and DeepGEMM run ninja with nvcc; torch's inductor and TVM run a C++ compiler;
-# CUDA 13's tile compiler is tileiras. The kernel keeps 15 characters of a name.
+# Triton runs ptxas (since 3.5 also ptxas-blackwell) and a C compiler for its launchers. CUDA's nvcc runs cicc,
+# cudafe++, ptxas, fatbinary and nvlink; FlashInfer and DeepGEMM run ninja with nvcc; torch's inductor and TVM run a C++
+# compiler; CUDA 13's tile compiler is tileiras. The kernel keeps 15 characters of a name.
 _COMPILERS = re.compile(
-    r"(?:ptxas|nvcc|cicc|cudafe\+\+|fatbinary|nvlink|nvdisasm|tileiras|ninja|make|cmake|cc1|cc1plus|collect2|as|lld|ccache"
-    r"|(?:x86_64|aarch64)-linux-g.*|(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+|ld)(?:\.\w+)?)(?:-[\w.]*)?"
+    r"(?:ptxas|nvcc|cicc|cudafe\+\+|fatbinary|nvlink|nvdisasm|tileiras|ninja|make|cmake|cc1|cc1plus|collect2|as|lld"
+    r"|ccache|(?:x86_64|aarch64)-linux-g.*|(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+|ld)(?:\.\w+)?)(?:-[\w.]*)?"
 )
 _STOPPED = frozenset("Tt")
 _IN_KERNEL = "D"
@@ -34,34 +34,34 @@ _V1_FROZEN = b"FROZEN"
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Figures of some processes at one moment. A process that ended meanwhile is left out."""
+    """Figures of some processes at one moment, without processes that ended meanwhile."""
 
     cpu_s: float
-    """CPU time that they and the children they have seen end have used. It falls when a process leaves that is nobody's child here."""
+    """CPU time of the processes and their ended children; falls when a process without a parent among them ends."""
     processes: int
     stopped: tuple[str, ...] = ()
-    """Names of those stopped by a signal or a debugger, or frozen with their control group."""
+    """Names of processes stopped by a signal or a debugger, or frozen with their control group."""
     in_kernel: int = 0
-    """How many wait in the kernel, where no signal reaches them."""
+    """Number of processes that wait in the kernel, where no signal reaches them."""
     compilers: tuple[str, ...] = ()
-    """Names of the compilers among them, each once."""
+    """Distinct names of running compilers."""
     read_bytes: int | None = None
-    """Bytes that they have read from storage; None where none of them may be asked."""
+    """Bytes read from storage; None without permission for any process."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActivityStat:
-    """The part of /proc/<pid>/stat that tells of work (proc(5): fields 2, 3, and 14 to 17)."""
+    """Fields of /proc/<pid>/stat about work (proc(5): fields 2, 3, and 14 to 17)."""
 
     name: str
-    """Harmless to a terminal: a process gives itself its name."""
+    """Name made harmless to a terminal, as a process chooses it itself."""
     state: str
     ticks: int
-    """CPU time of the process and its children that ended, in clock ticks."""
+    """CPU time of the process and its ended children, in clock ticks."""
 
 
 def parse_stat(told: bytes) -> ActivityStat | None:
-    """Parse one /proc/<pid>/stat; None when it is something else."""
+    """Parse /proc/<pid>/stat; None for any other text."""
     before, _, after = told.rpartition(b")")
     fields = after.split()
     if len(fields) < 15:
@@ -76,7 +76,7 @@ def parse_stat(told: bytes) -> ActivityStat | None:
 
 
 def parse_read_bytes(told: bytes) -> int | None:
-    """The bytes read from storage in one /proc/<pid>/io; None when they are not there."""
+    """Parse the bytes read from storage in /proc/<pid>/io; None if they are missing."""
     found = re.search(rb"^read_bytes: (\d+)$", told, re.MULTILINE)
     return int(found[1]) if found else None
 
@@ -87,9 +87,9 @@ def is_compiler(name: str) -> bool:
 
 
 def read_activity(pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP) -> Activity | None:
-    """Read what the processes of one container have done; None when none of them is there.
+    """Read the activity of one container's processes; None if none of them exists.
 
-    Blocks for up to a millisecond for each process: to be called in a thread.
+    Blocks for up to a millisecond for each process: call it in a thread.
     """
     found = {pid: stat for pid in pids if (stat := parse_stat(_told(f"{proc}/{pid}/stat")))}
     if not found:
@@ -108,14 +108,14 @@ def read_activity(pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP)
 
 def _told(file: str | Path) -> bytes:
     try:
-        with open(file, "rb", buffering=0) as opened:  # noqa: PTH123 - by far the quickest, for hundreds of small files
+        with open(file, "rb", buffering=0) as opened:  # noqa: PTH123 - by far the fastest for hundreds of small files
             return opened.read()
     except OSError:
         return b""
 
 
 def is_frozen(groups: str, root: Path) -> bool:
-    """Whether the control group of these lines of /proc/<pid>/cgroup is frozen, itself or by one above it."""
+    """Whether the control group in these lines of /proc/<pid>/cgroup, or one above it, is frozen."""
     for line in groups.splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

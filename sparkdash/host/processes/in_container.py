@@ -1,10 +1,10 @@
-"""Processes of a container, and the end of its first one, asked of the kernel instead of the runtime.
+"""Processes of a container and the end of its first one, by the kernel instead of the runtime.
 
-Owns: answers that save a call of podman, which costs 0.03 to 0.1 s, and more on a busy box. Must not know how a
+Owns: answers that save a call of podman, which costs 0.03 to 0.1 s and more on a busy box. Must not know how a
 container is started or stopped.
 
-Rule: only a container that its control group names is known here (rootful and rootless podman, and docker with groups
-of their own). For any other container the runtime is asked.
+Rule: only containers whose control group names them are known here (rootful and rootless podman, and docker with groups
+of their own). Callers ask the runtime about any other.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sparkdash.host.processes import leftovers, proc
 from sparkdash.host.thread import in_thread
 
 LOOK_S = 1.0
-"""Limit of a look at the control groups of all processes, which takes milliseconds."""
+"""Time limit of reading the control groups of all processes, which takes milliseconds."""
 
 
 async def pids_of(container_id: str) -> set[int]:
-    """Pids of the living processes in the container with that full id; empty when none is seen within LOOK_S."""
+    """Pids of the living processes in the container with that full id; empty if none is found within LOOK_S."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LOOK_S):
             return await in_thread(lambda: leftovers.processes_in_containers([container_id])[container_id])
@@ -30,7 +30,7 @@ async def pids_of(container_id: str) -> set[int]:
 
 
 async def just_started(spec: ContainerSpec, container_id: str) -> ContainerInfo | None:
-    """Describe a container that has just started, as the runtime would; None when its first process is not seen."""
+    """Describe a container that has just started, as the runtime would; None if its first process is not found."""
     members = await pids_of(container_id)
     first = [pid for pid in members if (found := proc.stat(pid)) is not None and found.parent not in members]
     if len(first) != 1:
@@ -48,7 +48,7 @@ async def just_started(spec: ContainerSpec, container_id: str) -> ContainerInfo 
 
 
 async def has_ended(container: ContainerInfo) -> bool:
-    """Wait until the container's first process has ended; False, at once, where the kernel cannot tell."""
+    """Wait for the end of the container's first process; False at once if the kernel cannot tell."""
     pid = container.pid
     if pid is None:
         return False

@@ -1,11 +1,11 @@
-"""Processes that belong to an engine, whoever their parent is by now.
+"""Processes of an engine, whatever their parent, and the end of those that outlived it.
 
-Owns: telling them from all others, and ending those that outlived their engine. Must not know why one ended.
+Owns: finding an engine's processes among all, and ending them. Must not know why an engine ended.
 
-Three marks, as each can be lost. The control group names the container (not with plain processes). The environment
-carries SPARKDASH_ENGINE (not of a program that wrote its title over it, as vLLM's workers do). And the processes that
-were seen while the engine ran, each with its birth, so that a pid that was given to a stranger is never taken for it.
-Nothing here reads the environment of a process that hangs in the kernel: the reader would hang with it.
+Three marks, as each can be lost. The control group names the container, except for plain processes. The environment
+holds SPARKDASH_ENGINE, unless the program wrote its title over it, as vLLM's workers do. The third mark is the list of
+processes from while the engine ran, each with its birth, so that a reused pid is never mistaken.
+Nothing here reads the environment of a process that hangs in the kernel: the reader would hang too.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from sparkdash.host.processes.proc import PROC
 from sparkdash.host.thread import in_thread
 
 SCAN_S = 10.0
-"""Limit of one look at all processes. It takes milliseconds; on a box that stands still, or where the kernel holds a reader, much more."""
+"""Time limit of a scan of all processes. It takes milliseconds, but much more on a box that is frozen."""
 MOMENTS_S = (0.01, 0.04, 0.15)
-"""Pauses after which a process that waits in the kernel is looked at again, in the thread that looks."""
+"""Pauses before a process that waits in the kernel is read again, in the thread of the scan."""
 KILLED_S = 5.0
-"""How long a process may take to go after SIGKILL before it counts as stuck."""
+"""Time for a process to end after SIGKILL before it counts as stuck."""
 
 _ID = re.compile(r"[0-9a-f]{64}")
-"""What podman and docker call a container by."""
+"""Full id of a container in podman and docker."""
 _MARKED = f"\0{ENV_MARK}=".encode()
 
 Births = dict[int, str]
-"""Processes by pid, each with proc.birth's word for it."""
+"""Processes by pid, each with its `proc.birth`."""
 
 
 def processes_of_engine(mark: str, container: str | None = None, root: Path = PROC) -> Births:
-    """The living processes of the engine with this mark, or in the container of this id."""
+    """Living processes of the engine with this mark, or in the container of this id."""
     return {pid: mine for pid, (mine, found) in _marked(root).items() if found == mark or is_in(container, pid, root)}
 
 
 def processes_in_containers(ids: Collection[str], root: Path = PROC) -> dict[str, set[int]]:
-    """The living processes in the containers of these ids, by id."""
+    """Living processes in the containers of these ids, by id."""
     living = [int(entry.name) for entry in root.iterdir() if entry.name.isdigit()] if ids else []
     return {id_: {pid for pid in living if is_in(id_, pid, root)} for id_ in ids}
 
 
 def processes_of_owner(owner: str, root: Path = PROC) -> dict[str, Births]:
-    """The living processes of every engine of this owner, by the engine's mark."""
+    """Living processes of every engine of this owner, by the engine's mark."""
     engines: dict[str, Births] = {}
     for pid, (birth, mark) in _marked(root).items():
         if mark and mark.startswith(f"{owner}/"):
@@ -60,18 +60,18 @@ def processes_of_owner(owner: str, root: Path = PROC) -> dict[str, Births]:
 
 
 def births(pids: Iterable[int], root: Path = PROC) -> Births:
-    """Those of them that live, so that each can be told later from a stranger with its pid."""
+    """Births of the living processes among `pids`, by which a reused pid is recognised later."""
     found = {pid: proc.stat(pid, root) for pid in pids}
     return {pid: f"{proc.boot(root)}:{it.ticks}" for pid, it in found.items() if it and not it.ended}
 
 
 def processes_except(engines: Mapping[str, Births], held: Collection[str]) -> Births:
-    """The processes of those engines whose mark is not among `held`."""
+    """Processes of engines whose mark is not among `held`."""
     return {pid: birth for each, found in engines.items() if each not in held for pid, birth in found.items()}
 
 
 def processes_called(is_it: Callable[[list[str]], bool], root: Path = PROC) -> Births:
-    """The living processes whose command line is such a one. One that hangs in the kernel is not asked."""
+    """Living processes whose command line matches; processes that hang in the kernel are skipped."""
     boot, found = proc.boot(root), Births()
     for it in _living(root):
         with contextlib.suppress(OSError):
@@ -84,13 +84,13 @@ def processes_called(is_it: Callable[[list[str]], bool], root: Path = PROC) -> B
 
 
 async def wait_for_all(processes: Mapping[int, str], limit_s: float) -> Births:
-    """Wait for the end of all; those that did not end in time."""
+    """Wait for the end of all processes; return those that did not end in time."""
     ended = await asyncio.gather(*(wait_until_gone(pid, birth, limit_s) for pid, birth in processes.items()))
     return {pid: birth for (pid, birth), past in zip(processes.items(), ended, strict=True) if not past}
 
 
 async def scan_for_engine(mark: str, container: str | None) -> Births | None:
-    """`belonging`, from the event loop; None when the look took too long. It has a thread of its own: one that hangs keeps nobody."""
+    """Run `processes_of_engine` in a thread of its own, from the event loop; None if it took too long."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SCAN_S):
             return await in_thread(lambda: processes_of_engine(mark, container))
@@ -98,12 +98,12 @@ async def scan_for_engine(mark: str, container: str | None) -> Births | None:
 
 
 def still_living(processes: Mapping[int, str]) -> Births:
-    """Those that still live."""
+    """Processes of the mapping that still live."""
     return {pid: birth for pid, birth in processes.items() if births([pid]).get(pid) == birth}
 
 
 async def end_processes(*looks: Births | None) -> Leftovers:
-    """SIGKILL what still lives of those that were found, and wait for its end. None: a look that was late."""
+    """Send SIGKILL to the found processes that still live, and wait for their end. None stands for a late scan."""
     left = {pid: birth for found in looks if found for pid, birth in found.items()}
     here = still_living(left)
     ended = await asyncio.gather(*(_end(pid, birth) for pid, birth in here.items()))
@@ -118,7 +118,7 @@ async def end_processes(*looks: Births | None) -> Leftovers:
 
 
 async def wait_until_gone(pid: int, birth: str, limit_s: float | None) -> bool:
-    """Wait until that process has ended, whoever its parent is; False when `limit_s` passed first."""
+    """Wait for the end of a process, whatever its parent; False if `limit_s` passed first."""
     try:
         watch = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -130,7 +130,7 @@ async def wait_until_gone(pid: int, birth: str, limit_s: float | None) -> bool:
 
 
 async def _end(pid: int, birth: str) -> bool:
-    """Through a descriptor, which stays with this very process: between a look and a kill its pid could change hands."""
+    """Kill through a pidfd, as the pid could be reused between scan and kill; return whether it ended."""
     try:
         held = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -141,7 +141,7 @@ async def _end(pid: int, birth: str) -> bool:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(held, signal.SIGKILL)
         return await _over(held, KILLED_S)
-    except PermissionError:  # a container of root's, a daemon of a user's
+    except PermissionError:  # root's container, a user's daemon
         return False
     finally:
         os.close(held)
@@ -160,13 +160,13 @@ async def _over(held: int, limit_s: float | None) -> bool:
 
 
 def _marked(root: Path) -> dict[int, tuple[str, str | None]]:
-    """Every living process but this one: its birth, and its engine's mark if it carries one that we may read."""
+    """Birth of every living process but this one, and its engine's mark if it has a readable one."""
     boot = proc.boot(root)
     return {it.pid: (f"{boot}:{it.ticks}", None if it.stuck else _mark(it.pid, root)) for it in _living(root)}
 
 
 def _living(root: Path) -> list[proc.ProcessStat]:
-    """Every living process but this one. Those that wait in the kernel mostly do so for a moment: they are looked at again."""
+    """All living processes but this one; those that wait in the kernel, mostly for a moment, are read again."""
     pids = [int(entry.name) for entry in root.iterdir() if entry.name.isdigit()]
     found = {pid: it for pid in pids if pid != os.getpid() and (it := proc.stat(pid, root))}
     for pause in MOMENTS_S:
@@ -188,8 +188,8 @@ def _mark(pid: int, root: Path) -> str | None:
 
 
 def is_in(container: str | None, pid: int, root: Path = PROC) -> bool:
-    """Whether a process is in this container's control group; podman's own monitor beside it does not count."""
-    if container is None or not _ID.fullmatch(container):  # a short one would be found in anybody's
+    """Whether a process is in this container's control group, which podman's own monitor is not."""
+    if container is None or not _ID.fullmatch(container):  # a short id would match other groups
         return False
     try:
         groups = (root / str(pid) / "cgroup").read_text(errors="replace")

@@ -1,7 +1,7 @@
-"""What the kernel tells of single processes.
+"""Facts about single processes, from /proc.
 
-Owns: reading /proc/<pid>. Must not know why somebody asks. A process that is gone, or that we may not look at,
-is None or left out: between listing and reading, processes end.
+Owns: reading /proc/<pid>. Must not know the purpose. A process that has ended, or may not be read, is None or left out,
+as processes end between listing and reading.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _HOST_MEMORY = ("RssAnon:", "RssShmem:")
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """The part of /proc/<pid>/stat that says who a process is (proc(5): fields 3, 4, 6, 20 and 22)."""
+    """Identity of a process in /proc/<pid>/stat (proc(5): fields 3, 4, 6, 20 and 22)."""
 
     pid: int
     parent: int
     session: int
     ended: bool
-    """A zombie: it has ended, and only waits for its parent to notice. One whose first thread alone has ended runs on."""
+    """Whether the process is a zombie; one whose first thread alone has ended still runs."""
     stuck: bool
-    """It waits in the kernel and no signal reaches it: for a moment, or for ever."""
+    """Whether the process waits in the kernel, where no signal reaches it, for a moment or for ever."""
     ticks: int
-    """When it started, in clock ticks since boot."""
+    """Start in clock ticks since boot."""
 
 
 def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
-    """One process; None when it is gone."""
+    """Read the stat of one process; None if it has ended."""
     try:
         told = (proc / f"{pid}/stat").read_bytes()
     except OSError:
@@ -54,13 +54,13 @@ def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
 
 
 def birth(pid: int, proc: Path = PROC) -> str | None:
-    """What tells a process from a later one with the same pid: the boot and the tick it started in; None when it is gone."""
+    """Boot and start tick of a process, which differ for a later one with the same pid; None if it has ended."""
     found = stat(pid, proc)
     return None if found is None else f"{boot(proc)}:{found.ticks}"
 
 
 def boot(proc: Path = PROC) -> str:
-    """This boot's id; empty when the kernel does not tell."""
+    """Id of this boot; empty if the kernel has none."""
     try:
         return (proc / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -68,7 +68,7 @@ def boot(proc: Path = PROC) -> str:
 
 
 def family(leader: int, proc: Path = PROC) -> set[int]:
-    """The running processes of the session that `leader` opened, and all their descendants."""
+    """Running processes of the session of `leader`, and all their descendants."""
     everyone = [found for entry in proc.iterdir() if entry.name.isdigit() and (found := stat(int(entry.name), proc))]
     members = {each.pid for each in everyone if each.session == leader or each.pid == leader}
     while more := {each.pid for each in everyone if each.parent in members} - members:
@@ -77,23 +77,23 @@ def family(leader: int, proc: Path = PROC) -> set[int]:
 
 
 def host_bytes(pid: int, proc: Path = PROC) -> int | None:
-    """Memory of the host side that only this process keeps: anonymous and shared, without file pages, which are page cache.
+    """Host memory that this process keeps: anonymous and shared, without file pages, which are page cache.
 
-    Memory shared between processes counts in each of them. None when the process is gone.
+    Memory shared between processes counts in each of them. None if the process has ended.
     """
     return _summed(pid, _HOST_MEMORY, proc)
 
 
 def anonymous_of_others(pids: set[int], proc: Path = PROC) -> int:
-    """Anonymous memory of all processes but these. Shared memory is left out: it would count once for each that maps it."""
+    """Anonymous memory of all other processes, without shared memory, which would count once for each of them."""
     others = {int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()} - pids
     return sum(_summed(pid, _HOST_MEMORY[:1], proc) or 0 for pid in others)
 
 
 def taken_in(pids: Iterable[int], proc: Path = PROC) -> dict[int, int]:
-    """By pid what a process has read, from storage, cache or elsewhere, and what it keeps in memory, file pages included.
+    """Bytes that each process has read from any source, plus its resident memory with file pages, by pid.
 
-    What is read counts only where we may ask for it: of one's own processes. Those that are gone are left out.
+    Reads count for this user's processes only, as others' may not be asked. Ended processes are left out.
     """
     found = {}
     for pid in pids:

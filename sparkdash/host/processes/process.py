@@ -1,7 +1,7 @@
-"""Process: engines as plain processes, for boxes without containers and for the demo.
+"""Runtime of engines as plain processes, for boxes without containers and for the demo.
 
-Owns: starting, finding again, and ending them. Each leads a session of its own, writes to a file and not to a
-pipe (engines outlive the daemon), and has a record in the state folder. Must not know: profiles' meaning.
+Owns: starting, finding again, and ending processes. Each leads a session of its own, writes to a file and not to a pipe
+(engines outlive the daemon), and has a record in the state folder. Must not know: profiles' meaning.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from sparkdash.host.thread import in_thread
 from sparkdash.redaction import MASK, is_secret_variable
 
 UNKNOWN_EXIT = -1
-"""Exit code of a process that was another's child: the kernel tells it to the parent only."""
+"""Exit code of another's child, as the kernel reports the code to the parent only."""
 KILLED_S = 10.0
-"""How long a process may take to go after SIGKILL."""
+"""Time for a process to end after SIGKILL."""
 LOG_POLL_S = 0.15
-"""How often a followed log is looked at; faster than an eye."""
+"""Interval of reading a followed log; faster than an eye."""
 
 OUTPUT_BYTES = 2**20
-"""Bytes that are read when a program lists its flags; vLLM's list has 155 KB."""
+"""Limit of a program's list of flags; vLLM's has 155 KB."""
 
 _CHUNK = 65536
 
 
 class Process:
-    """The Runtime without containers. `folder` keeps records and logs; a later daemon with the same folder adopts."""
+    """Runtime without containers. `folder` keeps records and logs, by which a later daemon adopts the engines."""
 
     name = "process"
     containerised = False
@@ -57,7 +57,7 @@ class Process:
         self._records = ProcessRecords(folder)
 
     async def version(self) -> str:
-        """The kernel's release: there is nothing else to have a version."""
+        """Return the kernel's release, as there is no runtime with a version."""
         return platform.release()
 
     async def image_id(self, image: str) -> str | None:  # noqa: ARG002 - the protocol's
@@ -65,20 +65,20 @@ class Process:
         return ""
 
     async def images(self, names: Collection[str]) -> dict[str, int]:  # noqa: ARG002 - the protocol's
-        """None: processes need no image."""
+        """Return no images, as processes need none."""
         return {}
 
     async def pull(self, image: str) -> AsyncIterator[PullProgress]:
-        """Done at once."""
+        """Report success at once, as processes need no image."""
         yield PullProgress(image=image, detail="a process needs no image", fraction=1.0, done=True)
 
     def command(self, spec: ContainerSpec) -> list[str]:
-        """What a person would type: the argv, behind `env` when the spec sets variables."""
+        """Return the argv, behind `env` if the spec sets variables, for a person to type."""
         variables = [f"{key}={MASK if is_secret_variable(key) else value}" for key, value in spec.env.items()]
         return [*(["env", *variables] if variables else []), *spec.argv]
 
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        """Run the program of `spec` to its end. It is not kept from the GPU and the network."""
+        """Run the program of `spec` to its end, with access to the GPU and the network."""
         try:
             return await command_output(
                 spec.argv, deadline_s=deadline_s, limit=OUTPUT_BYTES, env={**os.environ, **spec.env}
@@ -87,10 +87,10 @@ class Process:
             raise HostError(f"{spec.argv[0]} could not be asked: {error}.", code="command_missing") from None
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
-        """Start in a session of its own. Nothing is left of one that cannot be written down: nobody would find it again.
+        """Start a process in a session of its own; end it again if its record cannot be written.
 
         Raises:
-            HostError: code `command_missing`, there is no such program; `disk_full`, `state_unwritable`.
+            HostError: code `command_missing` (no such program), `disk_full`, `state_unwritable`.
         """
         await self.stop(spec.name, grace_s=KILLED_S)
         self._records.prepare()
@@ -106,9 +106,9 @@ class Process:
         return self._info(record)
 
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
-        """SIGTERM to the group, SIGKILL to it after the grace, then to all that is left of the family; then forget it.
+        """Send SIGTERM to the group, SIGKILL after the grace, then SIGKILL to the remaining family; forget the record.
 
-        Also after a graceful end: workers that lost their leader would keep their memory.
+        The family is killed even after a graceful end: workers without their leader would keep their memory.
         """
         record = self._records.get(name)
         if record is None:
@@ -129,34 +129,34 @@ class Process:
         return left
 
     async def settle(self, owner: str) -> Leftovers:
-        """See Runtime. A daemon that was killed between a start and its record leaves a process that only its mark tells."""
+        """End processes without a record, which a daemon killed during a start leaves behind. See Runtime."""
         found = await asyncio.to_thread(leftovers.processes_of_owner, owner)
         held = {mark(owner, record.name) for record in self._records.all() if _alive(record)}
         return await leftovers.end_processes(leftovers.processes_except(found, held))
 
     async def inspect(self, name: str) -> ContainerInfo | None:
-        """The process of that name, running or not."""
+        """Return the process of that name, running or not."""
         record = self._records.get(name)
         return None if record is None else self._info(self._settled(record))
 
     async def containers(self, labels: Mapping[str, str]) -> list[ContainerInfo]:
-        """All whose labels match; an empty value matches any."""
+        """List processes with these labels; an empty value matches any."""
         return [self._info(self._settled(record)) for record in self._records.all() if _matches(record, labels)]
 
     async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
-        """Lines of both streams. Raises HostError(code="no_such_container")."""
+        """Read lines of both streams. Raises HostError(code="no_such_container")."""
         record = self._records.get(name)
         if record is None:
             raise HostError(f"There is no process {name}.", code="no_such_container")
         try:
             log = open_at(self._records.log(name), tail)
-        except OSError as error:  # to make room, somebody may have taken it away
+        except OSError as error:  # the owner may have deleted it to make room
             raise HostError(f"The log of {name} cannot be read: {error.strerror}.", code="no_log") from None
         splitter = LineSplitter()
         with log as file:
             last = False
             while not last:
-                last = not (follow and _alive(record))  # asked before reading: nothing written after it can be missed
+                last = not (follow and _alive(record))  # before reading, so that no later line is missed
                 file.seek(first_kept(file.fileno(), file.tell()))
                 while chunk := file.read(_CHUNK):
                     for line in splitter.feed(chunk):
@@ -167,11 +167,11 @@ class Process:
             yield line
 
     def log_files(self) -> list[Path]:
-        """Log files of all engines, those that have ended included."""
+        """Log files of all engines, also of ended ones."""
         return self._records.logs()
 
     async def wait(self, name: str) -> int:
-        """The exit code once it has ended (128 + signal when killed); -1 when it is gone or was not our child."""
+        """Wait for the end; return the exit code (128 + signal after a kill), or -1 if it is unknown."""
         record = self._records.get(name)
         if record is None:
             return UNKNOWN_EXIT
@@ -180,7 +180,7 @@ class Process:
         return UNKNOWN_EXIT if code is None else code
 
     async def pids(self, name: str) -> set[int]:
-        """The process and all its descendants; empty when it does not run."""
+        """Pids of the process and all its descendants; empty if it does not run."""
         record = self._records.get(name)
         if record is None or not _alive(record):
             return set()
@@ -188,7 +188,7 @@ class Process:
         return await in_thread(lambda: self._family(record))
 
     def _spawn(self, spec: ContainerSpec) -> ProcessRecord:
-        """posix_spawn, as asyncio and Popen would take the child down with the daemon, or complain that it lives on."""
+        """Start by posix_spawn: asyncio and Popen would end the child with the daemon, or warn that it lives on."""
         log = str(self._records.log(spec.name))
         try:
             pid = os.posix_spawnp(
@@ -222,17 +222,17 @@ class Process:
         )
 
     def _latest(self, record: ProcessRecord) -> ProcessRecord:
-        """The record as it is now, unless it was forgotten or the name belongs to another process."""
+        """Return the current record, unless it was forgotten or the name belongs to another process."""
         now = self._records.get(record.name)
         return now if now and now.birth == record.birth else record
 
     def _settled(self, record: ProcessRecord) -> ProcessRecord:
-        """The record, with its end written down once the process has one. Only the parent learns the exit code."""
+        """Return the record, with its end written once the process has ended; only the parent learns the exit code."""
         if record.ended or _alive(record):
             return record
         ended = record.replace(ended=True, exit_code=_reap(record))
         if self._records.get(record.name) == record:
-            with contextlib.suppress(HostError):  # a full disk; that it has ended is seen again
+            with contextlib.suppress(HostError):  # a full disk; the end is noticed again
                 self._records.put(ended)
         return ended
 
@@ -248,7 +248,7 @@ class Process:
         )
 
     def _family(self, record: ProcessRecord) -> set[int]:
-        """Its living processes; also those that outlived their leader, as long as its pid was not given to a stranger."""
+        """Living processes of the record, also those that outlived their leader while its pid is not reused."""
         now = proc.birth(record.pid)
         same_boot = record.birth.startswith(f"{proc.boot()}:")
         return proc.family(record.pid) if now == record.birth or (now is None and same_boot) else set()

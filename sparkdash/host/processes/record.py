@@ -1,6 +1,6 @@
-"""The little file that lets a later daemon find a process it did not start.
+"""Records of started processes, by which a later daemon finds them.
 
-Owns: one JSON file and one log file for each process, in one folder. Must not know how processes are started or ended.
+Owns: a JSON file and a log file for each process, in one folder. Must not know how processes are started or ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class ProcessRecord(Frozen):
-    """One process as it was started. `birth` is proc.birth's word for this very process."""
+    """Started process. `birth` is its `proc.birth`, which no later process has."""
 
     name: str
     pid: int
@@ -30,11 +30,11 @@ class ProcessRecord(Frozen):
     """Unix seconds."""
     ended: bool = False
     exit_code: int | None = None
-    """None while it runs, and for ever when nobody of ours was its parent."""
+    """None while the process runs, and for another's child."""
 
 
 def unwritable(folder: Path, error: OSError) -> HostError:
-    """Nothing can be made or written in this folder."""
+    """Error for a folder in which nothing can be written."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "Make room on its disk." if full else "Make it writable, or choose another with SPARKDASH_STATE_DIR."
     code = "disk_full" if full else "state_unwritable"
@@ -42,25 +42,25 @@ def unwritable(folder: Path, error: OSError) -> HostError:
 
 
 class ProcessRecords:
-    """The folder of records. Files are readable by their owner only: an argv may say more than it should."""
+    """Folder of records. Only their owner may read the files, as an argv may hold secrets."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def get(self, name: str) -> ProcessRecord | None:
-        """The record of that name; None when there is none, or when its file is damaged."""
+        """Read the record of that name; None if it is missing or damaged."""
         try:
             return ProcessRecord.model_validate_json(self._file(name).read_bytes())
         except (OSError, ValidationError):
             return None
 
     def all(self) -> list[ProcessRecord]:
-        """Every record, by name."""
+        """Read all records, sorted by name."""
         found = (self.get(file.stem) for file in sorted(self._folder.glob("*.json")))
         return [record for record in found if record]
 
     def put(self, record: ProcessRecord) -> None:
-        """Write it whole or not at all. Raises HostError when it cannot be written."""
+        """Write a record, whole or not at all. Raises HostError if that fails."""
         file, fresh = self._file(record.name), self._file(record.name, "new")
         try:
             fresh.touch(mode=0o600)
@@ -77,7 +77,7 @@ class ProcessRecords:
         self.log(name).unlink(missing_ok=True)
 
     def prepare(self) -> None:
-        """Make the folder. Raises HostError when it cannot be made."""
+        """Make the folder. Raises HostError if that fails."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -88,7 +88,7 @@ class ProcessRecords:
         return list(self._folder.glob("*.log"))
 
     def log(self, name: str) -> Path:
-        """Where the process writes."""
+        """Path of the process's log."""
         return self._file(name, "log")
 
     def _file(self, name: str, kind: str = "json") -> Path:

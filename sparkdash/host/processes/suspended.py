@@ -1,10 +1,10 @@
-"""Processes that hear no signal: stopped by one, or frozen with their control group.
+"""Processes that receive no signal: stopped by one, or frozen with their control group.
 
-Owns: having them run again, so that they can end when they are told to. Must not know why they are to end, nor the runtime.
+Owns: resuming them, so that SIGTERM can reach them. Must not know why they are to end, nor the runtime.
 
-SIGTERM waits until a stopped process is continued: an engine that was stopped would be killed after its whole grace, and
-leave its shared memory behind. In a frozen control group of cgroup v1 not even SIGKILL takes hold. Only the groups of
-the container itself are thawed: those above it are somebody else's.
+SIGTERM waits until a stopped process continues: a stopped engine would be killed after its whole grace, and leave its
+shared memory behind. In a frozen control group of cgroup v1 not even SIGKILL takes effect. Only the groups of the
+container itself are thawed, as the groups above belong to others.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def is_frozen(pids: Iterable[int], container: str, proc: Path = PROC, root: Path
 
 
 def resume(processes: Mapping[int, str], container: str | None, proc: Path = PROC, root: Path = CGROUP) -> None:
-    """Thaw the container's control groups and continue all of its processes, as far as we may.
+    """Thaw the container's control groups and continue all of its processes, as far as permitted.
 
-    SIGCONT goes to every process: it also takes back a SIGSTOP that a process on a busy box has not met yet.
+    SIGCONT goes to every process, as it also cancels a SIGSTOP that is still pending on a busy box.
     """
     for file, word in _frozen(processes, container, proc, root) if container else ():
         with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def resume(processes: Mapping[int, str], container: str | None, proc: Path = PRO
 
 
 def _continue(pid: int, birth: str) -> None:
-    """Through a descriptor: its pid might change hands."""
+    """Send SIGCONT through a pidfd, as the pid might be reused."""
     with contextlib.suppress(OSError):
         held = os.pidfd_open(pid)
         try:
@@ -52,7 +52,7 @@ def _continue(pid: int, birth: str) -> None:
 
 
 def _frozen(pids: Iterable[int], container: str, proc: Path, root: Path) -> list[tuple[Path, str]]:
-    """Files by which the container's frozen control groups are thawed, with what is to be written."""
+    """Files that thaw the container's frozen control groups, each with the text to write."""
     folders = {folder for pid in pids for folder in _groups(_told(proc / str(pid) / "cgroup"), container, root)}
     found = []
     for folder in sorted(folders):
@@ -64,7 +64,7 @@ def _frozen(pids: Iterable[int], container: str, proc: Path, root: Path) -> list
 
 
 def _groups(told: bytes, container: str, root: Path) -> set[Path]:
-    """The folders of a process's control groups that are the container's: its own, and those within it."""
+    """Folders of a process's control groups that belong to the container: its own, and those within it."""
     found = set()
     for line in told.decode("utf-8", "replace").splitlines():
         _, _, rest = line.partition(":")

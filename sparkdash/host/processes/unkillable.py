@@ -1,6 +1,6 @@
-"""Processes that SIGKILL does not end: what keeps each of them, as far as the kernel tells.
+"""Processes that SIGKILL does not end, with the obstacle as far as the kernel shows it.
 
-Owns: those words. Must not know engines, nor who tried to end them.
+Owns: the wording. Must not know engines, nor who tried to end them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _STATES = {
     "R": "runs in the kernel (state R) and does not come back from it",
 }
 FROZEN = "is in a frozen control group"
-THAW = "Whoever froze the group must thaw it; then the process ends."
+THAW = "Thaw the group from where it was frozen; then the process ends."
 HINT = (
-    "The kernel says why in `dmesg`; most often it is the GPU's driver. What such a process holds comes back when the "
-    "kernel lets it go, or with a restart of the box."
+    "`dmesg` shows the reason, mostly the GPU's driver. Its memory comes back once the kernel releases the process, or "
+    "with a restart of the box."
 )
 
 
 def describe_stuck(pid: int, proc: Path = PROC, root: Path = CGROUP) -> str:
-    """ "4712 (python3) waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"."""
+    """Describe it: "4712 (python3) waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"."""
     found = parse_stat(_told(proc / str(pid) / "stat").encode())
     if found is None:
         return f"{pid} has ended by now"
@@ -48,7 +48,7 @@ def describe_stuck(pid: int, proc: Path = PROC, root: Path = CGROUP) -> str:
 
 
 def unkillable_error(name: str, pids: Collection[int], waited_s: float) -> HostError:
-    """An engine of which these processes are still there so many seconds after SIGKILL."""
+    """Error for an engine whose processes still exist so many seconds after SIGKILL."""
     told = [describe_stuck(pid) for pid in sorted(pids)]
     one = "process" if len(pids) == 1 else "processes"
     text = f"{name} does not end: {duration(waited_s)} after SIGKILL {one} {'; '.join(told)}."
