@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -197,8 +198,7 @@ class Settings(BaseModel):
 
 
 def load(file: Path | None = None, **overrides: Any) -> Settings:
-    """Read the settings: defaults, then the file, then SPARKDASH_HOST/PORT/RUNTIME, then `overrides` (None is not
-    given).
+    """Read defaults, then the file, then SPARKDASH_HOST/PORT/RUNTIME, then `overrides` (None: not given).
 
     Raises:
         ProfileError: the file cannot be read or holds an unknown key or value; names each.
@@ -215,15 +215,7 @@ def load(file: Path | None = None, **overrides: Any) -> Settings:
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        problems = tuple(f"{origin[str(e['loc'][0])]}: {_place(e['loc'])}{e['msg']}" for e in found)
-        unknown = [e["loc"] for e in found if e["type"] == "extra_forbidden"]
-        raise ProfileError(
-            f"The settings are not valid: {problems[0]}.",
-            code="settings_invalid",
-            problems=problems,
-            hint=_known(unknown[0]) if unknown else None,
-        ) from None
+        raise _invalid(error, origin) from None
     if (settings.tls_cert is None) != (settings.tls_key is None):
         missing = "tls_key" if settings.tls_key is None else "tls_cert"
         raise ProfileError(
@@ -232,6 +224,19 @@ def load(file: Path | None = None, **overrides: Any) -> Settings:
             hint="https needs both, tls_cert and tls_key.",
         )
     return settings
+
+
+def _invalid(error: ValidationError, origin: Mapping[str, str]) -> ProfileError:
+    """Word the wrong keys and values, each with its origin: a file, a variable or an option."""
+    found = error.errors(include_url=False)
+    problems = tuple(f"{origin[str(e['loc'][0])]}: {_place(e['loc'])}{e['msg']}" for e in found)
+    unknown = [e["loc"] for e in found if e["type"] == "extra_forbidden"]
+    return ProfileError(
+        f"The settings are not valid: {problems[0]}.",
+        code="settings_invalid",
+        problems=problems,
+        hint=_known(unknown[0]) if unknown else None,
+    )
 
 
 def place() -> Path:

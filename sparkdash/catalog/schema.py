@@ -35,7 +35,7 @@ PROFILE_KEYS = tuple(key for key in Profile.model_fields if key not in _OWN_FIEL
 
 
 class Section:
-    """One profile within a file: the base, or a variant. Locates its keys in the file."""
+    """Profile within a file: the base, or a variant. Locates its keys in the file."""
 
     def __init__(self, document: Document, variant: str | None) -> None:
         self.document = document

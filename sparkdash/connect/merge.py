@@ -44,15 +44,19 @@ def merge_values(before: Any, more: Any, same: str) -> Any:
         both = {key: merge_values(before[key], value, same) if key in before else value for key, value in more.items()}
         return {**before, **both}
     if _is_list(before) and _is_list(more):
-        items = list(before)
-        for each in more:
-            at = next((i for i, item in enumerate(items) if _agree(item, each, same)), None)
-            if at is None:
-                items.append(each)
-            else:
-                items[at] = merge_values(items[at], each, same)
-        return items
+        return _merge_lists(before, more, same)
     return more
+
+
+def _merge_lists(before: Sequence[Any], more: Sequence[Any], same: str) -> list[Any]:
+    items = list(before)
+    for each in more:
+        at = next((i for i, item in enumerate(items) if _agree(item, each, same)), None)
+        if at is None:
+            items.append(each)
+        else:
+            items[at] = merge_values(items[at], each, same)
+    return items
 
 
 def _is_list(value: object) -> bool:

@@ -67,7 +67,7 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Everything that one client needs. Optional settings are left out."""
+    """Configuration of one client. Optional settings are left out."""
 
     files: tuple[ConfigFile, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

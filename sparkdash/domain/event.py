@@ -120,7 +120,7 @@ class MeasuringChanged(Frozen):
 
 
 class Notice(Frozen):
-    """Something a person should know: a refused start, telemetry restarted, a foreign container."""
+    """Message for a person: a refused start, telemetry restarted, a foreign container."""
 
     kind: Literal["notice"] = "notice"
     level: Level

@@ -32,7 +32,7 @@ class IncidentEnd(StrEnum):
     STOPPED = "stopped"
     """A person, or a swap to another profile, ended the engine."""
     TOLD = "told"
-    """Nothing was done but to report it: the requests left, and the engine moved again with the next ones."""
+    """Report without a repair: the requests left, and the engine moved again with the next ones."""
     UNKNOWN = "unknown"
     """The daemon ended meanwhile."""
 

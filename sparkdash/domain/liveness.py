@@ -20,9 +20,9 @@ class LivenessState(StrEnum):
     COMPILING = "compiling"
     """The CPU prepares the work: kernels of the first request, or a grammar."""
     SILENT = "silent"
-    """Nothing shows progress, and not yet for long enough to call the engine stuck."""
+    """Standstill, not yet for long enough to call the engine stuck."""
     STUCK = "stuck"
-    """Nothing has shown progress for longer than any healthy work takes."""
+    """Standstill for longer than any healthy work takes."""
 
 
 class RepairStep(StrEnum):

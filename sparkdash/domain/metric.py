@@ -121,7 +121,7 @@ class Gpu(Frozen):
 
 
 class Sample(Frozen):
-    """Everything measured at about the same moment. Unix seconds."""
+    """All figures of about the same moment. Unix seconds."""
 
     at: float
     engines: dict[str, EngineSample] = {}

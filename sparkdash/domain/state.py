@@ -44,6 +44,18 @@ RECENT_NOTICES = 50
 OPEN = frozenset({RequestState.WAITING, RequestState.PREFILL, RequestState.STREAMING})
 """States of a request that has not ended."""
 
+Assigned = (
+    ProfilesChanged
+    | ToggleChanged
+    | TrafficChanged
+    | GuardChanged
+    | ParkedChanged
+    | UnadoptedChanged
+    | IncidentsChanged
+    | MeasuringChanged
+)
+"""Facts whose values replace whole fields of the snapshot."""
+
 
 class DaemonInfo(Frozen):
     """Identity of the serving daemon."""
@@ -154,6 +166,18 @@ def _changed(snapshot: Snapshot, event: Event) -> Snapshot:
             return _requests(snapshot, (request,))
         case SampleTaken(sample=sample):
             return snapshot.replace(sample=sample, figures=count_sample(snapshot.figures, sample))
+        case Withheld():
+            return snapshot
+        case Notice() as notice:
+            dated = notice.replace(at=event.at)
+            return snapshot.replace(notices=(dated, *snapshot.notices)[:RECENT_NOTICES])
+        case fact:
+            return _assigned(snapshot, fact)
+
+
+def _assigned(snapshot: Snapshot, fact: Assigned) -> Snapshot:
+    """Return the snapshot with the values of a fact that replaces whole fields."""
+    match fact:
         case ProfilesChanged(profiles=profiles, problems=problems):
             return snapshot.replace(profiles=profiles, problems=problems)
         case ToggleChanged(a=a, b=b):
@@ -164,17 +188,12 @@ def _changed(snapshot: Snapshot, event: Event) -> Snapshot:
             return snapshot.replace(guard=guard)
         case ParkedChanged(parked=parked):
             return snapshot.replace(parked=parked)
-        case UnadoptedChanged(profiles=profiles):
-            return snapshot.replace(unadopted=profiles)
+        case UnadoptedChanged(profiles=unadopted):
+            return snapshot.replace(unadopted=unadopted)
         case IncidentsChanged(incidents=incidents, repairs=repairs):
             return snapshot.replace(incidents=incidents, repairs=repairs)
         case MeasuringChanged(measuring=measuring):
             return snapshot.replace(measuring=measuring)
-        case Withheld():
-            return snapshot
-        case Notice() as notice:
-            dated = notice.replace(at=event.at)
-            return snapshot.replace(notices=(dated, *snapshot.notices)[:RECENT_NOTICES])
 
 
 def _engine(snapshot: Snapshot, engine: Engine) -> Snapshot:

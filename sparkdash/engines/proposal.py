@@ -21,7 +21,7 @@ from sparkdash.units import GIB, gib, tokens
 SEQUENCES = 4
 """Concurrent requests: NVIDIA's recipes and the vLLM blog of 2026-06-01 give a Spark 4, owners up to 16."""
 EACH = 32768
-"""Tokens of KV cache per concurrent request, where the box has room."""
+"""Tokens of KV cache per concurrent request, where the box has cache."""
 SHARE = 0.85
 """Largest share that owners report: vllm-project/recipes PR#632."""
 STEP = 8192
@@ -51,7 +51,7 @@ class OwnerChoices(NamedTuple):
     engine_version: str | None = None
 
 
-class BoxMemory(NamedTuple):
+class MemoryBudget(NamedTuple):
     """Memory of the box in bytes."""
 
     total: int
@@ -82,24 +82,28 @@ class Proposal:
 
 
 def propose(
-    name: str, engine: EngineKind, model: dict[str, str], facts: WeightFacts, box: BoxMemory, wish: OwnerChoices
+    name: str, engine: EngineKind, model: dict[str, str], facts: WeightFacts, box: MemoryBudget, choices: OwnerChoices
 ) -> Proposal:
     """Propose the profile `name` for a model that `facts` describe; `engine` is one of PROPOSED."""
     about = facts.architecture or "a model"
     if facts.quantization:
         about += f" in {facts.quantization}"
     proposal = Proposal({"profile": name, "about": about, "engine": engine.value})
-    _image(proposal, engine, wish)
+    _image(proposal, engine, choices)
     proposal.profile["models"] = {"target": model}
-    _ENGINES[engine](proposal, facts, _room(facts, box, wish), box)
+    _ENGINES[engine](proposal, facts, _plan_cache(facts, box, choices), box)
     return proposal
 
 
-def _image(proposal: Proposal, engine: EngineKind, wish: OwnerChoices) -> None:
+def _image(proposal: Proposal, engine: EngineKind, choices: OwnerChoices) -> None:
     image, release, why = IMAGES.get(engine, (None, None, ""))
-    if wish.image is not None:
-        image, release, why = wish.image, None, "As you gave it. Its tag may name another image tomorrow: pin a digest."
-    if release := wish.engine_version or release:
+    if choices.image is not None:
+        image, release, why = (
+            choices.image,
+            None,
+            "As you gave it. Its tag may name another image tomorrow: pin a digest.",
+        )
+    if release := choices.engine_version or release:
         proposal.profile["engine_version"] = release
         proposal.reasons["engine_version",] = "Flags are checked against it."
     if image is not None:
@@ -107,8 +111,8 @@ def _image(proposal: Proposal, engine: EngineKind, wish: OwnerChoices) -> None:
         proposal.reasons["image",] = why
 
 
-def _vllm(proposal: Proposal, facts: WeightFacts, room: KvCachePlan | None, box: BoxMemory) -> None:
-    if room is None:
+def _vllm(proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box: MemoryBudget) -> None:
+    if cache is None:
         if facts.context:
             proposal.arg("max-model-len", facts.context, "The model's own.")
         why = "vLLM takes this share whole, as what a token keeps is not told by this model's configuration."
@@ -116,9 +120,9 @@ def _vllm(proposal: Proposal, facts: WeightFacts, room: KvCachePlan | None, box:
             "gpu-memory-utilization", SHARE, f"{why} More is rarely free on a Spark (vllm-project/recipes PR#632)."
         )
     else:
-        proposal.arg("max-model-len", room.context, room.why)
-        proposal.arg("kv-cache-memory-bytes", f"{room.bytes // GIB}G", _held(facts, room))
-        share = min(SHARE, ceil(100 * (facts.bytes.total + room.bytes + OVERHEAD_BYTES) / box.total) / 100)
+        proposal.arg("max-model-len", cache.context, cache.why)
+        proposal.arg("kv-cache-memory-bytes", f"{cache.bytes // GIB}G", _held(facts, cache))
+        share = min(SHARE, ceil(100 * (facts.bytes.total + cache.bytes + OVERHEAD_BYTES) / box.total) / 100)
         why = "The same need as a share of the box: vLLM starts only while that much is free. It sizes nothing."
         proposal.arg("gpu-memory-utilization", share, why)
     why = (
@@ -140,10 +144,10 @@ def _vllm(proposal: Proposal, facts: WeightFacts, room: KvCachePlan | None, box:
         )
 
 
-def _held(facts: WeightFacts, room: KvCachePlan) -> str:
+def _held(facts: WeightFacts, cache: KvCachePlan) -> str:
     each = facts.kv_bytes_per_token(_bits(facts))
     per = f"{each / 1024:.0f} KiB a token" if each else "states alone"
-    return f"{tokens(room.held)} tokens, {per}, and 15 % for padded blocks. What is not taken stays free for another engine."
+    return f"{tokens(cache.held)} tokens, {per}, and 15 % for padded blocks. What is not taken stays free for another engine."
 
 
 def _backend(proposal: Proposal, facts: WeightFacts) -> None:
@@ -155,7 +159,7 @@ def _backend(proposal: Proposal, facts: WeightFacts) -> None:
         proposal.arg("attention-backend", "FLASHINFER", why)
 
 
-def _loader(proposal: Proposal, facts: WeightFacts, box: BoxMemory) -> None:
+def _loader(proposal: Proposal, facts: WeightFacts, box: MemoryBudget) -> None:
     left = f"{facts.quantization}, as the checkpoint itself says" if facts.quantization else "none"
     note = f"No `quantization` is given: vLLM finds it out ({left})."
     found = version(proposal.profile.get("engine_version"))
@@ -168,28 +172,28 @@ def _loader(proposal: Proposal, facts: WeightFacts, box: BoxMemory) -> None:
     proposal.reasons["args",] = note
 
 
-def _sglang(proposal: Proposal, facts: WeightFacts, room: KvCachePlan | None, box: BoxMemory) -> None:
-    if room is None:
+def _sglang(proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box: MemoryBudget) -> None:
+    if cache is None:
         why = "SGLang takes this share for weights and cache, as what a token keeps is not told by this model's configuration."
         proposal.arg("mem-fraction-static", SHARE - 0.05, why)
     else:
-        proposal.arg("context-length", room.context, room.why)
-        proposal.arg("max-total-tokens", room.held, _held(facts, room))
-        share = min(SHARE, ceil(100 * (facts.bytes.total + room.bytes) / max(1, box.total - box.reserve)) / 100)
+        proposal.arg("context-length", cache.context, cache.why)
+        proposal.arg("max-total-tokens", cache.held, _held(facts, cache))
+        share = min(SHARE, ceil(100 * (facts.bytes.total + cache.bytes) / max(1, box.total - box.reserve)) / 100)
         why = "Weights and that cache as a share of what is free at the start, from which SGLang counts."
         proposal.arg("mem-fraction-static", share, why)
     proposal.arg("max-running-requests", SEQUENCES, "As NVIDIA's recipes for a Spark.")
 
 
-def _llamacpp(proposal: Proposal, _facts: WeightFacts, room: KvCachePlan | None, _box: BoxMemory) -> None:
+def _llamacpp(proposal: Proposal, _facts: WeightFacts, cache: KvCachePlan | None, _box: MemoryBudget) -> None:
     proposal.arg("n-gpu-layers", 999, "All of them: the memory is one pool, and the GPU reads it faster.")
-    if room is not None:
-        proposal.arg("ctx-size", room.held, f"{room.why} llama.cpp counts the tokens of all slots together.")
+    if cache is not None:
+        proposal.arg("ctx-size", cache.held, f"{cache.why} llama.cpp counts the tokens of all slots together.")
         proposal.arg("parallel", SEQUENCES, "Slots: requests at once.")
         proposal.arg("kv-unified", True, "Slots share the cache, so that one of them may use the whole context.")
 
 
-_ENGINES: dict[EngineKind, Callable[[Proposal, WeightFacts, KvCachePlan | None, BoxMemory], None]] = {
+_ENGINES: dict[EngineKind, Callable[[Proposal, WeightFacts, KvCachePlan | None, MemoryBudget], None]] = {
     EngineKind.VLLM: _vllm,
     EngineKind.SGLANG: _sglang,
     EngineKind.LLAMACPP: _llamacpp,
@@ -197,23 +201,30 @@ _ENGINES: dict[EngineKind, Callable[[Proposal, WeightFacts, KvCachePlan | None, 
 PROPOSED = tuple(_ENGINES)
 
 
-def _room(facts: WeightFacts, box: BoxMemory, wish: OwnerChoices) -> KvCachePlan | None:
+def _plan_cache(facts: WeightFacts, box: MemoryBudget, choices: OwnerChoices) -> KvCachePlan | None:
     """Choose the largest wanted cache that fits: EACH per sequence or the full context, else less context.
 
     None where the bytes per token, or the context, are unknown.
     """
-    context = wish.context or facts.context
+    context = choices.context or facts.context
     if context is None or _cache(facts, context) is None:
         return None
     budget = box.total - box.reserve - facts.bytes.total - OVERHEAD_BYTES
-    why = "As you gave it." if wish.context else "The model's own."
+    why = "As you gave it." if choices.context else "The model's own."
     for held in (max(context, SEQUENCES * EACH), context):
         if (size := _cache(facts, held) or 0) <= budget:
             return KvCachePlan(context, held, size, why)
-    while not wish.context and context > SHORTEST and (_cache(facts, context) or 0) > budget:
-        context //= 2
+    if not choices.context and context > SHORTEST:
+        context = _halved(facts, context, budget)
         why = f"The model's own is {tokens(facts.context)}, of which this is what fits."
     return KvCachePlan(context, context, _cache(facts, context) or 0, why)
+
+
+def _halved(facts: WeightFacts, context: int, budget: int) -> int:
+    """Halve the context until its cache fits, down to SHORTEST."""
+    while context > SHORTEST and (_cache(facts, context) or 0) > budget:
+        context //= 2
+    return context
 
 
 def _cache(facts: WeightFacts, held: int) -> int | None:

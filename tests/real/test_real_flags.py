@@ -18,7 +18,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.known_flags import parse_help
-from sparkdash.engines.proposal import BoxMemory, OwnerChoices, propose
+from sparkdash.engines.proposal import MemoryBudget, OwnerChoices, propose
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
 from sparkdash.units import GIB
@@ -148,7 +148,7 @@ HEADERS = {
 
 def test_vllm_takes_every_proposed_command_line(parser: Parser) -> None:
     """Of `profiles new`: the base, and the variant that drafts with the model's own head."""
-    box, wish = BoxMemory(127_600_748 * 1024, 10 * GIB), OwnerChoices(image="x", engine_version="0.32.0")
+    box, wish = MemoryBudget(127_600_748 * 1024, 10 * GIB), OwnerChoices(image="x", engine_version="0.32.0")
     texts = {}
     for name, facts in HEADERS.items():
         made = propose(name, EngineKind.VLLM, {"hf": "org/x"}, facts, box, wish)

@@ -142,17 +142,21 @@ def _kinds(config: Config) -> list[Attention] | None:
 def _listed(config: Config, number: int) -> list[Attention | None] | None:
     types = config.get("layer_types") or config.get("layers_block_type")
     if isinstance(types, list):
-        known = len(types) >= number and all(isinstance(name, str) and name in _NAMES for name in types)
-        return [_NAMES[name] for name in types[:number]] if known else None
+        return _by_name(types[:number], _NAMES) if len(types) >= number else None
     pattern = config.get("hybrid_override_pattern")
     if isinstance(pattern, str):
-        known = len(pattern) == number and all(letter in _LETTERS for letter in pattern)
-        return [_LETTERS[letter] for letter in pattern] if known else None
+        return _by_name(list(pattern), _LETTERS) if len(pattern) == number else None
     if integer(config, "linear_num_value_heads"):
         return _every(integer(config, "full_attention_interval"), number, Attention.LINEAR)
     if any(key.startswith(("mamba_", "ssm_")) for key in config):
         return None
     return _windows(config, number)
+
+
+def _by_name(names: list[Any], kinds: Mapping[str, Attention | None]) -> list[Attention | None] | None:
+    """Translate the names of layers; None when one is unknown."""
+    known = all(isinstance(name, str) and name in kinds for name in names)
+    return [kinds[name] for name in names] if known else None
 
 
 def _windows(config: Config, number: int) -> list[Attention | None] | None:

@@ -87,20 +87,11 @@ class _Reader:
 
     def tensors(self, number: int, metadata: Mapping[str, Any]) -> tuple[Tensor, ...]:
         """Read the tensors. Sizes are the distances between offsets, padding included."""
-        found = []
-        for _ in range(number):
-            name = self.string()
-            (dimensions,) = self.unpack("I")
-            if dimensions > 8:
-                raise _MalformedError
-            shape = self.unpack(f"{dimensions}Q")
-            kind, offset = self.unpack("IQ")
-            found.append((offset, name, kind, shape))
+        found = sorted((self.entry() for _ in range(number)), key=lambda entry: entry[0])
         padding = metadata.get("general.alignment", ALIGNMENT)
         if type(padding) is not int or not 0 < padding <= 2**20:
             raise _MalformedError
         room = len(self.view) - -(-self.at // padding) * padding
-        found.sort(key=lambda entry: entry[0])
         ends = [entry[0] for entry in found[1:]] + [room] * bool(found)
         if found and (found[-1][0] > room or any(prod(entry[3]) > 2**60 for entry in found)):
             raise _MalformedError
@@ -108,6 +99,16 @@ class _Reader:
             Tensor(name, _TYPES.get(kind, f"type {kind}"), shape, end - offset)
             for (offset, name, kind, shape), end in zip(found, ends, strict=True)
         )
+
+    def entry(self) -> tuple[int, str, int, tuple[int, ...]]:
+        """Read offset, name, type and shape of one tensor."""
+        name = self.string()
+        (dimensions,) = self.unpack("I")
+        if dimensions > 8:
+            raise _MalformedError
+        shape = self.unpack(f"{dimensions}Q")
+        kind, offset = self.unpack("IQ")
+        return offset, name, kind, shape
 
     def value(self, kind: int, depth: int) -> Any:
         if kind in _SCALARS:

@@ -17,6 +17,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.redaction import is_secret_variable
 
 _PYTHON = re.compile(r"python[\d.]*")
+_SERVERS = {"llama-server": "llamacpp", "trtllm-serve": "trtllm"}
 _OF_VLLM = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
             "sc": "speculative-config", "cc": "compilation-config", "q": "quantization"}  # fmt: skip
 _OF_LLAMACPP = {"m": "model", "md": "model-draft", "c": "ctx-size", "ngl": "n-gpu-layers", "ngld": "n-gpu-layers-draft", "hf": "hf-repo",
@@ -75,19 +76,20 @@ class EnginePart:
 def recognise_engine(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
     """Return the engine that `words` start, with the words after its program; None without one."""
     first = PurePosixPath(words[0]).name if words else ""
-    if first == "vllm" and words[1:2] == ["serve"]:
-        return EnginePart("vllm", [] if words[0] == "vllm" else words[:2]), words[2:]
     if _PYTHON.fullmatch(first) and words[1:2] == ["-m"] and len(words) > 2:
         return _module(words)
-    if first == "sglang" and words[1:2] == ["serve"]:
-        return EnginePart("sglang", words[:2]), words[2:]
-    if first == "llama-server":
-        return EnginePart("llamacpp", [] if words[0] == first else words[:1]), words[1:]
-    if first == "trtllm-serve":
-        return EnginePart("trtllm", [] if words[0] == first else words[:1]), words[
-            2 if words[1:2] == ["serve"] else 1 :
-        ]
-    return _entrypoint(words, image)
+    return _program(first, words) or _entrypoint(words, image)
+
+
+def _program(first: str, words: list[str]) -> tuple[EnginePart, list[str]] | None:
+    """Recognise an engine by the name of its program; a path to it becomes the profile's command."""
+    is_bare, has_verb = words[:1] == [first], words[1:2] == ["serve"]
+    if first in ("vllm", "sglang") and has_verb:
+        return EnginePart(first, [] if is_bare and first == "vllm" else words[:2]), words[2:]
+    if first in _SERVERS:
+        after = 2 if has_verb and first == "trtllm-serve" else 1
+        return EnginePart(_SERVERS[first], [] if is_bare else words[:1]), words[after:]
+    return None
 
 
 def _module(words: list[str]) -> tuple[EnginePart, list[str]] | None:
@@ -186,33 +188,46 @@ def _lists(engine: EnginePart) -> ListArgs:
 
 
 def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: ImportNotes) -> None:
-    lists = _lists(engine)
     for key, values in flags:
         flag = f"--{key}"
         if key == _NAMES[engine.kind]:
             engine.names += [name for value in values for name in value.split(",")]
-        elif key in _ADDRESS:
-            notes.dropped(flag, "sparkdash sets the address itself")
         elif key.startswith("-") or not key:
             notes.unknown(flag)
-        elif is_secret_variable(key.replace("-", "_")) and values:
-            notes.dropped(flag, "a secret must not be in a profile; the gateway asks for keys")
-        elif (key in _OURS[engine.kind] and not values) or (engine.kind, key, *values) in _OURS_WITH_VALUE:
-            notes.dropped(flag, "sparkdash sets it by itself")
-        elif key in lists.repeated and values:
-            engine.args[key] = [*_as_list(engine.args.get(key)), *map(typed, values)]
-        elif len(values) > 1 and key in lists.several:
-            engine.args[key] = list(map(typed, values))
-        elif len(values) > 1:
-            notes.unknown(flag, f"has {len(values)} values, and is not known to take a list; left out")
-        elif engine.kind == "vllm" and "." in key:
-            _dotted(engine.args, key, values, notes)
+        elif reason := _drop_reason(engine.kind, key, values):
+            notes.dropped(flag, reason)
         else:
-            if key in engine.args:
-                notes.note(flag, "is given more than once; the last one holds")
-            engine.args[key] = typed(values[0]) if values else True
+            _store(engine, key, values, notes)
         if key in _LAUNCHER:
             notes.note(flag, "belongs to one of several nodes; set `nodes` and review it")
+
+
+def _drop_reason(kind: str, key: str, values: list[str]) -> str | None:
+    """Return why a flag is left out of the profile; None when it is kept."""
+    if key in _ADDRESS:
+        return "sparkdash sets the address itself"
+    if values and is_secret_variable(key.replace("-", "_")):
+        return "a secret must not be in a profile; the gateway asks for keys"
+    if (key in _OURS[kind] and not values) or (kind, key, *values) in _OURS_WITH_VALUE:
+        return "sparkdash sets it by itself"
+    return None
+
+
+def _store(engine: EnginePart, key: str, values: list[str], notes: ImportNotes) -> None:
+    """Add a flag with its values to the engine's args."""
+    lists, flag = _lists(engine), f"--{key}"
+    if key in lists.repeated and values:
+        engine.args[key] = [*_as_list(engine.args.get(key)), *map(typed, values)]
+    elif len(values) > 1 and key in lists.several:
+        engine.args[key] = list(map(typed, values))
+    elif len(values) > 1:
+        notes.unknown(flag, f"has {len(values)} values, and is not known to take a list; left out")
+    elif engine.kind == "vllm" and "." in key:
+        _dotted(engine.args, key, values, notes)
+    else:
+        if key in engine.args:
+            notes.note(flag, "is given more than once; the last one holds")
+        engine.args[key] = typed(values[0]) if values else True
 
 
 def _dotted(args: dict[str, Any], key: str, values: list[str], notes: ImportNotes) -> None:
@@ -250,14 +265,20 @@ def _models(engine: EnginePart, positional: list[str], notes: ImportNotes) -> No
     engine.models["target"] = _ref(texts[0], notes)
     if engine.args.get("revision") not in (None, True) and "hf" in engine.models["target"]:
         engine.models["target"]["revision"] = str(engine.args.pop("revision"))
+    _drafter(engine, texts[0], notes)
+
+
+def _drafter(engine: EnginePart, target: str, notes: ImportNotes) -> None:
+    """Move the drafting model from the args to the profile's models; a placeholder stays."""
     key, holder = _DRAFTER[engine.kind], engine.args
     if isinstance(config := engine.args.get("speculative-config"), dict):
         key, holder = "model", config
-    if isinstance(drafter := holder.get(key), str) and drafter:
-        same = drafter == texts[0]
-        if not same:
-            engine.models["drafter"] = _ref(drafter, notes)
-        holder[key] = "{target}" if same else "{drafter}"
+    drafter = holder.get(key)
+    if not isinstance(drafter, str) or not drafter:
+        return
+    if drafter != target:
+        engine.models["drafter"] = _ref(drafter, notes)
+    holder[key] = "{target}" if drafter == target else "{drafter}"
 
 
 def _ref(text: str, notes: ImportNotes) -> dict[str, str]:

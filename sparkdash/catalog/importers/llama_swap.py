@@ -38,14 +38,12 @@ def import_llama_swap(text: str, name: str | None = None) -> Imported:
         raise import_refused("The configuration has no `models`.")
     for key in (key for key in data if key not in ("models", "macros")):
         _left_out(key, notes)
-    made = []
-    for model, body in models.items():
-        one = _model(str(model), body, data.get("macros"), notes)
-        if one and name and len(models) == 1:
-            one["profile"] = name
-        made += [one] if one else []
+    found = [_model(str(model), body, data.get("macros"), notes) for model, body in models.items()]
+    made = list(filter(None, found))
     if not made:
         raise import_refused("No model in the configuration starts an engine that sparkdash knows.")
+    if name and len(models) == 1:
+        made[0]["profile"] = name
     return notes.imported("llama-swap configuration", *podman_line.distinct(made))
 
 
@@ -86,12 +84,8 @@ def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, 
         _left_out(f"models.{model}.{key}", notes)
     macros = _macros(shared, {"PORT": _PORT, "MODEL_ID": model}, notes)
     cmd = _fill(body["cmd"], _macros(body.get("macros"), macros, notes), notes)
-    # a YAML block has a line for every flag, without the shell's continuations
-    lines = " ".join(
-        line.split("#")[0] if line.lstrip().startswith("#") else line for line in cmd.splitlines()
-    ).replace("\\ ", " ")
     try:
-        words = next((one for one in commands(lines, notes) if one), None)
+        words = next((one for one in commands(_one_line(cmd), notes) if one), None)
         made = podman_line.command(words, notes, profile_name(model) or None) if words else None
     except ProfileError as error:
         notes.unknown(f"models.{model}", f"{error.message} Left out.")
@@ -100,6 +94,12 @@ def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, 
         notes.unknown(f"models.{model}.cmd", "starts no engine that is known here, left out")
         return None
     return _dress(made, model, body, notes)
+
+
+def _one_line(cmd: str) -> str:
+    """Join the lines of a YAML block, which has one per flag without the shell's continuations; comments go."""
+    lines = (line.split("#")[0] if line.lstrip().startswith("#") else line for line in cmd.splitlines())
+    return " ".join(lines).replace("\\ ", " ")
 
 
 def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:

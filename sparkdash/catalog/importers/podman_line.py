@@ -6,6 +6,7 @@ Owns: the runtime's flags. Must not know: engines' flags, files. Nothing is run,
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -92,20 +93,32 @@ def command(words: list[str], notes: ImportNotes, name: str | None = None) -> di
 
 def profile(engine: EnginePart, container: dict[str, Any], name: str, notes: ImportNotes) -> dict[str, Any]:
     """Assemble a profile file's mapping, in the order that people read."""
-    model = engine.models["target"]
-    basename = PurePosixPath((model.get("path") or model.get("hf") or "").partition(":")[0]).name
-    own = next(filter(None, map(profile_name, (name, *engine.names[:1], basename.removesuffix(".gguf")))), "imported")
+    own = _own_name(engine, name)
     serves = aliases(engine.names, own)
     for lost in dict.fromkeys(name for name in engine.names if name not in (*serves, own, "auto")):
         notes.unknown(lost, "is no name that clients could use, left out")
-    keep_mounts = [mount for mount in container.pop("mounts", []) if not _implied(mount, engine.models)]
+    mounts = [mount for mount in container.pop("mounts", []) if not _implied(mount, engine.models)]
     if engine.kind != "llamacpp" and container.get("shm_size") == DEFAULT_SHM:
         del container["shm_size"]
     made = {
-        "profile": own, "engine": engine.kind, "image": container.pop("image", None), "command": engine.command,
-        "models": engine.models, "serves": serves, "args": engine.args, "env": container.pop("env", {}), "mounts": keep_mounts,
-    } | container  # fmt: skip
+        "profile": own,
+        "engine": engine.kind,
+        "image": container.pop("image", None),
+        "command": engine.command,
+        "models": engine.models,
+        "serves": serves,
+        "args": engine.args,
+        "env": container.pop("env", {}),
+        "mounts": mounts,
+    } | container
     return {key: value for key, value in made.items() if value not in (None, [], {})}
+
+
+def _own_name(engine: EnginePart, name: str) -> str:
+    """Return the given name, else the first served name, else the model's file or repository name."""
+    model = engine.models["target"]
+    basename = PurePosixPath((model.get("path") or model.get("hf") or "").partition(":")[0]).name
+    return next(filter(None, map(profile_name, (name, *engine.names[:1], basename.removesuffix(".gguf")))), "imported")
 
 
 def _implied(mount: dict[str, Any], models: dict[str, dict[str, str]]) -> bool:
@@ -153,22 +166,25 @@ def _options(words: list[str], notes: ImportNotes) -> tuple[list[tuple[str, str 
     index = 0
     while index < len(words) and words[index].startswith("-") and words[index] != "--":
         word = words[index]
-        index += 1
-        if not word.startswith("--"):
-            index = _short(word, words, index, options)
-            continue
-        key, equals, value = word[2:].partition("=")
-        if equals or key in _BARE or index >= len(words):
-            options.append((key, value if equals else None))
-        elif words[index].startswith("-"):
-            notes.unknown(word)
-        else:
-            options.append((key, words[index]))
-            index += 1
-    return options, index + (index < len(words) and words[index] == "--")
+        read = _long if word.startswith("--") else _short
+        index = read(word, words, index + 1, options, notes)
+    return options, index + (words[index : index + 1] == ["--"])
 
 
-def _short(word: str, words: list[str], index: int, options: list[tuple[str, str | None]]) -> int:
+def _long(word: str, words: list[str], index: int, options: list[tuple[str, str | None]], notes: ImportNotes) -> int:
+    """Parse a long flag such as `--name x` or `--name=x`; return the next index."""
+    key, equals, value = word[2:].partition("=")
+    if equals or key in _BARE or index >= len(words):
+        options.append((key, value if equals else None))
+        return index
+    if words[index].startswith("-"):
+        notes.unknown(word)
+        return index
+    options.append((key, words[index]))
+    return index + 1
+
+
+def _short(word: str, words: list[str], index: int, options: list[tuple[str, str | None]], _notes: ImportNotes) -> int:
     """Parse short flags such as `-it`, `-v a:b`, `-p8000:8000`; return the next index."""
     for at, letter in enumerate(word[1:], start=1):
         key = _SHORT.get(letter, letter)
@@ -186,27 +202,11 @@ def _short(word: str, words: list[str], index: int, options: list[tuple[str, str
 def _fields(options: list[tuple[str, str | None]], notes: ImportNotes) -> dict[str, Any]:
     made: dict[str, Any] = {"env": {}, "env_from": [], "mounts": [], "tmpfs": [], "gpu": False}
     for key, value in options:
-        if key == "name" and value:
-            made["name"] = made.get("name") or value
-        elif key == "label" and value and value.startswith(_LABEL):
-            made["name"] = value.removeprefix(_LABEL)
-        elif key == "label" and value and value.startswith(_ALIASES):
-            made["names"] = value.removeprefix(_ALIASES).split(",")
-        elif key == "entrypoint" and value:
-            made["entrypoint"] = [value]
-        elif key == "shm-size" and value:
-            made["shm_size"] = value
-        elif key == "tmpfs" and value:
-            made["tmpfs"].append(value)
-        elif key == "env" and value:
-            variable(value, made, notes)
-        elif key in ("volume", "mount") and value:
-            _mount(key, value, made["mounts"], notes)
-        elif (
-            not _gpu(key, value, made)
-            and key not in _SILENT
-            and not (key == "label" and (value or "").startswith("sparkdash."))
-        ):
+        if _gpu(key, value):
+            made["gpu"] = True
+        elif value and key in _CARRIED:
+            _CARRIED[key](key, value, made, notes)
+        elif key not in _SILENT:
             _left_out(key, value, notes)
     if made["gpu"]:
         del made["gpu"]
@@ -215,11 +215,37 @@ def _fields(options: list[tuple[str, str | None]], notes: ImportNotes) -> dict[s
     return made
 
 
-def _gpu(key: str, value: str | None, made: dict[str, Any]) -> bool:
-    if key == "gpus" or (key == "device" and "nvidia" in (value or "")) or (key, value) == ("runtime", "nvidia"):
-        made["gpu"] = True
-        return True
-    return False
+def _named(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
+    made["name"] = made.get("name") or value
+
+
+def _labelled(key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> None:
+    if value.startswith(_LABEL):
+        made["name"] = value.removeprefix(_LABEL)
+    elif value.startswith(_ALIASES):
+        made["names"] = value.removeprefix(_ALIASES).split(",")
+    elif not value.startswith("sparkdash."):
+        _left_out(key, value, notes)
+
+
+def _entrypoint(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
+    made["entrypoint"] = [value]
+
+
+def _shm_size(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
+    made["shm_size"] = value
+
+
+def _tmpfs(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
+    made["tmpfs"].append(value)
+
+
+def _env(_key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> None:
+    variable(value, made, notes)
+
+
+def _gpu(key: str, value: str | None) -> bool:
+    return key == "gpus" or (key == "device" and "nvidia" in (value or "")) or (key, value) == ("runtime", "nvidia")
 
 
 def _left_out(key: str, value: str | None, notes: ImportNotes) -> None:
@@ -250,14 +276,27 @@ def variable(value: str, made: dict[str, Any], notes: ImportNotes) -> None:
         notes.unknown(f"-e {name}")
 
 
-def _mount(key: str, value: str, mounts: list[dict[str, Any]], notes: ImportNotes) -> None:
+def _mount(key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> None:
     mount = _volume(value) if key == "volume" else _long_mount(value)
     if mount is None:
         notes.unknown(f"--{key} {value}", "only a folder of the host at a place in the container is understood")
     elif not mount["target"].startswith(_OWN_PLACE):
         if "$" in mount["source"]:
             notes.note(mount["source"], "a folder with a variable in it; write the real one")
-        mounts.append(mount)
+        made["mounts"].append(mount)
+
+
+_CARRIED: dict[str, Callable[[str, str, dict[str, Any], ImportNotes], None]] = {
+    "name": _named,
+    "label": _labelled,
+    "entrypoint": _entrypoint,
+    "shm-size": _shm_size,
+    "tmpfs": _tmpfs,
+    "env": _env,
+    "volume": _mount,
+    "mount": _mount,
+}
+"""Flags of the runtime that a profile has keys for, each with what it adds to the mapping."""
 
 
 def _volume(value: str) -> dict[str, Any] | None:

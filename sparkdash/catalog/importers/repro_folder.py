@@ -46,18 +46,17 @@ def import_repro_folder(files: Mapping[str, str], name: str) -> Imported:
 def difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that turn `base` into `other`: changed keys, and null for keys to remove."""
     made: dict[str, Any] = {}
-    for key in (*base, *(key for key in other if key not in base)):
+    for key in dict.fromkeys((*base, *other)):
         old, new = base.get(key), other.get(key)
-        if key in ("profile", "serves") or old == new:
-            continue
-        if key in _BY_KEY:
-            mine, theirs = old or {}, new or {}
-            made[key] = {k: v for k, v in theirs.items() if k not in mine or mine[k] != v} | {
-                k: None for k in mine if k not in theirs
-            }
-        else:
-            made[key] = new
+        if key not in ("profile", "serves") and old != new:
+            made[key] = _merged_difference(old or {}, new or {}) if key in _BY_KEY else new
     return made
+
+
+def _merged_difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same for a mapping that variants merge key by key."""
+    changed = {key: value for key, value in other.items() if key not in base or base[key] != value}
+    return changed | dict.fromkeys(key for key in base if key not in other)
 
 
 def _only(files: Mapping[str, str], file: str, notes: ImportNotes, name: str) -> dict[str, Any]:

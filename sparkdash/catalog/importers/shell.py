@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from sparkdash.catalog.importers.report import ImportNotes, import_refused
 from sparkdash.catalog.importers.values import MAX_COMMAND, too_long
@@ -44,16 +45,14 @@ def _settle(words: list[str], variables: dict[str, Value], notes: ImportNotes) -
     if words and words[0] in _BRANCHING:
         notes.note(words[0], "the script branches; every command in it is read as if it ran")
         return []
-    count = 0
-    while count < len(words) and (hit := _ASSIGNMENT.fullmatch(words[count])):
-        variables[hit[1]] = hit[2]
-        count += 1
-    if 0 < count < len(words):
-        notes.note(
-            ", ".join(word.partition("=")[0] for word in words[:count]),
-            "is set for one command only; add it under env if the engine needs it",
-        )
-    return words[count:]
+    assigned = list(takewhile(_ASSIGNMENT.fullmatch, words))
+    for word in assigned:
+        name, _, value = word.partition("=")
+        variables[name] = value
+    if 0 < len(assigned) < len(words):
+        names = ", ".join(word.partition("=")[0] for word in assigned)
+        notes.note(names, "is set for one command only; add it under env if the engine needs it")
+    return words[len(assigned) :]
 
 
 class _Reader:

@@ -45,25 +45,25 @@ def import_sparkrun(text: str, name: str | None = None) -> Imported:
         ProfileError: the text is no recipe, or its command starts no known engine.
     """
     recipe, notes = bounded_yaml.mapping(text), ImportNotes()
+    _note_unread(recipe, notes)
+    lines = commands(_command(recipe, notes), notes)
+    found = next(filter(None, (engine_line.recognise_engine(words, "") for words in lines)), None)
+    if found is None:
+        raise import_refused("The recipe's command starts no engine that sparkdash knows.")
+    engine = engine_line.read_engine_line(*found, notes)
+    if recipe.get("model_revision") and "hf" in engine.models["target"]:
+        engine.models["target"]["revision"] = str(recipe["model_revision"])
+    own = name or profile_name(str(recipe.get("name") or ""))
+    made = podman_line.profile(engine, _container(recipe, notes), own, notes)
+    return notes.imported("sparkrun recipe", _dress(made, recipe, notes))
+
+
+def _note_unread(recipe: dict[str, Any], notes: ImportNotes) -> None:
     for key in (key for key in recipe if key not in _READ):
         if key in _WHY:
             notes.dropped(key, _WHY[key])
         else:
             notes.unknown(key)
-    words = next(
-        (one for one in commands(_command(recipe, notes), notes) if engine_line.recognise_engine(one, "")), None
-    )
-    if words is None:
-        raise import_refused("The recipe's command starts no engine that sparkdash knows.")
-    found = engine_line.recognise_engine(words, "")
-    assert found is not None  # noqa: S101 - chosen by this very question
-    engine = engine_line.read_engine_line(*found, notes)
-    if recipe.get("model_revision") and "hf" in engine.models["target"]:
-        engine.models["target"]["revision"] = str(recipe["model_revision"])
-    made = podman_line.profile(
-        engine, _container(recipe, notes), name or profile_name(str(recipe.get("name") or "")), notes
-    )
-    return notes.imported("sparkrun recipe", _dress(made, recipe, notes))
 
 
 def _command(recipe: dict[str, Any], notes: ImportNotes) -> str:

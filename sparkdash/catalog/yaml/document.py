@@ -1,4 +1,4 @@
-"""One YAML file with its line marks.
+"""YAML file with its line marks.
 
 Owns: reading the file, the locations of keys, and syntax problems. Must not know the meaning of keys.
 """

@@ -101,7 +101,7 @@ class _Reader:
     def __init__(self, parser: Any) -> None:
         self._next: Callable[[], Any] = parser.get_event
         self._anchors: dict[str, tuple[Any, _Marks] | None] = {}
-        """None while the anchored value is being read."""
+        """Anchored values; None while one is being read."""
 
     def document(self) -> tuple[Any, Mark]:
         self._next()  # the stream's start

@@ -18,7 +18,7 @@ from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.estimate.launch_need import estimate
-from sparkdash.engines.proposal import BoxMemory, OwnerChoices, propose
+from sparkdash.engines.proposal import MemoryBudget, OwnerChoices, propose
 from sparkdash.errors import ProfileError
 from sparkdash.rules import RuleFinding, Severity, findings
 from sparkdash.rules.memory import BOX_BYTES
@@ -50,7 +50,7 @@ def propose_checked(
     Raises:
         ProfileError: no image is known and none was given, or no valid profile can be made.
     """
-    box = BoxMemory(local.box_bytes() or BOX_BYTES, int(known.reserve_gib * GIB))
+    box = MemoryBudget(local.box_bytes() or BOX_BYTES, int(known.reserve_gib * GIB))
     proposal = propose(_name(name), engine, ref, facts, box, wish)
     if "image" not in proposal.profile and known.runtime != "process":
         raise ProfileError(
@@ -93,7 +93,7 @@ def _told(finding: RuleFinding) -> str:
     return f"{problem.key}: {problem.message}. {problem.hint} [{finding.rule}]"
 
 
-def _short(need: Need, box: BoxMemory) -> Iterator[str]:
+def _short(need: Need, box: MemoryBudget) -> Iterator[str]:
     total = need.total_bytes
     if total is not None and total > box.total - box.reserve:
         yield (

@@ -1,1 +1,1 @@
-"""One file per client. Each holds facts: no logic, no I/O."""
+"""Recipes of the clients, one file for each: facts, without logic or I/O."""

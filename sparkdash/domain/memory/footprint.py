@@ -12,7 +12,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from statistics import median
@@ -60,6 +60,11 @@ class Weighing(Frozen):
     curve: tuple[tuple[float, int], ...] = ()
     """Fall of MemAvailable as (seconds since the start, bytes), others' memory included. At most 200 points."""
 
+    @property
+    def counts(self) -> bool:
+        """Whether a footprint may be learned from this load."""
+        return self.spoilt is None and self.steady_bytes is not None and self.measure is not None
+
 
 class Footprint(Frozen):
     """Memory of a launch over its last loads. Bytes; None is unknown, not zero."""
@@ -80,23 +85,26 @@ class Footprint(Frozen):
 
 def footprint(weighings: Sequence[Weighing]) -> Footprint | None:
     """Summarize the last LEARNED_FROM loads that count, oldest first; None without any."""
-    counted = [w for w in weighings if w.spoilt is None and w.steady_bytes is not None and w.measure is not None]
-    last = counted[-LEARNED_FROM:]
+    last = [weighing for weighing in weighings if weighing.counts][-LEARNED_FROM:]
     if not last:
         return None
-    steady = int(median(w.steady_bytes for w in last if w.steady_bytes is not None))
-    peaks = [w.peak_bytes for w in last if w.peak_bytes is not None]
-    prompts = [w.after_prompt_bytes for w in last if w.after_prompt_bytes is not None]
     newest = last[-1]
-    assert newest.measure is not None  # noqa: S101 - the filter above
+    assert newest.measure is not None  # noqa: S101 - it counts
+    steady = int(median(weighing.steady_bytes or 0 for weighing in last))
     return Footprint(
         steady_bytes=steady,
-        peak_bytes=max([*peaks, steady]) if peaks else None,
-        after_prompt_bytes=max([*prompts, steady]) if prompts else None,
+        peak_bytes=_most([weighing.peak_bytes for weighing in last], steady),
+        after_prompt_bytes=_most([weighing.after_prompt_bytes for weighing in last], steady),
         loads=len(last),
         at=newest.at,
         measure=newest.measure,
     )
+
+
+def _most(sizes: Iterable[int | None], least: int) -> int | None:
+    """Return the largest known size, at least `least`; None without any."""
+    known = [size for size in sizes if size is not None]
+    return max([*known, least]) if known else None
 
 
 def need(seen: Footprint) -> Need:

@@ -23,7 +23,7 @@ class TimeLeft(NamedTuple):
     s: float
     low_s: float | None
     high_s: float | None
-    """None while only one earlier swap is known."""
+    """Upper bound; None while only one earlier swap is known."""
 
 
 def time_left(swap: Swap, now: float) -> TimeLeft | None:

@@ -22,9 +22,7 @@ def reads_images(profile: Profile, target: WeightFacts | None) -> bool | None:
     """Whether the launch reads images; None while unknown. `target`: facts about the target model's weights."""
     args = profile.args
     if profile.engine is EngineKind.LLAMACPP:
-        if lookup(args, "no-mmproj"):
-            return False
-        return bool(lookup(args, *_TOWER)) or (None if lookup(args, "hf-repo") else False)
+        return _llamacpp(args)
     if target is None:
         return None
     if profile.engine is EngineKind.VLLM:
@@ -33,6 +31,13 @@ def reads_images(profile: Profile, target: WeightFacts | None) -> bool | None:
         asked = lookup(args, "enable-multimodal")
         return target.sees and bool(asked if asked is not None else target.architecture not in _MUST_BE_ASKED)
     return None
+
+
+def _llamacpp(args: Mapping[str, ArgValue]) -> bool | None:
+    """Whether a llama-server has a vision tower; None when it fetches the model itself."""
+    if lookup(args, "no-mmproj"):
+        return False
+    return bool(lookup(args, *_TOWER)) or (None if lookup(args, "hf-repo") else False)
 
 
 def _image_limit(args: Mapping[str, ArgValue]) -> object:

@@ -1,4 +1,4 @@
-"""One adapter per engine kind: command line, start-up log, probes and metric names. No dialect imports another.
+"""Adapters, one per engine kind: command line, start-up log, probes and metric names. No dialect imports another.
 
 Pure.
 """

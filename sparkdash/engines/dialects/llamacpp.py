@@ -143,15 +143,20 @@ class _Unmapped(NamedTuple):
     env: Mapping[str, str] = containers.NO_VARIABLES
 
 
+UNMAPPED_FLAGS: tuple[tuple[str, ArgValue], ...] = (("load-mode", "none"), ("no-mmap", True))
+"""Flags against mapping, newest first."""
+
+
 def _unmapped(profile: Profile, known: KnownFlags | None) -> _Unmapped:
     given = {key.replace("_", "-"): value for key, value in profile.args.items() if value is not None}
-    others = {key: value for key, value in profile.args.items() if key.replace("_", "-") != "no-mmap"}
+    as_given = _Unmapped(dict(profile.args))
     if "load-mode" in given or "mmap" in given or given.get("no-mmap") is False:
-        return _Unmapped(dict(profile.args))
+        return as_given
     if known is None:
-        return _Unmapped(dict(profile.args), env=UNMAPPED_ENV if "no-mmap" not in given else containers.NO_VARIABLES)
-    if known.has("load-mode"):
-        return _Unmapped(others, (("load-mode", "none"),))
-    if known.has("no-mmap"):
-        return _Unmapped(others, (("no-mmap", True),))
-    return _Unmapped(dict(profile.args))
+        return as_given if "no-mmap" in given else as_given._replace(env=UNMAPPED_ENV)
+    flag = next((flag for flag in UNMAPPED_FLAGS if known.has(flag[0])), None)
+    return as_given if flag is None else _Unmapped(_without_no_mmap(profile), (flag,))
+
+
+def _without_no_mmap(profile: Profile) -> dict[str, ArgValue]:
+    return {key: value for key, value in profile.args.items() if key.replace("_", "-") != "no-mmap"}

@@ -74,20 +74,19 @@ def flags(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: L
 
     `lists` names the exceptions, which take lists as words.
     """
-    words: list[str] = []
-    for key, value in args.items():
-        if value is None or value is False:
-            continue
-        flag, name, filled = f"-{key}" if len(key) == 1 else f"--{key}", key.replace("_", "-"), fill(value, models)
-        if value is True:
-            words.append(flag)
-        elif isinstance(value, list) and name in lists.repeated:
-            words += [word for item in filled for word in (flag, _word(item))]
-        elif isinstance(value, list) and name in lists.several:
-            words += [flag, *map(_word, filled)] if value else []
-        else:
-            words += [flag, _word(filled)]
-    return words
+    given = ((key, fill(value, models)) for key, value in args.items() if value is not None and value is not False)
+    return [word for key, value in given for word in _flag(key, value, lists)]
+
+
+def _flag(key: str, value: Any, lists: ListArgs) -> list[str]:
+    flag, name = f"-{key}" if len(key) == 1 else f"--{key}", key.replace("_", "-")
+    if value is True:
+        return [flag]
+    if isinstance(value, list) and name in lists.repeated:
+        return [word for item in value for word in (flag, _word(item))]
+    if isinstance(value, list) and name in lists.several:
+        return [flag, *map(_word, value)] if value else []
+    return [flag, _word(value)]
 
 
 def lookup(args: Mapping[str, ArgValue], *names: str) -> ArgValue:
