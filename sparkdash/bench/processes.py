@@ -1,4 +1,4 @@
-"""What the runs say, and that one of them goes on, for a daemon: each in a process of its own.
+"""Reports and resumed runs for a daemon, each in a process of its own.
 
 Owns: those processes. Rule: nothing is read or judged in the daemon's interpreter: while a run is measured, a thread that
 computes a report would be seen in its latencies.
@@ -18,12 +18,12 @@ from sparkdash.paths import bench_dir
 
 PATIENCE_S = 60.0
 INTERRUPTED = 130
-"""The exit code of a run that was stopped."""
+"""Exit code of a run that was stopped."""
 
 
 async def read_report_json(run: str | None, *, simulated: bool = False) -> bytes:
-    """JSON: all runs (a list of bench.run.Run), of simulated engines only where `simulated`; or the report of one
-    (bench.report.report.Report).
+    """Return JSON: all runs (a list of bench.run.Run), or the report of one (bench.report.report.Report).
+    `simulated` includes only runs of simulated engines.
 
     Raises:
         AdmissionError: there is no such run, or it cannot be read.
@@ -44,7 +44,7 @@ async def read_report_json(run: str | None, *, simulated: bool = False) -> bytes
 
 
 async def require_run(run: str) -> None:
-    """Check that the run exists, before a process is started for it.
+    """Check that the run exists before a process is started.
 
     Raises:
         AdmissionError: `run_not_found`.
@@ -60,7 +60,7 @@ async def require_run(run: str) -> None:
 
 
 async def resume_run(run: str) -> str | None:
-    """Measure what a run still lacks, to its end; None when it is whole or was stopped, else why it ended, in words.
+    """Measure the gaps of a run; return None when it is complete or was stopped, else the error text.
 
     The process is killed when this is cancelled; what is measured is kept.
     """
@@ -73,7 +73,7 @@ async def resume_run(run: str) -> str | None:
 
 
 def _refusal(done: command.CommandResult, without_a_reason: str) -> AdmissionError | HostError:
-    """The command's own error; `without_a_reason` goes before its last words where it gave none as JSON."""
+    """Return the command's own error. Without JSON, `without_a_reason` precedes its last line."""
     try:
         told: dict[str, Any] = json.loads(done.out)["error"]
     except (ValueError, KeyError, TypeError):

@@ -1,9 +1,10 @@
-"""What was measured, as the runner writes it: a line each for launches, requests and closed cells. Pure.
+"""Records of a run, as the runner writes them: a line each for launches, requests and finished cells.
 
 Owns: the definitions of each figure of one request. Must not know: files (folder.py), HTTP, which samples count (results.py),
 statistics over several samples.
 Rule 1: a sample keeps its raw timestamps; every rate is computed from them here and nowhere else.
 Rule 2: None was not measured or cannot be told; zero is measured.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ from sparkdash.bench.run import CellKey
 from sparkdash.domain.base import Frozen
 
 DECODE_TOKENS = 16
-"""Fewer tokens than this give no decode rate: the first and the last chunk would weigh too much."""
+"""Least tokens for a decode rate. With fewer the first and the last chunk weigh too much."""
 
 _NS = 1e9
 
 
 class Provenance(Frozen):
-    """What really ran in a launch."""
+    """Facts about the engine that really ran in a launch."""
 
     profile: str | None = None
     fingerprint: str | None = None
     argv: tuple[str, ...] = ()
-    """The whole command, secrets masked."""
+    """Whole command, secrets masked."""
     image: str | None = None
     image_digest: str | None = None
     engine: str | None = None
-    """Its kind: vllm, sglang, llamacpp, trtllm, sim."""
+    """Kind of engine: vllm, sglang, llamacpp, trtllm, sim."""
     engine_version: str | None = None
     model: str | None = None
     model_revision: str | None = None
     tokenizer_sha256: str | None = None
-    """Of the ids that it gives a fixed text."""
+    """Digest of the token ids of a fixed text."""
     kv_dtype: str | None = None
-    """As the engine resolved it, from its log; never what was asked for."""
+    """Type that the engine resolved, from its log; never the requested one."""
     thinking: bool | None = None
     temperature: float | None = None
     speculation: str | None = None
@@ -54,7 +55,7 @@ class Provenance(Frozen):
 
 
 class LaunchRecord(Frozen):
-    """One start of an engine: the experimental unit. A launch that was broken off has several, the last one goes on."""
+    """Start of an engine: the experimental unit. An interrupted launch has several records; the last one counts."""
 
     record: Literal["launch"] = "launch"
     arm: str
@@ -65,7 +66,7 @@ class LaunchRecord(Frozen):
 
 
 class RequestSample(Frozen):
-    """One request. Timestamps in nanoseconds of one monotonic clock of the client; tokens as the engine counted them."""
+    """Measured request. Times in nanoseconds of one monotonic client clock; tokens as the engine counted them."""
 
     record: Literal["sample"] = "sample"
     cell: CellKey
@@ -73,11 +74,11 @@ class RequestSample(Frozen):
     launch: int = Field(ge=0)
     rep: int = Field(ge=0)
     stream: int = Field(default=0, ge=0)
-    """Which of the cell's concurrent requests."""
+    """Index among the cell's concurrent requests."""
     prompt_id: str
-    """Equal in all arms for the same text: what is paired."""
+    """Identity of the text, equal in all arms; pairs are matched by it."""
     t0_ns: int
-    """The request is written."""
+    """Moment at which the request is written."""
     response_ns: int | None = None
     """First event with choices, a role-only one included."""
     token_ns: int | None = None
@@ -98,12 +99,12 @@ class RequestSample(Frozen):
     cached_tokens: int | None = None
     finish_reason: str | None = None
     lag_ms: float | None = None
-    """The most that its timestamps may be late: by the client's own loop, where the kernel did not note each arrival."""
+    """Largest possible lateness of the timestamps, by the client's loop, where the kernel stamped no arrival."""
     text: str | None = None
-    """What was answered; kept where it is judged (math, identical)."""
+    """Answer text; kept where it is judged (math, identical)."""
     output_sha256: str | None = None
     void: str | None = None
-    """Why it does not count, in words."""
+    """Reason why the sample does not count."""
 
     @property
     def ttfr_s(self) -> float | None:
@@ -127,24 +128,24 @@ class RequestSample(Frozen):
 
     @property
     def decode_tok_s(self) -> float | None:
-        """(n - k1) / (last - first token): pure decoding. None when fewer than 15 tokens came after the first moment."""
+        """Pure decode rate, (n - k1) / (last - first token). None with fewer than 15 tokens after the first moment."""
         span = _span(self.token_ns, self.last_ns)
         known = span and self.n is not None and self.n - self.k1 >= DECODE_TOKENS - 1
         return (self.n - self.k1) / span if known else None  # type: ignore[operator]
 
     @property
     def e2e_tok_s(self) -> float | None:
-        """n / e2e, prefill included: the rate of tables made with a blocking client."""
+        """Rate with prefill, n / e2e: comparable with tables of blocking clients."""
         return self.n / self.e2e_s if self.n is not None and self.e2e_s else None
 
     @property
     def visible_tok_s(self) -> float | None:
-        """Visible tokens / e2e: the rate with the reasoning as overhead."""
+        """Rate with the reasoning as overhead, visible tokens / e2e."""
         return self.visible / self.e2e_s if self.visible is not None and self.e2e_s else None
 
 
 class CellRecord(Frozen):
-    """A cell of a launch is measured: it closes the samples of that launch and key which came before it."""
+    """Completion of a cell in a launch. Closes the earlier samples of that launch and key."""
 
     record: Literal["cell"] = "cell"
     key: CellKey
@@ -162,18 +163,19 @@ class CellRecord(Frozen):
     """Prompt tokens found in the prefix cache, by the engine's counters."""
     prefix_queries: int | None = None
     clock_mhz: float | None = None
-    """The lowest SM clock under load."""
+    """Lowest SM clock under load."""
     temperature_c: float | None = None
-    """The highest."""
+    """Highest temperature."""
     power_w: float | None = None
-    """The mean."""
+    """Mean power."""
     late_p99_ms: float | None = None
-    """The client's own cost: of the reads of samples that count, 99 % were made within so long of the bytes' arrival. None:
-    the kernel does not tell (stopwatch.py)."""
+    """Client overhead: 99 % of the reads of valid samples came within this time of the bytes' arrival.
+    None: the kernel reports no arrivals (timed_exchange.py).
+    """
     warming: int = 0
-    """So many of its samples, the first ones, do not count: the engine was still warming up."""
+    """Number of first samples that do not count, as the engine was still warming up."""
     void: str | None = None
-    """Why none of its samples counts, in words: `clock fell to 820 MHz`."""
+    """Reason why no sample counts: `clock fell to 820 MHz`."""
 
 
 Record = Annotated[LaunchRecord | RequestSample | CellRecord, Field(discriminator="record")]
@@ -181,7 +183,7 @@ RECORD: TypeAdapter[LaunchRecord | RequestSample | CellRecord] = TypeAdapter(Rec
 
 
 def aggregate_tok_s(streams: Sequence[RequestSample]) -> float | None:
-    """Of the concurrent requests of one repetition: sum of n / (last end - first start). None while one lacks a figure."""
+    """Return sum of n / (last end - first start) of concurrent requests. None while one lacks a figure."""
     tokens = [one.n for one in streams if one.n is not None]
     ends = [one.last_ns for one in streams if one.last_ns is not None]
     if not streams or len(tokens) < len(streams) or len(ends) < len(streams):
@@ -191,5 +193,5 @@ def aggregate_tok_s(streams: Sequence[RequestSample]) -> float | None:
 
 
 def _span(start_ns: int | None, end_ns: int | None) -> float | None:
-    """Seconds between two timestamps; None unless both were taken."""
+    """Return the seconds between two timestamps; None unless both were taken."""
     return None if start_ns is None or end_ns is None else (end_ns - start_ns) / _NS

@@ -1,8 +1,9 @@
-"""A run and what its file holds: which samples count, and what is still to be measured. Pure.
+"""Results of a run: which samples count, and which are still missing.
 
 Owns: those two. Must not know: files (folder.py), statistics over several samples.
 Rule: a cell of a launch is an atom. Samples count once a Cell of the same launch and key that is not void follows them in the
 file; so a run that was killed measures the cell it was in again, and no finished one.
+Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ WARMING = "the engine was still warming up"
 
 
 class Gap(Frozen):
-    """What is still to be measured of one cell in one launch."""
+    """Missing repetitions of one cell in one launch."""
 
     launch: int
     arm: str
@@ -29,16 +30,16 @@ class Gap(Frozen):
 
 
 class Results(Frozen):
-    """A run and what its file holds, in the file's order."""
+    """Run with the contents of its records file, in the file's order."""
 
     run: Run
     launches: tuple[LaunchRecord, ...] = ()
     cells: tuple[CellRecord, ...] = ()
-    """Those that are void too."""
+    """Finished cells, void ones included."""
     samples: tuple[RequestSample, ...] = ()
-    """Of finished cells; `void` tells which do not count. Samples of a void cell carry its reason."""
+    """Samples of finished cells. `void` marks those that do not count; a void cell passes on its reason."""
     damaged: tuple[int, ...] = ()
-    """Lines that could not be read (1 is the first): what they held is a gap."""
+    """Numbers of unreadable lines (from 1). Their contents are gaps."""
 
     @cached_property
     def _good(self) -> dict[tuple[str, CellKey], list[RequestSample]]:
@@ -49,17 +50,17 @@ class Results(Frozen):
         return found
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's, but what was derived from the samples is derived anew: a plain copy would keep it."""
+        """Copy as pydantic does, and derive again what depends on the samples."""
         copied = super().model_copy(update=update, deep=deep)
         copied.__dict__.pop("_good", None)
         return copied
 
     def good(self, arm: str, key: CellKey) -> Sequence[RequestSample]:
-        """The samples that count, in the order of measuring."""
+        """Return the samples that count, in the order of measuring."""
         return self._good.get((arm, key), ())
 
     def gaps(self) -> tuple[Gap, ...]:
-        """Cells x repetitions x launches that are not measured, in the order of launches; empty when the run is whole."""
+        """Return the missing repetitions of cells in launch order; empty when the run is complete."""
         streams: dict[tuple[int, CellKey, int], set[int]] = defaultdict(set)
         for one in self.samples:
             if one.void is None:
@@ -76,7 +77,7 @@ class Results(Frozen):
 def gather(
     run: Run, records: Iterable[LaunchRecord | RequestSample | CellRecord], damaged: Sequence[int] = ()
 ) -> Results:
-    """The results that records in the order of writing amount to, by the rule above."""
+    """Build the results from records in the order of writing, by the module's rule."""
     launches: list[LaunchRecord] = []
     cells: list[CellRecord] = []
     samples: list[RequestSample] = []
@@ -97,7 +98,7 @@ def gather(
 
 
 def _judged(cell: CellRecord, samples: Sequence[RequestSample]) -> list[RequestSample]:
-    """Its samples, with what the cell says of them."""
+    """Return the samples with the cell's own reasons applied."""
     reasons = [cell.void or (WARMING if at < cell.warming else None) for at in range(len(samples))]
     return [
         one.replace(void=reason) if reason and one.void is None else one

@@ -31,7 +31,7 @@ RECORDS = "records.jsonl"
 
 
 def create_run_folder(run: Run, root: Path | None = None) -> Path:
-    """A new run's folder, named by its id, with run.json in it.
+    """Create the folder of a new run, named by its id, with run.json in it.
 
     Raises:
         AdmissionError: `run_exists`: that id is taken.
@@ -49,8 +49,10 @@ def create_run_folder(run: Run, root: Path | None = None) -> Path:
 
 
 @contextlib.contextmanager
-def run_folder_kept(run: Run, root: Path | None = None) -> Iterator[Path]:
-    """The run's folder. One that is made for the block goes again when it fails before an engine was up. Raises as `create`."""
+def keep_if_launched(run: Run, root: Path | None = None) -> Iterator[Path]:
+    """Yield the run's folder. A new one is deleted when the block fails before an engine was launched.
+    Raises as `create_run_folder`.
+    """
     place = (root or bench_dir()) / run.id
     if place.exists():
         yield place
@@ -79,7 +81,7 @@ def save_run(place: Path, run: Run) -> None:
 
 
 def save_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None) -> None:
-    """What runs that begin from now on are judged by; simulated and real boxes are kept apart.
+    """Save the noise by which later runs are judged. Simulated and real boxes have separate files.
 
     Raises:
         HostError: `run_unwritable`.
@@ -93,7 +95,7 @@ def save_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None
 
 
 def read_calibration(*, simulated: bool, root: Path | None = None) -> dict[str, Noise]:
-    """By metric, what the last calibration found; empty without one, or when its file cannot be read."""
+    """Return the noise by metric of the last calibration; empty without a readable file."""
     try:
         text = ((root or bench_dir()) / _calibration_of(simulated)).read_bytes()
         return Calibration.model_validate_json(text).noise
@@ -102,7 +104,7 @@ def read_calibration(*, simulated: bool, root: Path | None = None) -> dict[str, 
 
 
 def read_results(place: Path) -> Results:
-    """The run and all that it measured.
+    """Read the run and all of its measurements.
 
     Raises:
         AdmissionError: `run_not_found`, `run_unreadable`.
@@ -119,7 +121,7 @@ def read_results(place: Path) -> Results:
 
 
 def read_run(place: Path) -> Run:
-    """What was asked, without what was measured.
+    """Read the run's definition, without its measurements.
 
     Raises:
         AdmissionError: `run_not_found`, `run_unreadable`.
@@ -152,13 +154,13 @@ def read_run(place: Path) -> Run:
 
 
 def list_runs(root: Path | None = None) -> list[Path]:
-    """The folders of all runs, the newest first by name; an id begins with its time."""
+    """Return the folders of all runs, newest first by name; an id begins with its time."""
     place = root or bench_dir()
     return sorted((file.parent for file in place.glob(f"*/{RUN}")), key=lambda one: one.name, reverse=True)
 
 
 def find_run(name: str, root: Path | None = None) -> Path:
-    """The folder of a run by its id, by the beginning of its id when that is unique, or `last`.
+    """Return the folder of a run by its id, a unique beginning of its id, or `last`.
 
     Raises:
         AdmissionError: `run_not_found`, or `run_ambiguous`.
@@ -177,10 +179,10 @@ def find_run(name: str, root: Path | None = None) -> Path:
 
 
 class Calibration(Frozen):
-    """The file of a calibration."""
+    """Contents of a calibration file."""
 
     run: str
-    """The A/A run that it was made of."""
+    """Id of the A/A run behind it."""
     noise: dict[str, Noise]
 
 
@@ -255,7 +257,7 @@ class Journal:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Whole lines with their numbers; a torn last one is left out."""
+    """Yield whole lines with their numbers; a torn last line is skipped."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -267,7 +269,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _whole(file: IO[bytes]) -> int:
-    """Bytes up to the end of the last whole line."""
+    """Return the bytes up to the end of the last whole line."""
     end = file.seek(0, os.SEEK_END)
     while end:
         start = max(0, end - 65536)
@@ -283,7 +285,7 @@ def _calibration_of(simulated: bool) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write the file whole or not at all."""
+    """Write the file atomically."""
     draft = path.with_name(f"{path.name}.new")
     with draft.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -294,7 +296,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _sync_folder(place: Path) -> None:
-    """A new name is durable once its folder is."""
+    """Make a new name durable: sync its folder."""
     handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""The rehearsal room: a simulated engine, a simulated box, and the demo's own traffic.
+"""Simulation: a simulated engine, a simulated box, and the demo's own traffic.
 
 Owns: `python -m sparkdash.sim`, a real HTTP server that speaks vLLM's OpenAI API with a profile's published
 speeds; `SimBox`, a HostReader that adds up what such engines claim; `twin`, which turns a shipped profile into

@@ -1,4 +1,4 @@
-"""SimBox: a DGX Spark that is not there, for the demo and for tests.
+"""SimBox: a simulated DGX Spark for the demo and for tests.
 
 Owns: a HostReader whose memory and GPU follow from what simulated engines claim. Must not know engines or HTTP.
 Nothing is measured: the GPU's name says "simulated". What is modelled, because sparkdash must cope with it: memory
@@ -22,19 +22,19 @@ from sparkdash.units import GIB
 TOTAL = 127_600_748 * 1024
 """MemTotal of a GB10 as an owner's issue reports it (XuehaiPan/nvitop PR 208): 121.69 GiB."""
 OTHER = int(6.2 * GIB)
-"""Everything else that runs: desktop, daemons, sparkdash. Invented."""
+"""Memory of everything else: desktop, daemons, sparkdash. Invented."""
 CACHE = 5 * GIB
 """Page cache of an idle box; invented. A share of every loaded engine's weights joins it."""
 CACHE_SHARE = 0.15
 MIN_FREE = GIB
 SWAP = 16 * GIB
-"""Stock DGX OS."""
+"""Size of swap on stock DGX OS."""
 RELEASE_S = 4.0
-"""How long a gone engine's memory takes to come back; real boxes take up to minutes."""
+"""Delay until an ended engine's memory is free again; real boxes take up to minutes."""
 IDLE_W, LOAD_W = 5.0, 61.0
 """GPU power; owners report 3-12 W idle and 50-95 W under load."""
 MAX_W = 90.0
-"""What all engines draw together, at most."""
+"""Upper limit of all engines' power together."""
 IDLE_C, LOAD_C = 41.0, 73.0
 WARMING_S = 25.0
 """Time constant of the temperature. Invented."""
@@ -43,7 +43,7 @@ IDLE_MHZ, LOAD_MHZ, MAX_MHZ = 208.0, 2405.0, 3003.0
 
 @dataclass(slots=True)
 class _Gone:
-    """What a process that is gone still holds."""
+    """Memory that an ended process still holds."""
 
     memory: int
     since: float
@@ -65,7 +65,7 @@ class SimBox:
         self._heat_at = clock()
 
     def memory(self) -> Memory:
-        """One look: engines and what they leave behind, page cache, the rest."""
+        """Return memory use: engines and what they leave behind, page cache, the rest."""
         self._look()
         used = OTHER + self._wobble() + sum(claim.memory for claim in self._alive.values()) + self._lingering()
         room = max(0, TOTAL - used)
@@ -78,10 +78,10 @@ class SimBox:
         )  # fmt: skip
 
     def contiguity(self) -> None:
-        """Not simulated: nothing is known of it, and nothing refused for it."""
+        """Return None: free block sizes are not simulated."""
 
     async def gpu(self) -> GpuReading:
-        """One look: busy and watts are the sums of the engines', everything else follows from them."""
+        """Return GPU use: the engines' busy shares and watts added up, and figures that follow from them."""
         self._look()
         busy = min(1.0, sum(claim.busy for claim in self._alive.values()))
         drawn = min(MAX_W, sum(map(_drawn, self._alive.values())))
@@ -96,19 +96,19 @@ class SimBox:
         return GpuReading(gpu, {claim.pid: claim.memory for claim in self._alive.values()})
 
     def engine_bytes(self, pids: set[int], reading: GpuReading) -> int | None:
-        """What these processes claim; None when none of them claims anything."""
+        """Return the memory that these processes claim; None without a claim."""
         held = [size for pid, size in (reading.processes or {}).items() if pid in pids]
         return sum(held) if held else None
 
     async def others_bytes(self, pids: set[int], reading: GpuReading) -> int:
-        """What all other processes claim; the rest of the box stands still."""
+        """Return the memory that all other processes claim; the rest of the box is constant."""
         return sum(size for pid, size in (reading.processes or {}).items() if pid not in pids)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
     def _look(self) -> None:
-        """Read the claims; what disappeared since the last look begins to come back."""
+        """Read the claims. Memory that disappeared since the last look begins to come back."""
         now, before = self._clock(), self._alive
         self._alive = {claim.pid: claim for claim in read_claims(self._folder)}
         for pid in before.keys() - self._alive.keys():
@@ -119,7 +119,7 @@ class SimBox:
         self._cached = max(self._cached, CACHE_SHARE * largest)
 
     def _lingering(self) -> int:
-        """Held back in full for half the time, then returned evenly."""
+        """Return memory not yet released: all of it for half the time, then evenly less."""
         total = 0.0
         for gone in self._gone.values():
             share = (self._clock() - gone.since) / self._release_s if self._release_s else 1.0
@@ -137,10 +137,10 @@ class SimBox:
 
 
 def _drawn(claim: MemoryClaim) -> float:
-    """Watts of one engine."""
+    """Power of one engine in watts."""
     return claim.busy * (LOAD_W - IDLE_W) if claim.power_w is None else claim.power_w
 
 
 def _pressure(available: int) -> float:
-    """None of it above 4 GiB, then more and more."""
+    """Memory pressure: none above 4 GiB available, then increasing."""
     return round(max(0.0, 1.0 - available / (4 * GIB)) * 0.6, 3)

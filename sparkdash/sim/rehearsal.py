@@ -1,4 +1,4 @@
-"""twin: the rehearsal of a shipped profile.
+"""Rehearsal of a shipped profile on the simulated engine.
 
 Owns: how a profile's published figures become a SimSpec. Must not know how a simulated engine works.
 Taken from the profile: name, aliases, args, context, nodes, known memory terms, published decode and prefill speeds.
@@ -17,7 +17,7 @@ from sparkdash.engines import registry
 from sparkdash.units import GIB
 
 DECODE = 40.0
-"""tok/s of a profile without published speed."""
+"""Speed in tok/s of a profile without a published one."""
 PREFILL_PER_DECODE = 40.0
 """Prefill speed as a multiple of decode speed where none was published; 30 to 50 on boxes that report both."""
 FULL_CONTEXT = 0.7, 0.5
@@ -44,7 +44,7 @@ _K = re.compile(r"k\s*=\s*(\d+)")
 
 
 def simulated_twin(profile: Profile, *, time_scale: float = 1.0) -> Profile:
-    """`profile` on the simulated engine; one that is simulated already only takes the time scale.
+    """Return `profile` on the simulated engine. A simulated profile only takes the time scale.
 
     `time_scale` is how many times faster than real everything runs.
     """
@@ -68,7 +68,7 @@ def simulated_twin(profile: Profile, *, time_scale: float = 1.0) -> Profile:
 
 
 def speeds(published: tuple[Published, ...], context: int) -> tuple[SimSpeed, ...]:
-    """One point per published context, best figure each; a falling line to the full context when there is but one."""
+    """Return a point per published context, its best figure each. A single point falls linearly to the full context."""
     decode = _best(published, "decode_tok_s") or _best(published, "e2e_tok_s") or {0: DECODE}
     prefill = _best(published, "prefill_tok_s")
     top = max(decode.values())
@@ -83,7 +83,7 @@ def speeds(published: tuple[Published, ...], context: int) -> tuple[SimSpeed, ..
 
 
 def acceptance(speculation: str | None) -> tuple[float, ...]:
-    """A plausible chance per position for "eagle3 k=1" and the like. Invented."""
+    """Return a plausible chance per position for "eagle3 k=1" and similar. Invented."""
     if speculation is None:
         return ()
     found = _K.search(speculation)
@@ -102,7 +102,7 @@ def _best(published: tuple[Published, ...], figure: str) -> dict[int, float]:
 
 
 def _depth(workload: str) -> int:
-    """The context that a workload's name speaks of; 0 when it does not."""
+    """Return the context named in a workload, else 0."""
     found = _DEPTH.search(workload)
     return int(float(found[1]) * (1024 if found[2] else 1)) if found else 0
 
@@ -112,7 +112,7 @@ def _fall(depth: int, context: int, at_full: float) -> float:
 
 
 def _memory(profile: Profile) -> MemoryNeed:
-    """The profile's need with every unknown term made up, so that the demo can plan swaps."""
+    """Return the profile's need with every unknown term invented, so that the demo can plan swaps."""
     need = profile.memory
     return MemoryNeed(
         weights_gib=_weights(profile) if need.weights_gib is None else need.weights_gib,
@@ -123,7 +123,7 @@ def _memory(profile: Profile) -> MemoryNeed:
 
 
 def _weights(profile: Profile) -> float:
-    """GiB of four-bit weights by the number of parameters in the name ("30b")."""
+    """Return the GiB of four-bit weights by the number of parameters in the name ("30b")."""
     found = _SIZE.search(profile.name.lower())
     return round(float(found[1]) * GIB_PER_BILLION, 1) if found else WEIGHTS_GIB
 

@@ -1,4 +1,4 @@
-"""The demo's own traffic: a few pretend clients that talk to `auto`, as people's tools do.
+"""Traffic of the demo: simulated clients that talk to `auto`, as people's tools do.
 
 Owns: who they are, what they say, how often, and the switch. Must not know the gateway beyond its URL.
 They never cause a swap, since `auto` means whatever runs; what cannot be had they ask for again later. Each request
@@ -19,23 +19,23 @@ from sparkdash.sim.engine.prose import paragraph, seeded_random
 
 USER_AGENT = "sparkdash-demo/"
 BACK_OFF_S = 3.0
-"""How long a client waits after an answer that was none."""
+"""Wait of a client after a failed request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientHabit:
-    """One kind of client. Sizes in words, times in seconds."""
+    """Behaviour of a kind of client. Sizes in words, times in seconds."""
 
     client: str
     system: int
-    """Length of what it sends before the first turn: an agent's instructions, a repository's map."""
+    """Size of the first message: an agent's instructions, a repository's map."""
     ask: tuple[int, int]
     think: tuple[float, float]
     """Pause between an answer and the next question."""
     answer: tuple[int, int]
     """Range of max_tokens."""
     turns: int
-    """After so many it begins anew."""
+    """Turns after which the conversation restarts."""
 
 
 HABITS = (
@@ -48,14 +48,14 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(slots=True)
 class Conversation:
-    """One conversation; it grows, so that every prompt begins with the one before."""
+    """Growing conversation: every prompt begins with the previous one."""
 
     habit: ClientHabit
     rng: random.Random
     messages: list[dict[str, str]] = field(default_factory=list)
 
     def next(self) -> dict[str, object]:
-        """The body of the next request."""
+        """Return the body of the next request."""
         if len(self.messages) > 2 * self.habit.turns:
             self.messages = []
         if not self.messages:
@@ -71,7 +71,7 @@ class Conversation:
         }
 
     def answered(self, text: str) -> None:
-        """Remember the answer; without one the question is taken back, and with a refusal all of it."""
+        """Store the answer. An empty one removes the question."""
         if text:
             self.messages.append({"role": "assistant", "content": text})
         else:
@@ -79,7 +79,7 @@ class Conversation:
 
 
 class Traffic:
-    """All pretend clients of one gateway. `url` is its base with /v1."""
+    """Simulated clients of one gateway. `url` is its base with /v1."""
 
     def __init__(
         self,
@@ -100,23 +100,23 @@ class Traffic:
 
     @property
     def on(self) -> bool:
-        """Does it ask?"""
+        """Whether the clients send requests."""
         return self._on.is_set()
 
     def switch(self, *, on: bool) -> None:
-        """On, or off: then answers under way run out and nothing new is asked."""
+        """Switch on, or off: requests in progress then end and no new ones are sent."""
         if on:
             self._on.set()
         else:
             self._on.clear()
 
     def hang_up(self) -> None:
-        """End `run`, in the middle of whatever is said."""
+        """Cancel `run`, in the middle of any request."""
         if self._running is not None:
             self._running.cancel()
 
     async def run(self) -> None:
-        """Talk until cancelled."""
+        """Run all clients until cancelled."""
         self._running = asyncio.current_task()
         async with httpx.AsyncClient(timeout=httpx.Timeout(600, connect=5)) as http, asyncio.TaskGroup() as clients:
             for habit in self._habits:
@@ -132,7 +132,7 @@ class Traffic:
             await self._sleep(rng.uniform(*habit.think) if text else BACK_OFF_S)
 
     async def _ask(self, http: httpx.AsyncClient, talk: Conversation) -> str:
-        """One request's text; empty when there was no answer."""
+        """Return the text of one request; empty after a failure."""
         headers = {"user-agent": f"{USER_AGENT}{talk.habit.client}"}
         try:
             async with http.stream("POST", f"{self._url}/chat/completions", json=talk.next(), headers=headers) as reply:
@@ -144,7 +144,7 @@ class Traffic:
 
 
 def _content(line: str) -> str:
-    """The text that one line of the stream carries."""
+    """Return the text of one line of the stream."""
     if not line.startswith("data: {"):
         return ""
     choices = json.loads(line[6:]).get("choices") or [{}]

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.bench.measure.time_left import TimeLeft
+from sparkdash.bench.measure.time_left import RunTimeLeft
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.measuring import Measuring
@@ -19,7 +19,7 @@ CELLS = st.lists(
 )
 
 
-def told(pace: TimeLeft, launches: int) -> Measuring:
+def told(pace: RunTimeLeft, launches: int) -> Measuring:
     """The value that the daemon is sent; it refuses a share outside 0..1 and a negative time."""
     left_s = pace.left_s(launches)
     return Measuring(
@@ -38,7 +38,7 @@ def test_the_remaining_time_is_never_negative_however_the_sums_round(
     resumed = data.draw(st.integers(0, len(works) - 1))
     order = data.draw(st.permutations(works[resumed:]))
     ticks = itertools.count()
-    pace = TimeLeft(lambda: float(next(ticks)))
+    pace = RunTimeLeft(lambda: float(next(ticks)))
     pace.begin(whole=sum(works), left=sum(works[resumed:]))
     pace.launched(3.0)
     for work in order:
@@ -56,7 +56,7 @@ def test_the_default_cells_of_the_concurrency_suite_end_at_zero() -> None:
         for n in (1, 2, 4)
     ]
     ticks = itertools.count()
-    pace = TimeLeft(lambda: float(next(ticks)))
+    pace = RunTimeLeft(lambda: float(next(ticks)))
     pace.begin(whole=sum(works), left=sum(works))
     pace.launched(1.0)
     for work in reversed(works):

@@ -1,8 +1,9 @@
-"""Are an arm's answers as good, and are they the same? Compared item by item. Pure.
+"""Accuracy and equality of answers, compared item by item between two arms.
 
 Owns: the gate on accuracy, and the share of equal outputs. Must not know: how items are made or judged.
 Rule: the same items in both arms, or none: a difference between 74 % and 70 % of fifty is noise, and only the items on
 which the arms differ say anything.
+Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MARGIN = 0.05
 
 
 class AccuracyGate(StrEnum):
-    """Of an arm's accuracy against the baseline's."""
+    """Result of the accuracy test of an arm against the baseline."""
 
     PASS = "pass"  # noqa: S105 - no password
     """The 95 % interval of the difference lies above minus the margin: it is not worse by as much as that."""
@@ -39,7 +40,7 @@ class AccuracyVerdict(Frozen):
     low: float | None = None
     high: float | None = None
     p: float | None = None
-    """McNemar, exact and two-sided."""
+    """Exact two-sided p value of McNemar's test."""
     only_a: tuple[str, ...] = ()
     """Items that only A has right."""
     only_b: tuple[str, ...] = ()
@@ -56,7 +57,7 @@ class AccuracyVerdict(Frozen):
 
 
 def compare_accuracy(a: Mapping[str, bool], b: Mapping[str, bool], margin: float = MARGIN) -> AccuracyVerdict:
-    """Non-inferiority of B to A. By item: was it right?"""
+    """Test whether B is non-inferior to A. Both map each item to whether its answer was right."""
     shared = [item for item in a if item in b]
     if not shared:
         return AccuracyVerdict(gate=AccuracyGate.NO_EVIDENCE, n=0)
@@ -79,7 +80,7 @@ def compare_accuracy(a: Mapping[str, bool], b: Mapping[str, bool], margin: float
 
 
 class OutputIdentity(Frozen):
-    """How many greedy outputs equal the baseline's. A diagnostic: numerics alone make some differ, a broken verifier most."""
+    """Count of greedy outputs that equal the baseline's. A diagnostic: numerics make some differ, a broken verifier most."""
 
     n: int
     same: int

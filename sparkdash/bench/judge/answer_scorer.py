@@ -1,7 +1,8 @@
-"""The judge of what was answered to an arithmetic question. Pure.
+"""The judge of what was answered to an arithmetic question.
 
 Owns: scorer v1. Must not know: engines, files, how questions are made (maths.py), how two arms compare.
 Rule: a published version never changes: what is mended becomes v2. Results carry its name.
+Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NUMBER = re.compile(rf"(?<![0-9A-Za-z.,])({_NUMERAL})")
 
 
 class Outcome(StrEnum):
-    """What became of one question."""
+    """Outcome of one question."""
 
     RIGHT = "right"
     """The last `ANSWER:` line holds the right number: the only outcome that counts."""
@@ -32,7 +33,7 @@ class Outcome(StrEnum):
     TRUNCATED = "truncated"
     """The length limit came before any `ANSWER:` line."""
     UNPARSED = "unparsed"
-    """No number anywhere."""
+    """The text contains no number."""
 
 
 def score(answer: int, text: str, finish_reason: str | None = None) -> Outcome:
@@ -50,7 +51,7 @@ def score(answer: int, text: str, finish_reason: str | None = None) -> Outcome:
 
 
 class ScoreTally(Frozen):
-    """How many of n questions had which outcome."""
+    """Number of questions with each outcome, of n."""
 
     n: int
     right: int
@@ -74,7 +75,7 @@ class ScoreTally(Frozen):
 
 
 def tally(outcomes: Iterable[Outcome]) -> ScoreTally:
-    """Count them."""
+    """Count the outcomes."""
     found = list(outcomes)
     return ScoreTally(n=len(found), **{one.value: found.count(one) for one in Outcome})
 

@@ -1,4 +1,4 @@
-"""Comparing arms by their launches: how much faster, and how sure. Pure.
+"""Comparing arms by their launches: how much faster, and how sure.
 
 Owns: the model of a cell. Must not know: what is measured (any positive figure), words, several cells' families.
 
@@ -12,6 +12,7 @@ less steady than the others is judged by its own); a linear trend
 over their places in the order is taken out where enough launches remain to tell (TREND_DF).
 Rule 4: where arms answer differently by prompt (speculation does), so few prompts are one more source of doubt, and
 its variance is added, with degrees of freedom by Satterthwaite (1946).
+Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sparkdash.bench.judge.stats import ALPHA, MEDIAN_VARIANCE, mde, p_two_sided
 from sparkdash.domain.base import Frozen
 
 Values = Mapping[int, Mapping[str, float]]
-"""Of one arm: by launch (its place in the order) and prompt, a positive figure."""
+"""Positive figures of one arm, by launch (its index in the order) and prompt."""
 
 TREND_DF = 3
 """A trend is fitted only if so many degrees of freedom remain; with fewer the interval would grow more than it gains."""
@@ -72,11 +73,11 @@ class Fit:
     variance: float | None
     """Between launches of an arm, of their values, the trend taken out; None: no arm has two launches."""
     df: int
-    """Of `variance`."""
+    """Degrees of freedom of `variance`."""
     spreads: Mapping[str, float]
     """By arm: its own variance between launches, as `variance` is; 0 with one launch."""
     slope: float | None
-    """Of ln y per place in the order; None: not fitted."""
+    """Change of ln y per place in the order; None: not fitted."""
 
     def log_ratio(self, arm: str, over: str) -> float:
         """ln(arm / over), the trend taken out."""
@@ -101,7 +102,7 @@ class Fit:
         return Contrast(self.log_ratio(arm, over), math.sqrt(total), df)
 
     def _variance(self, arm: str, over: str) -> float:
-        """Of all arms together, or of these two alone where that is larger: an unsteady arm hides behind no steady ones."""
+        """Return the variance of all arms together, or of these two where it is larger, so that steady arms hide no unsteady one."""
         ends = {one: len(self.launches[one]) - 1 for one in (arm, over)}
         if not sum(ends.values()):
             return self.variance or 0.0
@@ -109,7 +110,7 @@ class Fit:
         return max(self.variance or 0.0, alone)
 
     def _taste_variance(self, arm: str, over: str) -> tuple[float, int]:
-        """What the choice of prompts adds to the variance of arm against arm, and how many there are."""
+        """Return the variance that the choice of prompts adds to the contrast, and the number of prompts."""
         shared = self.tastes[arm].keys() & self.tastes[over].keys()
         if len(shared) < 2 or self.noise is None:
             return 0.0, 2
@@ -158,24 +159,24 @@ def fit_cell(arms: Mapping[str, Values], center: Callable[[Iterable[float]], flo
 
 
 class Noise(Frozen):
-    """What a box does by itself, from launches of one and the same profile (A/A). Relative: 0.01 is 1 %."""
+    """Noise of a box, measured by launches of one profile against itself (A/A). Relative: 0.01 is 1 %."""
 
     launch_sd: float
-    """From launch to launch."""
+    """Standard deviation between launches."""
     within_sd: float
-    """From request to request of one launch."""
+    """Standard deviation between requests of one launch."""
     drift: float | None
-    """Over the whole session, first to last launch; None: too few launches to tell it from chance."""
+    """Drift over the whole session, first to last launch; None: too few launches to separate it from chance."""
     launches: int
     samples: int
-    """In a launch."""
+    """Samples per launch."""
 
     def mde(self, launches: int, samples: int) -> float:
-        """The smallest effect that so many launches an arm, with so many samples each, find on this box 4 times in 5."""
+        """Return the smallest effect found 4 times in 5 with this many launches per arm and samples per launch."""
         return mde(launches, samples, self.launch_sd, self.within_sd)
 
     def floor(self, launches: int, samples: int) -> float:
-        """What two equal arms are apart by on this box once in 20 times: no smaller difference is claimed."""
+        """Return the difference that two equal arms exceed once in 20 times on this box. No smaller one is claimed."""
         spread = self.launch_sd**2 + MEDIAN_VARIANCE * self.within_sd**2 / samples
         return 1.96 * math.sqrt(2 * spread / launches)
 
@@ -198,7 +199,7 @@ def calibrate(values: Values) -> Noise | None:
 
 
 def _effects(logs: Values) -> tuple[dict[int, float], dict[str, float]]:
-    """Launch and prompt effects of the additive model by least squares, row and column means in turn.
+    """Fit launch and prompt effects of the additive model by least squares, alternating row and column means.
 
     With every prompt in every launch the first sweep is exact; with gaps the sweeps converge to it.
     """

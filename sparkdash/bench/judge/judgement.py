@@ -1,7 +1,8 @@
-"""A run's table: each cell of each arm with its figure and its verdict, the arms over all cells, and what speculation did. Pure.
+"""A run's table: each cell of each arm with its figure and its verdict, the arms over all cells, and what speculation did.
 
 Owns: which comparison is made of which samples. Must not know: layouts, files.
 Rule: one factor at a time. Every arm is compared with the run's baseline in the same cell, never with another cell.
+Pure.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from sparkdash.bench.run import CellKey, Kind, Mode, Run
 from sparkdash.domain.base import Frozen
 
 UNTOLD = "these answers do not tell it"
-"""Of a figure that is not there although its cell was measured."""
+"""Reason for a missing figure although the cell was measured."""
 
 
 class ArmFigure(Frozen):
-    """One arm in one cell."""
+    """Figure of one arm in one cell, with its verdict."""
 
     arm: str
     median: float | None = None
     low: float | None = None
     high: float | None = None
     bootstrap: bool = False
-    """What low and high are: a 95 % interval of the median, or (below 8 values) the smallest and the largest."""
+    """True: low and high are a 95 % interval of the median. False (below 8 values): the smallest and largest value."""
     n: int = 0
     launches: int = 0
     verdict: Verdict
 
 
 class CellRow(Frozen):
-    """One cell."""
+    """Figures of all arms in one cell."""
 
     key: CellKey
     figures: tuple[ArmFigure, ...]
@@ -46,7 +47,7 @@ class CellRow(Frozen):
 
 
 class Overall(Frozen):
-    """One arm over all speed cells that it and the baseline share: the geometric mean of the ratios, and the extremes."""
+    """Geometric mean of an arm's ratios over all speed cells shared with the baseline, and the extremes."""
 
     arm: str
     verdict: Verdict
@@ -58,7 +59,7 @@ class Overall(Frozen):
 
 
 class Decomposition(Frozen):
-    """Why a speculating arm is faster or slower: tok/s = acceptance length x steps/s, and so are their ratios.
+    """Reason why a speculating arm is faster or slower: tok/s = acceptance length x steps/s, and so are their ratios.
 
     Verdicts against the baseline on the very prompts that were sent; whether other texts gain as much is what the cell's
     own verdict judges. Acceptance depends on the text, steps/s hardly does: it shows the engine where tok/s cannot.
@@ -76,7 +77,7 @@ class Decomposition(Frozen):
 
 
 def judged_rows(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple[CellRow, ...]:
-    """Every planned cell, measured or not, with its verdicts."""
+    """Return a row for every planned cell, measured or not, with its verdicts."""
     return tuple(_row(results, cell.key, metric) for cell in results.run.cells)
 
 
@@ -114,7 +115,7 @@ def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple
 
 
 def decompose(results: Results, arm: str, key: CellKey) -> Decomposition | None:
-    """An arm against the baseline, taken apart; None where a length or a rate is not known.
+    """Decompose an arm's change against the baseline; None when a length or a rate is unknown.
 
     A launch has one rate here, its tokens over its time, because the engine's counters know no prompts.
     """
@@ -144,7 +145,7 @@ def decompose(results: Results, arm: str, key: CellKey) -> Decomposition | None:
 
 
 def calibration(results: Results) -> dict[str, Noise]:
-    """The noise of the box, by metric, from a run whose arms are all one profile (A/A): `Run.noise` of those after it.
+    """Return the noise of the box by metric, from a run that compares one profile with itself (A/A).
 
     The root mean square over the speed cells; a metric of which no cell has three launches is left out.
     """
@@ -199,7 +200,7 @@ def _row(results: Results, key: CellKey, metric: BenchMetric) -> CellRow:
 
 
 def _verdicts(run: Run, values: Mapping[str, Values], metric: BenchMetric) -> dict[str, Verdict]:
-    """Of the arms that have values."""
+    """Judge the arms that have values."""
     measured = {arm: ones for arm, ones in values.items() if ones}
     if run.baseline not in measured:
         return {arm: Verdict(claim=Conclusion.MISSING, reason=f"{run.baseline} has no figure here") for arm in measured}
@@ -218,7 +219,7 @@ def _judged(
     *,
     panel: bool = False,
 ) -> dict[str, Verdict]:
-    """Each arm, by its fit, against the baseline: a hint where there is no spread to judge by, or in screen mode."""
+    """Judge each arm's fit against the baseline. Without a spread between launches, or in screen mode, give only a hint."""
     contrasts = {arm: one.contrast(arm, base, panel=panel) for arm, one in fits.items()}
     known = {arm: one for arm, one in contrasts.items() if one is not None and mode is not Mode.SCREEN}
     less_is_better = metric is not None and metric.less_is_better
@@ -228,7 +229,7 @@ def _judged(
 
 
 def _panel(cells: Mapping[CellKey, Fit], arm: str, base: str) -> Fit:
-    """Two arms over all their cells: each launch has one value a cell, and their mean counts."""
+    """Fit two arms over all their cells: each launch has one value per cell, and the mean of these counts."""
     values: dict[str, dict[int, dict[str, float]]] = {base: {}, arm: {}}
     for number, one in enumerate(cells.values()):
         for name, launches in values.items():
@@ -238,7 +239,7 @@ def _panel(cells: Mapping[CellKey, Fit], arm: str, base: str) -> Fit:
 
 
 def _floor(arms: Iterable[Values], noise: Noise | None) -> float:
-    """What no claim goes below: the calibrated box's own spread for so many launches and samples."""
+    """Return the smallest claimable difference: the calibrated box's own spread for this many launches and samples."""
     measured = [values for values in arms if values]
     if noise is None or not measured:
         return FLOOR
@@ -248,8 +249,10 @@ def _floor(arms: Iterable[Values], noise: Noise | None) -> float:
 
 
 def _blank(results: Results, arm: str, key: CellKey | None) -> Verdict:
-    """Why an arm has no figure in a cell (or, without a key, in none): it cannot, its answers do not tell it (a prefill rate
-    of twenty tokens), it was void, or it was not measured."""
+    """Explain why an arm has no figure in a cell, or in any cell without a key.
+    The arm is impossible, its answers lack the figure (such as the prefill rate of twenty tokens), it was void,
+    or it was not measured.
+    """
     if reason := results.run.arm(arm).impossible:
         return Verdict(claim=Conclusion.IMPOSSIBLE, reason=reason)
     if key is not None and results.good(arm, key):

@@ -1,8 +1,9 @@
-"""The figures that arms are compared by: what each is, in words, and its values out of a run's samples. Pure.
+"""The figures that arms are compared by: what each is, in words, and its values out of a run's samples.
 
 Owns: the columns. Must not know: statistics, verdicts.
 Rule: no column is called by a name alone; `definition` says what divides what, since the same word (TPOT, ITL) means
 different things in different tools.
+Pure.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ class BenchMetric(StrEnum):
 
     @property
     def unit(self) -> str:
-        """tok/s or s."""
+        """Unit of the figure: tok/s or s."""
         return "s" if self in _TIMES else "tok/s"
 
     @property
     def less_is_better(self) -> bool:
-        """Is the smaller figure the faster one?"""
+        """Whether smaller values are faster."""
         return self in _TIMES
 
     @property
     def definition(self) -> str:
-        """One line for the column's help."""
+        """Formula of the figure, one line for the column's help."""
         return _DEFINITIONS[self]
 
 
@@ -60,7 +61,7 @@ _DEFINITIONS = {
 
 
 def figures_by_launch(results: Results, arm: str, key: CellKey, metric: BenchMetric) -> dict[int, dict[str, float]]:
-    """The values of one arm in one cell that count, by launch and prompt; prompts sent twice in a launch have their geomean."""
+    """Return an arm's valid values in a cell by launch and prompt. Prompts repeated in a launch have their geometric mean."""
     found: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     samples = results.good(arm, key)
     if metric is BenchMetric.AGGREGATE:
@@ -79,7 +80,7 @@ def figures_by_launch(results: Results, arm: str, key: CellKey, metric: BenchMet
 
 
 def request_figure(sample: RequestSample, metric: BenchMetric, fixed_s: float = 0.0) -> float | None:
-    """The figure of one request; None when it cannot be told, and for the aggregate, which no single request has."""
+    """Return the figure of one request; None when it is unknown, and always for the aggregate."""
     match metric:
         case BenchMetric.DECODE:
             return sample.decode_tok_s
@@ -98,7 +99,7 @@ def request_figure(sample: RequestSample, metric: BenchMetric, fixed_s: float = 
 
 
 def fixed_time_s(results: Results, arm: str) -> float:
-    """What an arm's first token costs at a prompt of no length: scheduling, tokenizing, one decode step.
+    """Return the time to first token of a prompt without length: scheduling, tokenizing, one decode step.
 
     The intercept of the median TTFT over the uncached prompt tokens, from single cold requests. A probe of its own would
     understate short prefills by up to 30 %. 0 while fewer than two contexts were measured: the rate then includes it.
@@ -117,7 +118,7 @@ def fixed_time_s(results: Results, arm: str) -> float:
 
 
 def decode_rates(results: Results, arm: str, key: CellKey) -> dict[int, float]:
-    """By launch, the tokens of all its requests over the time they were decoded in: what its counters belong to."""
+    """Return tokens of all requests over their decode time, by launch: the work that the engine's counters describe."""
     timed: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for one in results.good(arm, key):
         if one.n is not None and (rate := one.decode_tok_s):
@@ -126,7 +127,7 @@ def decode_rates(results: Results, arm: str, key: CellKey) -> dict[int, float]:
 
 
 def acceptance_lengths(results: Results, arm: str, key: CellKey) -> dict[int, float]:
-    """Mean tokens per verify step by launch, from the engine's counters; 1 for one of our own that does not speculate.
+    """Return mean tokens per verify step by launch, from the engine's counters; 1 for a managed engine without speculation.
 
     Of a server that is not ours nothing is known without counters.
     """

@@ -1,7 +1,8 @@
-"""How good and how equal the answers of a run are, arm by arm against the baseline. Pure.
+"""Quality and equality of a run's answers, arm by arm against the baseline.
 
 Owns: which answers of a run are judged. Must not know: how one is judged (scorer.py), how two arms compare (accuracy.py).
 Rule: answers are judged anew from their text, so that a run that was judged by an older scorer can be compared.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from sparkdash.domain.base import Frozen
 
 
 class AnswerQuality(Frozen):
-    """One arm's answers to the arithmetic questions."""
+    """Answers of one arm to the arithmetic questions."""
 
     arm: str
     all: ScoreTally
     strata: dict[Stratum, ScoreTally]
-    """Those that were asked."""
+    """Tallies of the strata that were asked."""
     verdict: AccuracyVerdict | None = None
     """Against the baseline; None for the baseline, and while one of the two has no answers."""
     generator: str = GENERATOR
@@ -31,19 +32,19 @@ class AnswerQuality(Frozen):
 
     @property
     def share(self) -> float:
-        """Right / all, 0..1."""
+        """Return the share of right answers, 0..1."""
         return self.all.right / self.all.n
 
 
 class OutputEquality(Frozen):
-    """One arm's greedy outputs against the baseline's."""
+    """Greedy outputs of one arm compared with the baseline's."""
 
     arm: str
     identity: OutputIdentity
 
 
 def qualities(results: Results) -> tuple[AnswerQuality, ...]:
-    """Of every arm that answered; each question counts once, by its first answer."""
+    """Judge every arm that answered. Each question counts once, by its first answer."""
     outcomes = {arm.name: _outcomes(results, arm.name) for arm in results.run.arms}
     right = {
         arm: {str(number): one is Outcome.RIGHT for number, one in found.items()} for arm, found in outcomes.items()
@@ -69,7 +70,7 @@ def qualities(results: Results) -> tuple[AnswerQuality, ...]:
 
 
 def equalities(results: Results) -> tuple[OutputEquality, ...]:
-    """Of every arm but the baseline, over the prompts of `identical` cells that both answered."""
+    """Compare each arm's outputs with the baseline's, over the prompts of `identical` cells that both answered."""
     base = _texts(results, results.run.baseline)
     texts = {arm.name: _texts(results, arm.name) for arm in results.run.arms if arm.name != results.run.baseline}
     return tuple(
@@ -78,7 +79,7 @@ def equalities(results: Results) -> tuple[OutputEquality, ...]:
 
 
 def _outcomes(results: Results, arm: str) -> dict[int, Outcome]:
-    """By the question's number."""
+    """Return outcomes by question number."""
     judged: dict[int, Outcome] = {}
     for one in _answered(results, arm, Kind.MATH):
         number = number_of(one.prompt_id)
@@ -89,7 +90,7 @@ def _outcomes(results: Results, arm: str) -> dict[int, Outcome]:
 
 
 def _texts(results: Results, arm: str) -> dict[str, str]:
-    """By cell and prompt, the first of each."""
+    """Return the first text of each cell and prompt."""
     found: dict[str, str] = {}
     for one in _answered(results, arm, Kind.IDENTICAL):
         found.setdefault(f"{one.cell.model_dump_json()} {one.prompt_id}", one.text or "")
@@ -97,7 +98,7 @@ def _texts(results: Results, arm: str) -> dict[str, str]:
 
 
 def _answered(results: Results, arm: str, kind: Kind) -> Iterator[RequestSample]:
-    """The samples of that kind whose text was kept, in the order of measuring."""
+    """Yield the samples of that kind whose text was kept, in the order of measuring."""
     for planned in results.run.cells:
         if planned.key.kind is kind:
             yield from (one for one in results.good(arm, planned.key) if one.text is not None)

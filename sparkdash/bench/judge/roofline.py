@@ -1,10 +1,11 @@
-"""How fast decoding can be at most: bytes read per step over the memory's bandwidth. Pure.
+"""Upper bound of decode speed: memory bandwidth divided by the bytes that a step reads.
 
 Owns: the decode roofline of a memory-bound model. Must not know: how facts were read from headers, or rates measured.
 Rule 1: bytes come from a checkpoint's own headers and the KV dtype that the engine resolved; never from a model's name
 or its number of parameters, which overstates the ceiling up to twofold. What is not known leaves no ceiling.
 Rule 2: a measured rate above the ceiling is flagged, never explained away: something is read in fewer bits than the
 headers say, or the figure is wrong.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ PEAK = 273e9
 
 
 class DecodeStep(Frozen):
-    """Bytes read and written by one step of decoding: one forward pass over all sequences and speculated positions."""
+    """Bytes moved by one decode step: one forward pass over all sequences and speculated positions."""
 
     dense: int
     """Attention, norms, routers, shared experts, dense MLPs."""
     head: int
-    """The LM head."""
+    """Bytes of the LM head."""
     experts: int
     """The routed experts that are hit, on average of a uniform router."""
     kv: int
     """The keys and values of every token so far."""
     states: int
-    """Of linear layers, read and written."""
+    """Bytes of linear layers' states, read and written."""
     draft: int
-    """What drafting reads before the step."""
+    """Bytes that drafting reads before the step."""
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all terms."""
         return self.dense + self.head + self.experts + self.kv + self.states + self.draft
 
 
@@ -50,7 +51,7 @@ class Roofline(Frozen):
 
     @property
     def peak_tok_s(self) -> float:
-        """At 273 GB/s: cannot be exceeded."""
+        """Ceiling at 273 GB/s."""
         return self.nodes * PEAK * self.acceptance_length * self.sequences / self.step.total
 
     def share(self, tok_s: float) -> float:
@@ -58,14 +59,14 @@ class Roofline(Frozen):
         return tok_s / self.peak_tok_s
 
     def exceeded(self, tok_s: float) -> bool:
-        """Is the measured rate above what the memory allows?"""
+        """Whether the measured rate is above the memory's limit."""
         return self.share(tok_s) > 1
 
 
 def roofline(
     step: DecodeStep, sequences: int = 1, acceptance_length: float | None = 1.0, nodes: int = 1
 ) -> Roofline | None:
-    """The ceilings. None when speculation's acceptance length is not known: without it a step is no number of tokens.
+    """Return the ceilings; None for speculation without a known acceptance length, as a step is then no number of tokens.
 
     `nodes` share the bytes evenly and lose nothing to their link: a ceiling all the more.
     """
@@ -84,7 +85,7 @@ def decode_step(
     value_bits: float | None = None,
     draft_bytes: int = 0,
 ) -> DecodeStep | None:
-    """What one step moves when each of `sequences` has `context` tokens behind it; None while a term is not known.
+    """Bytes moved by a step when each of `sequences` has `context` tokens; None while a term is unknown.
 
     With `speculated` tokens a step verifies 1 + speculated positions of every sequence, and `draft_bytes` are read for
     each of them (below). Dense weights are read once for all positions; of the experts as many as those positions hit.
@@ -120,7 +121,7 @@ def experts_hit(facts: WeightFacts, positions: int) -> float | None:
 
 
 def mtp_draft_bytes(facts: WeightFacts) -> int | None:
-    """Read for one token drafted by the model's own multi-token-prediction layers: their active part, and the LM head again.
+    """Return bytes read per token drafted by the model's own multi-token-prediction layers, LM head included.
 
     An MTP layer is built as the body's layers are (DeepSeek-V3, Qwen3-Next), so the same share of it is active.
     None without such layers, or while the experts' share is not told.
@@ -133,7 +134,7 @@ def mtp_draft_bytes(facts: WeightFacts) -> int | None:
 
 
 def model_draft_bytes(drafter: WeightFacts, target: WeightFacts) -> int | None:
-    """Read for one token drafted by another checkpoint (EAGLE, a small model); one without a head uses the target's."""
+    """Return bytes read per token drafted by another checkpoint (EAGLE, a small model). Without a head it uses the target's."""
     active = drafter.active_bytes()
     if active is None:
         return None

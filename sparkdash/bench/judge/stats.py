@@ -1,7 +1,8 @@
-"""The statistics that a verdict rests on, each from its published formula. Pure; the standard library alone.
+"""The statistics that a verdict rests on, each from its published formula. Uses only the standard library.
 
 Owns: distributions and estimators over plain numbers. Must not know: runs, cells, arms, words.
 Units: rates and ratios as they come; shares and levels 0..1; `alpha` is the two-sided error level.
+Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ALPHA = 0.05
 BOOTSTRAP_MIN = 8
 """Fewer values than this have no honest bootstrap interval: at n = 3 it is narrower than at n = 5, instead of wider."""
 NEGLIGIBLE = 1e-12
-"""Of a probability."""
+"""Probabilities below this are ignored."""
 MEDIAN_VARIANCE = math.pi / 2
 """Variance of a normal sample's median over that of its mean, for many values: 1.57."""
 
@@ -49,7 +50,7 @@ def t_quantile(share: float, df: float) -> float:
 
 
 def p_two_sided(value: float, df: float) -> float:
-    """Of a t statistic: the chance of one at least as far from 0."""
+    """Return the probability of a t statistic at least this far from 0."""
     return 2 * t_cdf(-abs(value), df)
 
 
@@ -160,7 +161,7 @@ class Paired:
 
     @property
     def n(self) -> int:
-        """All items."""
+        """Number of items."""
         return self.both + self.only_a + self.only_b + self.neither
 
     @property
@@ -210,7 +211,7 @@ def _phi(pairs: Paired) -> float:
 
 @lru_cache(maxsize=64)
 def _median_weights(n: int) -> dict[tuple[int, int], float]:
-    """How likely the two middle values of a resample of n are the i-th and j-th of the sorted values (0 is the first).
+    """Probability that the two middle values of a resample of n are the i-th and j-th of the sorted values (from 0).
 
     For odd n there is one middle value and i = j. P(k-th smallest of the resample <= i-th value) is binomial.
     """

@@ -1,10 +1,11 @@
-"""One verdict per cell, in words that claim no more than was seen. Pure.
+"""Verdict of one cell, in words that claim no more than was measured.
 
 Owns: what may be said of a comparison. Must not know: runs, how the comparison was made.
 Rule 1: a difference is claimed only if its interval leaves out zero and it is larger than the box's own floor.
 Rule 2: `no difference > y` says what is excluded: y covers the whole interval, and is no less than what would have been
 found. A comparison that leaves more open than RESOLUTION decides nothing and says so.
 Rule 3: with several arms Holm's levels hold within the cell, for the claim and for the interval that is shown.
+Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ RESOLUTION = 0.05
 
 
 class Conclusion(StrEnum):
-    """What is said of an arm in a cell."""
+    """Conclusion about an arm in a cell."""
 
     BASELINE = "baseline"
     FASTER = "faster"
@@ -39,7 +40,7 @@ class Conclusion(StrEnum):
 
     @property
     def told(self) -> bool:
-        """Is it a claim of a difference, which may be coloured?"""
+        """Whether a difference is claimed, which a report may colour."""
         return self in (Conclusion.FASTER, Conclusion.SLOWER)
 
 
@@ -54,11 +55,11 @@ class Verdict(Frozen):
     """The smallest change that this comparison finds 4 times in 5."""
     p: float | None = None
     reason: str | None = None
-    """Of void, missing and impossible."""
+    """Why the cell is void, missing or impossible."""
 
     @property
     def text(self) -> str:
-        """As it is printed: `faster +4.1 % [2.0, 6.3]`."""
+        """Verdict as printed: `faster +4.1 % [2.0, 6.3]`."""
         match self.claim:
             case Conclusion.FASTER | Conclusion.SLOWER:
                 return f"{self.claim} {_percent(self.delta)} [{_bound(self.low)}, {_bound(self.high)}]"
@@ -73,7 +74,7 @@ class Verdict(Frozen):
 
     @property
     def excluded(self) -> float | None:
-        """Changes larger than this are ruled out; None without an interval."""
+        """Return the size above which changes are ruled out; None without an interval."""
         if self.low is None or self.high is None:
             return None
         return max(abs(self.low), abs(self.high), self.mde or 0.0)
@@ -83,14 +84,14 @@ BASELINE = Verdict(claim=Conclusion.BASELINE)
 
 
 def screen_verdict(log_ratio: float) -> Verdict:
-    """What one launch of each arm allows: a hint."""
+    """Return the hint that one launch of each arm allows."""
     return Verdict(claim=Conclusion.SCREEN, delta=math.expm1(log_ratio))
 
 
 def judge_contrasts(
     contrasts: Sequence[Contrast], *, floor: float = FLOOR, resolution: float = RESOLUTION, less_is_better: bool = False
 ) -> list[Verdict]:
-    """The verdicts on several arms against one baseline in one cell, in their order.
+    """Judge several arms against one baseline in one cell; return the verdicts in the same order.
 
     `floor` and `resolution` are relative changes; `less_is_better` is for latencies, where faster is a negative change.
     """
@@ -133,5 +134,5 @@ def _least(share: float | None) -> str:
 
 
 def _ceiling(share: float | None) -> str:
-    """Per cent rounded up, so that what is printed is excluded as well."""
+    """Format a share as per cent, rounded up, so that the printed value is excluded as well."""
     return "-" if share is None else f"{math.ceil(share * 1000 - 1e-9) / 10:.1f}"

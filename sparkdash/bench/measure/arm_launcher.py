@@ -1,4 +1,4 @@
-"""Stand: where an arm is brought up, and what is known of the box meanwhile.
+"""Launchers of arms: start an engine through the daemon, or use a server at a URL.
 
 Owns: starting an engine anew for a launch, through the daemon; what really ran. Must not know: cells, order, files.
 A server that is not ours is taken as it is: its launches are passes over the same process, and say so.
@@ -30,34 +30,34 @@ from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError, UpstreamError
 
 LOG_LINES = 20_000
-"""More than any engine says until it is ready."""
+"""Upper bound of the lines that an engine writes until it is ready."""
 AGENT = "sparkdash-bench"
-"""How its requests are told from others'."""
+"""User-Agent that separates the bench's requests from others'."""
 ShowSnapshot = Callable[[Snapshot], None]
 
 
 @dataclass(slots=True)
 class LaunchedArm:
-    """An arm that is up."""
+    """Arm whose engine answers, ready to be measured."""
 
     subject: MeasuredEngine
     provenance: Provenance
     look: Callable[[], Awaitable[BoxReading]]
     anew: bool = True
-    """Was it started for this launch, so that it has seen no prompt before?"""
+    """False when the engine may already know the prompts of an earlier run."""
     simulated: bool = False
 
 
 class ArmLauncher(Protocol):
-    """Brings arms up."""
+    """Starts the engine of an arm."""
 
     async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:
-        """Start it anew. Raises SparkdashError."""
+        """Start the arm's engine anew. Raises SparkdashError."""
         ...
 
 
 class DaemonLauncher:
-    """Profiles of a daemon. `wire` goes to the gateway; `direct` sends requests to the engine itself."""
+    """Launches profiles through a daemon. `client` goes to the gateway; `direct` sends requests to the engine itself."""
 
     def __init__(self, client: AsyncClient, wire: BenchClient, *, direct: bool = False) -> None:
         self._client = client
@@ -66,7 +66,7 @@ class DaemonLauncher:
         self._direct = direct
 
     async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:
-        """Stop whatever runs, and start it: every launch is a process of its own."""
+        """Stop whatever runs and start the arm's engine in a new process."""
         world = await self._client.state()
         running = {name for name, engine in world.engines.items() if _is_ours(engine)}
         if running:
@@ -87,7 +87,7 @@ class DaemonLauncher:
         return LaunchedArm(subject, found, _BoxObserver(self._client, profile.name).look, simulated=engine.simulated)
 
     async def _log(self, profile: str) -> Sequence[str]:
-        """Of the engine's start; empty when it cannot be had, as then what it would tell is not known."""
+        """Return the log of the engine's start; empty when it is unavailable."""
         try:
             async with aclosing(self._client.logs(name=profile, tail=LOG_LINES)) as chunks:
                 return "".join([chunk async for chunk in chunks]).splitlines()
@@ -96,14 +96,14 @@ class DaemonLauncher:
 
 
 class UrlLauncher:
-    """Servers at a URL that sparkdash does not manage: an arm's profile is the URL."""
+    """Uses servers at URLs that sparkdash does not manage. An arm's profile is the URL."""
 
     def __init__(self, wire: BenchClient, model: str | None = None) -> None:
         self._wire = wire
         self.model = model
 
     async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:  # noqa: ARG002 - nothing happens that could be shown
-        """Ask what it is; it is not started anew."""
+        """Identify the server, which is not restarted. Raises SparkdashError."""
         self._wire.url = arm.profile.rstrip("/").removesuffix("/v1").rstrip("/")
         try:
             cards = json.loads(await self._wire.get("/v1/models"))
@@ -125,7 +125,7 @@ async def _blind() -> BoxReading:
 
 
 class _BoxObserver:
-    """Looks at the box through the daemon."""
+    """Reads the state of the box from the daemon."""
 
     def __init__(self, client: AsyncClient, profile: str) -> None:
         self._client = client
@@ -155,13 +155,13 @@ class _BoxObserver:
 
 
 def count_foreign_requests(world: Snapshot, since: float) -> int:
-    """Requests of others that were with an engine at some time after `since` (Unix seconds). Pure."""
+    """Count requests of other clients that an engine had at some time after `since` (Unix seconds)."""
     ended = [one for one in world.recent if (one.finished_at or 0.0) > since]
     return sum(one.client != AGENT for one in (*world.requests.values(), *ended))
 
 
 def bench_headers() -> dict[str, str]:
-    """What every request of the bench carries."""
+    """Return the headers of every request of the bench."""
     return {"User-Agent": f"{AGENT}/{__version__}"}
 
 

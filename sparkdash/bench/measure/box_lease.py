@@ -1,4 +1,4 @@
-"""Hold: the box to oneself for the length of a run, or, where others are let in, being the only one that measures there.
+"""Lease on the daemon for the length of a run: exclusive, or shared with clients but not with other runs.
 
 Owns: taking the daemon's lease, its heartbeat, taking it anew when it was lost. Must not know: what is measured.
 """
@@ -16,20 +16,20 @@ from sparkdash.domain.measuring import Measuring
 from sparkdash.errors import SparkdashError
 
 BEATS = 3
-"""Renewals in the time after which it would lapse."""
+"""Renewals per time to live."""
 LAPSE_S = 20.0
-"""The daemon lets go of a holder that is silent for 15 s."""
+"""Slightly more than the 15 s after which the daemon ends a silent lease."""
 
 
 @dataclass(slots=True)
 class LeaseHeartbeat:
-    """What the holder says with each beat, and what it does when it is asked to let go."""
+    """Contents of each renewal, and the reaction to a request to end."""
 
     expected_s: Callable[[], float | None]
     measuring: Callable[[], Measuring | None]
     ends: Callable[[], None]
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set: the next beat comes at once."""
+    """Set to renew at once."""
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def hold_box(
     patience_s: float = LAPSE_S,
     waits: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[None]:
-    """Hold it inside the block; `headers` carry the token meanwhile, also after it had to be taken anew.
+    """Hold the lease inside the block. `headers` always carry the current token.
 
     `shares`: others are let in. `patience_s`: how long another holder is waited for, of which `waits` is told once.
 
@@ -84,7 +84,7 @@ async def hold_box(
 
 
 async def _granted(beat: Callable[[], Awaitable[float]], patience_s: float, waits: Callable[[str], None]) -> float:
-    """The first beat; what a killed holder has left behind lapses while we wait."""
+    """Take the lease for the first time; a killed holder's lease lapses meanwhile."""
     until = asyncio.get_running_loop().time() + patience_s
     told = patience_s <= 0
     while True:

@@ -1,4 +1,4 @@
-"""One cell of one launch: warm-up, repetitions, and what the engine counted around them.
+"""Measurement of one cell in one launch: warm-up, repetitions, and the engine's counters around them.
 
 Owns: the order of requests in a cell, tries, which figures belong to the cell. Must not know: launches, files.
 Rule 1: prompts are built before the clock runs; nothing but the requests happens while they run.
@@ -27,17 +27,17 @@ from sparkdash.bench.run import CellKey, Kind
 from sparkdash.telemetry.reading import Reading
 
 TRIES = 3
-"""Of one repetition, until it counts."""
+"""Attempts per repetition until it counts."""
 WARM_UP_TOKENS = 32
 WARM_UP = -1
-"""The repetition's number of what is sent before the clock runs."""
+"""Repetition number of requests sent before the clock runs."""
 WARM_UP_QUESTION = 1_000_000
-"""Its number in a math cell: one that is never asked."""
+"""Question number of the warm-up in a math cell; no suite asks it."""
 
 
 @dataclass(slots=True)
 class CellContext:
-    """What all cells of a launch have in common."""
+    """Values shared by all cells of a launch."""
 
     subject: MeasuredEngine
     counter: PromptTokenCounter
@@ -45,18 +45,18 @@ class CellContext:
     arm: str
     launch: int
     salt: str
-    """Of this launch: what an engine cached for another is not used."""
+    """Separates this launch from others in the prefix cache."""
     look: Callable[[], Awaitable[BoxReading]]
     lag_limit_ms: float
     head: str = ""
-    """Of an engine that was not started anew: what its prompts begin with differs from pass to pass."""
+    """Varies the head of the prompts between passes over an engine that was not restarted."""
     chats: Sequence[captured_requests.Chat] = ()
-    """Of a suite of captured requests."""
+    """Captured requests of the suite."""
     fastest_mhz: float | None = None
     """The fastest clock seen under load so far in this run."""
 
     async def prompt(self, key: CellKey, place: PromptIndex) -> Prompt:
-        """What is sent."""
+        """Build one prompt of the cell."""
         if key.kind is Kind.MATH:
             asked = math_questions.question(self.seed, WARM_UP_QUESTION if place.rep == WARM_UP else place.rep)
             return Prompt(asked.id, asked.prompt)
@@ -65,7 +65,7 @@ class CellContext:
         return await prompts.build_prompt(self.seed, key, place, self.counter, self.head)
 
     async def send(self, key: CellKey, batch: Sequence[Prompt], tokens: int | None = None) -> list[StreamedAnswer]:
-        """Requests of that cell, at once."""
+        """Send requests of that cell concurrently."""
         forced = key.kind in (Kind.SPEED, Kind.PREFIX)
         contents = [prompt.content for prompt in batch]
         return await self.subject.ask_all(contents, tokens or key.output, salt=self.salt, forced=forced)
@@ -78,7 +78,7 @@ async def measure_cell(
     write: Callable[[RequestSample], None],
     told: Callable[[RequestSample], None],
 ) -> CellRecord:
-    """Measure these repetitions; `write` keeps each sample, `told` is for the screen. The Cell that closes them is returned.
+    """Measure these repetitions and return the record that closes them. `write` keeps each sample; `told` shows it.
 
     Raises:
         UpstreamError: the engine does not count prompts any more.
@@ -126,7 +126,7 @@ async def measure_cell(
 
 
 def _cold(key: CellKey, repetitions: Sequence[Sequence[RequestSample]]) -> int:
-    """How many of the first repetitions show an engine that was still warming up, by their first token or by their end."""
+    """Count the first repetitions measured while the engine warmed up, by first token or end."""
     if key.kind is not Kind.SPEED:
         return 0
     ends = [max(one.e2e_s or 0.0 for one in streams) for streams in repetitions]
@@ -139,8 +139,9 @@ async def _built(ground: CellContext, key: CellKey, rep: int, attempt: int = 0) 
 
 
 async def _warm_up(ground: CellContext, key: CellKey) -> str | None:
-    """As many requests at once as the cell will send, so that what is compiled for this shape is compiled; in a prefix
-    cell this also is the first use of the shared text. Why the engine takes none of them; None: it does."""
+    """Send as many concurrent requests as the cell will, so that every kernel of this shape is compiled.
+    In a prefix cell this is also the first use of the shared text. Returns the error when every request failed, else None.
+    """
     batch = await _built(ground, key, WARM_UP)
     answers = await ground.send(key, batch, min(key.output, WARM_UP_TOKENS))
     errors = [answer.error for answer in answers if answer.error]
@@ -172,7 +173,7 @@ def _p99_ms(late_ns: list[int]) -> float | None:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Without the garbage collector's stops."""
+    """Disable the garbage collector inside the block."""
     gc.collect(1)  # what is young; the whole heap would take a tenth of a second before each cell
     gc.disable()
     try:
@@ -211,7 +212,7 @@ def _sample(
 
 
 def _under_load(look: BoxReading, began: float) -> BoxReading:
-    """Without clock and power when they were taken before the repetition began: those are of an idle box."""
+    """Drop clock and power taken before the repetition began, as they describe an idle box."""
     if look.at is not None and look.at >= began:
         return look
     return BoxReading(

@@ -1,4 +1,4 @@
-"""Wire: requests to what is measured, and the lateness of the client's own loop.
+"""HTTP client of the bench, and the lateness of its own event loop.
 
 Owns: the bench's HTTP client: timed chats (stopwatch.py), and small questions, which nobody times. Must not know: cells,
 suites, what an answer says (answer.py).
@@ -22,11 +22,11 @@ from sparkdash.errors import UpstreamError
 
 CHAT = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 TICK_S = 0.005
-"""How often the loop's own lateness is looked at while requests run; it is told to about a millisecond, as loops sleep."""
+"""Interval of lateness checks while requests run. Precise to about a millisecond, as loops sleep."""
 
 
 class LoopLag:
-    """How late the client's own loop was: the most since each mark."""
+    """Largest lateness of the client's event loop since each mark."""
 
     def __init__(self) -> None:
         self._running = 0
@@ -35,7 +35,7 @@ class LoopLag:
         self._due = 0.0
 
     def begin(self) -> int:
-        """A mark to `end` with."""
+        """Start a measurement; return its mark for `end`."""
         self._running += 1
         self._marks[mark := self._running] = 0.0
         if self._timer is None:
@@ -43,7 +43,7 @@ class LoopLag:
         return mark
 
     def end(self, mark: int) -> float:
-        """The most since that mark, in milliseconds."""
+        """Return the largest lateness since that mark, in milliseconds."""
         worst = self._marks.pop(mark)
         if not self._marks and self._timer is not None:
             self._timer.cancel()
@@ -64,7 +64,7 @@ class LoopLag:
 
 
 class BenchClient:
-    """Requests to one root URL (without /v1), through the socket `uds` when there is one. Use it as an async context manager."""
+    """Requests to one root URL (without /v1), through the socket `uds` where given. An async context manager."""
 
     _small: httpx.AsyncClient
 
@@ -87,11 +87,11 @@ class BenchClient:
         await self._small.aclose()
 
     async def chat(self, body: Mapping[str, Any]) -> StreamedAnswer:
-        """Send a streamed chat and time it. A failure is told in `error`, never raised."""
+        """Send a streamed chat and time it. A failure is reported in `error`, never raised."""
         return (await self.chats([body]))[0]
 
     async def chats(self, bodies: Sequence[Mapping[str, Any]]) -> list[StreamedAnswer]:
-        """The same of several at once; none of them is read before all are over, as reading one delays the others."""
+        """Send several chats concurrently. Answers are parsed after all have ended, as parsing one would delay the others."""
         data = [json.dumps({**body, "stream": True}).encode() for body in bodies]
         mark = self.lag.begin()
         try:
@@ -101,14 +101,14 @@ class BenchClient:
         return [_doubted(_read(one), lag) for one in timed]
 
     async def _timed(self, data: bytes) -> TimedAnswer | str:
-        """What came, or why nothing did."""
+        """Return the timed answer, or why there is none."""
         try:
             return await self._connections.post(self.url, "/v1/chat/completions", {**self.headers, **CHAT}, data)
         except OSError as problem:
             return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
 
     async def get(self, path: str, *, timeout_s: float = 10.0, url: str | None = None) -> bytes:
-        """The body of a GET, of `url` where one is given.
+        """Return the body of a GET, from `url` where given.
 
         Raises:
             UpstreamError: nothing answers, or with another status than 200.
@@ -119,7 +119,7 @@ class BenchClient:
             return await _asked(other, "GET", url + path, timeout_s)
 
     async def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float = 60.0) -> Any:
-        """The JSON of a POST; raises as `get`, and for an answer that is no JSON."""
+        """Return the JSON of a POST. Raises as `get`, and for an answer that is no JSON."""
         sent = json.dumps(body).encode()
         answer = await _asked(self._small, "POST", self.url + path, timeout_s, self.headers, sent)
         try:
@@ -137,7 +137,7 @@ def _read(timed: TimedAnswer | str) -> StreamedAnswer:
 
 
 def _doubted(answer: StreamedAnswer, lag_ms: float) -> StreamedAnswer:
-    """With the most that its timestamps may be late, when the loop was late by `lag_ms`.
+    """Set `lag_ms`, the largest possible error of the timestamps, when the loop was late by `lag_ms`.
 
     Where the kernel noted the arrivals, what waited together has the moment of the last. That is right for the last token,
     and for the rate, which counts the tokens of the first moment; the first token may be late when others came with it.
@@ -147,8 +147,9 @@ def _doubted(answer: StreamedAnswer, lag_ms: float) -> StreamedAnswer:
 
 
 def _client(url: str, uds: Path | None = None) -> httpx.AsyncClient:
-    """An own transport, so that no proxy of the environment gets in between, and so that the certificates (40 ms to read) are
-    loaded for https only."""
+    """Return a client with a transport of its own.
+    No proxy of the environment intervenes, and certificates (40 ms to read) are loaded for https only.
+    """
     transport = httpx.AsyncHTTPTransport(uds=str(uds) if uds else None, verify=url.startswith("https:"))
     return httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=True)
 

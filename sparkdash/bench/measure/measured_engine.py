@@ -1,4 +1,4 @@
-"""Subject: the engine that is measured, as the bench speaks with it.
+"""The measured engine: requests in its dialect, its counters, and its token counts.
 
 Owns: the body of a measured request, the engine's own counters, how its tokens are counted. Must not know: cells, order.
 What an engine must be told is engines/measuring's.
@@ -26,25 +26,25 @@ from sparkdash.telemetry import exposition
 from sparkdash.telemetry.reading import Reading, reading_of, sample_names
 
 PROBE_WORDS = 400
-"""Of a request that shows how the engine counts; some 500 tokens."""
+"""Words of the request that shows how the engine counts; some 500 tokens."""
 METRICS_S = 5.0
 Content = str | Mapping[str, Any]
-"""A user's message, or a chat's own keys."""
+"""Text of a user's message, or the keys of a whole chat."""
 
 
 @dataclass(slots=True)
 class MeasuredEngine:
-    """`wire` goes to where requests are sent, `engine_url` to the engine itself (None: it cannot be reached)."""
+    """Engine under measurement. `client` sends its requests; `engine_url` is the engine itself (None: unreachable)."""
 
     wire: BenchClient
     kind: EngineKind
     model: str
     engine_url: str | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What the profile adds to every request; the bench's own keys go before it."""
+    """Fields that the profile adds to every request. The bench's own fields override them."""
 
     def body(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> dict[str, Any]:
-        """A greedy chat of one message, or of a chat's own; `tokens` exactly where `forced`, at most otherwise."""
+        """Build a greedy chat. `tokens` is exact where `forced`, otherwise the maximum."""
         said = {"messages": [{"role": "user", "content": content}]} if isinstance(content, str) else content
         length = measuring.forced(self.kind, tokens) if forced else {"max_tokens": tokens}
         return {
@@ -59,17 +59,17 @@ class MeasuredEngine:
         }
 
     async def ask(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> StreamedAnswer:
-        """Send it and time it."""
+        """Send one request and time it."""
         return (await self.ask_all([content], tokens, salt=salt, forced=forced))[0]
 
     async def ask_all(
         self, contents: Sequence[Content], tokens: int, *, salt: str, forced: bool = True
     ) -> list[StreamedAnswer]:
-        """The same of several at once."""
+        """Send several requests concurrently."""
         return await self.wire.chats([self.body(one, tokens, salt=salt, forced=forced) for one in contents])
 
     async def counters(self) -> Reading | None:
-        """What the engine has counted so far; None when it does not tell."""
+        """Return the engine's counters; None when it has none."""
         names = adapter(self.kind).metrics
         if self.engine_url is None or names.path is None:
             return None
@@ -81,7 +81,7 @@ class MeasuredEngine:
         return reading_of(time.monotonic(), scrape, names) if scrape.samples else None
 
     async def version(self) -> str | None:
-        """The engine's own word for its version."""
+        """Return the version that the engine reports."""
         path = adapter(self.kind).probes.version
         if self.engine_url is None or path is None:
             return None
@@ -92,7 +92,7 @@ class MeasuredEngine:
         return str(found["version"]) if isinstance(found, dict) and "version" in found else None
 
     async def kv_dtype(self) -> str | None:
-        """The KV cache's type as the engine shows it; `auto` tells nothing."""
+        """Return the KV cache's type that the engine reports; None for `auto`."""
         names = adapter(self.kind).metrics
         if self.engine_url is None or names.path is None or not names.kv_info:
             return None
@@ -107,7 +107,7 @@ class MeasuredEngine:
         return None if told == "auto" else told
 
     async def tokenizer(self) -> str | None:
-        """SHA-256 of the ids that the engine's tokenizer gives a fixed text; None when it does not give ids."""
+        """Return the SHA-256 of the token ids of a fixed text; None when the engine gives no ids."""
         pieces = prompt_text.text_pieces("chat", "tokenizer")
         how = measuring.encoding(self.kind, self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
         if how is None:
@@ -120,7 +120,7 @@ class MeasuredEngine:
         return hashlib.sha256(json.dumps(ids).encode()).hexdigest() if ids else None
 
     async def counter(self) -> PromptTokenCounter:
-        """Learn from short requests how this engine counts: from one where it has /tokenize, else from a few of each class of text.
+        """Learn from short requests how this engine counts: one where it has /tokenize, else a few of each text class.
 
         Raises:
             UpstreamError: it refuses a request, or gives no `usage`.
@@ -144,7 +144,7 @@ class MeasuredEngine:
         return counter
 
     async def _counted(self, text: str) -> int:
-        """Tokens of that prompt by the engine's `usage`."""
+        """Return the prompt tokens that the engine's `usage` reports."""
         answer = await self.ask(text, 1, salt="probe")
         if answer.error or answer.prompt_tokens is None:
             why = answer.error or "it gives no usage, so its tokens cannot be counted"
@@ -154,22 +154,22 @@ class MeasuredEngine:
 
 @dataclass(slots=True)
 class PromptTokenCounter:
-    """Counts a prompt's tokens: by the engine's /tokenize where there is one (`exact`), else by its rate per character."""
+    """Counts a prompt's tokens by the engine's /tokenize (`exact`), else by its rate per character."""
 
     subject: MeasuredEngine
     offset: int = 0
-    """What the engine counts beyond its /tokenize, or beyond the text: the chat template, or what the profile adds to it."""
+    """Tokens beyond /tokenize, or beyond the text: the chat template, or the profile's additions."""
     exact: bool = False
     per_character: dict[str, float] = field(default_factory=dict)
-    """Tokens, by class of text; empty where it is exact."""
+    """Tokens per character by class of text; empty where counts are exact."""
 
     @property
     def method(self) -> str:
-        """How it counts, in words."""
+        """Name of the counting method."""
         return "the engine's /tokenize" if self.exact else "estimated from the usage of short requests"
 
     async def __call__(self, kind: str, content: str) -> int:
-        """Tokens of the whole prompt, whose text is of that class.
+        """Return the tokens of the whole prompt, whose text is of that class.
 
         Raises:
             UpstreamError: the engine stopped answering, or telling.
@@ -181,7 +181,7 @@ class PromptTokenCounter:
         return counted + self.offset
 
     async def tokens(self, content: str) -> int | None:
-        """As /tokenize says; None when there is no such route."""
+        """Return the count of /tokenize; None when there is no such route."""
         how = measuring.counting(self.subject.kind, self.subject.model, content)
         if how is None:
             return None

@@ -1,4 +1,4 @@
-"""What really ran in a launch: asked of the daemon, the engine and podman, as far as each tells.
+"""Provenance of a launch, asked of the daemon, the engine and podman.
 
 Owns: the provenance of a launch. Must not know: what is measured.
 Rule: what is not told is None; nothing is taken from what was asked for when the engine can say what it does.
@@ -29,7 +29,7 @@ DIGEST_S = 5.0
 async def profile_provenance(
     profile: Profile, engine: Engine, world: Snapshot, subject: MeasuredEngine, log: Sequence[str]
 ) -> Provenance:
-    """Of a profile that the daemon has brought up; `log` has the lines of this start."""
+    """Return the provenance of a profile that the daemon has started. `log` has the lines of this start."""
     here = world.daemon.host == platform.node()
     gpu = (world.sample.gpu if world.sample else None) or Gpu()
     memory = world.sample.memory if world.sample else None
@@ -61,7 +61,7 @@ async def profile_provenance(
 
 
 async def server_provenance(url: str, subject: MeasuredEngine) -> Provenance:
-    """Of a server that is not ours: what it says of itself."""
+    """Return what an unmanaged server reports of itself."""
     return Provenance(
         profile=url,
         engine=None if subject.kind is EngineKind.OPENAI else subject.kind.value,
@@ -74,7 +74,7 @@ async def server_provenance(url: str, subject: MeasuredEngine) -> Provenance:
 
 
 async def _digest(runtime: str, image: str | None) -> str | None:
-    """The image's digest, or its id when it was built here and never pushed."""
+    """Return the image's digest, or its id when it was built here and never pushed."""
     if image is None or runtime not in ("podman", "docker"):
         return None
     argv = (runtime, "image", "inspect", "--format", "{{if .Digest}}{{.Digest}}{{else}}{{.Id}}{{end}}", image)
@@ -88,7 +88,7 @@ async def _digest(runtime: str, image: str | None) -> str | None:
 
 
 def _argv(profile: Profile, engine: Engine, world: Snapshot) -> tuple[str, ...]:
-    """The program and its arguments, as the daemon's adapter makes them of the profile."""
+    """Return the program and its arguments, as the daemon's adapter builds them from the profile."""
     containerised = world.daemon.runtime != "process"
     launch = LaunchContext(
         port=engine.port or 0, containerised=containerised, hf_home="~/.cache/huggingface",

@@ -1,4 +1,4 @@
-"""Runner: a run from its first gap to its last, launch by launch.
+"""Runner of a whole run, launch by launch, from its first gap to its last.
 
 Owns: the order of doing, what is written when, stopping and going on. Must not know: HTTP, terminals.
 Rule 1: the file is the state: whatever is not in it is measured, whatever is in it is not measured again.
@@ -18,7 +18,7 @@ from pathlib import Path
 from sparkdash.bench import run_folder
 from sparkdash.bench.measure.arm_launcher import ArmLauncher, LaunchedArm
 from sparkdash.bench.measure.cell_measurement import CellContext, measure_cell
-from sparkdash.bench.measure.time_left import TimeLeft
+from sparkdash.bench.measure.time_left import RunTimeLeft
 from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.captured_requests import Chat
@@ -30,37 +30,37 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError
 
 SETTLE_S = 120.0
-"""The most that is waited for a warm GPU before it is measured as it is."""
+"""Longest wait for a warm GPU; then it is measured as it is."""
 SETTLE_PAUSE_S = 2.0
 SETTLE_C = 1.0
 """A temperature that moves less than this within SETTLE_LOOKS looks has settled."""
 SETTLE_LOOKS = 4
 WARMER_C = 3.0
-"""How much warmer than before the first launch a box may be before another one."""
+"""Degrees by which the box may be warmer than before the first launch."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Where a run is, for the screen."""
+    """Progress of a run, for the screen."""
 
     doing: str
-    """launching, settling, measuring."""
+    """Either launching, settling or measuring."""
     launch: int
     launches: int
     arm: str
     cell: CellKey | None = None
     sample: RequestSample | None = None
     done: int = 0
-    """Cells of launches that are measured, of `cells`."""
+    """Measured cells of all launches, of `cells`."""
     cells: int = 0
     share: float = 0.0
-    """Of all work, by tokens, 0..1."""
+    """Share of all work, by tokens, 0..1."""
     left_s: float | None = None
     world: Snapshot | None = None
 
 
 class Runner:
-    """One run in its folder. `show` is called often and must be quick."""
+    """Measures one run in its folder. `show` is called often and must be quick."""
 
     def __init__(
         self,
@@ -81,15 +81,15 @@ class Runner:
         self._fastest_mhz: float | None = None
         self._cool_c: float | None = None
         self._step = RunStep("launching", 0, 0, "")
-        self._pace = TimeLeft(clock)
+        self._pace = RunTimeLeft(clock)
 
     @property
     def left_s(self) -> float | None:
-        """Seconds to the end, as far as that can be told."""
+        """Estimated seconds to the end; None while unknown."""
         return self._step.left_s
 
     async def run(self) -> Results:
-        """Measure every gap; what it comes to. Ends early only by cancellation or an error; call again to go on.
+        """Measure every gap and return the results. Ends early only by cancellation or an error; call again to resume.
 
         Raises:
             SparkdashError: an arm does not come up, the folder cannot be written, or another process writes it.
@@ -165,7 +165,7 @@ class Runner:
         self._fastest_mhz = ground.fastest_mhz
 
     async def _settle(self, raised: LaunchedArm) -> None:
-        """Wait until the GPU is about as cool as before the first launch, or stays as it is; at once when not told."""
+        """Wait until the GPU is about as cool as before the first launch or stops changing. Returns at once without a sensor."""
         seen: list[BoxReading] = []
         until = self._clock() + SETTLE_S
         while self._clock() < until:
@@ -178,7 +178,7 @@ class Runner:
             self._cool_c = seen[-1].temperature_c
 
     def _ended(self) -> Results:
-        """The whole, marked as ended when nothing is missing."""
+        """Return the results; mark the run as ended when nothing is missing."""
         results = run_folder.read_results(self._place)
         if not results.gaps() and results.run.ended_at is None:
             run_folder.save_run(self._place, results.run.replace(ended_at=datetime.now(UTC)))
@@ -195,7 +195,7 @@ class Runner:
 
 
 def settled(temperatures: Sequence[float | None], cool_c: float | None) -> bool:
-    """May measuring begin? Yes when the GPU does not tell, is about as cool as `cool_c`, or has stopped changing. Pure."""
+    """Whether measuring may begin: the GPU has no sensor, is about as cool as `cool_c`, or has stopped changing."""
     if temperatures[-1] is None:
         return True
     if cool_c is not None and temperatures[-1] <= cool_c + WARMER_C:
@@ -205,7 +205,7 @@ def settled(temperatures: Sequence[float | None], cool_c: float | None) -> bool:
 
 
 def _unchanged(arm: Arm, known: dict[str, str | None], fingerprint: str | None) -> None:
-    """Raises AdmissionError when the profile is not what it was in this run's earlier launches."""
+    """Raise AdmissionError when the profile changed since this run's earlier launches."""
     before = known.setdefault(arm.name, fingerprint)
     if before != fingerprint:
         raise AdmissionError(

@@ -1,9 +1,10 @@
-"""What one streamed answer says, read out of its timed pieces once it is over. Pure.
+"""Content and moments of one streamed answer, parsed from its timed pieces once it has ended.
 
 Owns: the events of a stream, and the moments of those that the metric dictionary names: response (first event with
 choices), token (first event that carries a token: content, reasoning or a tool call), visible (first content), last (last
 event that carries a token). Must not know: sockets, cells.
 Rule: tokens are what the engine counts. Chunks are never counted as tokens.
+Pure.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import Any
 from sparkdash.sse import Frames
 
 WORDS = 300
-"""Of an engine's refusal."""
+"""Characters kept of an engine's error."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedAnswer:
-    """What one stream said. Times by `perf_counter_ns`; None: that never came, or was not told."""
+    """Parsed stream. Times by `perf_counter_ns`; None: the event never came, or was not reported."""
 
     t0_ns: int
     response_ns: int | None = None
@@ -34,29 +35,29 @@ class StreamedAnswer:
     visible: int | None = None
     chunks: int = 0
     first_chunks: int = 0
-    """Events with tokens that have the first token's moment; of more than one it is the last's."""
+    """Events with tokens at the first token's moment. With several, it is the moment of the last."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     finish_reason: str | None = None
     text: str = ""
-    """What a reader sees."""
+    """Visible content."""
     thought: str = ""
-    """The reasoning."""
+    """Reasoning content."""
     model: str | None = None
     error: str | None = None
     lag_ms: float = 0.0
-    """The most that its timestamps may be late."""
+    """Largest possible lateness of the timestamps."""
     late_ns: tuple[int, ...] = ()
-    """How long after its arrival each read was made; empty where the kernel does not tell."""
+    """Delay of each read after its arrival; empty where the kernel reports none."""
 
     @property
     def output_sha256(self) -> str:
-        """Of all that was generated."""
+        """SHA-256 of reasoning and text."""
         return hashlib.sha256(f"{self.thought}\0{self.text}".encode()).hexdigest()
 
 
 def read_stream(t0_ns: int, notes: Sequence[tuple[int, bytes]]) -> StreamedAnswer:
-    """What timed pieces of an event stream amount to. Pure."""
+    """Parse the timed pieces of an event stream."""
     reader, frames = _Reader(t0_ns), Frames()
     for at, piece in notes:
         for frame in frames.feed(piece):
@@ -66,7 +67,7 @@ def read_stream(t0_ns: int, notes: Sequence[tuple[int, bytes]]) -> StreamedAnswe
 
 
 class _Reader:
-    """Events in the order of their coming."""
+    """Parser of events, in order of arrival."""
 
     def __init__(self, t0_ns: int) -> None:
         self._t0 = t0_ns
@@ -78,9 +79,9 @@ class _Reader:
         """Tokens so far, as far as chunks tell."""
         self._k1 = 1
         self._thoughts = 0
-        """Of them, those that came with reasoning."""
+        """Tokens that came with reasoning."""
         self._told = False
-        """Do chunks tell the count?"""
+        """Whether chunks report token counts."""
         self._chunks = self._first_chunks = 0
         self._usage: Mapping[str, Any] = {}
         self._finish: str | None = None
@@ -159,7 +160,7 @@ class _Reader:
         )
 
     def _seen(self, n: int | None) -> int | None:
-        """Tokens outside the reasoning: as `usage` tells, else as the chunks do."""
+        """Return tokens outside the reasoning: by `usage`, else by the chunks."""
         if n is None or not self._thought:
             return n
         told = _count(_within(self._usage, "completion_tokens_details"), "reasoning_tokens")
@@ -194,7 +195,7 @@ def _count(value: Mapping[str, Any], key: str) -> int | None:
 
 
 def refusal_text(body: bytes) -> str:
-    """An engine's refusal in its own words, shortened."""
+    """Return an engine's error message, shortened."""
     try:
         value: Any = json.loads(body)
     except ValueError:

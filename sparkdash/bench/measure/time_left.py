@@ -1,7 +1,8 @@
-"""Pace of a run: the share that is measured and the seconds that are left. Pure; the clock is handed in.
+"""Progress of a run: the measured share and the seconds left. The clock is an argument.
 
 Work is counted as `plan.work` counts it. Rounding keeps the parts from adding up exactly to the whole, so the work that
 is left has a floor of zero.
+Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class TimeLeft:
+class RunTimeLeft:
     """Counts the work that is done and the time that it took."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

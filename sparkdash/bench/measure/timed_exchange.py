@@ -1,4 +1,4 @@
-"""One HTTP exchange whose pieces carry the moment of their arrival.
+"""HTTP exchange that stamps each piece of the answer with its arrival time.
 
 Owns: connections to what is measured, kept between requests; when each piece came, and how late it was read. Must not
 know: what the pieces say.
@@ -26,11 +26,11 @@ import httptools
 
 CONNECT_S = 5.0
 SILENCE_S = 900.0
-"""No byte for so long: the longest cold prefill that was published (100,000 tokens) takes a tenth of it."""
+"""Longest silence. The longest published cold prefill (100,000 tokens) takes a tenth of it."""
 SO_TIMESTAMPNS = 35
 """Not in Python's socket module; asm-generic/socket.h, the same on x86-64 and arm64."""
 TOLD = struct.Struct("@ll")
-"""A timespec of CLOCK_REALTIME."""
+"""Layout of a timespec of CLOCK_REALTIME."""
 SIZE = 1 << 16
 ROOM = socket.CMSG_SPACE(TOLD.size)
 
@@ -41,24 +41,24 @@ class BrokenAnswerError(OSError):
 
 @dataclass(slots=True)
 class TimedAnswer:
-    """An answer. Times by `perf_counter_ns`."""
+    """Answer with arrival times. Times by `perf_counter_ns`."""
 
     t0_ns: int
-    """The request is written."""
+    """Moment at which the request is written."""
     status: int = 0
     pieces: list[tuple[int, bytes]] = field(default_factory=list)
-    """(arrival, part of the body), as they came."""
+    """(arrival, part of the body), in order."""
     late_ns: list[int] = field(default_factory=list)
-    """How long after its arrival each read was made; empty where the kernel does not tell."""
+    """Delay of each read after its arrival; empty where the kernel reports none."""
 
     @property
     def body(self) -> bytes:
-        """The whole."""
+        """The whole body."""
         return b"".join(piece for _, piece in self.pieces)
 
 
 class TimedConnections:
-    """To one server at a time, over TCP or the unix socket `uds`. Not more than one task at a time uses each."""
+    """Connections to one server at a time, over TCP or the unix socket `uds`. One task at a time uses each."""
 
     def __init__(self, uds: Path | None = None) -> None:
         self._uds = uds
@@ -66,12 +66,12 @@ class TimedConnections:
         self._idle: list[socket.socket] = []
 
     def close(self) -> None:
-        """Those that wait for a next request."""
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
 
     async def post(self, root: str, path: str, headers: Mapping[str, str], body: bytes) -> TimedAnswer:
-        """POST and read the answer to its end. The request's time begins when the connection stands.
+        """Send a POST and read the answer to its end. Time starts once the connection is established.
 
         Raises:
             OSError: nobody listens, the connection broke, or nothing came for SILENCE_S (TimeoutError).
@@ -91,7 +91,7 @@ class TimedConnections:
         return await self._exchange(fresh, head + body, kept=False)
 
     def _kept(self) -> socket.socket | None:
-        """A connection that its server has not closed meanwhile."""
+        """Return an idle connection that its server has not closed."""
         while self._idle:
             sock = self._idle.pop()
             with suppress(BlockingIOError):
@@ -130,7 +130,7 @@ class _StaleError(Exception):
 
 
 class _Answer:
-    """What httptools finds in the bytes: the status, the body's parts, the end."""
+    """Callbacks of httptools: status, body parts, end."""
 
     def __init__(self, t0_ns: int) -> None:
         self.timed = TimedAnswer(t0_ns)
@@ -138,12 +138,12 @@ class _Answer:
         self.keeps = False
         self._at = self._heard = t0_ns
         self._until_close = True
-        """No length and no chunks: the body ends with the connection."""
+        """True without a length or chunks: the body ends with the connection."""
         self._parser = httptools.HttpResponseParser(self)
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def feed(self, data: bytes | memoryview, at_ns: int, read_ns: int) -> None:
-        """Bytes that arrived at `at_ns` and were read at `read_ns`; none is the connection's end."""
+        """Parse bytes that arrived at `at_ns` and were read at `read_ns`. Empty bytes are the connection's end."""
         if self._over.done():
             return
         if not data:
@@ -159,12 +159,12 @@ class _Answer:
             self.broken(BrokenAnswerError(f"the answer is no HTTP ({error})"))
 
     def broken(self, error: OSError) -> None:
-        """It ends here."""
+        """End the answer with an error."""
         if not self._over.done():
             self._over.set_exception(error)
 
     async def whole(self) -> None:
-        """Wait for its end."""
+        """Wait for the end of the answer."""
         while not self._over.done():
             left_s = SILENCE_S - (time.perf_counter_ns() - self._heard) / 1e9
             if left_s <= 0:
@@ -191,7 +191,7 @@ class _Answer:
 
 
 def _reader(sock: socket.socket, answer: _Answer) -> Callable[[], None]:
-    """What the loop calls when there is something to read."""
+    """Return the loop's callback for readable bytes."""
     late, monotonic, buffer = answer.timed.late_ns, time.perf_counter_ns, memoryview(bytearray(SIZE))
     t0, ahead = answer.timed.t0_ns, _wall_ahead_ns()
 
@@ -217,7 +217,7 @@ def _reader(sock: socket.socket, answer: _Answer) -> Callable[[], None]:
 
 
 def _wall_ahead_ns() -> int:
-    """The wall clock less the monotonic one; both are slewed alike. Of three looks the one that was least interrupted."""
+    """Return the wall clock minus the monotonic clock: the least interrupted of three readings. Both are slewed alike."""
     looks = []
     for _ in range(3):
         before, wall, after = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
@@ -226,7 +226,7 @@ def _wall_ahead_ns() -> int:
 
 
 class _Secured(asyncio.Protocol):
-    """The same over TLS, where the kernel's note is of the cipher's records."""
+    """TLS variant; the kernel's timestamps describe cipher records and are not used."""
 
     answer: _Answer | None = None
 
@@ -253,7 +253,7 @@ async def _secure(host: str, port: int, request: bytes) -> TimedAnswer:
 
 
 async def _connected(uds: Path | None, host: str, port: int) -> socket.socket:
-    """A connection; the first address that answers."""
+    """Connect to the first address that answers."""
     loop = asyncio.get_running_loop()
     if uds is not None:
         return await _connect(socket.AF_UNIX, str(uds))

@@ -1,7 +1,8 @@
-"""Why a request, or a whole cell, does not count. Pure.
+"""Rules by which a request, or a whole cell, does not count.
 
 Owns: the rules and their limits. Must not know: how anything was measured.
 Rule: what does not count is kept and says why; nothing is silently left out.
+Pure.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.run import CellKey, Kind
 
 CACHED_TOKENS = 16
-"""In a cold cell: one block of the prefix cache, which the chat template's beginning may fill."""
+"""Allowed in a cold cell: one block of the prefix cache, which the start of the chat template may fill."""
 PROMPT_SHARE = 0.01
-"""How far a prompt's length may be from the cell's."""
+"""Allowed relative deviation of a prompt's length from the cell's."""
 CLOCK_SHARE = 0.85
-"""Of the fastest clock seen under load on this box in this run; below it the box was throttled."""
+"""Share of the fastest clock under load in this run; below it the box was throttled."""
 SWAP_BYTES = 64 * 1024**2
-"""More than this moved into swap during a cell: it measured the disk."""
+"""Bytes swapped during a cell beyond which the cell measured the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoxReading:
-    """The box at one moment, as far as the daemon tells. Unix seconds; None: not told."""
+    """State of the box at one moment, from the daemon. Unix seconds; None: unknown."""
 
     at: float | None = None
     clock_mhz: float | None = None
@@ -34,13 +35,13 @@ class BoxReading:
     available_bytes: int | None = None
     low_power: bool = False
     engine: tuple[object, ...] | None = None
-    """What tells one incarnation of the engine from another."""
+    """Identity of one incarnation of the engine."""
     strangers: int = 0
-    """Requests of others that were in flight since the last look."""
+    """Requests of other clients in flight since the last reading."""
 
 
 def request_void_reason(answer: StreamedAnswer, key: CellKey, *, exact: bool, lag_limit_ms: float) -> str | None:
-    """Why this answer does not count; None: it does. `exact`: was its prompt's length counted by the engine?"""
+    """Return why this answer does not count, or None. `exact`: the engine counted the prompt's length."""
     forced = key.kind in (Kind.SPEED, Kind.PREFIX)
     if answer.error:
         return f"error: {answer.error}"
@@ -62,7 +63,9 @@ def request_void_reason(answer: StreamedAnswer, key: CellKey, *, exact: bool, la
 
 
 def cell_void_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> str | None:
-    """Why a whole cell does not count. `looks`: before it, under load after each repetition; `fastest_mhz` of the run."""
+    """Return why a whole cell does not count, or None.
+    `looks`: readings before the cell, then under load after each repetition. `fastest_mhz` is the run's.
+    """
     if not looks:
         return None
     if len({look.engine for look in looks}) > 1:

@@ -1,10 +1,11 @@
-"""Was the engine still warming up when a cell began? Pure.
+"""Detection of an engine that was still warming up when a cell began.
 
 Owns: how many of a cell's first repetitions do not count. Must not know: what a repetition is made of.
 Real engines show it in two ways: first requests that take many times the others' time, as something is compiled in them,
 and a rate that rises by a tenth over thirty repetitions. So the first repetitions do not count when all of them are slower
 than all that follow, by more than chance does; and when the times fall all along. Where nothing but noise is, at most one
 cell in fifty is taken for warming up (seen in simulation, normal and Student's t with three degrees of freedom).
+Pure.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from math import comb, factorial
 from statistics import median
 
 P = 0.01
-"""Of the falling trend, and in all of the two ways to stand apart."""
+"""Significance level of the falling trend, and of both separation tests together."""
 SHARE = 0.01
-"""Slower than the later repetitions by less than this is not warming up."""
+"""Smaller relative differences are not warming up."""
 FEWEST = 5
-"""Repetitions; fewer tell nothing."""
+"""Least number of repetitions for a decision."""
 LEAP = 4.0
-"""So many times the others' whole range above the slowest of them: for one of five of equal normal noise once in some four
-hundred times, and more seldom with more."""
+"""Distance above the slowest of the others, in multiples of their range. Normal noise shows it in one of five
+values once in some four hundred times, and more seldom with more values.
+"""
 
 
 def count_warm_up(seconds: Sequence[float]) -> int:
-    """How many of the first repetitions do not count, by the time that each took; 0: none.
+    """Return how many of the first repetitions do not count, by their durations; 0: none.
 
     All of them (`len(seconds)`) when more than half would have to go: then it never stood still.
     """
@@ -40,7 +42,7 @@ def count_warm_up(seconds: Sequence[float]) -> int:
 
 
 def _apart(seconds: Sequence[float], count: int) -> bool:
-    """Are the first `count` slower than all others, by more than their order alone may be?"""
+    """Whether the first `count` are slower than all others, by more than chance."""
     if len(seconds) < FEWEST:
         return False
     first, others = seconds[:count], seconds[count:]
@@ -51,7 +53,7 @@ def _apart(seconds: Sequence[float], count: int) -> bool:
 
 
 def _falls(seconds: Sequence[float]) -> bool:
-    """Kendall's test for a falling trend, one-sided and exact (M. G. Kendall, A new measure of rank correlation, 1938)."""
+    """Kendall's one-sided exact test for a falling trend (M. G. Kendall, A new measure of rank correlation, 1938)."""
     if not _slower(median(seconds[: len(seconds) // 2]), seconds[len(seconds) // 2 :]):
         return False
     count = len(seconds)
@@ -65,7 +67,7 @@ def _slower(first: float, others: Sequence[float]) -> bool:
 
 @cache
 def _inversions(count: int) -> tuple[int, ...]:
-    """Permutations of `count` things by their number of inversions."""
+    """Return the number of permutations of `count` things by their inversions."""
     found: tuple[int, ...] = (1,)
     for size in range(2, count + 1):
         found = tuple(sum(found[max(0, at - size + 1) : at + 1]) for at in range(len(found) + size - 1))

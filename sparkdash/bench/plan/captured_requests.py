@@ -1,7 +1,8 @@
-"""Captured: the owner's own requests as the prompts of a suite. Pure.
+"""Captured requests of the owner as the prompts of a suite.
 
 Owns: which of the captured requests become prompts, and how they are kept. Must not know: files, the gateway.
 Rule: their text stays in the file beside the suite. A run keeps their digests, never their words.
+Pure.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 TEXT = "captured"
-"""The class of text of such a cell."""
+"""Class of text of cells with captured requests."""
 ROUTE = "/v1/chat/completions"
 KEPT = ("messages", "tools", "tool_choice", "chat_template_kwargs")
-"""Of a request: what the engine reads. How much it answers, and how, is the cell's."""
+"""Fields of a request that the engine reads. The cell decides how much it answers, and how."""
 
 Chat = Mapping[str, Any]
 
 
 def select_chats(lines: Iterable[str], most: int) -> tuple[tuple[Chat, ...], int]:
-    """Out of gateway/capture.py's lines the last `most` different chats, the oldest first; and how many other lines there were."""
+    """Return the last `most` different chats of a capture file, oldest first, and the number of other lines."""
     found: dict[str, Chat] = {}
     others = 0
     for line in lines:
@@ -35,17 +36,17 @@ def select_chats(lines: Iterable[str], most: int) -> tuple[tuple[Chat, ...], int
 
 
 def chats_digest(chats: Sequence[Chat]) -> str:
-    """SHA-256 over what is sent."""
+    """Return the SHA-256 of the chats."""
     return hashlib.sha256("\n".join(map(chat_line, chats)).encode()).hexdigest()
 
 
 def chat_line(chat: Chat) -> str:
-    """As the prompts' file keeps it."""
+    """Serialize a chat as a line of the prompts file."""
     return json.dumps(chat, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def _chat(line: str) -> Chat | None:
-    """The chat of a captured request; None for another route, and for what was too long to be kept."""
+    """Return the chat of a captured request; None for another route, and for requests too long to be kept."""
     try:
         entry = json.loads(line)
     except ValueError:

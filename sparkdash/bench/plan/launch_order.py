@@ -1,8 +1,9 @@
-"""In which order engines are launched, and cells are measured in a launch. Pure.
+"""Order of the launches of a run, and of the cells in a launch.
 
 Owns: the orders and why a drift of the box cannot pass for a difference in them. Must not know: what is measured.
 Rule: an order is a function of its arguments alone, equal on every machine and in every version of Python: ranks by
 SHA-256, not by `random`.
+Pure.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Sequence
 from sparkdash.bench.run import LaunchSlot, Mode, PlannedCell
 
 HOT_SHARE = 4
-"""One cell in four counts as hot and is kept apart from the other hot ones."""
+"""Every fourth cell counts as hot; hot cells are kept apart."""
 
 
 def launch_order(arms: Sequence[str], mode: Mode) -> tuple[LaunchSlot, ...]:
-    """The launches of a run. A block is one pass over all arms.
+    """Return the launches of a run. A block is one pass over all arms.
 
     screen: A B. standard: A B B A, so that a linear drift weighs on both arms alike (its mean place in the order is
     the same for every arm). careful: A B B A then B A A B (the Thue-Morse order), which cancels a quadratic drift as
@@ -39,7 +40,7 @@ def launch_order(arms: Sequence[str], mode: Mode) -> tuple[LaunchSlot, ...]:
 
 
 def cell_order(cells: Sequence[PlannedCell], seed: int, block: int) -> tuple[PlannedCell, ...]:
-    """The cells of one launch: shuffled by seed and block, hot ones spread out; the same for every arm of the block.
+    """Return the cells of one launch: shuffled by seed and block, hot ones apart; equal for all arms of the block.
 
     Hot are the cells with the most tokens in flight; between two of them the box may cool down.
     """

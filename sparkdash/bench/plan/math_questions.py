@@ -1,10 +1,11 @@
-"""Arithmetic questions with whole-number answers. Pure.
+"""Arithmetic questions with whole-number answers.
 
 Owns: generator v1. Must not know: engines, files, how an answer is judged (scorer.py).
 Rule 1: question i of a seed is made of the bytes of SHA-256("sparkdash-math/v1|SEED|I") alone, eight big-endian words of
 32 bits, each used as `lowest + word % count`. Any language can make the same questions; asking for more of them changes
 none of the first.
 Rule 2: a published version never changes: what is mended becomes v2. Results carry its name.
+Pure.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ ASK = "You may work it out step by step. The last line must be exactly of this f
 
 
 class Stratum(StrEnum):
-    """Kinds of question, told apart in every report: two arms may differ in one of them alone."""
+    """Kinds of question, separate in every report: two arms may differ in only one of them."""
 
     SUM = "sum"
-    """One in five: three digits plus or minus three digits. Nearly all models can; it shows what is broken."""
+    """A fifth of the questions: three digits plus or minus three digits. Nearly all models can; it shows what is broken."""
     PRODUCT = "product"
-    """Two in five: 2 x 2, 3 x 1 or 3 x 2 digits."""
+    """Two fifths: 2 x 2, 3 x 1 or 3 x 2 digits."""
     WORDS = "words"
-    """Two in five: two to five steps in a short story."""
+    """Two fifths: two to five steps in a short story."""
 
 
 class Question(Frozen):
-    """One item."""
+    """Arithmetic question with its answer."""
 
     number: int
     stratum: Stratum
@@ -43,28 +44,28 @@ class Question(Frozen):
 
     @property
     def id(self) -> str:
-        """Equal in all runs with this seed: what is paired."""
+        """Identity of the question, equal in all runs with this seed; pairs are matched by it."""
         return f"math {self.number}"
 
     @property
     def prompt(self) -> str:
-        """What is sent."""
+        """Text that is sent."""
         return f"{self.text}\n\n{ASK}"
 
 
 def number_of(prompt_id: str) -> int | None:
-    """The number in a question's id; None for the id of anything else."""
+    """Return the number in a question's id; None for any other id."""
     found = re.fullmatch(r"math ([0-9]+)", prompt_id)
     return int(found.group(1)) if found else None
 
 
 def questions(seed: int, count: int) -> Iterator[Question]:
-    """The first `count` questions of a seed; every five hold one sum, two products and two stories."""
+    """Yield the first `count` questions of a seed. Every five hold one sum, two products and two stories."""
     return (question(seed, number) for number in range(count))
 
 
 def question(seed: int, number: int) -> Question:
-    """One question by its number, 0 is the first."""
+    """Return the question with that number (from 0)."""
     draw = _Draw(hashlib.sha256(f"{GENERATOR}|{seed}|{number}".encode()).digest())
     stratum = _STRATA[number % len(_STRATA)]
     text, answer = _MAKERS[stratum](draw)
@@ -72,13 +73,13 @@ def question(seed: int, number: int) -> Question:
 
 
 class _Draw:
-    """The words of one digest, in order."""
+    """Words of one digest, in order."""
 
     def __init__(self, digest: bytes) -> None:
         self._words: Iterator[int] = iter(struct.unpack(">8I", digest))
 
     def between(self, low: int, high: int) -> int:
-        """A whole number, both ends included."""
+        """Draw a whole number, both ends included."""
         return low + next(self._words) % (high - low + 1)
 
     def name(self) -> str:

@@ -1,9 +1,10 @@
-"""Text to measure with: prose, code, JSON and chat, made up, varied, and the same on every machine.
+"""Generated prompt text: prose, code, JSON and chat, varied, and equal on every machine.
 
 Owns: the words and their draws. Must not know: tokens, cells.
 Rule 1: draws come from SHA-256, not from `random`: a text is a function of its seed in any language and version.
 Rule 2: no loop of a few sentences: text that repeats itself is guessed by n-gram drafters and flatters them.
 VERSION is raised when any text changes; it is part of what a run records.
+Pure.
 """
 
 from __future__ import annotations
@@ -59,21 +60,21 @@ _TYPES = ("int", "str", "float", "bytes", "bool", "list[int]", "dict[str, int]",
 
 
 _PIECE = re.compile(r"\s*\S+(?:\s+\Z)?")
-"""A word with the blanks before it; the last one of a text with those after it."""
+"""Word with the spaces before it; the last word of a text also has those after it."""
 
 
 class SeededDraws:
-    """Numbers from a seed, one after another."""
+    """Numbers drawn from a seed."""
 
     def __init__(self, seed: str) -> None:
         self._words = _words(seed)
 
     def below(self, limit: int) -> int:
-        """0 <= number < limit; `limit` at most a few thousand, so that the remainder's bias does not show."""
+        """Draw 0 <= number < limit. `limit` is at most a few thousand, so that the remainder's bias is negligible."""
         return next(self._words) % limit
 
     def of(self, choices: Sequence[str]) -> str:
-        """One of them."""
+        """Draw one of the choices."""
         return choices[self.below(len(choices))]
 
 
@@ -85,14 +86,14 @@ def _words(seed: str) -> Iterator[int]:
 
 
 def text_pieces(kind: str, seed: str) -> Iterator[str]:
-    """Endless text of that class, word by word with its blanks, to be joined."""
+    """Yield endless text of that class, word by word with its spaces."""
     draws = SeededDraws(f"{kind}|{seed}")
     while True:
         yield from _PIECE.findall(_MAKERS[kind](draws))
 
 
 def closing_question(kind: str, seed: str) -> str:
-    """What is asked at the end of a prompt of that class."""
+    """Return the question at the end of a prompt of that class."""
     draws = SeededDraws(f"question|{kind}|{seed}")
     one, other = draws.of(_NOUNS), draws.of(_NOUNS)
     match kind:

@@ -1,8 +1,9 @@
-"""Prompts: what is sent in each repetition of a cell, cut to exact tokens.
+"""Prompts of each repetition of a cell, cut to an exact number of tokens.
 
 Owns: prompt = f(seed, cell, repetition, stream), equal in all arms; the nonce at its head; the cut. Must not know:
 HTTP, engines: how tokens are counted is handed in.
 Rule: a prompt begins with what no other prompt of the launch begins with, so that no prefix cache knows it.
+Pure.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.bench.run import CellKey, Kind
 
 Count = Callable[[str, str], Awaitable[int]]
-"""Of a class of text and a user's message of it: tokens as the engine counts the whole prompt, its chat template included."""
+"""(class of text, user message) -> tokens of the whole prompt as the engine counts it, chat template included."""
 _Count = Callable[[str], Awaitable[int]]
 
 FILLERS = (" so", " a", ".", ";", "-")
-"""What makes up for the last tokens: a word of one or two tokens, then marks of one."""
+"""Filler for the last tokens: a word of one or two tokens, then marks of one."""
 TOKENS_PER_PIECE = 1.4
-"""Where the search begins."""
+"""First estimate of the search."""
 CLOSE = 8
-"""Tokens that filler may make up for."""
+"""Largest number of tokens that filler adds."""
 SEARCH = 10
-"""Counts that the search may cost; three or four are usual, and as many for the filler."""
+"""Most counts of the search; three or four are usual, and as many for the filler."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptIndex:
-    """Which request: of which repetition and stream, and the how many-th try of it."""
+    """Index of a request: repetition, stream, and attempt."""
 
     rep: int
     stream: int = 0
@@ -44,27 +45,27 @@ class PromptIndex:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent: a user's message, or a chat's own keys (messages, tools)."""
+    """Prompt to send: a user's message, or a chat's own keys (messages, tools)."""
 
     id: str
-    """Equal in all arms and launches for the same text."""
+    """Identity of the text, equal in all arms and launches."""
     content: str | Mapping[str, Any]
     tokens: int | None = None
-    """Of the whole prompt, as it was counted; None: not counted."""
+    """Counted tokens of the whole prompt; None: not counted."""
 
 
 def text_class(key: CellKey, rep: int) -> str:
-    """The class of text of a repetition: the cell's own, else all in turn."""
+    """Return the class of text of a repetition: the cell's own, else each in turn."""
     return key.text or CLASSES[rep % len(CLASSES)]
 
 
 def prompt_id(seed: int, key: CellKey, place: PromptIndex) -> str:
-    """Names the text whatever the try and the tokenizer: the nonce and the cut are not part of it."""
+    """Return an id of the text that depends on neither attempt nor tokenizer: nonce and cut are not part of it."""
     return _hash(f"prompt|{_source(seed, key, place)}")[:12]
 
 
 async def build_prompt(seed: int, key: CellKey, place: PromptIndex, count: Count, head: str = "") -> Prompt:
-    """The prompt of one request, its whole length `key.context` tokens; 0 leaves the question alone.
+    """Build one request's prompt of `key.context` tokens; 0 leaves only the question.
 
     In a prefix cell all repetitions share what comes before the question. `head` makes another nonce of it, for an engine
     that may know the same prompts from an earlier run.
@@ -88,8 +89,9 @@ async def build_prompt(seed: int, key: CellKey, place: PromptIndex, count: Count
 
 
 def chat_prompt(chats: Sequence[Chat], place: PromptIndex, salt: str) -> Prompt:
-    """One of the captured chats, in turn, with a mark at its head that no prefix cache knows. `salt` tells one launch from
-    another; behind the mark the text is equal in all arms."""
+    """Return the captured chats in turn, each with a mark at its head that no prefix cache knows.
+    `salt` differs between launches; behind the mark the text is equal in all arms.
+    """
     chat = chats[(place.rep + place.stream) % len(chats)]
     mark = _hash(f"nonce|{salt}|{place.rep}|{place.stream}|{place.attempt}")[:12]
     first, *rest = chat["messages"]
@@ -102,7 +104,7 @@ def chat_prompt(chats: Sequence[Chat], place: PromptIndex, salt: str) -> Prompt:
 
 
 async def _cut(prompt: Prompt, content: Callable[[int, str], str], target: int, count: _Count) -> Prompt:
-    """As many pieces as stay just below the target, then filler up to it; as near below as that comes when none fits."""
+    """Take as many pieces as stay below the target, then filler up to it. Without a fitting filler, stay just below."""
     pieces, tokens = await _nearly(content, target, count)
     fill = ""
     for filler in FILLERS:
@@ -118,7 +120,7 @@ async def _cut(prompt: Prompt, content: Callable[[int, str], str], target: int, 
 
 
 async def _nearly(content: Callable[[int, str], str], target: int, count: _Count) -> tuple[int, int]:
-    """(pieces, their tokens): not more than the target, and at most CLOSE less if that many counts tell."""
+    """Return (pieces, their tokens), at most the target, and at most CLOSE less if SEARCH counts suffice."""
     low, low_tokens = 0, await count(content(0, ""))
     high, rate = 0, TOKENS_PER_PIECE
     for _ in range(SEARCH):

@@ -1,4 +1,4 @@
-"""Plan: what a run will do, said before it does it.
+"""Planning of a run: create it, and estimate its remaining work and time.
 
 Owns: the Run of a question, how much of it is left and how long that takes. Must not know: HTTP.
 Rule: a time that cannot be known is None, and the words say so.
@@ -24,23 +24,24 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError
 
 SEED = 1
-"""Of prompts and orders, unless another is given: equal in all runs, so that they can be set beside each other."""
+"""Default seed of prompts and orders. Equal in all runs, so that they can be compared."""
 PREFILL_RATIO = 40.0
-"""A prompt token costs so much less time than a generated one, for the share of the work that is done; on this box 30 to
-70 were published. No figure of a report rests on it."""
+"""Cost of a generated token over that of a prompt token, for the progress bar; published for this box: 30 to
+70. No figure of a report rests on it.
+"""
 
 
 class KnownSpeeds(Frozen):
-    """What is known of an arm before it is measured. Seconds and tok/s; None: nothing."""
+    """Speed of an arm known before measuring. Seconds and tok/s; None: unknown."""
 
     launch_s: float | None = None
     decode_tok_s: float | None = None
     source: str | None = None
-    """Where the rate is from."""
+    """Origin of the rate."""
 
 
 def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tuple[Arm, ...]:
-    """One arm per word, a profile's exact name or a URL; a profile named twice is compared with itself (A/A).
+    """Return an arm per word, a profile's exact name or a URL. A profile named twice is compared with itself (A/A).
 
     Raises:
         AdmissionError: `model_not_found`, `url_invalid`, `url_login`, or `cannot_run` when none of them can.
@@ -64,7 +65,7 @@ def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tup
 
 
 def _asked_at(url: str) -> None:
-    """Raises AdmissionError where no server could be asked, or where the folder and the reports would keep a password."""
+    """Raise AdmissionError for no server's URL, or for one with a password, which run and reports would store."""
     if not address.is_server(url):
         raise AdmissionError(
             f"{urls.shown(url)!r} is not a URL of a server.",
@@ -98,7 +99,7 @@ def new_run(
     simulated: bool = False,
     noise: Mapping[str, Noise] | None = None,
 ) -> Run:
-    """What is asked; arms that cannot run are in it and have no launches."""
+    """Create a run. Arms that cannot run are part of it and have no launches."""
     now = datetime.now(UTC)
     able = [arm.name for arm in arms if arm.impossible is None]
     return Run(
@@ -126,7 +127,7 @@ def new_run(
 
 
 def is_same_question(run: Run, other: Run) -> bool:
-    """Would `other` measure what `run` began?"""
+    """Whether `other` measures the same as `run`."""
     return all(
         getattr(run, name) == getattr(other, name)
         for name in ("suite_hash", "arms", "mode", "seed", "order", "cells", "target", "model", "baseline")
@@ -134,7 +135,7 @@ def is_same_question(run: Run, other: Run) -> bool:
 
 
 def speeds_of(arms: Sequence[Arm], world: Snapshot, launch_s: Mapping[str, float | None]) -> dict[str, KnownSpeeds]:
-    """By arm: what the daemon has seen of it, else what was published."""
+    """Return the known speed by arm: measured by the daemon, else published."""
     found = {}
     for arm in arms:
         seen = world.figures.get(arm.profile)
@@ -149,18 +150,18 @@ def speeds_of(arms: Sequence[Arm], world: Snapshot, launch_s: Mapping[str, float
 
 
 def token_cost(key: CellKey, reps: int) -> float:
-    """What repetitions of a cell cost, in generated tokens one after another; the warm-up counts as one more."""
+    """Return the cost of a cell's repetitions in sequential generated tokens. The warm-up counts as one more."""
     tokens = key.output + key.context / PREFILL_RATIO * key.concurrency
     return (reps + 1) * tokens * math.sqrt(key.concurrency)
 
 
 def token_cost_left(gaps: Sequence[Gap]) -> float:
-    """The same of all that is not measured."""
+    """Return the cost of all gaps, in tokens as `token_cost`."""
     return sum(token_cost(gap.cell, len(gap.reps)) for gap in gaps)
 
 
 def expected_s(gaps: Sequence[Gap], speeds: Mapping[str, KnownSpeeds]) -> float | None:
-    """Seconds that the gaps will take; None while an arm's speed or start is not known."""
+    """Return the seconds that the gaps will take; None while the speed or start time of an arm is unknown."""
     total = 0.0
     for arm in {gap.arm for gap in gaps}:
         mine = [gap for gap in gaps if gap.arm == arm]
@@ -172,5 +173,5 @@ def expected_s(gaps: Sequence[Gap], speeds: Mapping[str, KnownSpeeds]) -> float 
 
 
 def launches_left(results: Results) -> tuple[int, ...]:
-    """Indices of the launches that still have something to measure, in order."""
+    """Return the indices of launches with gaps, in order."""
     return tuple(sorted({gap.launch for gap in results.gaps()}))

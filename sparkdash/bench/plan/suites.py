@@ -1,4 +1,4 @@
-"""Suites: which cells are measured, as data. They come with sparkdash (workloads/*.yaml) or from the owner.
+"""Suites: the cells to measure, as YAML shipped with sparkdash (workloads/) or written by the owner.
 
 Owns: the file format, its errors with file and line, a suite's hash. Must not know: how a cell is measured.
 Rule: the hash is over the meaning, not the file: comments and order of keys do not change it, a cell does.
@@ -25,7 +25,7 @@ from sparkdash.errors import AdmissionError, ProfileError
 SHIPPED = Path(__file__).parent / "workloads"
 SUFFIXES = (".yaml", ".yml")
 REPS = {Mode.SCREEN: 3, Mode.STANDARD: 5, Mode.CAREFUL: 5}
-"""Repetitions per cell and launch, unless the suite says; the launches do the rest (order.py)."""
+"""Default repetitions per cell and launch; launches contribute the rest of the precision."""
 
 
 class _Given(Frozen):
@@ -33,7 +33,7 @@ class _Given(Frozen):
 
 
 class CellGroup(_Given):
-    """Cells that a suite lists together: every combination of what is given as a list. Lengths in tokens."""
+    """Cells that a suite lists together: every combination of the listed values. Lengths in tokens."""
 
     context: tuple[int, ...] = (0,)
     output: tuple[int, ...]
@@ -42,7 +42,7 @@ class CellGroup(_Given):
     text: tuple[str, ...] = ("",)
     kind: Kind = Kind.SPEED
     reps: int | None = Field(default=None, gt=0)
-    """Repetitions per launch, whatever the mode; for math the number of questions."""
+    """Repetitions per launch in every mode; for math the number of questions."""
 
     @field_validator("context", "output", "concurrency", "warm", "text", mode="before")
     @classmethod
@@ -73,31 +73,31 @@ class CellGroup(_Given):
 
 
 CLASSES = ("prose", "code", "json", "chat")
-"""Classes of prompts; a cell that names none takes them in turn."""
+"""Classes of prompts; a cell without one takes each in turn."""
 LEAST_CONTEXT = 128
-"""A question and the nonce before it take up to about 100 tokens."""
+"""Smallest context: the question and its nonce take up to about 100 tokens."""
 
 
 class Suite(_Given):
-    """One suite, as its file says it."""
+    """Suite as its file defines it."""
 
     suite: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     version: str
     about: str
     lengths: dict[str, int] = {}
-    """What tables call the lengths of its answers, {short: 32}; without them by how many there are (report/names.py)."""
+    """Names of output lengths in tables, {short: 32}. Without names they are numbered by report/cell_names.py."""
     cells: tuple[CellGroup, ...] = Field(min_length=1)
     lag_limit_ms: float = Field(default=5.0, gt=0)
-    """A request during which the client's own loop was later than this does not count."""
+    """Requests during which the client's own loop was later than this do not count."""
     prompts: str | None = None
-    """Where cells of captured requests find them: a file beside this one, a chat a line (`sparkdash bench captured`)."""
+    """File of captured requests beside this one, a chat per line (`sparkdash bench captured`)."""
     prompts_sha256: str | None = None
-    """Of what that file holds, so that the suite's hash tells its prompts."""
+    """Digest of that file, so that the suite's hash covers its prompts."""
     _chats: tuple[captured_requests.Chat, ...] = PrivateAttr(())
 
     @property
     def chats(self) -> tuple[captured_requests.Chat, ...]:
-        """The captured requests, once the suite was read from its file."""
+        """Captured requests, available once the suite was read from its file."""
         return self._chats
 
     @model_validator(mode="after")
@@ -117,13 +117,13 @@ class Suite(_Given):
 
     @property
     def hash(self) -> str:
-        """SHA-256 over what is measured; the description is left out."""
+        """Return the SHA-256 of the measured cells; the description is excluded."""
         own = {"about"} if self.prompts is not None else {"about", "prompts", "prompts_sha256"}
         text = json.dumps(self.model_dump(mode="json", exclude=own), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def planned(self, mode: Mode, reps: int | None = None) -> tuple[PlannedCell, ...]:
-        """Its cells in the file's order; `reps` overrides the mode's, not the suite's own."""
+        """Return the cells in the file's order. `reps` overrides the mode's default, not the suite's own."""
         cells = []
         for group in self.cells:
             for context, output, concurrency, warm, text in product(
@@ -138,12 +138,12 @@ class Suite(_Given):
 
 
 def suite_folders() -> tuple[Path, ...]:
-    """Where suites are read, weakest first: those of sparkdash, then the owner's."""
+    """Return the folders with suites, weakest first: sparkdash's, then the owner's."""
     return SHIPPED, paths.config_dir() / "suites"
 
 
 def suite_files() -> dict[str, Path]:
-    """Every suite's file by its name (the file's, which is the suite's)."""
+    """Return every suite's file by its name, which is the suite's."""
     return {
         file.stem: file
         for folder in suite_folders()
@@ -154,7 +154,7 @@ def suite_files() -> dict[str, Path]:
 
 
 def suite_path(name: str) -> str | None:
-    """The file when `name` is a path, absolute but for a `~` for the home, as it goes into runs and reports; else None."""
+    """Return the absolute file, `~` for the home, when `name` is a path; else None. Runs and reports store it."""
     if not (name.endswith(SUFFIXES) or "/" in name):
         return None
     file = Path(name).expanduser().absolute()
@@ -163,7 +163,7 @@ def suite_path(name: str) -> str | None:
 
 
 def load_suite(name: str) -> Suite:
-    """The suite of that name, or of the file when `name` is a path.
+    """Load a suite by its name, or from a file when `name` is a path.
 
     Raises:
         AdmissionError: code `suite_not_found`, with the nearest names.
@@ -180,7 +180,7 @@ def load_suite(name: str) -> Suite:
 
 
 def read_suite(file: Path) -> Suite:
-    """The suite in that file; raises ProfileError as `load`."""
+    """Read the suite in that file. Raises ProfileError as `load_suite`."""
     document = read_document(file)
     if isinstance(document, ProfileProblem):
         raise _invalid([document])
@@ -221,7 +221,7 @@ def _twice(suite: Suite) -> str | None:
 
 
 def _misnamed(suite: Suite) -> tuple[tuple[str, ...], str] | None:
-    """Which of its lengths' names is none, and why."""
+    """Return the invalid length name of a suite with the reason, or None."""
     taken: dict[int, str] = {}
     for word, tokens in suite.lengths.items():
         if not any(tokens in group.output for group in suite.cells):

@@ -1,7 +1,8 @@
-"""Sweep: one profile with one parameter of its engine at several values. Pure.
+"""Sweep over one engine parameter: one profile at several values.
 
 Owns: the profiles of a sweep as a document. Must not know: files, the daemon; which value to choose (report/advice.py).
 Rule: only the parameter differs between the arms; the first value is the baseline.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,34 +19,34 @@ from sparkdash.errors import AdmissionError
 from sparkdash.redaction import MASK
 
 MOST = 16
-"""Values in a sweep: each is a launch, twice in standard mode."""
+"""Most values in a sweep: each is a launch, two in standard mode."""
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _NUMBER = re.compile(r"-?\d+")
 _KEEPS = frozenset({"name", "source", "serves", "published", "cannot_run", "nearest", "silence"})
-"""Of the profile, what its copies do not take over: names of its own, and what is said of it."""
+"""Profile fields that the copies do not inherit: names, and statements about the original."""
 
 
 class Sweep(Frozen):
-    """What `NAME=VALUES` asks for."""
+    """Parsed `NAME=VALUES`."""
 
     name: str
     values: tuple[str, ...]
 
     def family(self, profile: Profile) -> str:
-        """The name of the family that its profiles make."""
+        """Return the family name of the generated profiles."""
         return f"sweep-{profile.name.replace('/', '-')}-{_word(self.name)}"
 
     def known(self, profile: Profile) -> tuple[str, ...]:
-        """What could have been meant: the profile's flags, and the names inside its mappings."""
+        """Return the candidate names: the profile's flags, and the names inside its mappings."""
         inner = (name for value in profile.args.values() if isinstance(value, dict) for name in value)
         return (*profile.args, *inner)
 
     def is_set(self, profile: Profile) -> bool:
-        """Has the profile that parameter? What it lacks is added as a flag."""
+        """Whether the profile has that parameter. A missing one is added as a flag."""
         return _word(self.name) in map(_word, self.known(profile))
 
     def arms(self, profile: Profile) -> tuple[Arm, ...]:
-        """One per value, in the given order."""
+        """Return one arm per value, in the given order."""
         family = self.family(profile)
         return tuple(
             Arm(
@@ -58,7 +59,7 @@ class Sweep(Frozen):
         )
 
     def document(self, profile: Profile) -> dict[str, Any]:
-        """A profile file: the profile, and a variant per value.
+        """Build the profile file: the profile, and a variant per value.
 
         Raises:
             AdmissionError: `sweep_invalid`: a secret of the profile is masked, and its engines would be started with
@@ -77,7 +78,7 @@ class Sweep(Frozen):
 
 
 def parse_sweep(text: str) -> Sweep:
-    """ "num_speculative_tokens=0..5" or "max-num-seqs=8,16,32".
+    """Parse "num_speculative_tokens=0..5" or "max-num-seqs=8,16,32".
 
     Raises:
         AdmissionError: `sweep_invalid`.
@@ -97,7 +98,7 @@ def parse_sweep(text: str) -> Sweep:
 
 
 def sweep_of(arms: Sequence[Arm]) -> tuple[str, str] | None:
-    """The profile and the NAME=VALUES that these arms came of; None: they are no sweep."""
+    """Return the profile and NAME=VALUES that these arms came from; None without a sweep."""
     if not arms or arms[0].swept is None:
         return None
     (name,) = arms[0].parameters
@@ -105,7 +106,7 @@ def sweep_of(arms: Sequence[Arm]) -> tuple[str, str] | None:
 
 
 def _over(args: dict[str, ArgValue], name: str, value: str) -> dict[str, Any]:
-    """The arguments that a value changes: where the profile has the name, at the top or inside one of its mappings."""
+    """Return the arguments that a value changes: where the profile has the name, at the top or inside a mapping."""
     parsed: Any = int(value) if _NUMBER.fullmatch(value) else {"true": True, "false": False}.get(value, value)
     for flag in args:
         if _word(flag) == _word(name):

@@ -1,4 +1,4 @@
-"""A sweep's profiles: a file of their own among the owner's, there for as long as something of the sweep is missing.
+"""File with the profiles of a sweep, kept among the owner's while the sweep is incomplete.
 
 Owns: that file: its place, which files are a sweep's, when one goes. Must not know: what is swept (sweep.py), the daemon.
 Rule 1: a file without this first line, or under another name, is the owner's: it is neither written over nor taken away.
@@ -23,7 +23,7 @@ HEAD = "# Written by sparkdash ab --sweep, and taken away when nothing of the sw
 
 @contextmanager
 def sweep_profiles(family: str, text: str) -> Iterator[Path]:
-    """The file with these profiles, which is a measurement's own until the context is left.
+    """Write the profiles and keep the file locked until the context ends.
 
     Raises:
         AdmissionError: `sweep_taken`: the owner has a file of that name.
@@ -46,12 +46,12 @@ def sweep_profiles(family: str, text: str) -> Iterator[Path]:
 
 
 def sweep_file_path(family: str) -> Path:
-    """Where the profiles of that family lie."""
+    """Return the path of that family's profiles."""
     return paths.config_dir() / "profiles" / f"{family}.yaml"
 
 
 def is_needed(family: str) -> bool:
-    """Does a run that was begun and not finished want these profiles?"""
+    """Whether an unfinished run needs these profiles."""
     from sparkdash.bench import run_folder  # 25 ms, which a daemon's start needs only where there is such a file
 
     for run in run_folder.list_runs():
@@ -63,7 +63,7 @@ def is_needed(family: str) -> bool:
 
 
 def delete_sweep_file(family: str) -> bool:
-    """Take the file away. Was it there?"""
+    """Delete the file. Returns whether it existed."""
     file = sweep_file_path(family)
     there = file.exists() and _is_sweeps(file)
     if there:
@@ -72,7 +72,7 @@ def delete_sweep_file(family: str) -> bool:
 
 
 def delete_stale_files() -> None:
-    """Take away what a measurement left that was killed before its run began."""
+    """Delete files of measurements that were killed before their run began."""
     for file in sweep_file_path("any").parent.glob("*.yaml"):
         with contextlib.suppress(OSError):
             if _is_sweeps(file) and _is_free(file) and not is_needed(file.stem):
@@ -80,7 +80,7 @@ def delete_stale_files() -> None:
 
 
 def _written(file: Path, text: str) -> IO[str]:
-    """The file, locked for as long as it is open."""
+    """Return the written file, locked while it is open."""
     file.parent.mkdir(parents=True, exist_ok=True)
     held = file.open("a", encoding="utf-8")
     fcntl.flock(held, fcntl.LOCK_SH)

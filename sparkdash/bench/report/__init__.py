@@ -1,4 +1,4 @@
-"""What a run says, for people and for other programs.
+"""Report of a run, for people and for other programs.
 
 Owns: the report's values (report), how results become one (assemble), its tables (table, matrix, comparison, page) and
 their forms: Markdown, terminal, CSV, JSON, localmaxxing, one HTML page. Must not know: how anything is measured, nor

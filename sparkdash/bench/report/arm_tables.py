@@ -1,6 +1,7 @@
-"""The tables of one arm: context by length, batches, what reasoning hides. Pure.
+"""Tables of one arm: context by length, batches, the cost of reasoning.
 
 Owns: the published tables' rows and columns. Must not know: Markdown.
+Pure.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from sparkdash.bench.run import CellKey, Kind
 from sparkdash.units import duration
 
 HEAD_WIDTH = 7
-"""Of the context column: `ctx=16K`."""
+"""Width of the context column: `ctx=16K`."""
 FIRST = ((BenchMetric.TTFT, "token (ttft)"), (BenchMetric.TTFV, "visible token (ttfv)"))
-"""What a reader waits for, where the stream begins with reasoning."""
+"""Waiting times of a reader, for streams that begin with reasoning."""
 HIDDEN = 0.98
-"""Below this share of visible tokens a stream counts as one with reasoning in it."""
+"""Share of visible tokens below which a stream counts as one with reasoning."""
 
 
 class TableSource:
-    """A report with what the profiles say: an arm's cells, also of arms that the run does not have."""
+    """Report combined with the local profiles: an arm's table cells, also for arms that the run lacks."""
 
     def __init__(
         self, report: Report, metric: BenchMetric, cannot_run: Mapping[str, str], bounds: bool = False
@@ -51,21 +52,21 @@ class TableSource:
         self._names = {arm.profile: arm.name for arm in report.arms} | {arm.name: arm.name for arm in report.arms}
 
     def arm(self, wanted: str) -> str | None:
-        """The run's arm of that name or profile."""
+        """Return the run's arm of that name or profile."""
         return self._names.get(wanted)
 
     def impossible(self, wanted: str) -> str | None:
-        """Why it cannot be run, by the run or by its profile."""
+        """Return why the arm cannot run, by the run or by its profile."""
         found = self.report.arm(self.arm(wanted) or "")
         return found.impossible if found else self._cannot_run.get(wanted)
 
     def figure(self, wanted: str, key: CellKey, metric: BenchMetric | None = None) -> ArmFigure | None:
-        """That arm's figure; None when the run has no such arm or cell."""
+        """Return the arm's figure; None when the run has no such arm or cell."""
         name = self.arm(wanted)
         return self.report.figure(metric or self.metric, name, key) if name else None
 
     def cell(self, wanted: str, key: CellKey, notes: Footnotes, metric: BenchMetric | None = None) -> TableCell:
-        """A figure; a dash with its reason where there can be none; blank where one is still to be measured."""
+        """Return a figure; a dash with its reason where none can exist; a blank where it is still to be measured."""
         if reason := self.impossible(wanted):
             return TableCell(DASH + notes.mark(f"cannot run: {reason}"), Tone.DIM)
         found = self.figure(wanted, key, metric)
@@ -81,12 +82,12 @@ class TableSource:
 
     @property
     def grid_keys(self) -> tuple[CellKey, ...]:
-        """The cells of the matrix: one request at a time, cold, the whole panel; batches have a table of their own."""
+        """Cells of the matrix: one request at a time, cold, all classes of text. Batches have their own table."""
         return cell_names.matrix_cells(self.report.planned())
 
     @property
     def suite(self) -> str:
-        """What `--suite` takes to find it again: its name, or its file as a shell reads it."""
+        """Argument of `--suite` that finds the suite again: its name, or its file in shell quotes."""
         run = self.report.run
         if run.suite_file is None:
             return run.suite
@@ -95,22 +96,22 @@ class TableSource:
 
     @property
     def words(self) -> dict[int, str]:
-        """What the lengths of those cells' answers are called, by their tokens."""
+        """Names of the matrix's output lengths, by tokens."""
         return cell_names.length_names([one.output for one in self.grid_keys], self.report.run.lengths)
 
     @property
     def asks_math(self) -> bool:
-        """Does the suite have questions whose answers are right or wrong?"""
+        """Whether the suite has questions with right and wrong answers."""
         return bool(self.report.planned(Kind.MATH))
 
     @property
     def compared(self) -> CellKey | None:
-        """The cell that builds are compared in: the smallest context and the longest output."""
+        """Cell in which builds are compared: the smallest context and the longest output."""
         return min(self.grid_keys, key=lambda one: (one.context, -one.output), default=None)
 
 
 def context_matrix(source: TableSource, arm: str, *, warm: bool = False) -> Grid:
-    """Context by length, one arm; with `warm` the columns that were measured on a warm prefix cache as well."""
+    """Table of context by length for one arm. `warm` adds columns measured on a warm prefix cache."""
     notes = Footnotes()
     columns = _columns(source, warm)
     return Grid(
@@ -123,7 +124,7 @@ def context_matrix(source: TableSource, arm: str, *, warm: bool = False) -> Grid
 
 
 def combined_matrix(source: TableSource, build: Build, modes: tuple[SpeculationMode, ...]) -> Grid:
-    """The same of several modes in one table, with the share of right answers as a column."""
+    """Table of several modes, with the share of right answers as a column."""
     notes = Footnotes()
     columns = _columns(source, warm=False)
     rows: list[tuple[TableCell, ...]] = []
@@ -142,7 +143,7 @@ def combined_matrix(source: TableSource, build: Build, modes: tuple[SpeculationM
 
 
 def math_share(source: TableSource, arm: str, unknown: str = "?%") -> str:
-    """74%, ?% while nobody asked, a dash where there is nobody to ask."""
+    """Return the share of right answers: 74%, ?% before any were asked, a dash for an impossible arm."""
     if source.impossible(arm):
         return DASH
     found = source.report.score(source.arm(arm) or "")
@@ -150,7 +151,7 @@ def math_share(source: TableSource, arm: str, unknown: str = "?%") -> str:
 
 
 def missing_note(source: TableSource, arm: str) -> TextBlock | None:
-    """What would fill the arm's blank cells, and how long it would take."""
+    """Return the number of the arm's blank cells, the time and the command to fill them."""
     if source.impossible(arm):
         return None
     name = source.arm(arm)
@@ -170,7 +171,7 @@ def _missing(one: MissingCells) -> TextBlock:
 
 
 def batch_table(source: TableSource, arm: str) -> Iterator[Block]:
-    """Requests at once: what each gets, and all together."""
+    """Table of concurrent requests: the rate of each, and of all together."""
     keys = [one for one in source.report.planned() if not one.warm and not one.text]
     crowds = {(one.context, one.output) for one in keys if one.concurrency > 1}
     apart = len({context for context, _ in crowds}) > 1
@@ -189,7 +190,7 @@ def batch_table(source: TableSource, arm: str) -> Iterator[Block]:
 
 
 def text_class_table(source: TableSource, arm: str) -> Iterator[Block]:
-    """Classes of text apart, which the matrix does not have: what speculation gains depends on them."""
+    """Table by class of text, which the matrix lacks; the gain of speculation depends on the class."""
     keys = [one for one in source.report.planned() if one.text]
     notes = Footnotes()
     rows = []
@@ -204,7 +205,7 @@ def text_class_table(source: TableSource, arm: str) -> Iterator[Block]:
 
 
 def reasoning_table(source: TableSource, arm: str) -> Iterator[Block]:
-    """Where part of the stream is reasoning: the same stream by visible and by all tokens, two figures of one speed."""
+    """Table of streams with reasoning: one speed, counted by visible and by all tokens."""
     key = source.compared
     if key is None:
         return
@@ -234,14 +235,14 @@ def _first(source: TableSource, arm: str, key: CellKey, metric: BenchMetric, wha
 
 
 def prefix_cache_line(source: TableSource, arm: str) -> Iterator[Block]:
-    """What of a repeated prompt came from the cache."""
+    """Line with the share of a repeated prompt that came from the cache."""
     for one in source.report.hits:
         if one.arm == source.arm(arm) and one.key.kind is Kind.PREFIX:
             yield TextBlock((f"Prefix cache: {format_percent(one.rate)} delta hit rate on repeated system prompt.",))
 
 
 Column = tuple[str, dict[int, CellKey]]
-"""Its title, and its cells by context."""
+"""Title of a column, and its cells by context."""
 
 
 def _columns(source: TableSource, warm: bool) -> list[Column]:
@@ -262,7 +263,7 @@ def _contexts(source: TableSource) -> list[int]:
 
 
 def _row(source: TableSource, arm: str, context: int, columns: list[Column], notes: Footnotes) -> tuple[TableCell, ...]:
-    """A length that was not planned at this context has a dash."""
+    """Build a row. Lengths that were not planned at this context have a dash."""
     cells = (
         source.cell(arm, keys[context], notes) if context in keys else TableCell(DASH, Tone.DIM) for _, keys in columns
     )

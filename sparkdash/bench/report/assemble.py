@@ -1,6 +1,7 @@
-"""From the results of a run to its report. Pure.
+"""Assembly of a report from the results of a run.
 
 Owns: which parts a report has. Must not know: files, forms; the comparisons are bench/judgement's.
+Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sparkdash.bench.run import Arm, CellKey, Kind
 
 
 def assemble_report(results: Results) -> Report:
-    """All of a run that can be told from its folder. Arms that may not be compared have figures and no verdicts."""
+    """Build the report of a run. Arms that may not be compared have figures without verdicts."""
     run = results.run
     flags = flags_within_run(results)
     speed = [cell.key for cell in run.cells if cell.key.kind is Kind.SPEED]
@@ -50,7 +51,7 @@ def assemble_report(results: Results) -> Report:
 
 
 def add_math_scores(report: Report, questions: Report) -> Report:
-    """The report with the right answers of another run, for the arms that both have; what may not be taken over is flagged.
+    """Add the right answers of another run for the common arms; flag what may not be taken over.
 
     The suites differ by nature; what else would make another measurement of it (thinking, temperature, tokenizer,
     simulated or real) leaves the score out.
@@ -68,13 +69,13 @@ def add_math_scores(report: Report, questions: Report) -> Report:
 
 
 def _speed(results: Results) -> Results:
-    """The cells that rates and latencies are compared by."""
+    """Keep only the cells with rates and latencies."""
     cells = tuple(cell for cell in results.run.cells if cell.key.kind is Kind.SPEED)
     return results.replace(run=results.run.replace(cells=cells))
 
 
 def _without(results: Results, apart: tuple[str, ...]) -> Results:
-    """The results without the arms that may not be compared."""
+    """Remove the arms that may not be compared."""
     if not apart:
         return results
     return results.replace(samples=tuple(one for one in results.samples if one.arm not in apart))
@@ -83,7 +84,7 @@ def _without(results: Results, apart: tuple[str, ...]) -> Results:
 def _table(
     results: Results, judged: Results, apart: tuple[str, ...], metric: BenchMetric, speed: list[CellKey]
 ) -> MetricTable:
-    """Every arm's figures; verdicts for those that may be compared."""
+    """Build the table of every arm's figures, with verdicts for the comparable ones."""
     wanted = {key for key in speed if metric is not BenchMetric.AGGREGATE or key.concurrency > 1}
     told = {row.key: row for row in judged_rows(judged, metric) if row.key in wanted}
     if apart:

@@ -1,4 +1,7 @@
-"""How cells are called: contexts and lengths in the words of the published tables. Pure."""
+"""Names of cells: contexts and lengths in the words of the published tables.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from sparkdash.bench.run import CellKey
 
 LENGTHS = ("short", "medium", "long")
-"""What the published matrix calls its three lengths of output."""
+"""Names of the published matrix's three output lengths."""
 
 
 def matrix_cells(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
-    """The cells of the context matrix: one request at a time, cold, all classes of prompt; batches have their own table."""
+    """Return the cells of the context matrix: one request at a time, cold, all classes of prompt. Batches have their own table."""
     plain = [one for one in keys if not one.warm and not one.text]
     crowds = {(one.context, one.output) for one in plain if one.concurrency > 1}
     single = [one for one in plain if one.concurrency == 1]
@@ -20,18 +23,18 @@ def matrix_cells(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
 
 
 def parse_speculation(said: str | None) -> tuple[str, int | None]:
-    """(method, tokens ahead) of `eagle3 k=1` or `mtp x 2`; ("", None) without speculation."""
+    """Parse `eagle3 k=1` or `mtp x 2` into (method, tokens ahead); ("", None) without speculation."""
     found = re.fullmatch(r"(.+?)\s*(?:x |k=)(\d+)", said or "")
     return (found[1].strip(), int(found[2])) if found else (said or "", None)
 
 
 def context_name(tokens: int) -> str:
-    """512, 2K, 16K: binary thousands where they come out even, as published."""
+    """Format a context: 512, 2K, 16K. Even binary thousands have a K, as published."""
     return f"{tokens // 1024}K" if tokens and tokens % 1024 == 0 else str(tokens)
 
 
 def length_names(outputs: Sequence[int], given: Mapping[str, int]) -> dict[int, str]:
-    """By tokens, as the suite calls them (`given`); where it does not say, three are short, medium and long, and others told in tokens."""
+    """Return the names of output lengths: the suite's, else short, medium and long for three, else the tokens."""
     found = sorted(set(outputs))
     if given:
         called = {tokens: word for word, tokens in given.items()}
@@ -42,14 +45,14 @@ def length_names(outputs: Sequence[int], given: Mapping[str, int]) -> dict[int, 
 
 
 def short_cell_name(key: CellKey, words: dict[int, str]) -> str:
-    """`ctx=2K long`, `ctx=512 256 x4`: for narrow columns."""
+    """Format a cell for narrow columns: `ctx=2K long`, `ctx=512 256 x4`."""
     said = [f"ctx={context_name(key.context)}", words.get(key.output, str(key.output)).removesuffix(" tokens")]
     said += [f"x{key.concurrency}"] * (key.concurrency > 1) + ["warm"] * key.warm + [key.text] * bool(key.text)
     return " ".join(said)
 
 
 def cell_name(key: CellKey, words: dict[int, str] | None = None) -> str:
-    """`ctx=2K long`, `ctx=512 256 tokens, 4 at once`, `ctx=0 long, warm`."""
+    """Format a cell: `ctx=2K long`, `ctx=512 256 tokens, 4 at once`, `ctx=0 long, warm`."""
     said = [f"ctx={context_name(key.context)} {(words or {}).get(key.output, f'{key.output} tokens')}"]
     if key.concurrency > 1:
         said.append(f"{key.concurrency} at once")

@@ -1,7 +1,8 @@
-"""The charts of a report as plotly figures: plain data, drawn by plotly's own script in the reader's browser. Pure.
+"""Charts of a report as plotly figures: plain data that plotly's script draws in the reader's browser.
 
 Owns: what is drawn against what. Must not know: HTML, colours of the page (the page's script sets them by its theme).
 Rule: an arm has one colour in all charts; only what may be claimed is coloured in the chart of differences.
+Pure.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from sparkdash.bench.run import CellKey
 from sparkdash.domain.published import Published
 
 PALETTE = ("#4c8dff", "#f0883e", "#3fb27f", "#c678dd", "#d4a72c", "#e5534b", "#39c5cf", "#8b949e")
-"""Told apart on dark and on light paper."""
+"""Colours of arms, distinguishable on dark and on light paper."""
 BETTER, WORSE, NEITHER = "#3fb27f", "#e5534b", "#8b949e"
 LEAST_POSITIONS = 4
-"""Places for bars, also where fewer tokens are drafted: one bar over the whole width looks like a surface."""
+"""Minimum places for bars: a single bar over the whole width looks like a surface."""
 SEEN = 232e9
-"""Bytes/s that a read-bound kernel was seen to reach on a GB10: 231 to 234 GB/s (antirez/ds4, issue 773)."""
+"""Measured bandwidth of a read-bound kernel on a GB10 in bytes/s: 231 to 234 GB/s (antirez/ds4, issue 773)."""
 Trace = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One figure with its title and what is drawn, in words."""
+    """Figure with its title and a description of its data."""
 
     name: str
     title: str
@@ -44,7 +45,7 @@ class Chart:
 def draw_charts(
     source: TableSource, published: Mapping[str, Sequence[Published]], roofs: tuple[CellCeiling, ...]
 ) -> tuple[Chart, ...]:
-    """Those for which the run has something to draw."""
+    """Draw the charts for which the run has data."""
     made = (
         _contexts(source, published),
         _differences(source),
@@ -61,7 +62,7 @@ def _colour(source: TableSource, arm: str) -> str:
 
 
 def _contexts(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Chart:
-    """A panel for each length: the arms' figures with their bounds; published ones of the same kind as hollow diamonds."""
+    """Draw a panel per length: the arms' figures with bounds, and comparable published figures as hollow diamonds."""
     words = source.words
     layout: dict[str, Any] = {"grid": {"rows": 1, "columns": max(len(words), 1), "pattern": "independent"}}
     data: list[Trace] = []
@@ -142,7 +143,7 @@ def _hollow(source: TableSource, arm: str, published: Sequence[Published], keys:
 
 
 def _differences(source: TableSource) -> Chart:
-    """Each cell's change against the baseline with its interval."""
+    """Draw each cell's change against the baseline with its interval."""
     words = source.words
     base = source.report.run.baseline
     data: list[Trace] = []
@@ -200,7 +201,7 @@ def _differences(source: TableSource) -> Chart:
 
 
 def _acceptance(source: TableSource) -> Chart:
-    """Share of accepted draft tokens by position, each arm over all its cells."""
+    """Draw the share of accepted draft tokens by position, for each arm over all its cells."""
     data: list[Trace] = []
     most = 0
     for arm in source.report.arms:
@@ -240,7 +241,7 @@ def _acceptance(source: TableSource) -> Chart:
 
 
 def _ceilings(source: TableSource, roofs: tuple[CellCeiling, ...]) -> Chart:
-    """Share of the roofline, with what a perfect kernel reaches as a line."""
+    """Draw the share of the roofline, with a line at a perfect kernel's share."""
     data: list[Trace] = []
     words = source.words
     for arm in dict.fromkeys(one.arm for one in roofs):
@@ -279,7 +280,7 @@ def _ceilings(source: TableSource, roofs: tuple[CellCeiling, ...]) -> Chart:
 
 
 def _beside(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Chart:
-    """Like beside like."""
+    """Draw own figures beside published ones."""
     words = source.words
     pairs: list[tuple[str, float, float]] = []
     for arm in source.report.arms:

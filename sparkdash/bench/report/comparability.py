@@ -1,4 +1,4 @@
-"""Which comparisons would lie. Pure.
+"""Rules that refuse misleading comparisons, within a run and between runs.
 
 Owns: what two measurements must share before a difference between them is told, within a run and between runs.
 Must not know: how a refusal is shown.
@@ -7,6 +7,7 @@ no difference between them is told.
 Rule 2: what changes the box or the build (driver, kernel, image under one name) is flagged: it may be the very thing
 that is compared, and a reader must know of it.
 Rule 3: unknown on one side is no difference and no proof of equality; where it matters, it is flagged.
+Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WORK: tuple[tuple[str, Get], ...] = (
     ("the tokenizer", lambda one: one.tokenizer_sha256),
     ("simulated or real", lambda one: None if one.engine is None else one.engine == "sim"),
 )
-"""What an engine was asked to do; a difference here is another measurement."""
+"""Properties of the work asked of an engine. A difference makes it another measurement."""
 
 BOX: tuple[tuple[str, Get], ...] = (("the driver", lambda one: one.driver), ("the kernel", lambda one: one.kernel))
 
@@ -38,11 +39,11 @@ BUILD: tuple[tuple[str, Get], ...] = (
     ("the model's revision", lambda one: one.model_revision),
     ("the profile's fingerprint", lambda one: one.fingerprint),
 )
-"""Of one arm these may not change from launch to launch."""
+"""Properties of one arm that may not change from launch to launch."""
 
 
 def flags_within_run(results: Results) -> tuple[ComparisonFlag, ...]:
-    """What keeps the arms of one run from being compared with its baseline, and what a reader must know."""
+    """Return what keeps a run's arms from being compared with its baseline, and what a reader must know."""
     run = results.run
     launches = {arm.name: [one for one in results.launches if one.arm == arm.name] for arm in run.arms}
     base = launches[run.baseline]
@@ -56,12 +57,12 @@ def flags_within_run(results: Results) -> tuple[ComparisonFlag, ...]:
 
 
 def refused_arms(flags: Iterable[ComparisonFlag]) -> tuple[str, ...]:
-    """The arms that may not be compared."""
+    """Return the arms that may not be compared."""
     return tuple(dict.fromkeys(flag.arm for flag in flags if flag.refuses))
 
 
 def flags_between_runs(ours: Report, theirs: Report) -> tuple[ComparisonFlag, ...]:
-    """The same for two runs, for the arms that both have."""
+    """Return the same flags for two runs, for their common arms."""
     flags = list(_suites(ours.run, theirs.run))
     if ours.simulated != theirs.simulated:
         flags.append(ComparisonFlag(refuses=True, arm="", text="One run is simulated and the other is real."))
@@ -71,7 +72,7 @@ def flags_between_runs(ours: Report, theirs: Report) -> tuple[ComparisonFlag, ..
 
 
 def paired_arms(ours: Report, theirs: Report) -> tuple[tuple[ArmReport, ArmReport], ...]:
-    """The arms that measured the same in both runs: the same profile with the same parameters."""
+    """Return the arms that measured the same in both runs: equal profile and parameters."""
     there = {_who(theirs, arm): arm for arm in theirs.arms}
     return tuple((arm, there[_who(ours, arm)]) for arm in ours.arms if _who(ours, arm) in there)
 
@@ -122,7 +123,7 @@ def _told(
 
 
 def _unsteady(arm: str, launches: Sequence[LaunchRecord]) -> Iterator[ComparisonFlag]:
-    """An arm that was not the same thing in all its launches."""
+    """Flag an arm whose launches differ."""
     for name, get in (*WORK, *BOX, *KV, *BUILD):
         seen = {get(one.provenance) for one in launches} - {None}
         if len(seen) > 1:

@@ -1,6 +1,7 @@
-"""The tables of all arms together: the comparison, its deltas, the recipe, the verdicts with their evidence. Pure.
+"""Tables of all arms together: comparison, deltas, recipe, and verdicts with their evidence.
 
 Owns: which figures stand side by side. Must not know: how they are judged, Markdown.
+Pure.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from sparkdash.bench.report.layout import Build, Layout
 from sparkdash.bench.run import CellKey
 
 TONES = {Conclusion.FASTER: Tone.BETTER, Conclusion.SLOWER: Tone.WORSE}
-"""Only what may be claimed has a colour."""
+"""Colours of claims; only claimed differences have one."""
 HINTS = (Conclusion.NO_DIFFERENCE, Conclusion.INCONCLUSIVE, Conclusion.SCREEN)
 
 
 def comparison_table(source: TableSource, layout: Layout) -> Iterator[Block]:
-    """Builds by modes in one cell, with the shares of right answers where questions were asked, or belong to the layout."""
+    """Table of builds by modes in one cell, with shares of right answers where asked or required by the layout."""
     key = source.compared
     if key is None:
         return
@@ -56,7 +57,7 @@ def comparison_table(source: TableSource, layout: Layout) -> Iterator[Block]:
 
 
 def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
-    """Every other build against the baseline, in the same cell; in brackets what cannot be claimed."""
+    """Table of every other build against the baseline in the same cell. Brackets mark changes that cannot be claimed."""
     key, base = source.compared, source.report.run.baseline
     home = next(
         ((build, mode) for build in layout.builds for mode in layout.modes if _is(source, build, mode.name, base)), None
@@ -80,7 +81,7 @@ def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
 
 
 def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:
-    """Arms as steps over the baseline: the figure, the gain, the image."""
+    """Table of arms as steps over the baseline: figure, gain, image."""
     key = source.compared
     if key is None:
         return
@@ -101,7 +102,7 @@ def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:
 
 
 def evidence_tables(source: TableSource) -> Iterator[Block]:
-    """Per arm: every cell with both figures, their bounds, and the verdict in words; the geometric mean and the worst cell."""
+    """Tables per arm: both figures of every cell with bounds and verdict, the geometric mean, and the extremes."""
     report = source.report
     words = source.words
     others = [arm for arm in report.arms if arm.name != report.run.baseline and not arm.impossible]
@@ -118,7 +119,7 @@ def evidence_tables(source: TableSource) -> Iterator[Block]:
 
 
 def speculation_tables(source: TableSource) -> Iterator[Block]:
-    """tok/s = acceptance length x steps/s: whether the text or the engine made the difference."""
+    """Tables of tok/s = acceptance length x steps/s, which separate the text's effect from the engine's."""
     report = source.report
     words = source.words
     parts = {(one.arm, one.key): one for one in report.decompositions}
@@ -155,7 +156,7 @@ def _moved(verdict: Verdict) -> TableCell:
 
 
 def score_tables(source: TableSource) -> Iterator[Block]:
-    """Right answers with Wilson's interval, by stratum, and what may be said of them; then how equal the outputs are."""
+    """Tables of right answers with Wilson's interval by stratum, then of equal outputs."""
     found = source.report.scores
     if found:
         yield Heading(2, "Math")
@@ -212,7 +213,7 @@ def _overall(one: Overall, words: dict[int, str]) -> str:
 
 
 def _arm_cell(source: TableSource, build: Build, mode: str, key: CellKey, notes: Footnotes) -> TableCell:
-    """The build has no such mode: a dash."""
+    """Return the build's figure in a mode; a dash without that mode."""
     arm = build.arms.get(mode)
     return TableCell(DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
 
@@ -236,7 +237,7 @@ def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Fo
 
 
 def _maths(source: TableSource, build: Build, layout: Layout) -> str:
-    """74/72/-/-; blank while no mode was asked."""
+    """Return the shares of right answers by mode, 74/72/-/-; empty while no mode was asked."""
     told = []
     for mode in layout.modes:
         arm = build.arms.get(mode.name)

@@ -1,7 +1,8 @@
-"""How the arms of a run stand in its tables: builds by modes of speculation, under which titles. Pure.
+"""Layout of a run's arms in its tables: builds by modes of speculation, with titles.
 
 Owns: the shape of a layout and the one that is derived from a run itself. Must not know: figures.
 A layout may name arms that a run does not have; their cells then say what would fill them.
+Pure.
 """
 
 from __future__ import annotations
@@ -15,38 +16,38 @@ from sparkdash.bench.report.report import ArmReport, Report
 from sparkdash.domain.base import Frozen
 
 PLAIN = "Vanilla"
-"""The mode without speculation, in the words of the published tables."""
+"""Name of the mode without speculation in the published tables."""
 
 
 class SpeculationMode(Frozen):
-    """One column of the comparison."""
+    """Column of the comparison."""
 
     name: str
-    """As a column is headed: `+EAGLE3`."""
+    """Column head: `+EAGLE3`."""
     title: str
-    """As a table is titled: `+EAGLE3 NST=1`."""
+    """Table title: `+EAGLE3 NST=1`."""
     letter: str
-    """As the math column is headed: `E`."""
+    """Letter in the math column's head: `E`."""
 
 
 class Build(Frozen):
-    """One row of the comparison: an engine's build, with its arm in each mode."""
+    """Row of the comparison: a build of an engine, with its arm in each mode."""
 
     name: str
-    """As a row is headed: `turbo dual`."""
+    """Row head: `turbo dual`."""
     title: str
-    """As its tables are titled: `turbo Dual-Arch`."""
+    """Title of its tables: `turbo Dual-Arch`."""
     about: tuple[str, ...] = ()
-    """One for each of the layout's columns: kernel, conversion."""
+    """Values of the layout's own columns, such as kernel and conversion."""
     arms: dict[str, str]
-    """Mode's name -> the profile or the arm that measures it."""
+    """Profile or arm by the mode that it measures."""
     tables: tuple[str, ...] | None = None
-    """The modes that have tables of their own; None: all of `arms`."""
+    """Modes with tables of their own; None: all of `arms`."""
     combined: str | None = None
-    """All modes in one table under this title, with math as a column."""
+    """Title of one table for all modes, with math as a column."""
 
     def shown(self, modes: Iterable[SpeculationMode]) -> tuple[tuple[SpeculationMode, str], ...]:
-        """The modes with tables of their own, each with its arm."""
+        """Return the modes with tables of their own, each with its arm."""
         return tuple(
             (mode, self.arms[mode.name])
             for mode in modes
@@ -63,7 +64,7 @@ class BuildGroup(Frozen):
 
 
 class LayoutTitles(Frozen):
-    """Titles of the parts that published documents call otherwise; all else of a report is in English."""
+    """Titles that published documents translate or rename."""
 
     comparison: str = "Comparison"
     variant: str = "Variant"
@@ -71,7 +72,7 @@ class LayoutTitles(Frozen):
 
 
 class Layout(Frozen):
-    """A whole report's order and words."""
+    """Order and titles of a whole report."""
 
     title: str
     facts: tuple[str, ...] = ()
@@ -80,25 +81,25 @@ class Layout(Frozen):
     """Heads of the builds' own columns in the comparison."""
     groups: tuple[BuildGroup, ...]
     metric: str = "decode"
-    """The figure that the tables show."""
+    """Metric of the tables."""
     warm: bool = False
-    """With columns for what was measured on a warm prefix cache."""
+    """Adds columns measured on a warm prefix cache."""
     math: bool = False
-    """With lines for the right answers also where the run asked no questions."""
+    """Adds lines for right answers even where the run asked no questions."""
     own_delta: bool = False
-    """With a row of deltas for the baseline's own build."""
+    """Adds a row of deltas for the baseline's own build."""
     recipe: bool = False
-    """With a table of steps and gains as well."""
+    """Adds a table of steps and gains."""
     words: LayoutTitles = LayoutTitles()
 
     @property
     def builds(self) -> tuple[Build, ...]:
-        """Of all groups, in order."""
+        """Builds of all groups, in order."""
         return tuple(build for group in self.groups for build in group.builds)
 
 
 def derive_layout(report: Report, metric: str = "decode") -> Layout:
-    """From the run alone: arms that speculate stand beside the arm whose name theirs begins with."""
+    """Derive a layout from the run: speculating arms stand beside the arm whose name begins theirs."""
     modes = {arm.name: _mode(arm) for arm in report.arms}
     builds: dict[str, dict[str, str]] = {}
     plain = [arm.name for arm in report.arms if modes[arm.name].name == PLAIN]
@@ -123,7 +124,7 @@ def derive_layout(report: Report, metric: str = "decode") -> Layout:
 
 
 def _mode(arm: ArmReport) -> SpeculationMode:
-    """By what the launch speculated with: `eagle3 k=1` is +EAGLE3 NST=1."""
+    """Return the mode by the launch's speculation: `eagle3 k=1` is +EAGLE3 NST=1."""
     method, count = cell_names.parse_speculation(arm.provenance.speculation if arm.provenance else None)
     if not method:
         return SpeculationMode(name=PLAIN, title=PLAIN, letter="V")
@@ -136,5 +137,5 @@ def _mode(arm: ArmReport) -> SpeculationMode:
 
 
 def _home(name: str, plain: list[str]) -> str:
-    """The plain arm whose name begins this one's; the arm itself where there is none."""
+    """Return the plain arm whose name begins this one's, else the arm itself."""
     return max((one for one in plain if name.startswith(one)), key=len, default=name)

@@ -1,6 +1,7 @@
-"""What would fill a run's blank cells: how many, how long, and by which command. Pure.
+"""Estimate of a run's missing cells: number, time, and command.
 
 Owns: the estimate, from this run's own pace. Must not know: how a run is measured.
+Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sparkdash.bench.run import CellKey
 
 
 def estimate_missing(results: Results) -> tuple[MissingCells, ...]:
-    """For each arm that lacks something. An arm that cannot run lacks nothing that time could give."""
+    """Return an estimate for each arm with gaps. An impossible arm has none."""
     by_arm: dict[str, list[Gap]] = defaultdict(list)
     for gap in results.gaps():
         by_arm[gap.arm].append(gap)
@@ -38,12 +39,12 @@ def estimate_missing(results: Results) -> tuple[MissingCells, ...]:
 
 
 def resume_command(run: str) -> str:
-    """The command that goes on with a run: it measures the gaps only."""
+    """Return the command that measures only the gaps of a run."""
     return f"sparkdash bench resume {run}"
 
 
 def _paces(results: Results) -> dict[CellKey, float]:
-    """Seconds for one repetition of each cell that some launch finished."""
+    """Return the seconds per repetition of each cell that some launch finished."""
     reps = {cell.key: cell.reps for cell in results.run.cells}
     spent: dict[CellKey, list[float]] = defaultdict(list)
     for one in results.cells:
@@ -53,7 +54,7 @@ def _paces(results: Results) -> dict[CellKey, float]:
 
 
 def _seconds(gaps: list[Gap], paces: dict[CellKey, float], startup: float | None) -> float | None:
-    """None where a cell, or the start of an engine, was never timed."""
+    """Return the seconds; None where a cell or the start of an engine was never timed."""
     if startup is None or any(gap.cell not in paces for gap in gaps):
         return None
     return startup * len({gap.launch for gap in gaps}) + sum(paces[gap.cell] * len(gap.reps) for gap in gaps)

@@ -1,6 +1,7 @@
-"""The page: which tables, in which order. Pure.
+"""Page of a report: the order of its tables and the description of the measurement.
 
 Owns: the order of a report's parts, and the words that say how it was measured. Must not know: the forms.
+Pure.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ SIMULATED = "SIMULATED: at least one engine was a simulated one. No figure here 
 
 @dataclass(frozen=True, slots=True)
 class LocalProfiles:
-    """What the profiles on this box say, by name."""
+    """Facts of the profiles on this box, by name."""
 
     cannot_run: Mapping[str, str] = field(default_factory=dict)
     published: Mapping[str, Sequence[Published]] = field(default_factory=dict)
     weights: Mapping[str, Mapping[str, WeightFacts]] = field(default_factory=dict)
-    """By profile and role (target, drafter), where the headers could be read."""
+    """Weights by profile and role (target, drafter), where the headers could be read."""
 
 
 def report_page(
@@ -48,8 +49,9 @@ def report_page(
     bounds: bool = False,
     starts: bool = True,
 ) -> ReportPage:
-    """The report as blocks. `bounds` writes each figure of the matrix with its interval; without `starts` it ends with the
-    figures, and not with how each engine was started."""
+    """Build the report as blocks.
+    `bounds` writes each figure of the matrix with its interval. Without `starts` the start commands are left out.
+    """
     layout = layout or derive_layout(report)
     shelf = shelf or LocalProfiles()
     source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run, bounds)
@@ -60,7 +62,7 @@ def report_page(
 def report_charts(
     report: Report, layout: Layout | None = None, shelf: LocalProfiles | None = None
 ) -> tuple[charts.Chart, ...]:
-    """The same as charts."""
+    """Build the report's charts."""
     layout, shelf = layout or derive_layout(report), shelf or LocalProfiles()
     source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run)
     return charts.draw_charts(source, _comparable(report, shelf), roofline_table.cell_ceilings(source, shelf.weights))
@@ -93,12 +95,12 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
 
 
 def _comparable(report: Report, shelf: LocalProfiles) -> Mapping[str, Sequence[Published]]:
-    """A simulated figure is set beside no real one."""
+    """Return the published figures, none for a simulated run."""
     return {} if report.simulated else shelf.published
 
 
 def _measured(source: TableSource) -> tuple[str, ...]:
-    """Which suite, how often, and what the figures divide by what."""
+    """Describe the suite, the repetitions and the metric's formula."""
     run, metric = source.report.run, source.metric
     when = f"{run.created_at:%Y-%m-%d}"
     launches = f"{len(run.order)} launches" if len(run.order) != 1 else "1 launch"
@@ -113,14 +115,14 @@ def _measured(source: TableSource) -> tuple[str, ...]:
 
 
 def _client(report: Report) -> tuple[str, ...]:
-    """What the client itself may have added to a figure."""
+    """Describe the overhead that the client may have added to a figure."""
     if report.late_p99_ms is None:
         return ()
     return (f"Client: 99 % of what came was read within {report.late_p99_ms:.2f} ms of its arrival, in the worst cell",)
 
 
 def _commands(source: TableSource) -> Iterator[Block]:
-    """How to measure the same again."""
+    """Show the command that repeats the measurement."""
     run = source.report.run
     arms = [arm.profile for arm in source.report.arms if not arm.impossible]
     yield Heading(2, "Benchmark Commands")
@@ -140,7 +142,7 @@ def _commands(source: TableSource) -> Iterator[Block]:
 
 
 def _sweep(arms: Sequence[Arm]) -> str | None:
-    """What a sweep was asked for with: its profiles are gone when it is whole."""
+    """Return the sweep's arguments, as its profiles are deleted once it is complete."""
     asked = sweep.sweep_of(arms)
     return f"{asked[0]} --sweep {asked[1]}" if asked else None
 
@@ -161,7 +163,7 @@ def _group(source: TableSource, layout: Layout, group: BuildGroup) -> Iterator[B
 
 
 def _tables(source: TableSource, layout: Layout, build: Build, above: str) -> Iterator[Block]:
-    """A table for each mode, titled unless the group says the same."""
+    """Build a table for each mode, titled unless the group has the same title."""
     for mode, arm in build.shown(layout.modes):
         title = f"{build.title} {mode.title}" if len(build.arms) > 1 else build.title
         if title != above:
@@ -183,7 +185,7 @@ def _rest(source: TableSource, arm: str) -> Iterator[Block]:
 
 
 def _launches(report: Report, layout: Layout) -> Iterator[Block]:
-    """What really ran."""
+    """Show the start command of each engine."""
     known = [arm for arm in report.arms if arm.provenance and arm.provenance.argv]
     if not known:
         return

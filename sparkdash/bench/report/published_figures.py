@@ -1,8 +1,9 @@
-"""Published figures beside one's own. Pure.
+"""Published figures beside those of a run.
 
 Owns: which published workload is which cell. Must not know: profiles' files.
 Rule: like stands beside like (end to end beside end to end), and even then nothing is claimed: the boxes, the prompts
 and the harness were others.
+Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ RATES = (
 
 
 def matching_cell(one: Published, source: TableSource) -> CellKey | None:
-    """The cell that a published workload comes nearest to; None where it says too little, or nothing like it was planned."""
+    """Return the cell nearest to a published workload; None without a match."""
     keys: Sequence[CellKey] = source.report.planned()
     if found := _CONTEXT.fullmatch(one.workload):
         keys = source.grid_keys
@@ -46,7 +47,7 @@ def matching_cell(one: Published, source: TableSource) -> CellKey | None:
 
 
 def published_tables(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Iterator[Block]:
-    """One table for each arm of which something like its cells was published."""
+    """Build a table for each arm with comparable published figures."""
     words = source.words
     tables: list[Block] = []
     for arm in source.report.arms:

@@ -1,7 +1,8 @@
-"""The values of a report: what every form of it is drawn from, and what --json and /api give out. Pure.
+"""Values of a report: the source of every format, of --json and of /api.
 
 Owns: their shape. Must not know: where they come from, how they are drawn.
 Rates in tokens per second, times in seconds, shares 0..1; None was not measured.
+Pure.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from sparkdash.bench.run import CellKey, Kind, Run
 from sparkdash.domain.base import Frozen
 
 FORMAT = 1
-"""Of the JSON form; raised when a reader of the older one would misread it."""
+"""Version of the JSON form. Raised when a reader of the older one would misread it."""
 
 
 class Speculation(Frozen):
-    """What an arm's speculation did in a cell, by the engine's counters."""
+    """Effect of an arm's speculation in a cell, by the engine's counters."""
 
     arm: str
     key: CellKey
@@ -29,7 +30,7 @@ class Speculation(Frozen):
 
 
 class PrefixHits(Frozen):
-    """Share of prompt tokens that came from the prefix cache, over a cell."""
+    """Share of prompt tokens from the prefix cache in a cell."""
 
     arm: str
     key: CellKey
@@ -37,21 +38,21 @@ class PrefixHits(Frozen):
 
 
 class MissingCells(Frozen):
-    """What would fill the blank cells of an arm."""
+    """Blank cells of an arm, and the command that fills them."""
 
     arm: str
     cells: int
-    """That lack at least one repetition, counted in each launch."""
+    """Cells that lack at least one repetition, counted in each launch."""
     of: int
     launches: int = 1
-    """Of the arm, as planned."""
+    """Planned launches of the arm."""
     seconds: float | None = None
-    """By this run's own pace; None while nothing like it was measured."""
+    """Estimate by this run's own pace; None while nothing comparable was measured."""
     command: str
 
 
 class ArmReport(Frozen):
-    """What really ran under an arm's name, from its last launch."""
+    """Facts about an arm, from its last launch."""
 
     name: str
     profile: str
@@ -61,74 +62,74 @@ class ArmReport(Frozen):
 
 
 class ComparisonFlag(Frozen):
-    """What a reader must know before comparing."""
+    """Warning about a comparison, or its refusal."""
 
     refuses: bool
-    """The two are not comparable: no difference between them is shown."""
+    """The two are not comparable: no difference is shown."""
     arm: str
     text: str
 
 
 class Advice(Frozen):
-    """Which value of a swept parameter to take for one cell, and so for its class of text."""
+    """Recommended value of a swept parameter for one cell, and so for its class of text."""
 
     key: CellKey
     arm: str
-    """The fastest of those that are shown to be faster than the baseline; the baseline where none is."""
+    """Fastest arm that is shown to be faster than the baseline; the baseline if there is none."""
     figure: ArmFigure
-    """Its decode rate, with the verdict against the baseline."""
+    """Decode rate with the verdict against the baseline."""
     acceptance_length: float | None = None
     runner_up: ArmFigure | None = None
-    """The next fastest, whatever can be claimed of it."""
+    """Next fastest arm, whether or not a difference can be claimed."""
 
 
 class MetricTable(Frozen):
-    """One metric in every cell of every arm."""
+    """Table of one metric: every cell of every arm."""
 
     metric: BenchMetric
     rows: tuple[CellRow, ...]
 
 
 class Report(Frozen):
-    """A run, told."""
+    """Complete report of a run."""
 
     format: int = FORMAT
     run: Run
     simulated: bool
-    """At least one engine was a simulated one; every form says so."""
+    """True with at least one simulated engine; every format says so."""
     arms: tuple[ArmReport, ...]
     tables: tuple[MetricTable, ...]
     overall: tuple[Overall, ...] = ()
-    """Of decode, over all cells."""
+    """Decode over all cells, by arm."""
     decompositions: tuple[Decomposition, ...] = ()
     speculation: tuple[Speculation, ...] = ()
     hits: tuple[PrefixHits, ...] = ()
     scores: tuple[AnswerQuality, ...] = ()
-    """Of the arms that were asked arithmetic."""
+    """Right answers of the arms that were asked arithmetic."""
     advice: tuple[Advice, ...] = ()
-    """Of a sweep, one for each cell that has figures."""
+    """Recommendations of a sweep, for each cell with figures."""
     equalities: tuple[OutputEquality, ...] = ()
-    """Of greedy outputs with the baseline's."""
+    """Equality of greedy outputs with the baseline's."""
     filling: tuple[MissingCells, ...] = ()
-    """One for each arm that lacks something."""
+    """Missing cells by arm."""
     flags: tuple[ComparisonFlag, ...] = ()
     late_p99_ms: float | None = None
-    """The client's own cost, in the worst of the cells that count: 99 % of what came was read within so long of its arrival."""
+    """Client overhead in the worst valid cell: 99 % of the bytes were read within this time of their arrival."""
 
     def figure(self, metric: BenchMetric, arm: str, key: CellKey) -> ArmFigure | None:
-        """One figure with its verdict; None when that was never planned."""
+        """Return a figure with its verdict; None when it was never planned."""
         rows = next((table.rows for table in self.tables if table.metric is metric), ())
         row = next((row for row in rows if row.key == key), None)
         return next((one for one in row.figures if one.arm == arm), None) if row else None
 
     def planned(self, kind: Kind = Kind.SPEED) -> tuple[CellKey, ...]:
-        """The planned cells of that kind, in the run's order."""
+        """Return the planned cells of that kind, in the run's order."""
         return tuple(one.key for one in self.run.cells if one.key.kind is kind)
 
     def arm(self, name: str) -> ArmReport | None:
-        """That arm; None when the run has none of that name."""
+        """Return the arm of that name, or None."""
         return next((one for one in self.arms if one.name == name), None)
 
     def score(self, arm: str) -> AnswerQuality | None:
-        """The arm's right answers; None when it was not asked."""
+        """Return the arm's right answers; None when it was not asked."""
         return next((one for one in self.scores if one.arm == arm), None)

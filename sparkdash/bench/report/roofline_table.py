@@ -1,8 +1,9 @@
-"""Measured decode rates against what the memory allows. Pure.
+"""Table of measured decode rates against the memory's limit.
 
 Owns: which cell has which ceiling. Must not know: where the weights' headers were read; the arithmetic is bench/roofline's.
 Rule: the KV dtype is the one that the engine resolved; where it, the headers, or what drafting reads is not known, there
 is no ceiling.
+Pure.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from sparkdash.domain.base import Frozen
 from sparkdash.domain.weights import WeightFacts
 
 DRAFTLESS = ("ngram", "suffix")
-"""Methods that guess from the text itself and read no weights."""
+"""Methods that draft from the text itself and read no weights."""
 
 
 class CellCeiling(Frozen):
-    """One arm in one cell, under its ceiling. Tokens per second."""
+    """Measured rate of an arm in a cell, with its ceiling. Tokens per second."""
 
     arm: str
     key: CellKey
@@ -33,7 +34,7 @@ class CellCeiling(Frozen):
 
 
 def cell_ceilings(source: TableSource, weights: Mapping[str, Mapping[str, WeightFacts]]) -> tuple[CellCeiling, ...]:
-    """Of every measured cell of one request at a time, where all terms are known."""
+    """Return the ceiling of every measured single-request cell whose terms are all known."""
     lengths = {(one.arm, one.key): one.acceptance_length for one in source.report.speculation}
     found = []
     for arm in source.report.arms:
@@ -47,7 +48,7 @@ def cell_ceilings(source: TableSource, weights: Mapping[str, Mapping[str, Weight
 
 
 def ceiling_table(source: TableSource, found: tuple[CellCeiling, ...]) -> Iterator[Block]:
-    """Each with its share of the ceiling; above it the figure is flagged."""
+    """Build the table of shares of the ceiling. Figures above it are flagged."""
     if not found:
         return
     words = source.words
@@ -87,7 +88,7 @@ def _line(arm: ArmReport, facts: Mapping[str, WeightFacts], key: CellKey, length
 
 
 def _draft_bytes(method: str, target: WeightFacts, drafter: WeightFacts | None) -> int | None:
-    """For one drafted token."""
+    """Return the bytes read for one drafted token."""
     if not method or method in DRAFTLESS:
         return 0
     if drafter is not None:

@@ -1,7 +1,8 @@
-"""Two runs side by side. Pure.
+"""Comparison of two runs, side by side.
 
 Owns: which arms and cells of two runs correspond: the same profile and parameters, the same cell.
 Rule: two runs are no experiment, so a change is shown and never claimed; what may not be compared has no change.
+Pure.
 """
 
 from __future__ import annotations
@@ -30,44 +31,44 @@ from sparkdash.domain.base import Frozen
 
 
 class CellPair(Frozen):
-    """One cell of one profile in both runs."""
+    """Figures of one profile's cell in both runs."""
 
     profile: str
     key: CellKey
     old: ArmFigure | None
     new: ArmFigure | None
     change: float | None
-    """new / old - 1; None where one is not measured, or the two may not be compared."""
+    """Value of new / old - 1; None when one is not measured, or the two may not be compared."""
 
 
 class RunDifference(Frozen):
-    """What two runs say of the profiles that both have."""
+    """Common profiles of two runs with their figures."""
 
     old: str
     new: str
     suites: tuple[str, str]
-    """Old and new, by name, version and hash. Two that differ mean other prompts, also where a cell has the same lengths."""
+    """Suites, old and new, by name, version and hash. Different suites mean different prompts, even at equal lengths."""
     lengths: dict[str, int] = {}
-    """What the old run's suite calls its answers' lengths, in tokens."""
+    """Names of the old run's output lengths, in tokens."""
     metric: BenchMetric
     simulated: bool
-    """One of them, at least, was simulated."""
+    """True if at least one run was simulated."""
     flags: tuple[ComparisonFlag, ...]
     pairs: tuple[CellPair, ...]
 
     @property
     def same_suite(self) -> bool:
-        """Were both asked the same prompts?"""
+        """Whether both runs had the same prompts."""
         return self.suites[0] == self.suites[1]
 
     @property
     def refused(self) -> bool:
-        """Nothing in them may be compared."""
+        """Whether nothing in the two may be compared."""
         return any(flag.refuses and not flag.arm for flag in self.flags)
 
 
 def compare_runs(old: Report, new: Report, metric: BenchMetric = BenchMetric.DECODE) -> RunDifference:
-    """All cells that either run planned for a profile that both measured."""
+    """Compare all planned cells of the profiles that both runs measured."""
     flags = flags_between_runs(new, old)
     whole = any(flag.refuses and not flag.arm for flag in flags)
     apart = {flag.arm for flag in flags if flag.refuses}
@@ -93,7 +94,7 @@ def compare_runs(old: Report, new: Report, metric: BenchMetric = BenchMetric.DEC
 
 
 def difference_page(found: RunDifference) -> ReportPage:
-    """As blocks."""
+    """Build the page of the comparison."""
     blocks: list[Block] = [Heading(1, f"{found.new} beside {found.old}")]
     if found.simulated:
         blocks.append(TextBlock((SIMULATED,), Tone.WORSE))
@@ -125,7 +126,7 @@ def _change(before: ArmFigure | None, after: ArmFigure | None) -> float | None:
 
 
 def _row(one: CellPair, found: RunDifference, words: dict[int, str]) -> tuple[TableCell, ...]:
-    """A figure that one run lacks is a blank, still to be measured; of another suite it is a dash, as it never will be."""
+    """Build a row. A missing figure is blank; in different suites it is a dash, as it can never be filled."""
     lacks = "" if found.same_suite else DASH
     return (
         TableCell(cell_names.cell_name(one.key, words)),

@@ -1,8 +1,9 @@
-"""Of a sweep: which value to take, per class of text, and why. Pure.
+"""Recommended value of a sweep, per class of text, with the reason.
 
 Owns: the choice and its table. Must not know: how a verdict is made.
 Rule: the baseline stays unless another value is shown to be faster; of those that are, the one with the highest rate. That two
 of them differ from each other is not claimed: the runner-up stands beside it.
+Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sparkdash.bench.run import Run
 
 
 def choose_values(run: Run, decode: Sequence[CellRow], speculation: Sequence[Speculation]) -> tuple[Advice, ...]:
-    """One for each cell with a figure of the baseline; none of a run that is no sweep."""
+    """Return a recommendation for each cell with a figure of the baseline; none without a sweep."""
     if not any(arm.parameters for arm in run.arms):
         return ()
     lengths = {(one.arm, one.key): one.acceptance_length for one in speculation}
@@ -53,7 +54,7 @@ def choose_values(run: Run, decode: Sequence[CellRow], speculation: Sequence[Spe
 
 
 def advice_table(source: TableSource) -> Iterator[Block]:
-    """What to take, with the evidence."""
+    """Build the table of recommendations with their evidence."""
     report = source.report
     if not report.advice:
         return

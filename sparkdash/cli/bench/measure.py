@@ -190,7 +190,7 @@ async def _run(
             await stack.enter_async_context(daemon_access.announce_measurement(holder, pulse))
         if client is not None and world is not None:
             stack.push_async_callback(daemon_access.restore_engine, client, world)
-        stack.enter_context(run_folder.run_folder_kept(run))
+        stack.enter_context(run_folder.keep_if_launched(run))
         try:
             return await runner.run()
         except asyncio.CancelledError:

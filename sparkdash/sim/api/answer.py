@@ -1,4 +1,4 @@
-"""One answer in the making, before any protocol shapes it.
+"""State of one answer while it is generated, independent of any protocol.
 
 Owns: the text and token counts gathered so far, and the id. Must not know HTTP or event shapes.
 """
@@ -17,7 +17,7 @@ from sparkdash.sim.engine.simulated_engine import SimulatedEngine
 
 
 class GeneratedAnswer:
-    """Grows while `pieces` is read. Counts are the engine's own."""
+    """Answer that grows while `pieces` is read. Counts are the engine's own."""
 
     def __init__(
         self,
@@ -30,12 +30,12 @@ class GeneratedAnswer:
     ) -> None:
         self.model = model
         self.call = call
-        """The tool that is called; then the text is its arguments, and there is no reasoning."""
+        """Tool to call. The text is then its arguments, and there is no reasoning."""
         self.id = uuid.uuid4().hex[:16]
         self.created = int(time.time())
         self.text = ""
         self.thought = ""
-        """The reasoning, which comes first."""
+        """Reasoning, which precedes the text."""
         self.completion = 0
         self.finish: str | None = None
         self.stop_reason: str | None = None
@@ -44,7 +44,7 @@ class GeneratedAnswer:
         self._reasoning_tokens = 0 if call else reasoning_tokens
 
     async def pieces(self) -> AsyncIterator[AnswerPiece]:
-        """Each step's addition; the last one has `finish`."""
+        """Yield each step's addition; the last one has `finish`."""
         async for piece in self._engine.stream(self._run):
             if self.thinks:
                 self.thought += piece.text
@@ -56,34 +56,34 @@ class GeneratedAnswer:
 
     @property
     def thinks(self) -> bool:
-        """Is what comes next reasoning?"""
+        """Whether the next piece is reasoning."""
         return self.completion < self._reasoning_tokens
 
     @property
     def reasoning(self) -> int:
-        """How many of the completion's tokens are reasoning."""
+        """Completion tokens that are reasoning."""
         return min(self.completion, self._reasoning_tokens)
 
     async def whole(self) -> None:
-        """Wait for all of it."""
+        """Wait for the complete answer."""
         async for _ in self.pieces():
             pass
 
     def drop(self) -> None:
-        """Abort it; nothing happens when it is over."""
+        """Abort the request; a no-op once it has ended."""
         self._engine.abort(self._run)
 
     @property
     def prompt(self) -> int:
-        """Prompt tokens."""
+        """Number of prompt tokens."""
         return self._run.prompt
 
     @property
     def cached(self) -> int:
-        """Prompt tokens that came from the prefix cache; known once the first piece is there."""
+        """Prompt tokens from the prefix cache; known once the first piece is there."""
         return self._run.cached
 
 
 def compact(value: Any) -> bytes:
-    """JSON as the engines write it."""
+    """Serialize JSON as the engines write it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,4 +1,4 @@
-"""/v1/messages: the object, and the shortest legal sequence of events.
+"""/v1/messages: the whole message, and the shortest legal sequence of events.
 
 Owns: that shape. Must not know engines or sockets.
 """
@@ -13,13 +13,13 @@ from sparkdash.sim.api.answer import GeneratedAnswer, compact
 
 
 def message_body(answer: GeneratedAnswer) -> bytes:
-    """The whole answer."""
+    """Build the body of a whole answer."""
     content = [_block(answer, answer.text)]
     return compact({**_message(answer), "content": content, **_stop(answer), "usage": _usage(answer)})
 
 
 async def message_stream(answer: GeneratedAnswer, _: Mapping[str, Any]) -> AsyncIterator[bytes]:
-    """message_start, one block of text or with a call's arguments, message_delta with the usage, message_stop."""
+    """Yield message_start, one block of text or of a call's arguments, message_delta with usage, message_stop."""
     started = False
     kind, part = ("input_json_delta", "partial_json") if answer.call else ("text_delta", "text")
     async for piece in answer.pieces():
@@ -61,7 +61,7 @@ def _stop(answer: GeneratedAnswer) -> dict[str, Any]:
 
 
 def _usage(answer: GeneratedAnswer) -> dict[str, Any]:
-    """Anthropic's input_tokens leave out what the cache held."""
+    """Build the usage; Anthropic's input_tokens exclude cached tokens."""
     return {
         "input_tokens": answer.prompt - answer.cached,
         "cache_read_input_tokens": answer.cached,

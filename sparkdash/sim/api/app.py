@@ -1,4 +1,4 @@
-"""What the simulated engine serves: vLLM's routes.
+"""Routes of the simulated engine, as vLLM serves them.
 
 Owns: routing, the checks before a request enters the engine, and the small routes. Must not know sockets.
 """
@@ -35,18 +35,18 @@ from sparkdash.units import GIB
 KV_SHARE = 0.25
 """Share of an engine's memory that its KV cache takes, when the profile does not say."""
 SEATS = 16
-"""Requests that run at once unless the profile's max-num-seqs says otherwise; what Spark owners set at most."""
+"""Default number of concurrent requests (the profile's max-num-seqs overrides it); the usual maximum on a Spark."""
 FILLING = b" padding"
-"""The token that a prompt is filled up with whose prefill takes long."""
+"""Token that pads prompts with a long prefill."""
 SALT = "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\\\', or NUL."
-"""vLLM 0.32's words."""
+"""Error message of vLLM 0.32."""
 _UNSALTED = re.compile(r"[@/\\\0]|^.{129}", re.DOTALL)
 Route = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRoute:
-    """One way to ask for a generation: from the body, to events, to one body."""
+    """Functions of a generation protocol: parse the body, stream events, build the whole body."""
 
     read: Callable[[Mapping[str, Any]], prompt.GenerationRequest]
     stream: Callable[[GeneratedAnswer, Mapping[str, Any]], AsyncIterator[bytes]]
@@ -68,11 +68,11 @@ PROTOCOLS = {
 
 
 NEWER = ("/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
-"""What engines learned after chat completions."""
+"""Routes that engines learned after chat completions."""
 
 
 class App:
-    """One profile's engine behind its routes. `handle` goes to the HTTP server, `run` to a task."""
+    """Routes of one profile's engine. `handle` goes to the HTTP server, `run` to a task."""
 
     def __init__(self, profile: Profile, clock: SimulationClock | None = None) -> None:
         """Raises ProfileError for a fault that the zoo does not know."""
@@ -112,17 +112,17 @@ class App:
 
     @property
     def behaviour(self) -> Behaviour:
-        """How it behaves now."""
+        """Current behaviour of the engine."""
         return self.engine.behaviour
 
     async def run(self) -> None:
-        """Work on what is asked, and let faults begin, for ever."""
+        """Run the engine and its fault trigger until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.engine.run())
             tasks.create_task(self.trigger.run())
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
-        """Answer one request; a client's mistake becomes vLLM's error object."""
+        """Answer one request. A client's mistake becomes vLLM's error object."""
         methods = self._routes.get(request.path.rstrip("/") or "/")
         if methods is None:
             return HttpResponse(b'{"detail":"Not Found"}', 404)
@@ -172,7 +172,7 @@ class App:
         return GeneratedAnswer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
 
     def _words(self, ask: prompt.GenerationRequest, seed: str) -> tuple[Iterator[bytes], int | None]:
-        """(what is said, after how many tokens it ends by itself)."""
+        """Return (tokens of the answer, number after which it ends by itself)."""
         if self.behaviour.empty_answers:
             return iter(()), None
         if ask.orders.call:
@@ -217,7 +217,7 @@ class App:
         return HttpResponse(page.encode(), content_type="text/plain; version=1.0.0; charset=utf-8")
 
     def gauges(self) -> SimulatedGauges:
-        """What is told now."""
+        """Return the current gauges."""
         cache, told = self.engine.cache, self.engine.reported
         return SimulatedGauges(
             model=self.profile.name, running=told.running, waiting=told.waiting, deferred=told.deferred,
@@ -281,12 +281,12 @@ class App:
 
     @property
     def asleep(self) -> bool:
-        """Was it put to sleep, and has nothing left to do?"""
+        """Whether the engine was put to sleep and has nothing left to do."""
         return self.behaviour.hang is Hang.SLEEP and not self.engine.running
 
 
 def kv_share(profile: Profile) -> float:
-    """Share of the engine's memory that is KV cache, as far as the profile tells."""
+    """Return the share of the engine's memory that is KV cache, as far as the profile tells."""
     need = profile.memory
     if need.total_bytes and need.kv_gib is not None:
         return need.kv_gib * GIB / need.total_bytes
@@ -294,7 +294,7 @@ def kv_share(profile: Profile) -> float:
 
 
 async def _guarded(answer: GeneratedAnswer, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """The chunks; a client that leaves takes its request out of the engine in the same moment."""
+    """Yield the chunks; a client that leaves aborts its request at once."""
     try:
         async for chunk in chunks:
             yield chunk

@@ -1,4 +1,4 @@
-"""POST /v1/embeddings of the simulated engine: unit vectors that depend on the text alone."""
+"""POST /v1/embeddings of the simulated engine: unit vectors that depend only on the text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST = 8192
 
 
 def embed(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to `body`. Raises RefusedError for what the simulated engine does not take."""
+    """Return the answer to `body`. Raises RefusedError for unsupported input."""
     source = body.get("input")
     given = source if isinstance(source, list) else [source]
     texts = [text for text in given if isinstance(text, str)]

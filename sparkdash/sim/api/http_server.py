@@ -18,12 +18,12 @@ from http import HTTPStatus
 import httptools
 
 BODY_LIMIT = 256 * 1024 * 1024
-"""Bytes of a request's body; a client beyond it is cut off."""
+"""Largest request body in bytes; a client beyond it is disconnected."""
 
 
 @dataclass(slots=True)
 class HttpRequest:
-    """One request, read to its end."""
+    """Complete request."""
 
     method: str = ""
     path: str = ""
@@ -35,7 +35,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An answer: whole bytes with a length, or a generator that is sent chunk by chunk."""
+    """Response: bytes with a length, or a generator that is sent in chunks."""
 
     body: bytes | AsyncGenerator[bytes, None] = b""
     status: int = 200
@@ -46,7 +46,7 @@ Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class SimulatedConnection(asyncio.Protocol):
-    """One client's connection. Requests are answered one after another."""
+    """Connection of one client. Requests are answered in order."""
 
     def __init__(self, site: HttpServer) -> None:
         self._site = site
@@ -62,7 +62,7 @@ class SimulatedConnection(asyncio.Protocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Register the connection."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - tells mypy what create_server gives
         self._transport = transport
         host, port = transport.get_extra_info("peername")[:2]
@@ -70,42 +70,42 @@ class SimulatedConnection(asyncio.Protocol):
         self._site.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser; nonsense closes the connection."""
+        """Feed the parser; invalid data closes the connection."""
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio passes it
-        """The client left: whatever is being answered stops now."""
+        """Cancel the current answer, as the client has left."""
         self._site.connections.discard(self)
         if self._task is not None:
             self._task.cancel()
 
     def close(self) -> None:
-        """Hang up."""
+        """Abort the connection."""
         self._transport.abort()
 
     def pause_writing(self) -> None:
-        """The client reads slower than we write."""
+        """Wait for a slow reader."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """It caught up."""
+        """Resume once the reader has caught up."""
         self._writable.set()
 
     # httptools' side
 
     def on_message_begin(self) -> None:
-        """A new request."""
+        """Start a new request."""
         self._request, self._parts, self._size = HttpRequest(client=self._client), [], 0
 
     def on_url(self, url: bytes) -> None:
-        """Path without query."""
+        """Append to the path."""
         self._request.path += url.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Names in lower case."""
+        """Store a header under its name in lower case."""
         self._request.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
@@ -114,7 +114,7 @@ class SimulatedConnection(asyncio.Protocol):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        """Collect, within bounds."""
+        """Collect the body, up to BODY_LIMIT."""
         self._size += len(body)
         if self._size > BODY_LIMIT:
             self._transport.abort()
@@ -122,7 +122,7 @@ class SimulatedConnection(asyncio.Protocol):
             self._parts.append(body)
 
     def on_message_complete(self) -> None:
-        """Queue it, and begin to answer unless another answer is under way."""
+        """Queue the request, and start answering unless another answer is in progress."""
         request = self._request
         request.method = self._parser.get_method().decode("latin-1")
         request.path = request.path.split("?", 1)[0]
@@ -147,7 +147,7 @@ class SimulatedConnection(asyncio.Protocol):
                 self._transport.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A mistake of ours: hang up, and let the loop report it."""
+        """Abort the connection after an internal error and let the loop report it."""
         if not task.cancelled() and (error := task.exception()):
             asyncio.get_running_loop().call_exception_handler({"message": "an answer failed", "exception": error})
             self._transport.abort()
@@ -168,7 +168,7 @@ class SimulatedConnection(asyncio.Protocol):
 
 @dataclass(slots=True)
 class HttpServer:
-    """What listens, and who is connected."""
+    """Listening server and its connections."""
 
     handler: Handler
     log: Callable[[str], None]
@@ -176,7 +176,7 @@ class HttpServer:
     server: asyncio.Server | None = None
 
     def close(self) -> None:
-        """Stop listening and hang up on everyone."""
+        """Stop listening and abort all connections."""
         if self.server is not None:
             self.server.close()
         for connection in tuple(self.connections):

@@ -1,4 +1,4 @@
-"""vLLM's text exposition of the simulated engine.
+"""Metrics of the simulated engine in vLLM's text exposition.
 
 Owns: names, labels, types and order as a real vLLM 0.32 shows them. Must not know who counts, or when.
 """
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from sparkdash.sim.engine.counters import Histogram, SimulatedCounters
 
 STARTED = time.time()
-"""Unix seconds at which this process began, near enough."""
+"""Approximate start of this process, in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGauges:
-    """What the engine tells of the moment."""
+    """Current values of the engine's gauges."""
 
     model: str
     running: int
     waiting: int
     deferred: int
-    """Of those that wait."""
+    """Waiting requests that are deferred."""
     kv_usage: float
     asleep: bool
     block: int
@@ -35,7 +35,7 @@ class SimulatedGauges:
 
 
 class _Page:
-    """Lines of an exposition in the making."""
+    """Lines of an exposition under construction."""
 
     def __init__(self, model: str) -> None:
         self.lines: list[str] = []
@@ -86,7 +86,7 @@ def _escaped(text: str) -> str:
 
 
 def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
-    """The whole page, as `GET /metrics` of vLLM answers it."""
+    """Return the whole page, as vLLM answers `GET /metrics`."""
     page = _Page(gauges.model)
     _process(page)
     if counters.positions:
@@ -99,7 +99,7 @@ def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
 
 
 def garbled() -> str:
-    """What an exposition must never be, and sometimes is."""
+    """Return an invalid exposition, as broken engines serve it."""
     return (
         "<html><body>502 Bad Gateway</body></html>\n"
         "# TYPE vllm:generation_tokens_total counter\n"

@@ -15,7 +15,7 @@ FINGERPRINT = "sparkdash-sim"
 
 
 def usage(answer: GeneratedAnswer, *, final: bool = True) -> dict[str, Any]:
-    """vLLM's usage; how much was cached, and how much of it is reasoning, is told at the end only."""
+    """Build vLLM's usage; cached and reasoning tokens are reported only at the end."""
     counts: dict[str, Any] = {
         "prompt_tokens": answer.prompt,
         "total_tokens": answer.prompt + answer.completion,
@@ -29,7 +29,7 @@ def usage(answer: GeneratedAnswer, *, final: bool = True) -> dict[str, Any]:
 
 
 def chat_body(answer: GeneratedAnswer) -> bytes:
-    """The whole answer of a chat."""
+    """Build the body of a whole chat answer."""
     said: dict[str, Any] = {"content": answer.text}
     if answer.call:
         function = {"name": answer.call.name, "arguments": answer.text}
@@ -39,12 +39,12 @@ def chat_body(answer: GeneratedAnswer) -> bytes:
 
 
 def completion_body(answer: GeneratedAnswer) -> bytes:
-    """The whole answer of a completion."""
+    """Build the body of a whole completion."""
     return _whole(answer, "text_completion", {"text": answer.text})
 
 
 async def chat_stream(answer: GeneratedAnswer, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
-    """Chunks of a chat: the role, the text or a call's name and arguments, usage if asked for, [DONE]."""
+    """Yield chat chunks: the role, the text or a call's name and arguments, usage if requested, [DONE]."""
     first, thinks = True, answer.thinks
     async for piece in answer.pieces():
         if first:
@@ -65,7 +65,7 @@ async def chat_stream(answer: GeneratedAnswer, body: Mapping[str, Any]) -> Async
 
 
 async def completion_stream(answer: GeneratedAnswer, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
-    """Chunks of a completion."""
+    """Yield completion chunks."""
     async for piece in answer.pieces():
         if piece.text or piece.finish:
             yield _chunk(answer, body, _choice(text=piece.text, **_end(answer, piece)), kind="text_completion")

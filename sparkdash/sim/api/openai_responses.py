@@ -1,4 +1,4 @@
-"""/v1/responses: the object, and the shortest legal sequence of events.
+"""/v1/responses: the whole response, and the shortest legal sequence of events.
 
 Owns: that shape. Must not know engines or sockets. Like vLLM, an answer cut at its limit ends with
 `response.completed` and the status "incomplete".
@@ -14,12 +14,12 @@ from sparkdash.sim.api.answer import GeneratedAnswer, compact
 
 
 def response_body(answer: GeneratedAnswer) -> bytes:
-    """The whole answer."""
+    """Build the body of a whole answer."""
     return compact(_response(answer, done=True))
 
 
 async def response_stream(answer: GeneratedAnswer, _: Mapping[str, Any]) -> AsyncIterator[bytes]:
-    """created, in_progress, one item (a message with one text part, or a call of a tool), completed; numbered.
+    """Yield numbered events: created, in_progress, one item (message or tool call), completed.
 
     As with vLLM the first two come before the engine has the request, the others with its first token and after.
     """

@@ -1,4 +1,4 @@
-"""From the four ways to ask to one prompt text and its limits.
+"""Parsing of the four generation protocols into one prompt text and its limits.
 
 Owns: the chat template, content parts, and which fields of which protocol limit an answer. Must not know answers.
 The template puts tools and system text first and every turn after the last, so a conversation's next prompt begins
@@ -18,11 +18,11 @@ from sparkdash.sim.engine.refusals import RefusedError
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What any protocol asks for."""
+    """Parsed request of any protocol."""
 
     text: str
     limit: int | None
-    """Most tokens of the answer; None: what the context leaves."""
+    """Most tokens of the answer; None: the rest of the context."""
     stream: bool = False
     stops: tuple[str, ...] = ()
     ignore_eos: bool = False
@@ -32,14 +32,14 @@ class GenerationRequest:
 
 
 def parse_chat(body: Mapping[str, Any]) -> GenerationRequest:
-    """/v1/chat/completions."""
+    """Parse /v1/chat/completions."""
     turns = _list(body, "messages")
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
     return _ask(body, _template(body.get("tools"), turns), limit, turns)
 
 
 def parse_completion(body: Mapping[str, Any]) -> GenerationRequest:
-    """/v1/completions; one prompt. Without a limit the answer has 16 tokens, as vLLM has it."""
+    """Parse /v1/completions; one prompt. The default limit is 16 tokens, as in vLLM."""
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
@@ -49,7 +49,7 @@ def parse_completion(body: Mapping[str, Any]) -> GenerationRequest:
 
 
 def parse_response(body: Mapping[str, Any]) -> GenerationRequest:
-    """/v1/responses."""
+    """Parse /v1/responses."""
     source = body.get("input", "")
     turns = [{"role": "user", "content": source}] if isinstance(source, str) else list(source)
     if body.get("instructions"):
@@ -58,7 +58,7 @@ def parse_response(body: Mapping[str, Any]) -> GenerationRequest:
 
 
 def parse_message(body: Mapping[str, Any]) -> GenerationRequest:
-    """/v1/messages; max_tokens is required there."""
+    """Parse /v1/messages, where max_tokens is required."""
     if not isinstance(body.get("max_tokens"), int):
         raise RefusedError("max_tokens: Field required", param="max_tokens")
     turns = [{"role": "system", "content": body["system"]}] if body.get("system") else []
@@ -67,7 +67,7 @@ def parse_message(body: Mapping[str, Any]) -> GenerationRequest:
 
 
 def counted_prompt(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The prompt behind messages alone, for /v1/messages/count_tokens and /tokenize."""
+    """Return the prompt of the messages alone, for /v1/messages/count_tokens and /tokenize."""
     return _template(body.get("tools"), [*turns, *_list(body, "messages")])
 
 

@@ -1,4 +1,4 @@
-"""What a prompt may order of the simulated engine, which understands nothing and so does nothing unasked.
+"""Orders in a prompt: commands that make the simulated engine call a tool or write at a given length.
 
 Owns: the orders, and which turn they are read from. Must not know engines, or the shapes of answers.
 
@@ -19,25 +19,25 @@ from typing import Any
 _CALL = re.compile(r"\[\[call (\w[\w.-]*)(?: (\w+)=(.*?))?\]\]")
 _WRITE = re.compile(r"\[\[write ([1-9]\d{0,6}) tokens\]\]")
 _QUOTED = 400
-"""Characters of a tool's result that are said again, the last ones."""
+"""Characters of a tool's result that are repeated, the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrderedCall:
-    """A call of one tool."""
+    """Ordered call of one tool."""
 
     name: str
     arguments: str
-    """JSON, an object."""
+    """JSON object."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptOrders:
-    """What one prompt orders; nothing, as a rule."""
+    """Orders of one prompt; usually none."""
 
     call: OrderedCall | None = None
     returned: str | None = None
-    """What a tool that was called by order came back with, in ASCII and on one line."""
+    """Result of a tool that was called by order, in ASCII and on one line."""
     tokens: int | None = None
     """Length of the answer."""
 
@@ -46,7 +46,7 @@ NOTHING = PromptOrders()
 
 
 def read_orders(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> PromptOrders:
-    """Those of the user's last turn. `body` has the tools, in the form of any protocol."""
+    """Read the orders of the user's last turn. `body` has the tools, in the form of any protocol."""
     returned: str | None = None
     for turn in reversed(turns):
         result = _result(turn)
@@ -58,7 +58,7 @@ def read_orders(body: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> 
 
 
 def content_text(content: object) -> str:
-    """The words of a turn's content: a string, one part, or parts; of a part without words its type."""
+    """Return the words of a turn's content: a string, one part, or parts. A part without words gives its type."""
     if isinstance(content, list):
         return "".join(content_text(part) for part in content)
     if isinstance(content, Mapping):
@@ -86,7 +86,7 @@ def _offered(tools: object) -> Iterable[str]:
 
 
 def _result(turn: Mapping[str, Any]) -> str | None:
-    """What a tool returned in this turn: of chat completions, responses and messages; None for a turn of another kind."""
+    """Return a tool's result in this turn (chat completions, responses and messages); None for any other turn."""
     if turn.get("role") == "tool":
         return content_text(turn.get("content"))
     if turn.get("type") == "function_call_output":

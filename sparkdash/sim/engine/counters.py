@@ -1,4 +1,4 @@
-"""What the simulated engine counts, and when: the same moments as vLLM.
+"""Counters and histograms of the simulated engine, updated at the same moments as vLLM's.
 
 Owns: counters and histograms with vLLM's buckets. Must not know how they are shown.
 """
@@ -17,7 +17,7 @@ STEP_LE = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096
 
 
 class Histogram:
-    """Prometheus' cumulative histogram."""
+    """Cumulative histogram of Prometheus."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -30,7 +30,7 @@ class Histogram:
         self.total += value
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
-        """(le, count up to it), "+Inf" last."""
+        """Yield (le, count up to it), "+Inf" last."""
         seen = 0
         for bound, count in zip((*self.bounds, None), self.counts, strict=True):
             seen += count
@@ -47,7 +47,7 @@ def _lengths() -> Histogram:
 
 @dataclass(slots=True)
 class SimulatedCounters:
-    """Everything that only grows."""
+    """All counters that only grow."""
 
     positions: int
     """Draft tokens per step; 0 without speculation."""
@@ -85,24 +85,24 @@ class SimulatedCounters:
         self.accepted_at = [0] * self.positions
 
     def admitted(self, prompt: int, hit: int) -> None:
-        """A prompt was looked up in the prefix cache: counted once, at admission."""
+        """Count a prefix cache lookup, once per request at admission."""
         self.queries += prompt
         self.hits += hit
 
     def first_token(self, prompt: int, cached: int, seconds: float) -> None:
-        """Prompt tokens count all at once, with the first token."""
+        """Count all prompt tokens, with the first token."""
         self.prompt += prompt
         self.prompt_cached += cached
         self.ttft.observe(seconds)
 
     def drafted(self, accepted: int) -> None:
-        """One request-step with a draft."""
+        """Count a request's step with a draft."""
         self.drafts += 1
         for position in range(accepted):
             self.accepted_at[position] += 1
 
     def stepped(self, tokens: int) -> None:
-        """One engine step that gave output: generated tokens, and the computed ones of the prompts that gave their first."""
+        """Count an engine step with output: generated tokens, and computed ones of prompts that gave their first token."""
         self.step_tokens.observe(tokens)
 
     def done(

@@ -1,4 +1,4 @@
-"""When an engine's fault begins: at once, after some seconds, or after some tokens of one answer.
+"""Triggers of an engine's faults: at once, after some seconds, or after some tokens of one answer.
 
 Owns: the fault that is still to come. Must not know what a fault does. A profile sets it with `fault`,
 `fault_after_s` and `fault_after_tokens` of its `sim`; POST /sim/fault of the engine's own port sets another while it serves:
@@ -23,14 +23,14 @@ from sparkdash.sim.engine.timing import SimulationClock
 
 @dataclass(frozen=True, slots=True)
 class FaultRequest:
-    """Which fault is to begin, and when. Without a time: as its animal does."""
+    """Fault to begin, and when. Without a time the fault's own default holds."""
 
     fault: str | None = None
     after_s: float | None = None
     after_tokens: float | None = None
 
     def behaviour(self) -> Behaviour:
-        """What is to begin.
+        """Return the behaviour to begin.
 
         Raises:
             ProfileError: no such fault, or one that an engine has from its start or not at all.
@@ -45,7 +45,7 @@ class FaultRequest:
 
 
 def parse_fault_request(given: Mapping[str, Any]) -> FaultRequest:
-    """The body of POST /sim/fault. Raises RefusedError."""
+    """Parse the body of POST /sim/fault. Raises RefusedError."""
     fault = given.get("fault")
     if not isinstance(fault, str | None):
         raise RefusedError("fault: the name of a fault, or null", param="fault")
@@ -62,7 +62,7 @@ def parse_fault_request(given: Mapping[str, Any]) -> FaultRequest:
 
 
 class FaultTrigger:
-    """Begins one engine's faults. `run` is its one task, from the moment the engine serves."""
+    """Begins the faults of one engine. `run` is its task, from the moment the engine serves."""
 
     def __init__(self, engine: SimulatedEngine, clock: SimulationClock, spec: SimSpec) -> None:
         """Raises ProfileError as `Order.behaviour` does; a fault of the start holds already."""
@@ -79,7 +79,7 @@ class FaultTrigger:
             self.arm(self._order)
 
     def arm(self, order: FaultRequest) -> None:
-        """Let a fault begin; none heals at once. Raises ProfileError as `Order.behaviour` does."""
+        """Schedule a fault; null heals at once. Raises ProfileError as `FaultRequest.behaviour`."""
         coming = order.behaviour()
         if order.after_s is None and order.after_tokens is None:
             order = replace(order, after_tokens=coming.after_tokens)
@@ -92,7 +92,7 @@ class FaultTrigger:
             self._armed.set()
 
     async def run(self) -> None:
-        """Begin what was set to a time, for ever."""
+        """Begin faults at their times, until cancelled."""
         while True:
             await self._armed.wait()
             self._armed.clear()

@@ -1,4 +1,4 @@
-"""The zoo: engines that misbehave, by name. A profile asks for one with `sim: {fault: dies-loading}`.
+"""The zoo: engines that misbehave, by name. A profile requests one with `sim: {fault: dies-loading}`.
 
 Owns: what each animal does, as data. Must not know how it is done: the boot, the engine, the app and the process
 each read the fields that concern them.
@@ -48,37 +48,37 @@ from sparkdash.errors import ProfileError
 
 
 class Hang(StrEnum):
-    """What stands still in an engine that serves."""
+    """Kinds of hang of a serving engine."""
 
     PROCESS = "process"
-    """All of it, stopped by a signal."""
+    """Whole process, stopped by a signal."""
     CORE = "core"
-    """The step that is being computed never ends."""
+    """Current step never ends."""
     SPIN = "spin"
-    """The same, at full load."""
+    """Current step never ends, at full load."""
     ADMISSION = "admission"
-    """What waits never runs."""
+    """Waiting requests never run."""
     STALL = "stall"
-    """The step ends some time after all who are served by then have left."""
+    """Current step ends some time after all requests served at that moment have left."""
     SLEEP = "sleep"
-    """It was put to sleep."""
+    """Engine was put to sleep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What an engine does wrong; the default does nothing wrong."""
+    """Deviations of an engine; the default has none."""
 
     speed: float = 1.0
     """Factor on every speed, the load's included."""
     stuck_at: float | None = None
-    """Share of the load, 0..1, at which it stops for ever."""
+    """Share of the load, 0..1, at which loading stops for ever."""
     dies_at: float | None = None
     """Share of the load at which the process dies."""
     leak_gib_s: float = 0.0
     orphan: bool = False
     port_taken: bool = False
     only_chat: bool = False
-    """Of the protocols for chats it speaks OpenAI's chat completions alone."""
+    """OpenAI's chat completions are the only chat protocol."""
 
     after_tokens: int | None = None
     """Generated tokens of one answer after which the fault begins, unless the profile says when; None: at once."""
@@ -88,13 +88,13 @@ class Behaviour:
     garbled_metrics: bool = False
     hang: Hang | None = None
     recovers_s: float = 0.0
-    """Of a stall: from the moment the last client has left."""
+    """Duration of a stall after the last client has left."""
     prefill_s: float = 0.0
-    """Of every prompt, however short."""
+    """Prefill time of every prompt, however short."""
     compile_s: float = 0.0
-    """Of the first prompt."""
+    """Compilation time of the first prompt."""
     grammar_s: float = 0.0
-    """Of every request with a response format."""
+    """Grammar compilation time of every request with a response format."""
     quiet: bool = False
 
 
@@ -131,7 +131,7 @@ ZOO = AT_START | SERVING
 
 
 def behaviour(name: str | None) -> Behaviour:
-    """The animal of that name; a healthy engine for None.
+    """Return the fault of that name; a healthy engine for None.
 
     Raises:
         ProfileError: no such animal; names those that there are.

@@ -1,4 +1,4 @@
-"""One request inside the simulated engine, and what its answer consists of. Must not know who schedules it."""
+"""Request inside the simulated engine, and the pieces of its answer. Must not know who schedules it."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from sparkdash.sim.engine.prose import GeneratedToken
 
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
-    """What one step added to one answer."""
+    """Addition of one step to one answer."""
 
     text: str
     tokens: int
     finish: str | None = None
-    """stop or length; None while it goes on."""
+    """Finish reason, stop or length; None while generating."""
     stop_reason: str | None = None
 
 
 @dataclass(eq=False, slots=True)
 class SimulatedRequest:
-    """One request inside the engine."""
+    """Request inside the simulated engine."""
 
     tokens: list[bytes]
-    """The prompt, then what was generated."""
+    """Prompt tokens, then generated ones."""
     words: Iterator[GeneratedToken]
     rng: random.Random
     arrived: float
     limit: int
     prompt: int = 0
-    """Length of the prompt."""
+    """Number of prompt tokens."""
     cached: int = 0
     """Prompt tokens found in the prefix cache."""
     computed: int = 0
     produced: int = 0
     deferred: bool = False
-    """It waits for its grammar, not for room."""
+    """Waits for its grammar, not for room."""
     prefill_s: float | None = None
-    """How long its whole prompt takes, where that does not follow from the pace."""
+    """Fixed prefill time of the whole prompt; None: computed by SimulatedTiming."""
     holding: HeldBlocks = field(default_factory=HeldBlocks)
     out: asyncio.Queue[AnswerPiece] = field(default_factory=asyncio.Queue)
     admitted: float | None = None
@@ -50,5 +50,5 @@ class SimulatedRequest:
 
     @property
     def prefilled(self) -> bool:
-        """Is all but the next token computed?"""
+        """Whether all but the next token are computed."""
         return self.computed >= len(self.tokens)

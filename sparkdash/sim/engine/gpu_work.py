@@ -1,4 +1,4 @@
-"""What the simulated engine does with the GPU: seconds of prefill and decode so far, share of its time, watts.
+"""GPU work of the simulated engine: seconds of prefill and decode, share of GPU time, watts.
 
 Owns: the sums, and what each kind of work draws. Must not know requests. Watts are above the idle box: on a GB10 decode is
 seen at about 45 W, prefill at 46 to 95 W, a kernel that never ends at 13 to 27 W with 95 % utilization.
@@ -17,7 +17,7 @@ SPUN = {Hang.CORE: (0.96, 15.0), Hang.SPIN: (1.0, 75.0)}
 
 @dataclass(slots=True)
 class GpuWork:
-    """Seconds spent in steps. The step under way counts as far as it has come."""
+    """Seconds spent in steps, the current step included up to now."""
 
     prefill_s: float = 0.0
     decode_s: float = 0.0
@@ -26,30 +26,30 @@ class GpuWork:
     _decode: float = 0.0
 
     def begin(self, now: float, prefill_s: float, decode_s: float) -> None:
-        """A step of so many seconds begins; prefill first."""
+        """Begin a step of this duration; prefill first."""
         self._began, self._prefill, self._decode = now, prefill_s, decode_s
 
     def end(self) -> None:
-        """The step is over."""
+        """End the step."""
         self.prefill_s += self._prefill
         self.decode_s += self._decode
         self._prefill = self._decode = 0.0
 
     def spent(self, now: float) -> tuple[float, float]:
-        """Seconds of prefill and of decode up to now."""
+        """Return seconds of prefill and of decode up to now."""
         gone = now - self._began
         prefill = min(self._prefill, gone)
         return self.prefill_s + prefill, self.decode_s + min(self._decode, gone - prefill)
 
 
 class GpuMeter:
-    """Turns two looks at the work into a share of the GPU's time and watts."""
+    """Converts two readings of the work into a share of GPU time and watts."""
 
     def __init__(self, now: float) -> None:
         self._at, self._seen = now, (0.0, 0.0)
 
     def read(self, now: float, spent: tuple[float, float], hang: Hang | None) -> tuple[float, float]:
-        """(share 0..1, watts above idle) since the last look."""
+        """Return (share 0..1, watts above idle) since the last reading."""
         span = now - self._at
         shares = [(new - old) / span if span > 0 else 0.0 for new, old in zip(spent, self._seen, strict=True)]
         self._at, self._seen = now, spent

@@ -1,4 +1,4 @@
-"""Prefix caching as vLLM does it: fixed blocks, each known by the hash of all tokens up to its end.
+"""Prefix cache like vLLM's: fixed blocks, each identified by the hash of all tokens up to its end.
 
 Owns: which blocks are in use, which are kept for reuse, and who leaves first (least recently used).
 Must not know requests, time or text. A block's number does not matter, only how many there are.
@@ -16,14 +16,14 @@ BLOCK_TOKENS = 16
 
 @dataclass(slots=True)
 class HeldBlocks:
-    """The blocks of one request: full ones by their key, and fresh ones that have none yet."""
+    """Blocks of one request: full ones by key, and fresh ones without a key."""
 
     keys: list[int] = field(default_factory=list)
     fresh: int = 0
 
 
 class PrefixCache:
-    """A pool of `capacity_tokens` in blocks. Not thread-safe; one engine owns it."""
+    """Pool of `capacity_tokens` in blocks. Not thread-safe; owned by one engine."""
 
     def __init__(self, capacity_tokens: int, block: int = BLOCK_TOKENS) -> None:
         self.block = block
@@ -34,21 +34,21 @@ class PrefixCache:
 
     @property
     def capacity(self) -> int:
-        """Tokens that fit."""
+        """Capacity in tokens."""
         return self.blocks * self.block
 
     @property
     def in_use(self) -> int:
-        """Blocks that a request holds; kept ones count as free, as in vLLM."""
+        """Number of blocks that requests hold. Kept blocks count as free, as in vLLM."""
         return len(self._held) + self._fresh
 
     @property
     def usage(self) -> float:
-        """0..1."""
+        """Used share, 0..1."""
         return self.in_use / self.blocks
 
     def matched(self, tokens: Sequence[bytes]) -> list[int]:
-        """Keys of the longest known beginning, short of the last token: that one is always computed anew."""
+        """Return the keys of the longest known prefix, without the last token, which is always computed."""
         keys: list[int] = []
         for key in self._chain(tokens, (len(tokens) - 1) // self.block):
             if key not in self._held and key not in self._idle:
@@ -57,17 +57,17 @@ class PrefixCache:
         return keys
 
     def take(self, keys: Sequence[int]) -> HeldBlocks:
-        """Hold the blocks that `matched` named."""
+        """Hold the blocks that `matched` returned."""
         for key in keys:
             self._hold(key)
         return HeldBlocks(keys=list(keys))
 
     def fits(self, blocks: int) -> bool:
-        """Could that many fresh blocks be had now?"""
+        """Whether this many fresh blocks are available now."""
         return self.in_use + blocks <= self.blocks
 
     def grow(self, holding: HeldBlocks, tokens: int) -> bool:
-        """Make room for `tokens` in all, throwing out what was kept longest; False when the pool is full."""
+        """Make room for `tokens` in all by evicting the least recently used blocks; False when the pool is full."""
         need = -(-tokens // self.block) - len(holding.keys) - holding.fresh
         if not self.fits(max(0, need)):
             return False
@@ -78,7 +78,7 @@ class PrefixCache:
         return True
 
     def publish(self, holding: HeldBlocks, tokens: Sequence[bytes]) -> None:
-        """Give the full blocks of `tokens` their keys, so that others can share them."""
+        """Assign keys to the full blocks of `tokens`, so that other requests can share them."""
         start = len(holding.keys)
         if len(tokens) // self.block <= start:
             return
@@ -89,7 +89,7 @@ class PrefixCache:
             holding.keys.append(key)
 
     def release(self, holding: HeldBlocks) -> None:
-        """Give everything back. Full blocks are kept for reuse; the tail leaves before the head. Idempotent."""
+        """Return all blocks. Full blocks are kept for reuse; the tail is evicted before the head. Idempotent."""
         for key in reversed(holding.keys):
             self._held[key] -= 1
             if not self._held[key]:
@@ -99,7 +99,7 @@ class PrefixCache:
         holding.keys, holding.fresh = [], 0
 
     def clear(self) -> None:
-        """Forget what is kept for reuse."""
+        """Drop the blocks kept for reuse."""
         self._idle.clear()
 
     def _hold(self, key: int) -> None:

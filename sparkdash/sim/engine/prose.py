@@ -1,4 +1,4 @@
-"""The words of the simulated engine: plain, seeded, endless, and open about being made up.
+"""Text of the simulated engine: plain, seeded, endless, and marked as invented.
 
 Owns: pseudo-prose and pseudo-code from a seed, and the cut at limits and stop strings. Must not know HTTP or speed.
 """
@@ -25,23 +25,23 @@ _VERBS = ("load", "split", "merge", "count", "drain", "pack", "score", "trim")  
 
 @dataclass(frozen=True, slots=True)
 class GeneratedToken:
-    """One generated token. `text` may be empty while a stop string might be forming; the last one has `finish`."""
+    """Generated token. `text` may be empty while a stop string may be forming; the last one has `finish`."""
 
     token: bytes
     text: str
     finish: str | None = None
-    """stop or length."""
+    """Finish reason: stop or length."""
     stop_reason: str | None = None
-    """The stop string that ended it."""
+    """Stop string that ended the text."""
 
 
 def seeded_random(seed: str) -> random.Random:
-    """The same draws for the same seed, in every process."""
+    """Return a generator with the same draws for the same seed in every process."""
     return random.Random(seed)  # noqa: S311 - a rehearsal, not cryptography
 
 
 def answer_tokens(model: str, seed: str, returned: str | None = None) -> Iterator[bytes]:
-    """Endless tokens of an answer, which says what a tool returned, if one did. Same model and seed, same text."""
+    """Yield endless tokens of an answer, which quotes a tool's result. Same model and seed give the same text."""
     rng = seeded_random(f"{model}/{seed}")
     text = f"This is a simulated answer in the name of {model}; no model runs here."
     text += "" if returned is None else f" The tool returned: {returned}."
@@ -54,14 +54,14 @@ def answer_tokens(model: str, seed: str, returned: str | None = None) -> Iterato
 
 
 def natural_length(seed: str) -> int:
-    """Tokens after which the answer ends by itself."""
+    """Return the tokens after which the answer ends by itself."""
     return seeded_random(f"length/{seed}").randint(*NATURAL_TOKENS)
 
 
 def cut_answer(
     source: Iterator[bytes], natural: int | None, *, limit: int, stops: tuple[str, ...] = ()
 ) -> Iterator[GeneratedToken]:
-    """`source` cut at `limit` tokens ("length"), at `natural` ones or before a stop string ("stop").
+    """Cut `source` at `limit` tokens ("length"), at `natural` tokens or before a stop string ("stop").
 
     As vLLM does, text that might be the beginning of a stop string is held back until it is clear.
     """
@@ -83,7 +83,7 @@ def cut_answer(
 
 
 def paragraph(rng: random.Random, words: int) -> str:
-    """Prose of about that many words."""
+    """Return prose of about that many words."""
     text = ""
     while text.count(" ") < words:
         text += _sentence(rng)

@@ -1,4 +1,4 @@
-"""The simulated engine: a scheduler that works in steps, as vLLM's does, with time instead of arithmetic.
+"""Simulated engine: a scheduler in steps like vLLM's, with time instead of arithmetic.
 
 Owns: the queue, the batch, the prefix cache, speculative draws, the counters. Must not know HTTP or processes.
 One step admits what waits, computes at most PREFILL_BUDGET prompt tokens and gives every decoding request its next
@@ -25,24 +25,24 @@ from sparkdash.sim.engine.timing import SimulatedTiming, SimulationClock
 PREFILL_BUDGET = 2048
 """Prompt tokens computed per step; vLLM's default max_num_batched_tokens for serving is of this size."""
 CATCH_UP_S = 0.5
-"""How far a late step may be made good by shortening the next ones."""
+"""Lateness that shorter next steps may make good."""
 LONG_STEPS = 64
-"""Steps of a prompt whose prefill is told in seconds, at least."""
+"""Minimum number of steps of a prompt with a fixed prefill time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What the last step said of the queue and the cache. Between steps, and in a hang, nothing is said."""
+    """Queue and cache as of the last step. Not updated between steps or in a hang."""
 
     running: int = 0
     waiting: int = 0
     deferred: int = 0
-    """Of those that wait."""
+    """Waiting requests that are deferred."""
     kv_usage: float = 0.0
 
 
 class SimulatedEngine:
-    """See the module. `run` is its one task; `submit`, `stream` and `abort` are for the app, on the same loop."""
+    """Simulated engine. `run` is its one task; `submit`, `stream` and `abort` are for the app, on the same loop."""
 
     def __init__(self, pace: SimulatedTiming, cache: PrefixCache, clock: SimulationClock, *, seats: int) -> None:
         self.cache = cache
@@ -53,7 +53,7 @@ class SimulatedEngine:
         self.work = GpuWork()
         self.behaviour: Behaviour = HEALTHY
         self.on_change: Callable[[], None] = lambda: None
-        """Called when the behaviour has changed."""
+        """Called after a change of behaviour."""
         self.on_tokens: Callable[[int], None] = lambda _: None
         """Called with the tokens that an answer has so far."""
         self.on_compile: Callable[[float], None] = lambda _: None
@@ -63,11 +63,11 @@ class SimulatedEngine:
         self._seats = seats
         self._wake = asyncio.Event()
         self._held: set[SimulatedRequest] = set()
-        """Who was served when the engine began to hang."""
+        """Requests served when the hang began."""
         self._compiling_grammars: set[asyncio.Task[None]] = set()
 
     def change(self, behaviour: Behaviour) -> None:
-        """Behave so from now on."""
+        """Change the behaviour from now on."""
         self.behaviour = behaviour
         self._held = {*self.running, *self.waiting}
         self._wake.set()
@@ -76,7 +76,7 @@ class SimulatedEngine:
     def submit(
         self, tokens: list[bytes], words: Iterator[GeneratedToken], *, limit: int, seed: str, formatted: bool = False
     ) -> SimulatedRequest:
-        """Queue a request; its pieces come through `stream`. `formatted`: its answer follows a grammar."""
+        """Queue a request; its pieces come through `stream`. `formatted`: the answer follows a grammar."""
         run = SimulatedRequest(tokens, words, seeded_random(seed), self._clock.now(), limit, prompt=len(tokens))
         run.prefill_s = self.behaviour.prefill_s or None
         if formatted and self.behaviour.grammar_s:
@@ -94,7 +94,7 @@ class SimulatedEngine:
         self._wake.set()
 
     async def stream(self, run: SimulatedRequest) -> AsyncIterator[AnswerPiece]:
-        """The pieces of an answer up to the one with `finish`. Whoever stops reading must `abort`."""
+        """Yield the pieces of an answer up to the one with `finish`. A reader that stops early must `abort`."""
         while True:
             piece = await run.out.get()
             yield piece
@@ -102,7 +102,7 @@ class SimulatedEngine:
                 return
 
     def abort(self, run: SimulatedRequest) -> None:
-        """Drop a request wherever it is; nothing happens to one that is over."""
+        """Drop a request wherever it is; a no-op once it has ended."""
         if run in self.waiting:
             self.waiting.remove(run)
         elif run in self.running:
@@ -115,7 +115,7 @@ class SimulatedEngine:
             self.counters.finished["abort"] += 1
 
     async def run(self) -> None:
-        """Step for ever."""
+        """Run steps until cancelled."""
         due = self._clock.now()
         while True:
             await self._until_it_moves()
@@ -143,7 +143,7 @@ class SimulatedEngine:
         return hang in (Hang.CORE, Hang.SPIN, Hang.STALL) or (hang is Hang.SLEEP and not self.running)
 
     async def _until_it_moves(self) -> None:
-        """Return at once, unless the engine hangs."""
+        """Wait while the engine hangs."""
         while self._hangs():
             self._wake.clear()
             if self.behaviour.hang is Hang.STALL and self._held.isdisjoint((*self.running, *self.waiting)):
@@ -153,7 +153,7 @@ class SimulatedEngine:
                 await self._wake.wait()
 
     async def _compile(self) -> None:
-        """What the first prompt waits for; once."""
+        """Simulate the compilation before the first prompt, once."""
         compiling = self.behaviour
         seconds = compiling.compile_s / self._pace.scale
         self.on_compile(seconds)
@@ -169,13 +169,13 @@ class SimulatedEngine:
         self.reported = StepReport(len(self.running), len(self.waiting), deferred, self.cache.usage)
 
     def _next(self) -> SimulatedRequest | None:
-        """Who is admitted next, if there is room."""
+        """Return the request to admit next, or None."""
         if self.behaviour.hang in (Hang.ADMISSION, Hang.SLEEP):
             return None
         return next((run for run in self.waiting if not run.deferred), None)
 
     def _plan(self) -> tuple[dict[SimulatedRequest, int], list[SimulatedRequest]]:
-        """Who computes how many prompt tokens, and who decodes."""
+        """Return prompt tokens to compute by request, and the decoding requests."""
         self._admit()
         decoding = [run for run in self.running if run.prefilled]
         budget, chunks = PREFILL_BUDGET, {}
@@ -205,7 +205,7 @@ class SimulatedEngine:
                 self.counters.admitted(run.prompt, hit)
 
     def _durations(self, chunks: dict[SimulatedRequest, int], decoding: list[SimulatedRequest]) -> tuple[float, float]:
-        """Seconds of prefill and of decode."""
+        """Return seconds of prefill and of decode."""
         prefill = sum(
             self._pace.prefill_s(size, run.computed)
             if run.prefill_s is None
@@ -230,7 +230,7 @@ class SimulatedEngine:
             self.counters.stepped(computed + self.counters.generated - before[0])
 
     def _draw(self, run: SimulatedRequest) -> int:
-        """Drafts accepted in this step; counted as vLLM counts them, before the answer is cut."""
+        """Draw the accepted drafts of this step. Counted like vLLM, before the answer is cut."""
         chances = self._pace.acceptance
         accepted = 0
         while accepted < len(chances) and run.rng.random() < chances[accepted]:
@@ -240,7 +240,7 @@ class SimulatedEngine:
         return accepted
 
     def _advance(self, run: SimulatedRequest, count: int) -> None:
-        """Append up to `count` tokens to the answer and hand them over."""
+        """Append up to `count` tokens to the answer and deliver them."""
         count = min(count, run.limit - run.produced)
         if not self._room(run, len(run.tokens) + count):
             return
@@ -280,7 +280,7 @@ class SimulatedEngine:
         )  # fmt: skip
 
     def _room(self, run: SimulatedRequest, tokens: int) -> bool:
-        """Cache blocks for `tokens` of `run`, if need be at the cost of those admitted last, itself in the end."""
+        """Reserve cache blocks for `tokens` of `run`, preempting the requests admitted last, finally itself."""
         while not self.cache.grow(run.holding, tokens):
             victim = self.running.pop()
             self.cache.release(victim.holding)

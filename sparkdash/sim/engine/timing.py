@@ -1,4 +1,4 @@
-"""How long things take: a SimSpec as a function of context and of how many run at once.
+"""Durations of a SimSpec, as functions of context and of concurrent requests.
 
 Owns: the formulas, and the clock that time is read from. Must not know requests or HTTP.
 
@@ -21,35 +21,35 @@ from typing import Protocol
 from sparkdash.domain.sim_spec import SimSpec, SimSpeed
 
 SHARING = 0.45
-"""Exponent by which a step slows as streams join it."""
+"""Exponent by which concurrent streams slow a step."""
 
 
 class SimulationClock(Protocol):
-    """Monotonic seconds, and waiting for them."""
+    """Source of monotonic seconds, with waiting."""
 
     def now(self) -> float:
-        """Seconds since some moment."""
+        """Return monotonic seconds."""
         ...
 
     async def sleep_until(self, when: float) -> None:
-        """Return at `when`, at once if it has passed; always lets others run."""
+        """Return at `when`, at once if it has passed. Always yields to other tasks."""
         ...
 
 
 class WallClock:
-    """The machine's own clock."""
+    """Clock of the machine."""
 
     def now(self) -> float:
-        """`time.monotonic`."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     async def sleep_until(self, when: float) -> None:
-        """`asyncio.sleep` for what is left."""
+        """Return at `when`, at once if it has passed. Always yields to other tasks."""
         await asyncio.sleep(max(0.0, when - self.now()))
 
 
 class SimulatedTiming:
-    """The durations of one spec."""
+    """Durations of one spec."""
 
     def __init__(self, spec: SimSpec, factor: float = 1.0) -> None:
         """`factor` scales all speeds beyond the spec's own time_scale."""
@@ -61,18 +61,18 @@ class SimulatedTiming:
         )
 
     def prefill_s(self, tokens: int, context: int) -> float:
-        """Time to compute `tokens` of a prompt that begin at `context`."""
+        """Return the time to compute `tokens` of a prompt that begin at `context`."""
         return tokens / (self._at(context).prefill_tok_s * self.scale)
 
     def step_s(self, contexts: Sequence[int]) -> float:
-        """Time of one decode step of streams at these context lengths; 0 for none."""
+        """Return the time of one decode step of streams at these context lengths; 0 for none."""
         if not contexts:
             return 0.0
         single = sum(self.tokens_per_step / self._at(context).decode_tok_s for context in contexts) / len(contexts)
         return float(single * len(contexts) ** SHARING / self.scale)
 
     def _at(self, context: int) -> SimSpeed:
-        """Linear between the two neighbours, flat beyond the ends."""
+        """Interpolate linearly between two neighbours, constant beyond the ends."""
         for low, high in pairwise(self._speeds):
             if low.context <= context < high.context:
                 return _between(low, high, (context - low.context) / (high.context - low.context))
@@ -80,7 +80,7 @@ class SimulatedTiming:
 
 
 def expected_accepted(acceptance: Sequence[float]) -> float:
-    """Mean accepted drafts per step: the sum of the products of the conditional chances."""
+    """Return mean accepted drafts per step: the sum of the products of the conditional chances."""
     total, reach = 0.0, 1.0
     for chance in acceptance:
         reach *= chance

@@ -1,4 +1,4 @@
-"""A tokenizer without a vocabulary: about four characters a token, and stable under continuation.
+"""Tokenizer without a vocabulary: about four characters per token, stable under continuation.
 
 Owns: text to tokens and back. Must not know prompts or models.
 Stable means: the tokens of a text begin with the tokens of any of its beginnings, save the last one. Prefix
@@ -17,22 +17,22 @@ _MARK = b"\x01"
 
 
 def tokenize(text: str) -> list[bytes]:
-    """The tokens of `text`; joined they are its UTF-8 bytes."""
+    """Return the tokens of `text`; joined they are its UTF-8 bytes."""
     return _TOKEN.findall(text.encode("utf-8", errors="replace"))
 
 
 def text_of(tokens: list[bytes]) -> str:
-    """The text of `tokens`; a character cut in half becomes U+FFFD."""
+    """Return the text of `tokens`; a character cut in half becomes U+FFFD."""
     return b"".join(tokens).decode("utf-8", errors="replace")
 
 
 def token_id(token: bytes) -> int:
-    """A number below 2**50, exact in JSON's doubles."""
+    """Return a number below 2**50, exact in JSON's doubles."""
     return int.from_bytes(_MARK + token, "big")
 
 
 def token_of(number: int) -> bytes:
-    """The token behind an id. Raises ValueError when no token has it."""
+    """Return the token of an id. Raises ValueError for an invalid id."""
     raw = number.to_bytes(8, "big").lstrip(b"\x00") if 0 <= number < 2**56 else b""
     if not raw.startswith(_MARK) or len(raw) == 1:
         raise ValueError(f"{number} is no token id of this model")

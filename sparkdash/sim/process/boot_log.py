@@ -1,4 +1,4 @@
-"""vLLM's start-up, line by line, stretched over a profile's load time.
+"""Start-up log of vLLM, line by line, stretched over a profile's load time.
 
 Owns: the stages, their shares of the time and of the memory, and what a real vLLM 0.3x prints for them. Must not
 know how time passes or where lines go. Lines that begin with a carriage return are a tqdm bar's, for stderr.
@@ -19,7 +19,7 @@ GRAPHS = 8
 
 @dataclass(frozen=True, slots=True)
 class BootLine:
-    """One line of the log. `at` is the share of the load, `memory` the share of the engine's memory in use by then, both 0..1."""
+    """Log line. `at` is its share of the load, `memory` the share of the engine's memory in use by then, both 0..1."""
 
     at: float
     text: str
@@ -28,7 +28,7 @@ class BootLine:
 
 
 def opening(profile: Profile, context: int, port: int) -> Iterator[BootLine]:
-    """Banner and configuration, at once."""
+    """Yield banner and configuration, printed at once."""
     api = "APIServer"
     for art in (
         "",
@@ -53,7 +53,7 @@ def opening(profile: Profile, context: int, port: int) -> Iterator[BootLine]:
 
 
 def loading(profile: Profile, *, load_s: float, memory_gib: float, kv_gib: float, kv_tokens: int, context: int) -> Iterator[BootLine]:  # fmt: skip
-    """Weights, drafter, compilation, KV cache and graphs, in vLLM's order."""
+    """Yield lines of weights, drafter, compilation, KV cache and graphs, in vLLM's order."""
     weights = 1.0 - (kv_gib / memory_gib if memory_gib else 0.0)
     yield BootLine(0.06, log_line("Worker", f"[gpu_model_runner.py:4100] Starting to load model {profile.name}..."))
     yield from _shards(0.06, 0.6, load_s, weights)
@@ -116,7 +116,7 @@ def loading(profile: Profile, *, load_s: float, memory_gib: float, kv_gib: float
 
 
 def serving(port: int) -> Iterator[str]:
-    """The last lines before, and the one that says ready."""
+    """Yield the last lines, up to the one that says ready."""
     yield log_line("APIServer", f"[entry.py:140] Starting vLLM server on http://127.0.0.1:{port}")
     yield f"INFO:     Started server process [{os.getpid()}]"
     yield "INFO:     Waiting for application startup."
@@ -124,7 +124,7 @@ def serving(port: int) -> Iterator[str]:
 
 
 def out_of_memory() -> Iterator[str]:
-    """How a load ends that does not fit."""
+    """Yield the lines of a load that runs out of memory."""
     core = "EngineCore"
     yield log_line(core, "[core.py:1506] EngineCore failed to start.", "ERROR")
     yield log_line(core, "[core.py:1506] Traceback (most recent call last):", "ERROR")
@@ -138,18 +138,18 @@ def out_of_memory() -> Iterator[str]:
 
 
 def fatal() -> Iterator[str]:
-    """How a running engine dies."""
+    """Yield the lines of a running engine that dies."""
     yield log_line("EngineCore", "[core.py:1512] EngineCore encountered a fatal error.", "ERROR")
     yield log_line("EngineCore", "[core.py:1512] torch.AcceleratorError: CUDA error: an illegal memory access was encountered (simulated)", "ERROR")  # fmt: skip
 
 
 def port_in_use(port: int) -> str:
-    """How a start ends when its port is taken."""
+    """Return the line of a start whose port is taken."""
     return log_line("APIServer", f"OSError: [Errno 98] Address already in use: ('127.0.0.1', {port})", "ERROR")
 
 
 def log_line(who: str, text: str, level: str = "INFO") -> str:
-    """One line with vLLM's prefix."""
+    """Format a line with vLLM's prefix."""
     return f"({who} pid={os.getpid()}) {level} {datetime.now():%m-%d %H:%M:%S} {text}"
 
 

@@ -1,4 +1,4 @@
-"""CPU that a simulated engine burns: the loop of a livelock, a compiler that it waits for.
+"""CPU load of simulated engines: a livelock's loop, and a compiler child process.
 
 Owns: a thread that spins without holding the interpreter, and a child process named like a CUDA compiler. Must not know why.
 """
@@ -14,17 +14,17 @@ from pathlib import Path
 
 COMPILER = "ptxas"
 ROUNDS = 50_000
-"""Of a hash that is computed without the interpreter's lock; some 20 ms."""
+"""Rounds of a hash that releases the interpreter's lock; some 20 ms."""
 
 
 class Spinner:
-    """Keeps one core busy while it is on."""
+    """Keeps one core busy while switched on."""
 
     def __init__(self) -> None:
         self._on = threading.Event()
 
     def switch(self, *, on: bool) -> None:
-        """Begin, or stop within milliseconds. Idempotent."""
+        """Start, or stop within milliseconds. Idempotent."""
         if not on:
             self._on.clear()
         elif not self._on.is_set():
@@ -43,7 +43,7 @@ def _burn() -> None:
 
 
 def start_compiler(seconds: float) -> None:
-    """A child of this process and its group that burns a core for so long, or until its parent is gone."""
+    """Fork a child in this process group that burns a core for so long, or until its parent is gone."""
     parent = os.getpid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # it leaves no zombie
     if os.fork():

@@ -1,4 +1,4 @@
-"""The life of one simulated engine process: bind, load, serve, stop.
+"""Process of one simulated engine: bind, load, serve, stop.
 
 Owns: the port, the log, the claim on the box's memory, signals, and the faults that a process can have. Must not
 know routes or scheduling. As with vLLM the port is bound but closed until the load is over: clients are refused.
@@ -33,18 +33,18 @@ from sparkdash.sim.process.memory_claims import ClaimFile
 from sparkdash.units import GIB
 
 CLAIM_S = 0.25
-"""How often the claim is looked at; it is written when it changed."""
+"""Interval of claim checks; the claim is written when it changed."""
 STATS_S = 10.0
-"""How often vLLM logs its throughput."""
+"""Interval of vLLM's throughput log."""
 ORPHAN_S = 120.0
-"""How long an orphan holds memory before it ends by itself."""
+"""Time that an orphan holds memory before it ends by itself."""
 
 
 @asynccontextmanager
 async def serving(
     profile: Profile, *, port: int = 0, clock: SimulationClock | None = None
 ) -> AsyncIterator[tuple[App, str]]:
-    """A loaded engine inside this process, for tests: its App and its root URL."""
+    """Serve a loaded engine inside this process, for tests; yields its App and its root URL."""
     app = App(profile, clock)
     stepping = asyncio.create_task(app.run(), name=f"sim {profile.name}")
     sock = _bind(port, pretend_taken=False)
@@ -61,7 +61,7 @@ async def serving(
 
 
 async def run_process(profile: Profile, port: int) -> int:
-    """A whole process's life; its exit code. Raises ProfileError for an unknown fault."""
+    """Run a whole engine process; return its exit code. Raises ProfileError for an unknown fault."""
     app = App(profile)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +79,7 @@ async def run_process(profile: Profile, port: int) -> int:
 
 
 class ClaimWriter:
-    """Says what this engine holds of the box: its memory as it loads, and how busy it is."""
+    """Writes this engine's share of the box: its memory as it loads, and its GPU use."""
 
     def __init__(self, profile: Profile, app: App) -> None:
         self._app = app
@@ -93,14 +93,14 @@ class ClaimWriter:
         """Share of the memory in use, 0..1."""
 
     def tell(self) -> None:
-        """Write what is true now."""
+        """Write the current claim."""
         now, engine = time.monotonic(), self._app.engine
         share, watts = self._meter.read(now, engine.work.spent(now), engine.behaviour.hang)
         leaked = engine.behaviour.leak_gib_s * (now - self._began) * GIB
         self._file.write(int(self.loaded * self._bytes + leaked), share, watts)
 
     def release(self) -> None:
-        """Give it back; an orphan keeps it."""
+        """Remove the claim; an orphan keeps it."""
         if not self._orphaned:
             self._file.remove()
 
@@ -128,7 +128,7 @@ async def _work(app: App, sock: socket.socket, holder: ClaimWriter) -> int:
 
 
 async def _load(app: App, port: int, holder: ClaimWriter) -> int:
-    """Print the load as it goes; 0, or the exit code of a load that dies."""
+    """Print the load as it proceeds; return 0, or the exit code of a load that dies."""
     spec = app.profile.sim or SimSpec()
     load_s = spec.load_s / spec.time_scale / app.behaviour.speed
     lines = chain(
@@ -154,7 +154,7 @@ async def _load(app: App, port: int, holder: ClaimWriter) -> int:
 
 
 class _Change:
-    """What a change of behaviour means for the process."""
+    """Applies changes of behaviour to the process."""
 
     def __init__(self, app: App, holder: ClaimWriter) -> None:
         self._app, self._holder = app, holder
@@ -173,7 +173,7 @@ class _Change:
 
 
 class _Stats:
-    """vLLM's line of throughput: nothing after two periods without any, be the engine idle or stuck."""
+    """Throughput log of vLLM. Silent after two periods without tokens, whether the engine is idle or stuck."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -221,7 +221,7 @@ def _signalled(app: App, stop: asyncio.Event) -> None:
 
 
 async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, int]) -> int:
-    """The work's result, or 0 once `stop` is set."""
+    """Return the work's result, or 0 once `stop` is set."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -246,7 +246,7 @@ async def _pause(until: float) -> None:
 
 
 def _fork_orphan() -> int:
-    """A child in the same process group that outlives its parent and holds the memory, nothing else; SIGTERM ends it."""
+    """Fork a child in the same process group that outlives its parent and holds the memory. SIGTERM ends it."""
     child = os.fork()
     if child:
         return child
@@ -264,7 +264,7 @@ def _say_all(lines: Iterator[str]) -> None:
 
 
 def _access(app: App, line: str) -> None:
-    """An access line, unless it is of a probe that comes every second."""
+    """Print an access line, except for probes that come every second."""
     if '"GET ' not in line and not app.behaviour.quiet:
         _print(line)
 

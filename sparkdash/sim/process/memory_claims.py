@@ -1,4 +1,4 @@
-"""What simulated engines claim of the simulated box, one small file per process.
+"""Claims of simulated engines on the simulated box, one small file per process.
 
 Owns: the files' place, form and life: written by an engine (atomically, and only when something changed), read by
 SimBox. Must not know what either does with it. Without SPARKDASH_SIM_DIR nothing is written.
@@ -17,22 +17,22 @@ FOLDER_VARIABLE = "SPARKDASH_SIM_DIR"
 
 @dataclass(frozen=True, slots=True)
 class MemoryClaim:
-    """One process's share of the box."""
+    """Share of the box that one process uses."""
 
     pid: int
     started: int
     """The kernel's start time of the process, in ticks: a pid that was used again is another process."""
     memory: int
-    """Bytes."""
+    """Size in bytes."""
     busy: float
     """Share of the GPU's time, 0..1."""
     profile: str
     power_w: float | None = None
-    """Watts beyond the idle box; None: as much as is usual for that share."""
+    """Watts above the idle box; None: the usual power for that share."""
 
 
 class ClaimFile:
-    """One process's claim. Remove it at the end; a claim whose process is gone counts as removed."""
+    """Claim file of one process. Remove it at the end; a claim whose process is gone counts as removed."""
 
     def __init__(self, profile: str, folder: Path | None = None, pid: int | None = None) -> None:
         place = os.environ.get(FOLDER_VARIABLE)
@@ -43,7 +43,7 @@ class ClaimFile:
         self._last: MemoryClaim | None = None
 
     def write(self, memory: int, busy: float = 0.0, power_w: float | None = None) -> None:
-        """Say what is used now: bytes, 0..1, and watts."""
+        """Write the current use: bytes, share 0..1, and watts."""
         claim = MemoryClaim(self._pid, self._started, memory, round(busy, 2), self._profile, power_w)
         if self._folder is None or claim == self._last:
             return
@@ -54,14 +54,14 @@ class ClaimFile:
         self._last = claim
 
     def remove(self) -> None:
-        """Give everything back. Idempotent."""
+        """Remove the claim. Idempotent."""
         if self._folder is not None:
             (self._folder / f"{self._pid}.json").unlink(missing_ok=True)
         self._last = None
 
 
 def read_claims(folder: Path) -> list[MemoryClaim]:
-    """The claims of living processes. One that is stopped holds its memory and lets the GPU idle."""
+    """Return the claims of living processes. A stopped process holds its memory and leaves the GPU idle."""
     found = []
     for path in folder.glob("*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -73,12 +73,12 @@ def read_claims(folder: Path) -> list[MemoryClaim]:
 
 
 def process_start(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks since boot; None when there is no such process or only its zombie."""
+    """Return the start of a process in the kernel's ticks since boot; None when it is gone or a zombie."""
     return _state(pid)[1]
 
 
 def _state(pid: int) -> tuple[str, int | None]:
-    """(the kernel's letter for what a process does, `started`)."""
+    """Return (the kernel's letter for the process's state, `process_start`)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

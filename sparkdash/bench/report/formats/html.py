@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: no network, no other file. Charts by plotly, whose script is inside.
+"""Report as one self-contained HTML page. Needs no network and no other file; plotly's script is embedded.
 
 Owns: the page's markup. Must not know: what is drawn (charts), what is told (page).
 """
@@ -29,7 +29,7 @@ from sparkdash.errors import HostError
 
 
 def plotly_script() -> str:
-    """plotly's script, some 5 MB.
+    """Return plotly's script, some 5 MB.
 
     Raises:
         HostError: `charts_missing`: plotly is not installed.
@@ -46,7 +46,7 @@ def plotly_script() -> str:
 
 
 def render_html(page: ReportPage, charts: tuple[Chart, ...], script: str) -> str:
-    """The whole page. `script` is the charting library's source."""
+    """Render the whole page. `script` is the charting library's source."""
     blocks = list(page.blocks)
     opening = next(
         (number for number, block in enumerate(blocks) if isinstance(block, Heading) and block.level > 1), len(blocks)
@@ -64,7 +64,7 @@ def render_html(page: ReportPage, charts: tuple[Chart, ...], script: str) -> str
 
 
 def _json(value: object) -> str:
-    """No `<` in it: nothing that was measured can end the script."""
+    """Serialize without `<`, so that no measured text can end the script."""
     return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
 
 
@@ -91,7 +91,7 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def _inline(text: str) -> str:
-    """What stands between backticks is code."""
+    """Mark text between backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 

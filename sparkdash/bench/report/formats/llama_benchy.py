@@ -1,7 +1,8 @@
-"""The speed cells as CSV in the sixteen columns of llama-benchy 0.4: a row for each test of each arm. Pure.
+"""Speed cells as CSV in the sixteen columns of llama-benchy 0.4, a row for each test of each arm.
 
 Owns: which of our figures stands under which of its names. Columns and names of tests (`pp2048`, `tg32 @ d4096 (c4)`)
 are llama-benchy's, times are in milliseconds, `std` is the population's. What is not measured here stays empty.
+Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MS = 1000.0
 
 
 def render_csv(results: Results) -> str:
-    """The file, its header first."""
+    """Render the file, its header first."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
@@ -69,7 +70,7 @@ def _prefill(samples: Sequence[RequestSample], fixed_s: float) -> dict[str, list
 
 
 def _decode(where: tuple[Results, str, CellKey], samples: Sequence[RequestSample]) -> dict[str, list[float]]:
-    """With several at once `t_s` is what all get together."""
+    """Return decode rates. With concurrent requests `t_s` is the aggregate."""
     rates = _each(samples, lambda one: one.decode_tok_s)
     total = rates
     if where[2].concurrency > 1:

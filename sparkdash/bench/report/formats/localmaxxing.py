@@ -1,7 +1,8 @@
-"""One arm as a submission to localmaxxing. Pure.
+"""Submission of one arm to localmaxxing.
 
 Owns: the payload's shape: hfId, hardware, engineName, quantization and tokSOut are required, and one of the other rates.
 Rule: what this run does not know is null and named, for the owner to fill; a simulated run makes no submission.
+Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PREFERRED_OUTPUT = 128
 
 
 def build_submission(report: Report, arm: str | None = None, *, hf: str | None = None) -> dict[str, Any]:
-    """The submission of an arm (the baseline unless told), from the single-stream cell nearest to tg128.
+    """Build the submission of an arm (default: the baseline) from the single-stream cell nearest to tg128.
 
     Raises:
         AdmissionError: `run_simulated`, `arm_not_found`, `nothing_measured`.
@@ -76,7 +77,7 @@ def build_submission(report: Report, arm: str | None = None, *, hf: str | None =
 
 
 def missing_fields(payload: dict[str, Any]) -> tuple[str, ...]:
-    """The required fields that this run does not know."""
+    """Return the required fields that this run does not know."""
     return tuple(name for name in REQUIRED if payload[name] is None)
 
 
@@ -92,7 +93,7 @@ def _cell(report: Report, arm: str) -> CellKey:
 
 
 def _hub_name(model: str | None) -> str | None:
-    """`org/name` as it stands; a path on this box is nobody else's name."""
+    """Return `org/name` unchanged; None for a local path."""
     return model if model and not model.startswith("/") and model.count("/") == 1 else None
 
 

@@ -1,4 +1,7 @@
-"""A page as Markdown: columns padded to the width of their titles, so that it reads well as plain text too. Pure."""
+"""Page as Markdown. Columns are padded to their titles, so that the plain text is readable.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from sparkdash.bench.report.blocks import (
 
 
 def render_markdown(page: ReportPage) -> str:
-    """The whole page, ending with a newline."""
+    """Render the whole page, ending with a newline."""
     parts = ["\n".join(_block(block)) for block in page.blocks]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -39,7 +42,7 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def _lines(lines: tuple[str, ...]) -> Iterator[str]:
-    """Markdown joins lines; two spaces at the end keep them apart."""
+    """Keep lines apart with two trailing spaces, as Markdown joins lines."""
     for line in lines[:-1]:
         yield f"{line}  "
     yield lines[-1]
@@ -58,7 +61,7 @@ def _grid(grid: Grid) -> Iterator[str]:
 
 
 def _row(cells: list[str], widths: tuple[int, ...]) -> str:
-    """A blank in a column without a width is one space, as hand-made tables have it."""
+    """Join cells. A blank in a column without a width is one space, as in hand-made tables."""
     parts = [f" {text:<{width}} " if text or width else " " for text, width in zip(cells, widths, strict=True)]
     return f"|{'|'.join(parts)}|"
 

@@ -1,4 +1,4 @@
-"""A page on the terminal, by rich: the same blocks as the Markdown, coloured only where something may be claimed."""
+"""Page on the terminal, by rich: the same blocks as the Markdown. Only claimed differences have a colour."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STYLES = {Tone.PLAIN: "", Tone.BETTER: "green", Tone.WORSE: "red", Tone.DIM: "di
 
 
 def print_page(page: ReportPage, console: Console) -> None:
-    """Print the page."""
+    """Print the page to a rich console."""
     for block in page.blocks:
         for part in _block(block):
             console.print(part)

@@ -1,4 +1,4 @@
-"""The layouts that come with sparkdash, and one's own from a file."""
+"""Report layouts, shipped with sparkdash or read from a file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sparkdash.errors import AdmissionError
 
 
 def shipped_layouts() -> tuple[str, ...]:
-    """Names for --layout."""
+    """Return the names for --layout."""
     return tuple(
         sorted(one.name.removesuffix(".yaml") for one in files(__package__).iterdir() if one.name.endswith(".yaml"))
     )
 
 
 def load_layout(name: str) -> Layout:
-    """A layout by its name, or from a YAML file.
+    """Load a layout by its name, or from a YAML file.
 
     Raises:
         AdmissionError: `layout_not_found`, `layout_invalid`.
