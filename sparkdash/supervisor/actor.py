@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Iterable
 
 from sparkdash.catalog import Catalog
-from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan
@@ -23,14 +22,13 @@ from sparkdash.errors import SparkdashError
 from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor.alarm import DecisionTimer
-from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.external import strangers
 from sparkdash.supervisor.external.adopt import Adoption
 from sparkdash.supervisor.external.attachments import Attachments
 from sparkdash.supervisor.external.takeover import Takeover
 from sparkdash.supervisor.leasing import Leasing
-from sparkdash.supervisor.memory import guard_words
 from sparkdash.supervisor.memory.footprint import Footprints
+from sparkdash.supervisor.move_notes import publish_death, publish_stop
 from sparkdash.supervisor.parking import Parking
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.repair.incidents import Incidents
@@ -183,17 +181,7 @@ class Actor:
         Raises:
             AdmissionError: it cannot run here.
         """
-        if error := refusals.unstartable(profile.name, self._planner.card(profile)):
-            raise error
-        await self._tools.needs.read([profile])  # the weights may have come since
-        runs = self._scheduler.records.as_written(profile.name)  # an older version of it is started again
-        choice = self._scheduler.choice(profile.name, self._tools.clock.monotonic())
-        hold = None if runs else self._scheduler.hold(profile.name)
-        records = self._scheduler.records
-        there = dict.fromkeys((*records.residents, *filter(records.coming, filter(None, records.swaps))))
-        waits_for = () if runs else self._scheduler.waits_for(profile.name, choice)
-        plan = self._planner.plan(profile, choice, there, runs=runs, hold=hold, waits_for=waits_for)
-        return plan, None if runs else self._scheduler.refusal(profile.name, choice)
+        return await self._planner.preview(profile, self._scheduler)
 
     def replace_catalog(self, catalog: Catalog) -> None:
         """Replace the profiles, or the owner's policies for them."""
@@ -255,29 +243,24 @@ class Actor:
 
     def _note(self, move: Move) -> None:
         """Publish what people see of a move, before its effects."""
-        books = self._tools.books
         match move:
             case Arrive() | Leave():
                 pass  # what most moves are; figures are told of them
             case SwapDone() | SwapFailed() | SwapCancelled():
                 self._swap_over(move)
             case EngineDied(profile=name, error=error):
-                self.incidents.ends(name)
-                if started := books.started.get(name):  # else it died while it was being stopped, and is gone
-                    books.fail(started, failure_of(error))
-                    if error.code not in guard_words.CODES:  # the guard's kills are told when they happen
-                        books.notice(Level.ERROR, error.code, error.text(), name)
+                publish_death(self._tools.books, self.incidents, name, error)
             case Stop(profile=name):
-                self.incidents.stopped(name)
-                for engine in list(books.engines.values()):
-                    if name in (None, engine.profile) and engine.profile not in self._scheduler.records.residents:
-                        self._forget_failed(engine)
+                publish_stop(self._tools.books, self.incidents, name, self._scheduler.records.residents)
             case CatalogRead():
-                known = self._profiles
-                self._profiles = {
-                    name: known[name] if known.get(name) == read else read
-                    for name, read in self._read.popleft().profiles.items()
-                }  # the same objects, so that a lease tells at a glance that nothing was edited
+                self._take_profiles(self._read.popleft())
+
+    def _take_profiles(self, catalog: Catalog) -> None:
+        """Keep the objects of unchanged profiles, so that a lease sees at a glance that nothing was edited."""
+        known = self._profiles
+        self._profiles = {
+            name: known[name] if known.get(name) == read else read for name, read in catalog.profiles.items()
+        }
 
     def _swap_over(self, move: SwapDone | SwapFailed | SwapCancelled) -> None:
         if runs := self._swaps.end(move):
@@ -287,10 +270,6 @@ class Actor:
             self.incidents.not_started(move.target, why)
         elif isinstance(move, SwapFailed):
             self._waiters.settle(Stop, move.error)
-
-    def _forget_failed(self, engine: Engine) -> None:
-        if engine.state is EngineState.FAILED:
-            self._tools.books.drop(engine.profile)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:

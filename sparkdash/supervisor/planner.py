@@ -19,6 +19,7 @@ from sparkdash.rules.secret import secret_at
 from sparkdash.supervisor.scheduling import refusals
 from sparkdash.supervisor.scheduling.fit import BoxMemory, Choice
 from sparkdash.supervisor.scheduling.moves import ProfileFacts
+from sparkdash.supervisor.scheduling.scheduler import Scheduler
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
 
@@ -96,6 +97,24 @@ class Planner:
             limit=policy.max_concurrency,
         )
 
+    async def preview(self, profile: Profile, scheduler: Scheduler) -> tuple[Plan, SparkdashError | None]:
+        """Describe what using the profile would do now, and why that would be refused; advice only.
+
+        Raises:
+            AdmissionError: it cannot run here.
+        """
+        if error := refusals.unstartable(profile.name, self.card(profile)):
+            raise error
+        await self._tools.needs.read([profile])  # the weights may have come since
+        records = scheduler.records
+        choice = scheduler.choice(profile.name, self._tools.clock.monotonic())
+        there = dict.fromkeys((*records.residents, *filter(records.coming, filter(None, records.swaps))))
+        if records.as_written(profile.name):  # an older version of it is started again
+            return self.plan(profile, choice, there, runs=True, hold=None), None
+        hold, waits_for = scheduler.hold(profile.name), scheduler.waits_for(profile.name, choice)
+        plan = self.plan(profile, choice, there, runs=False, hold=hold, waits_for=waits_for)
+        return plan, scheduler.refusal(profile.name, choice)
+
     def plan(
         self,
         profile: Profile,
@@ -111,21 +130,20 @@ class Planner:
         `runs`: the profile runs already. Residents include engines that are coming up.
         """
         box, need = self.box(), self._tools.needs(profile)
-        beside = tuple(name for name in residents if name != profile.name and (runs or name not in choice.names))
+        gone = () if runs else choice.names
+        beside = tuple(name for name in residents if name != profile.name and name not in gone)
         return Plan(
             profile=profile.name,
-            evict=() if runs else choice.names,
-            reasons={} if runs else {one.profile: one.reason for one in choice.leaving},
+            evict=gone,
+            reasons={one.profile: one.reason for one in choice.leaving if one.profile in gone},
             beside=beside,
             need=need,
             needs_bytes=need.room_bytes,
             now_bytes=box.available,
             reserve_bytes=box.reserve,
             available_bytes=choice.available,
-            fits=True if runs else choice.fits,
-            verdict="It runs already."
-            if runs
-            else verdict(need, choice, box, beside, waits_for, held=hold is not None),
+            fits=runs or choice.fits,
+            verdict="It runs already." if runs else verdict(need, choice, box, beside, waits_for, held=bool(hold)),
             held=held(hold, choice) if hold else None,
             expected_s=0.0 if runs else self._expected_s(profile),
         )

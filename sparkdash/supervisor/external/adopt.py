@@ -80,12 +80,10 @@ async def find_engines(tools: Tools, catalog: Catalog, stuck: Collection[str] = 
         HostError: the runtime does not list its containers.
     """
     report_leftovers(tools.books, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
-    known = {engine.container for engine in tools.books.engines.values()}
-    ours = [c for c in await tools.runtime.containers({LABEL_OWNER: tools.owner}) if c.name not in known]
     ready: list[AdoptableEngine] = []
     unknown: list[ContainerInfo] = []
     loading: list[AdoptableEngine] = []
-    for container in sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True):
+    for container in await _unknown_containers(tools):
         found: AdoptableEngine | str = _match(catalog, container)
         if found is _NO_PROFILE and catalog.problems:
             unknown.append(container)
@@ -102,6 +100,13 @@ async def find_engines(tools: Tools, catalog: Catalog, stuck: Collection[str] = 
         else:
             await remove_container(tools, container, why or "")
     return Adoption(tuple(reversed(ready)), tuple(reversed(loading)), tuple(unknown), catalog.problems)
+
+
+async def _unknown_containers(tools: Tools) -> list[ContainerInfo]:
+    """Containers with our label that are in no book, youngest first."""
+    known = {engine.container for engine in tools.books.engines.values()}
+    ours = [c for c in await tools.runtime.containers({LABEL_OWNER: tools.owner}) if c.name not in known]
+    return sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True)
 
 
 async def find_engines_again(tools: Tools, catalog: Callable[[], Catalog], stuck: Collection[str] = ()) -> Adoption:

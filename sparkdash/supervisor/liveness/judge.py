@@ -109,13 +109,7 @@ class LivenessJudge:
         """Judge this look, which is later than those before; None for an engine without work."""
         last, self._last = self._last, look
         cores, limit, excuse = self._weigh(look, last)
-        if self._moved(look, last):
-            self._moved_at, self._still_s, self._used = look.at, 0.0, 0.0
-        elif last is not None and last.has_work and look.has_work:
-            counted = self._counted(look, last)
-            self._still_s += counted
-            if not (look.asleep or last.asleep):  # one that is woken has its whole time
-                self._used += counted / limit
+        self._add_interval(look, last, limit)
         if look.answers:
             self._known = look
         if not look.has_work:
@@ -126,6 +120,16 @@ class LivenessJudge:
         why = describe_signals(look, cores, self._still_s, excuse) if self._still_s else ""
         suspect = self._still_s >= self._limits.suspect_s and state in (LivenessState.SILENT, LivenessState.STUCK)
         return LivenessVerdict(state, why, self._still_s, limit, self._moved_at, suspect)
+
+    def _add_interval(self, look: EngineSignals, last: EngineSignals | None, limit: float) -> None:
+        """Count the interval since the last look as progress, or as time without."""
+        if self._moved(look, last):
+            self._moved_at, self._still_s, self._used = look.at, 0.0, 0.0
+        elif last is not None and last.has_work and look.has_work:
+            counted = self._counted(look, last)
+            self._still_s += counted
+            if not (look.asleep or last.asleep):  # one that is woken has its whole time
+                self._used += counted / limit
 
     def _weigh(self, look: EngineSignals, last: EngineSignals | None) -> tuple[float | None, float, str]:
         """Cores in use, seconds that an engine like this may be without progress, and what excuses it."""
@@ -171,19 +175,29 @@ class LivenessJudge:
         if look.stopped and look.stopped > 0:
             return limits.stopped_s, ""
         age = 2.0 if look.at - self._ready_at < limits.young_s else 1.0
+        excuse = _excuse(look, cores, reads=reads)
         if look.compilers:
-            return age * limits.compiling_s, f"{look.compilers[0]} compiles"
-        if cores is not None and cores >= BUSY_CPU and not _gpu_busy(look):
-            return age * limits.busy_cpu_s, "its processes compute on the CPU"
-        if reads:
-            return age * limits.busy_cpu_s, "its processes read from storage"
+            return age * limits.compiling_s, excuse
+        return age * (limits.busy_cpu_s if excuse else self._unexcused_limit(look, cores)), excuse
+
+    def _unexcused_limit(self, look: EngineSignals, cores: float | None) -> float:
+        limits = self._limits
         if look.queue_silent_s is not None and look.queue_silent_s >= limits.slow_s:
-            return age * limits.voted_s, ""
+            return limits.voted_s
         if _waits_only(look) or _idle(look, cores):
-            return age * limits.voted_s, ""
+            return limits.voted_s
         if look.answers is None:
-            return age * (limits.blind_at_work_s if _works(look) else limits.blind_s), ""
-        return age * limits.plain_s, ""
+            return limits.blind_at_work_s if _works(look) else limits.blind_s
+        return limits.plain_s
+
+
+def _excuse(look: EngineSignals, cores: float | None, *, reads: bool) -> str:
+    """Say what excuses an engine without progress; empty for nothing."""
+    if look.compilers:
+        return f"{look.compilers[0]} compiles"
+    if cores is not None and cores >= BUSY_CPU and not _gpu_busy(look):
+        return "its processes compute on the CPU"
+    return "its processes read from storage" if reads else ""
 
 
 def _changed(now: tuple[float | None, ...], before: tuple[float | None, ...]) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from sparkdash.domain.engine import Engine, EngineState
@@ -53,7 +54,7 @@ class SignalReader:
         figures, gpu = self._telemetry().figures(engine.profile), self._gpu_of(engine, now)
         answers = _answers(figures, now)
         told = EngineFigures() if figures is None or answers is None else figures
-        return EngineSignals(
+        found = EngineSignals(
             at=now,
             held=ours.requests - ours.held_up,
             relayed_at=ours.relayed_at,
@@ -67,17 +68,21 @@ class SignalReader:
             prompt_progress=told.prompt_progress,
             asleep=told.asleep,
             queue_silent_s=_queue_silent_s(figures, well, now),
-            cpu_s=activity.cpu_s if activity else None,
-            processes=activity.processes if activity else None,
-            stopped=len(activity.stopped) if activity else None,
-            stopped_names=tuple(sorted(set(activity.stopped))) if activity else (),
-            in_kernel=activity.in_kernel if activity else None,
-            compilers=activity.compilers if activity else (),
-            read_bytes=activity.read_bytes if activity else None,
-            power_w=gpu.power_w if gpu else None,
-            low_w=gpu.low_w if gpu else None,
-            utilization=gpu.utilization if gpu else None,
             lag_s=lag_s,
+        )
+        if activity is not None:
+            found = replace(
+                found,
+                cpu_s=activity.cpu_s,
+                processes=activity.processes,
+                stopped=len(activity.stopped),
+                stopped_names=tuple(sorted(set(activity.stopped))),
+                in_kernel=activity.in_kernel,
+                compilers=activity.compilers,
+                read_bytes=activity.read_bytes,
+            )
+        return (
+            found if gpu is None else replace(found, power_w=gpu.power_w, low_w=gpu.low_w, utilization=gpu.utilization)
         )
 
     async def _activity(self, engine: Engine) -> Activity | None:

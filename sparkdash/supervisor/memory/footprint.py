@@ -132,14 +132,17 @@ class FootprintMeter:
         told = reading.processes or {}
         whole = not self.profile.gpu or not pids.isdisjoint(told)
         beside = [e for e in tools.books.engines.values() if e.profile != self.profile.name and _holds(e)]
-        on_gpu = [e for e in beside if (started := tools.books.started.get(e.profile)) is None or started.gpu]
         return MemoryReading(
             available=tools.reader.memory().available,
             own=tools.reader.engine_bytes(pids, reading) if pids and whole else None,
             others=await tools.reader.others_bytes(pids, reading),
             beside=frozenset((e.profile, e.container) for e in beside),
-            blind=bool(on_gpu) and reading.processes is None,
+            blind=reading.processes is None and any(map(self._is_on_gpu, beside)),
         )
+
+    def _is_on_gpu(self, engine: Engine) -> bool:
+        started = self._tools.books.started.get(engine.profile)
+        return started is None or started.gpu
 
 
 class Footprints:

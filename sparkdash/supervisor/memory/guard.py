@@ -120,16 +120,17 @@ class GuardedEngines:
         for container in [name for name in self._guarded if name not in here]:
             self._forget(container)
         self._keep_unadopted()
-        table = tuple(
-            victim for name, guarded in self._guarded.items() if (victim := self._victim(here[name], guarded))
-        )
-        table += tuple(
-            Victim(profile=name, container=container.name, target=target, serves=False)
-            for name, (container, target) in self._unadopted.items()
-        )
+        ours = (self._victim(here[name], guarded) for name, guarded in self._guarded.items())
+        table = (*filter(None, ours), *self._unadopted_victims())
         if table != self._table and self._guard is not None:
             self._table = table
             self._guard.watch(table)
+
+    def _unadopted_victims(self) -> list[Victim]:
+        return [
+            Victim(profile=name, container=container.name, target=target, serves=False)
+            for name, (container, target) in self._unadopted.items()
+        ]
 
     def _keep_unadopted(self) -> None:
         there = self._books.unadopted if self._guard else {}

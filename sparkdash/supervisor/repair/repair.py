@@ -143,10 +143,7 @@ class Repair:
         self._show(verdict, RepairStep.EVIDENCE)
         self._notice(Level.ERROR, STUCK, words.named(self._name, verdict.why))
         self._drop_light()
-        taken = await self._evidence(verdict, light=False)
-        folder = taken.folder if taken else None
-        if taken is not None and taken.problem:
-            self._notice(Level.WARNING, "evidence_incomplete", taken.problem)
+        folder = await self._take_whole_evidence(verdict)
         look = await self._look()
         again = self._judge.see(look) if look else verdict
         if again is not None and again.state is not LivenessState.STUCK:
@@ -159,12 +156,26 @@ class Repair:
         self._tell(EngineHeld(self._name, EngineError(words.stopped(self._name, verdict.why), code=STUCK)))
         why_not = words.RELAPSED if relapsed else await self._why_not_recovered(look)
         if why_not is None:
-            self._judge.forget()
-            self._recovered_at = self._now()
-            self._tell(EngineRecovered(self._name))
-            self._incidents.end(self._name, IncidentEnd.RECOVERED, words.RECOVERED)
-            self._show(None)
-            return
+            self._recovered()
+        else:
+            await self._end_engine(verdict, why_not, folder)
+
+    async def _take_whole_evidence(self, verdict: LivenessVerdict) -> str | None:
+        """Take all evidence; return its folder."""
+        taken = await self._evidence(verdict, light=False)
+        if taken is not None and taken.problem:
+            self._notice(Level.WARNING, "evidence_incomplete", taken.problem)
+        return taken.folder if taken else None
+
+    def _recovered(self) -> None:
+        self._judge.forget()
+        self._recovered_at = self._now()
+        self._tell(EngineRecovered(self._name))
+        self._incidents.end(self._name, IncidentEnd.RECOVERED, words.RECOVERED)
+        self._show(None)
+
+    async def _end_engine(self, verdict: LivenessVerdict, why_not: str, folder: str | None) -> None:
+        """Give up an engine that did not recover."""
         self._incidents.step(self._name, RepairStep.END)
         self._show(verdict, RepairStep.END)
         kernel = await kernel_reason.standstill_reason(self._tools, self._wall(verdict.moved_at))

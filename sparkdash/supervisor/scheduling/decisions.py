@@ -1,5 +1,4 @@
-"""Decisions that follow from the books after every move: grants in the order of the line, swaps that begin or are
-called off.
+"""Decisions that follow from the records after every move: grants, and swaps that begin or are called off.
 
 Owns: when a swap may begin beside those under way, and when time itself decides. Must not know the moves: the scheduler
 records them.
@@ -38,6 +37,10 @@ class Decisions:
         self._queue = queue
         self._offers = offers
         self._breaker = breaker
+        self._waits: list[float] = []
+        """Times at which held-back swaps may begin, of the present `serve`."""
+        self._blocked = False
+        """Whether a stop or a ticket waits for memory to be at rest, in the present `serve`."""
 
     def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
         """Profiles whose loads must end before one of `target` may begin; empty where it may now, or is under way."""
@@ -76,7 +79,7 @@ class Decisions:
         )
 
     def call_off(self) -> list[Effect]:
-        """Call a swap off that nobody wants any more, before it has stopped anything."""
+        """Cancel swaps that nobody wants any more, before they have stopped anything."""
         wanted = {ticket.profile for ticket in self._records.queue.values()}
         return self.cancel_swaps(
             target
@@ -85,37 +88,38 @@ class Decisions:
         )
 
     def serve(self) -> list[Effect]:
-        """Grant and begin everything that is possible, in the order of the line."""
+        """Grant and begin everything that is possible, in the order of turns."""
         self.due = None
-        records = self._records
         effects = self._begin_stop()
-        waits: list[float] = []
+        self._waits = []
         # a stop, or one who could begin, waits until memory is at rest: nobody behind it takes memory before it
-        blocked = bool(records.stops)
+        self._blocked = bool(self._records.stops)
         for id_ in self._queue.next():
-            ticket = records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
-            if ticket is None or records.coming(ticket.profile) or self._awaits_repair(ticket):
+            ticket = self._records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
+            if ticket is None or self._records.coming(ticket.profile) or self._awaits_repair(ticket):
                 continue
-            if not records.misses(ticket):
-                effects += self._queue.grant([ticket])
-                continue
-            choice, managed = self._queue.choice(ticket), records.managed(ticket.profile)
-            if error := self._queue.cannot_come(ticket.profile, choice):
-                if records.at_rest or not managed:  # else it may be otherwise once that is over
-                    effects += self._declined(ticket, error)
-            elif (until := self._queue.held_until(ticket, choice)) is not None:
-                waits.append(until)
-            elif (managed and blocked) or not self._may_begin(ticket.profile, choice):
-                blocked = blocked or managed
-            else:
-                effects += self._start(ticket.profile, choice, ticket.cause)
+            effects += self._begin_for(ticket) if self._records.misses(ticket) else self._queue.grant([ticket])
         effects += self._queue.grant_hits()  # those that were moved to what runs
-        if not waits and not blocked:
+        if not self._waits and not self._blocked:
             effects += self._offer()
-        return [*effects, *self._end_idle(waits)]
+        return [*effects, *self._end_idle(self._waits)]
+
+    def _begin_for(self, ticket: Ticket) -> list[Effect]:
+        """Begin the swap of a ticket whose engine does not run, or refuse it, or note what it waits for."""
+        choice, managed = self._queue.choice(ticket), self._records.managed(ticket.profile)
+        if error := self._queue.cannot_come(ticket.profile, choice):
+            # while memory moves it may be otherwise once that is over
+            return self._declined(ticket, error) if self._records.at_rest or not managed else []
+        if (until := self._queue.held_until(ticket, choice)) is not None:
+            self._waits.append(until)
+            return []
+        if (managed and self._blocked) or not self._may_begin(ticket.profile, choice):
+            self._blocked = self._blocked or managed
+            return []
+        return self._start(ticket.profile, choice, ticket.cause)
 
     def _awaits_repair(self, ticket: Ticket) -> bool:
-        """Whether a request waits for a stuck engine. One that asked for `auto` is moved to another, if there is one."""
+        """Whether a request waits for a stuck engine. A request for `auto` is moved to another engine, if one runs."""
         if ticket.id == USE or not self._records.awaits_repair(ticket.profile):
             return False
         if ticket.follows and (other := self._occupancy.auto(ticket.task, ticket.client)):

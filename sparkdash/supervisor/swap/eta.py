@@ -94,10 +94,13 @@ class SwapEta:
         if name != self._plain():
             self._go_on(name, now, None if complete else progress.fraction)
         elif not complete and progress.fraction is not None:
-            self._first = progress.fraction if self._first is None else self._first
-            if self._share is not None and progress.fraction > self._share:
-                self._stride = max(self._stride or 0.0, progress.fraction - self._share)
-            self._share = progress.fraction
+            self._heard_share(progress.fraction)
+
+    def _heard_share(self, share: float) -> None:
+        self._first = share if self._first is None else self._first
+        if self._share is not None and share > self._share:
+            self._stride = max(self._stride or 0.0, share - self._share)
+        self._share = share
 
     def took(self, taken: int) -> None:
         """Note the bytes that the load holds by now."""

@@ -104,10 +104,10 @@ async def wait_for_memory(tools: Tools, target: Profile, told: WaitReporter = la
         if missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY):
             debts.settle()
             break
-        waited, late = now - began, now - debts.at >= limit
+        late = now - debts.at >= limit
         fits = missing is None if asked is None else seen[-1] >= asked
-        patient = missing is not None and waited < PATIENCE_S
-        if waited >= limit or (_steady(seen, STEADY_SAMPLES, STEADY) and (late or (fits and not patient))):
+        goes_without = fits and (missing is None or now - began >= PATIENCE_S)
+        if now - began >= limit or (_steady(seen, STEADY_SAMPLES, STEADY) and (late or goes_without)):
             return missing or 0
         await clock.sleep(SAMPLE_S)
     return 0
