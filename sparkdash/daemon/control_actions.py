@@ -23,7 +23,7 @@ from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.errors import SparkdashError
 from sparkdash.host import memory_account
 from sparkdash.host.hub.local_weights import Presence, weight_files
-from sparkdash.host.shelf import Image, stock
+from sparkdash.host.shelf import Image, stock_of
 
 LOG = structlog.get_logger("sparkdash")
 
@@ -95,7 +95,7 @@ async def memory_of_box(daemon: Daemon) -> MemoryAccount:
 async def stock_of_profiles(daemon: Daemon, profiles: Sequence[ProfileSummary]) -> Shelf:
     """List images and weights of these profiles on this box; simulated profiles are left out."""
     hf_home = daemon.supervisor.settings.hf_home.expanduser()
-    found = await stock([one for one in profiles if not one.simulated], daemon.parts.runtime, hf_home)
+    found = await stock_of([one for one in profiles if not one.simulated], daemon.parts.runtime, hf_home)
     return Shelf(stock={name: Stock(image=_item(one.image), weights=_item(one.weights)) for name, one in found.items()})
 
 

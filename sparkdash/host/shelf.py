@@ -34,10 +34,10 @@ class ProfileStock:
     weights: Presence | None
 
 
-async def stock(profiles: Iterable[ProfileSummary], runtime: Runtime, hf_home: Path) -> dict[str, ProfileStock]:
+async def stock_of(profiles: Iterable[ProfileSummary], runtime: Runtime, hf_home: Path) -> dict[str, ProfileStock]:
     """By profile. One call of the runtime, and a look at each model's folder, in a thread: `hf_home` may be a slow disk."""
     listed = list(profiles)
-    found = await images(runtime, [profile.image for profile in listed if profile.image])
+    found = await image_presence(runtime, [profile.image for profile in listed if profile.image])
     weights = await asyncio.to_thread(_weights, {ref for profile in listed for ref in profile.weights}, hf_home)
     return {
         one.name: ProfileStock(found.get(one.image or ""), sum_presence(weights[ref] for ref in one.weights))
@@ -45,7 +45,7 @@ async def stock(profiles: Iterable[ProfileSummary], runtime: Runtime, hf_home: P
     }
 
 
-async def images(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
+async def image_presence(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
     """What is known of these images; nothing when the runtime needs none or does not answer."""
     wanted = sorted(set(names))
     if not runtime.containerised:

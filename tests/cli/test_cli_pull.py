@@ -238,7 +238,7 @@ def test_ctrl_c_keeps_what_came(shelf: Path, nobody: None, hub: FakeHub) -> None
         os.close(theirs)
         seen = _read_until(ours, b"weights    0 %")
         process.send_signal(signal.SIGINT)
-        seen += _read_until(ours, b"goes on from there.")
+        seen += _read_until(ours, b"resumes it.")
         assert process.wait(timeout=60) == 130
     os.close(ours)
     assert "░░░" in seen.decode(errors="replace")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.host.evidence.processes import look, with_argv
-from sparkdash.host.evidence.words import argv_text, log_lines, processes_text, slots_text
+from sparkdash.host.evidence.processes import measure_processes, with_argv
+from sparkdash.host.evidence.redacted_text import argv_text, log_lines, processes_text, slots_text
 
 PROMPT = "my most secret prompt"
 Process = Callable[..., Path]
@@ -42,7 +42,7 @@ def process(tmp_path: Path) -> Process:
 def test_threads_are_grouped_by_state_and_place(process: Process) -> None:
     """The signature of a GPU program that never returns: everybody waits."""
     root = process(*[("S", "futex_wait_queue")] * 128, ("R", "0"))
-    (seen,) = look([7], 0.0, root / "proc", root / "cgroups")
+    (seen,) = measure_processes([7], 0.0, root / "proc", root / "cgroups")
     text = processes_text([seen], 1.0)
     assert "    128 threads: S futex_wait_queue\n    1 thread: R 0\n" in text
     assert "pid 7  VLLM::EngineCor  state S  parent 1" in text
@@ -54,7 +54,7 @@ def test_the_command_line_of_a_process_that_hangs_in_the_kernel_is_not_read(proc
     """The reader would hang with it, as this pipe would hold it."""
     root = process(("S", "futex_wait_queue"), ("D", "uvm_spin_loop"))
     os.mkfifo(root / "proc/7/cmdline")
-    (seen,) = look([7], 0.0, root / "proc", root / "cgroups")
+    (seen,) = measure_processes([7], 0.0, root / "proc", root / "cgroups")
     text = processes_text([with_argv(seen, root / "proc")], 1.0)
     assert "1 thread: D uvm_spin_loop" in text
     assert "argv     not read: a thread hangs in the kernel" in text
@@ -78,7 +78,7 @@ def test_a_frozen_control_group_is_seen_in_either_version(
     place = root / "cgroups" / file
     place.parent.mkdir(parents=True)
     place.write_text(says)
-    (seen,) = look([7], 0.0, root / "proc", root / "cgroups")
+    (seen,) = measure_processes([7], 0.0, root / "proc", root / "cgroups")
     assert seen.is_frozen is frozen
     assert ("(frozen)" in processes_text([seen], 1.0)) is bool(frozen)
 
@@ -89,7 +89,7 @@ def test_the_command_line_of_a_paused_container_is_read(process: Process) -> Non
     (root / "cgroups/freezer/a").mkdir(parents=True)
     (root / "cgroups/freezer/a/freezer.state").write_text("FROZEN\n")
     (root / "proc/7/cmdline").write_bytes(b"vllm\0serve\0")
-    (seen,) = look([7], 0.0, root / "proc", root / "cgroups")
+    (seen,) = measure_processes([7], 0.0, root / "proc", root / "cgroups")
     assert with_argv(seen, root / "proc").argv == ("vllm", "serve")
 
 
@@ -97,7 +97,7 @@ def test_the_command_line_of_a_paused_container_is_read(process: Process) -> Non
 def test_a_process_may_have_any_name(process: Process, name: str) -> None:
     """Brackets, and what would steer a terminal."""
     root = process(("S", "0"), name=name)
-    (seen,) = look([7], 0.0, root / "proc", root / "cgroups")
+    (seen,) = measure_processes([7], 0.0, root / "proc", root / "cgroups")
     text = processes_text([seen], 1.0)
     assert seen.name == name
     assert "\x1b" not in text
@@ -109,7 +109,7 @@ def test_a_damaged_stat_is_a_process_that_is_not_there(process: Process, damage:
     """Between listing and reading, processes end."""
     root = process(("S", "0"))
     (root / "proc/7/stat").write_text(damage)
-    assert look([7, 8], 0.0, root / "proc", root / "cgroups") == ()
+    assert measure_processes([7, 8], 0.0, root / "proc", root / "cgroups") == ()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host.files.file_opens import FileOpens, Opened
+from sparkdash.host.files.file_opens import FileOpens, OpenReport
 
 READ = "import sys; f = open(sys.argv[1], 'rb', 0); f.read(int(sys.argv[2])); print(flush=True); sys.stdin.read()"
 
@@ -43,12 +43,12 @@ def test_an_open_and_its_end_are_told_and_its_position_between(file: Path, tmp_p
         assert size == 12_345
         assert list(opens.reports()) == []
         with reader(file, 5_000) as pid:
-            assert list(opens.reports()) == [Opened(number, opened=True)]
+            assert list(opens.reports()) == [OpenReport(number, opened=True)]
             assert opens.positions({pid}) == {number: 5_000}
             with reader(file, 4_000) as slower:
                 assert opens.positions({pid, slower, 2**22 + 1}) == {number: 4_000}
             assert opens.positions(set()) == {}
-        assert list(opens.reports())[-1] == Opened(number, opened=False)
+        assert list(opens.reports())[-1] == OpenReport(number, opened=False)
 
 
 def test_a_mapping_ends_the_open_not_the_descriptor(file: Path) -> None:
@@ -57,9 +57,9 @@ def test_a_mapping_ends_the_open_not_the_descriptor(file: Path) -> None:
         (number,) = opens.sizes
         with file.open("rb") as opened:
             mapped = mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ)
-        assert list(opens.reports()) == [Opened(number, opened=True)]
+        assert list(opens.reports()) == [OpenReport(number, opened=True)]
         mapped.close()
-        assert list(opens.reports()) == [Opened(number, opened=False)]
+        assert list(opens.reports()) == [OpenReport(number, opened=False)]
 
 
 def test_a_reader_past_the_cache_has_no_position(file: Path) -> None:

@@ -138,7 +138,7 @@ async def test_a_beginning_that_is_not_the_files_is_thrown_away(hub: FakeHub, mi
     (part,) = (p for p in (tmp_path / "hub/models--org--big/blobs").glob("*.incomplete") if p.stat().st_size > 9000)
     with part.open("r+b") as file:
         file.write(b"not these bytes")
-    with pytest.raises(HostError, match="came damaged") as caught:
+    with pytest.raises(HostError, match="arrived damaged") as caught:
         await fetched(mine)
     assert caught.value.code == "weights_damaged"
     await fetched(mine)
@@ -162,7 +162,7 @@ async def test_without_xet_such_a_file_is_refused_with_the_reason(
     """The library's refusal in our words."""
     monkeypatch.setattr("sparkdash.host.hub.download.OVER_HTTP", 500_000)
     monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", 500_000)
-    with pytest.raises(HostError, match="which the hub gives through xet only") as caught:
+    with pytest.raises(HostError, match="which the hub serves through xet only") as caught:
         await fetched(mine)
     assert caught.value.code == "xet_missing"
 
@@ -191,7 +191,7 @@ async def test_two_programs_do_not_fetch_the_same_file(hub: FakeHub, mine: Hub, 
     part.parent.mkdir(parents=True)
     with part.open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(HostError, match="fetches org/big already") as caught:
+        with pytest.raises(HostError, match="already fetching org/big") as caught:
             await fetched(mine)
     assert caught.value.code == "weights_busy"
 
@@ -203,7 +203,7 @@ async def test_two_programs_do_not_fetch_the_same_file(hub: FakeHub, mine: Hub, 
     ("/api/models", 401, {"X-Error-Message": "Invalid credentials in Authorization header"}, "token_refused", "401"),
     ("/api/models", 403, {}, "token_refused", "Make a new token"),
     ("/api/models", 500, {}, "hub_unreachable", "The hub answered 500"),
-    ("/cdn", 500, {}, "hub_unreachable", "the same command goes on"),
+    ("/cdn", 500, {}, "hub_unreachable", "the same command resumes"),
 ], ids=str)  # fmt: skip
 async def test_a_refusal_is_one_sentence_and_what_to_do(
     hub: FakeHub, mine: Hub, where: str, status: int, headers: dict[str, str], code: str, told: str
@@ -227,7 +227,7 @@ async def test_a_revision_that_is_not_there(mine: Hub) -> None:
 
 async def test_a_name_that_no_model_can_have(mine: Hub) -> None:
     """Told before anything is asked."""
-    with pytest.raises(HostError, match="No model of the hub can be called"):
+    with pytest.raises(HostError, match="cannot be the name of a model on the hub"):
         await fetched(mine, ModelRef(hf="a/b/c"))
 
 
@@ -241,7 +241,7 @@ async def test_without_a_network(tmp_path: Path) -> None:
 async def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub, tmp_path: Path) -> None:
     """With both figures, and how much to free."""
     mine = Hub(tmp_path, endpoint=hub.url, free=lambda _: 1000)
-    with pytest.raises(HostError, match="weights are missing, and the disk of") as caught:
+    with pytest.raises(HostError, match="weights are missing, but the disk of") as caught:
         mine.check_space(await mine.plan([REF]))
     assert caught.value.code == "disk_full"
     Hub(tmp_path, endpoint=hub.url).check_space(await mine.plan([REF]))

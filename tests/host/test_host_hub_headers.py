@@ -116,7 +116,7 @@ def test_all_shards_of_an_index_are_read_with_their_quantization(hub: str) -> No
     ("org/half", "weights_unreadable", "org/half has no model.safetensors"),
     ("org/torn", "weights_unreadable", "malformed header"),
     ("org/odd", "weights_unreadable", "config.json of org/odd holds no JSON object"),
-    ("not a name", "weights_unknown", "No model of the hub can be called"),
+    ("not a name", "weights_unknown", "cannot be the name of a model on the hub"),
 ])  # fmt: skip
 def test_what_the_hub_does_not_give_is_said_in_our_words(hub: str, name: str, code: str, told: str) -> None:
     """No address of the hub gets into a message."""

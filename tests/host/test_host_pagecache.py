@@ -39,7 +39,7 @@ def test_a_real_file_is_advised_and_its_content_stays(tmp_path: Path) -> None:
             os.fsync(opened.fileno())
         assert file.read_bytes()
     before = resident(other)
-    assert page_cache.let_go([old], limit_s=5) == page_cache.LetGo(files=1, size=MIB, skipped=0)
+    assert page_cache.forget_files([old], limit_s=5) == page_cache.ForgottenFiles(files=1, size=MIB, skipped=0)
     assert resident(old) <= before
     assert resident(other) == before
     assert old.read_bytes() == b"w" * MIB
@@ -49,8 +49,10 @@ def test_what_cannot_be_advised_is_skipped_and_counted(tmp_path: Path) -> None:
     """A file that has gone, and one for which there is no time."""
     here = tmp_path / "a.gguf"
     here.write_bytes(b"12345")
-    assert page_cache.let_go([tmp_path / "gone.gguf", here], limit_s=5) == page_cache.LetGo(1, 5, skipped=1)
-    assert page_cache.let_go([here], limit_s=0) == page_cache.LetGo(0, 0, skipped=1)
+    assert page_cache.forget_files([tmp_path / "gone.gguf", here], limit_s=5) == page_cache.ForgottenFiles(
+        1, 5, skipped=1
+    )
+    assert page_cache.forget_files([here], limit_s=0) == page_cache.ForgottenFiles(0, 0, skipped=1)
 
 
 def test_the_files_of_a_model_are_its_weights_links_followed(tmp_path: Path) -> None:
@@ -65,17 +67,17 @@ def test_the_files_of_a_model_are_its_weights_links_followed(tmp_path: Path) -> 
     refs.mkdir()
     (refs / "main").write_text("c0ffee")
     every = {blobs / "blob-m-Q4_K_M.gguf", blobs / "blob-m-Q8_0.gguf"}
-    assert local_weights.files(ModelRef(hf="org/m"), tmp_path) == every
-    assert local_weights.files(ModelRef(hf="org/m:q8_0"), tmp_path) == {blobs / "blob-m-Q8_0.gguf"}
-    assert local_weights.files(ModelRef(hf="org/other"), tmp_path) == frozenset()
+    assert local_weights.weight_files_of(ModelRef(hf="org/m"), tmp_path) == every
+    assert local_weights.weight_files_of(ModelRef(hf="org/m:q8_0"), tmp_path) == {blobs / "blob-m-Q8_0.gguf"}
+    assert local_weights.weight_files_of(ModelRef(hf="org/other"), tmp_path) == frozenset()
     parts = {tmp_path / f"w-0000{n}-of-00002.gguf" for n in (1, 2)}
     for part in parts:
         part.write_text("x")
     (tmp_path / "tokenizer.json").write_text("x")
-    assert local_weights.files(ModelRef(path=str(min(parts))), tmp_path) == parts
-    assert local_weights.files(ModelRef(path=str(tmp_path)), tmp_path) >= parts
-    assert tmp_path / "tokenizer.json" not in local_weights.files(ModelRef(path=str(tmp_path)), tmp_path)
-    assert local_weights.files(ModelRef(path=str(tmp_path / "none.gguf")), tmp_path) == frozenset()
+    assert local_weights.weight_files_of(ModelRef(path=str(min(parts))), tmp_path) == parts
+    assert local_weights.weight_files_of(ModelRef(path=str(tmp_path)), tmp_path) >= parts
+    assert tmp_path / "tokenizer.json" not in local_weights.weight_files_of(ModelRef(path=str(tmp_path)), tmp_path)
+    assert local_weights.weight_files_of(ModelRef(path=str(tmp_path / "none.gguf")), tmp_path) == frozenset()
 
 
 @pytest.fixture

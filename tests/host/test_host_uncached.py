@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.host.files import page_cache
-from sparkdash.host.files.uncached import WINDOW, Uncached, pieces, settle
+from sparkdash.host.files.uncached import WINDOW, Uncached, flush_uncached, read_uncached
 from sparkdash.units import MIB
 
 SIZE = 4 * WINDOW
@@ -37,10 +37,10 @@ def test_what_is_read_goes_and_none_of_it_is_missing(file: Path) -> None:
     """While it is read no more than a window is cached, with what the kernel reads ahead."""
     block = os.urandom(MIB)
     file.write_bytes(block * (SIZE // MIB) + b"end")
-    settle(file)
+    flush_uncached(file)
     assert cached(file) == 0
     found, most = hashlib.sha256(), 0
-    for number, piece in enumerate(pieces(file)):
+    for number, piece in enumerate(read_uncached(file)):
         found.update(piece)
         if number % 16 == 0:
             most = max(most, cached(file))
@@ -62,6 +62,6 @@ def test_what_is_written_goes_and_none_of_it_is_missing(file: Path) -> None:
         written.flush()
         assert written.tell() == SIZE + 5
     assert most <= WINDOW + 2 * MIB
-    settle(file)
+    flush_uncached(file)
     assert cached(file) == 0
     assert file.read_bytes() == b"begun" + block * (SIZE // MIB)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.profile import ModelRef
-from sparkdash.host.hub.local_weights import Presence, find_weights, lacking, sum_presence
+from sparkdash.host.hub.local_weights import Presence, find_weights, missing_parts, sum_presence
 
 COMMIT = "c" * 40
 
@@ -97,4 +97,4 @@ def test_all_models_of_a_profile_as_one() -> None:
 
 def test_other_files_do_not_count() -> None:
     """What no index and no number speaks of lacks nothing."""
-    assert lacking(["model.safetensors", "README.md"]) is None
+    assert missing_parts(["model.safetensors", "README.md"]) is None

@@ -14,7 +14,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import ModelRef
 from sparkdash.host.files import page_cache
-from sparkdash.host.files.page_cache import LetGo
+from sparkdash.host.files.page_cache import ForgottenFiles
 from sparkdash.host.hub import local_weights
 from sparkdash.supervisor.memory import cache_eviction
 from sparkdash.units import GIB
@@ -25,11 +25,11 @@ def advised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files that the kernel was advised of."""
     names: list[str] = []
 
-    def let_go(files: list[Path], _limit_s: float) -> LetGo:
+    def let_go(files: list[Path], _limit_s: float) -> ForgottenFiles:
         names.extend(file.name for file in files)
-        return LetGo(len(files), 60 * GIB, 0)
+        return ForgottenFiles(len(files), 60 * GIB, 0)
 
-    monkeypatch.setattr(page_cache, "let_go", let_go)
+    monkeypatch.setattr(page_cache, "forget_files", let_go)
     return names
 
 
@@ -88,11 +88,11 @@ async def test_it_never_fails_a_swap(
     await house.leased("a")
     await house.leased("b")
 
-    def broken(_files: list[Path], _limit_s: float) -> LetGo:
+    def broken(_files: list[Path], _limit_s: float) -> ForgottenFiles:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(cache_eviction, "LET_GO_S", 30.0)
-    monkeypatch.setattr(page_cache, "let_go", broken)
+    monkeypatch.setattr(page_cache, "forget_files", broken)
     await house.leased("a")
     assert house.runtime.running() == ["a"]
     assert [notice.code for notice in house.notices()] == ["page_cache_slow", "page_cache_kept"]
@@ -140,7 +140,7 @@ async def test_a_disk_that_hangs_holds_no_load_up(
 
     for name in ("LET_GO_S", "LATE_S"):
         monkeypatch.setattr(cache_eviction, name, 0.01)
-    monkeypatch.setattr(local_weights, "files", files)
+    monkeypatch.setattr(local_weights, "weight_files_of", files)
     await house.open(make_profile("a", gib=100, **models(tmp_path, target="a.gguf")), hf_home=tmp_path)
     memory = Memory(total=128 * GIB, available=120 * GIB, free=20 * GIB, page_cache=100 * GIB)
     monkeypatch.setattr(house.reader, "memory", lambda: memory)

@@ -43,7 +43,7 @@ class WeightsFetch:
         self._as_json = as_json
         if (other := os.environ.get("HF_HOME")) and Path(other).expanduser() != self._home:
             print_note(f"HF_HOME is {other}; sparkdash uses `hf_home` of config.toml: {self._home}.")
-        self._hub = Hub(self._home, endpoint=failures.address())
+        self._hub = Hub(self._home, endpoint=failures.hub_url())
         self._plan: Plan = asyncio.run(self._hub.plan(profile.weights))
         self._hub.check_space(self._plan)
 

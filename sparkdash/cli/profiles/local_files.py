@@ -25,12 +25,12 @@ def on_this_box(world: Snapshot | None) -> bool:
 
 def local_stock(profiles: Iterable[ProfileSummary], runtime: Runtime, known: Settings) -> dict[str, ProfileStock]:
     """Return the images and weights of each profile, by name."""
-    return asyncio.run(shelf.stock(profiles, runtime, known.hf_home.expanduser()))
+    return asyncio.run(shelf.stock_of(profiles, runtime, known.hf_home.expanduser()))
 
 
 def local_images(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
     """Return which of the named images are on this box."""
-    return asyncio.run(shelf.images(runtime, names))
+    return asyncio.run(shelf.image_presence(runtime, names))
 
 
 def size_or_missing(one: Image | Presence | None) -> str:

@@ -109,7 +109,7 @@ def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str
             raise
         from sparkdash.host.hub import failures, weight_headers
 
-        endpoint = failures.address()
+        endpoint = failures.hub_url()
         print_note(f"{missing.message} Asking the hub for its headers.")
         return {"hf": model}, weight_headers.read_weight_headers(model, endpoint=endpoint)
 

@@ -71,7 +71,9 @@ class ProcessSeen:
         return not self.is_frozen and any(state == _HANGS for state, _ in self.groups)
 
 
-def look(pids: Iterable[int], span_s: float, proc: Path = PROC, cgroups: Path = CGROUPS) -> tuple[ProcessSeen, ...]:
+def measure_processes(
+    pids: Iterable[int], span_s: float, proc: Path = PROC, cgroups: Path = CGROUPS
+) -> tuple[ProcessSeen, ...]:
     """Look twice, `span_s` seconds apart, at those that live; their command lines are still missing."""
     chosen = sorted(pids)[:PROCESSES]
     before = {pid: _threads(pid, proc) for pid in chosen}

@@ -22,7 +22,7 @@ import structlog
 from sparkdash import __version__
 from sparkdash.domain.evidence import Evidence, EvidenceRequest
 from sparkdash.engines import registry
-from sparkdash.host.evidence import incident_folder, processes, stacks, words
+from sparkdash.host.evidence import incident_folder, processes, redacted_text, stacks
 from sparkdash.host.evidence.kernel_state import kernel_text
 from sparkdash.host.evidence.processes import ProcessSeen
 from sparkdash.host.kernel_log.reader import KernelLog
@@ -143,7 +143,7 @@ class EvidenceTaker:
         return (await self._fetch(url)).decode("utf-8", "replace")
 
     async def _slots(self, url: str) -> str:
-        return words.slots_text(await self._fetch(url))
+        return redacted_text.slots_text(await self._fetch(url))
 
     async def _summary(self, case: _Case) -> str:
         request, failed = case.request, {}
@@ -200,7 +200,7 @@ async def _part(case: _Case, name: str, limit_s: float, make: Callable[[], Await
 
 async def _processes(request: EvidenceRequest, span_s: float) -> tuple[ProcessSeen, ...]:
     async with asyncio.timeout(PROCESSES_S):
-        found = await in_thread(lambda: processes.look(request.pids, span_s))
+        found = await in_thread(lambda: processes.measure_processes(request.pids, span_s))
     named: dict[int, ProcessSeen] = {}
 
     def name() -> None:
@@ -219,7 +219,7 @@ async def _processes_text(case: _Case, span_s: float) -> str:
     found = await asyncio.shield(case.seen)
     gone = sorted(case.request.pids - {one.pid for one in found})
     ended = f"\nNot there any more, or not looked at: {', '.join(map(str, gone))}\n" if gone else ""
-    return words.processes_text(found, span_s) + ended
+    return redacted_text.processes_text(found, span_s) + ended
 
 
 async def _stacks_text(case: _Case) -> str:
@@ -231,7 +231,7 @@ async def _stacks_text(case: _Case) -> str:
 async def _log_text(request: EvidenceRequest) -> str:
     if not request.log:
         return "The engine said nothing.\n"
-    return "\n".join(await in_thread(lambda: words.log_lines(request.log))) + "\n"  # 200 long lines take 0.2 s
+    return "\n".join(await in_thread(lambda: redacted_text.log_lines(request.log))) + "\n"  # 200 long lines take 0.2 s
 
 
 async def _driver() -> str | None:

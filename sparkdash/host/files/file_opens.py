@@ -1,8 +1,9 @@
-"""FileOpens: who opens and closes certain files, told by the kernel, and how far open ones are read.
+"""Opens and closes of certain files, reported by the kernel, and read positions of open ones.
 
-Owns: the watch on each file (inotify(7)), a descriptor of each for advice, and the positions in /proc/PID/fdinfo. Must not know whose files they are.
+Owns: the watch on each file (inotify(7)), a descriptor of each for advice, and the positions in /proc/PID/fdinfo. Must
+not know whose files they are.
 
-Rule: a close is told when the last descriptor and the last mapping of one open are gone, whoever it was, also in a container.
+Rule: a close is reported when the last descriptor and mapping of one open are gone, for any process on the box.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ _EVENT = struct.Struct("iIII")
 _EVENTS_BYTES = 1 << 16
 
 
-class Opened(NamedTuple):
-    """One report: a file was opened, or (False) one open of it is over."""
+class OpenReport(NamedTuple):
+    """Report that a file was opened, or (False) that one open of it has ended."""
 
     file: int
-    """Its descriptor here."""
+    """Descriptor of the file in this process."""
     opened: bool
 
 
 class FileOpens:
-    """Watches the files that can be opened, each by a descriptor of its own; `sizes` has their bytes."""
+    """Watches all files that can be opened, each by a descriptor of its own; `sizes` has their bytes."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self.sizes: dict[int, int] = {}
@@ -40,8 +41,8 @@ class FileOpens:
         if self.descriptor < 0:
             raise OSError(ctypes.get_errno(), "inotify_init1")
         for path in files:
-            with suppress(OSError):  # gone, or not for this user
-                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # before the watch: no report of our own
+            with suppress(OSError):  # removed, or not readable for this user
+                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # before the watch, to avoid a report of our own open
                 found = os.fstat(file)
                 watch = libc.inotify_add_watch(self.descriptor, os.fsencode(path), _OPEN | _CLOSE)
                 if watch < 0:
@@ -57,8 +58,8 @@ class FileOpens:
         for descriptor in (self.descriptor, *self.sizes):
             os.close(descriptor)
 
-    def reports(self) -> Iterator[Opened | None]:
-        """What happened since the last call. None: some reports were lost, and nothing that was counted holds any more."""
+    def reports(self) -> Iterator[OpenReport | None]:
+        """Yield reports since the last call; None if some were lost, so that earlier counts are void."""
         with suppress(BlockingIOError):
             while data := os.read(self.descriptor, _EVENTS_BYTES):
                 at = 0
@@ -68,13 +69,13 @@ class FileOpens:
                     if mask & _OVERFLOW:
                         yield None
                     elif (file := self._watches.get(watch)) is not None and mask & (_OPEN | _CLOSE):
-                        yield Opened(file, bool(mask & _OPEN))
+                        yield OpenReport(file, bool(mask & _OPEN))
 
     def positions(self, pids: Iterable[int], proc: Path = Path("/proc")) -> dict[int, int]:
-        """How far these processes have read each watched file, in bytes; of several readers the last one. Without direct I/O."""
+        """Read position of each watched file in bytes, of the slowest of these processes, without direct I/O."""
         found: dict[int, int] = {}
         for pid in pids:
-            with suppress(OSError):  # it has ended, or is another user's
+            with suppress(OSError):  # ended, or another user's
                 for link in (proc / str(pid) / "fd").iterdir():
                     with suppress(OSError, ValueError, KeyError):
                         stat = link.stat()

@@ -1,6 +1,6 @@
-"""Inotify: the kernel's report that something in a folder has changed.
+"""Watch on folders by inotify(7).
 
-Owns: the descriptor, and which changes count. Must not know the content of the folders, nor who looks at them then.
+Owns: the descriptor, and which changes count. Must not know the content of the folders, nor who reads them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _EVENTS_BYTES = 65536
 
 
 class Inotify:
-    """Watch on folders; its descriptor becomes readable when one of them changed."""
+    """Watch on folders; its descriptor becomes readable after a change."""
 
     def __init__(self, descriptor: int, libc: ctypes.CDLL) -> None:
         self.descriptor = descriptor
         self._libc = libc
 
     def watch(self, folder: Path) -> bool:
-        """Watch this folder from now on; again is harmless.
+        """Watch this folder from now on; a repeated call is harmless.
 
-        False: it is missing, or the kernel watches no more folders.
+        Return False if the folder is missing, or the kernel watches no more folders.
 
         Blocks as long as the folder's file system does. Changes that another box makes on a network file system are not
         reported.
@@ -52,7 +52,7 @@ class Inotify:
 
 @contextmanager
 def watch_folders(changed: Callable[[], object]) -> Iterator[Inotify | None]:
-    """Have `changed` called on this loop whenever a watched folder changed. None where the kernel has no inotify."""
+    """Call `changed` on this loop after each change of a watched folder. Yields None if the kernel has no inotify."""
     found = _opened()
     if found is None:
         yield None
@@ -75,6 +75,6 @@ def _opened() -> Inotify | None:
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, AttributeError):  # no libc that has it
+    except (OSError, AttributeError):  # a libc without inotify
         return None
     return Inotify(descriptor, libc) if descriptor >= 0 else None

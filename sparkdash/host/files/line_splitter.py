@@ -1,7 +1,7 @@
-"""Lines out of a stream of bytes, as engines write them.
+"""Splitter of an engine's output bytes into lines.
 
-Owns: where a line ends (newline or carriage return, so that progress bars count) and how long it may be.
-Must not know where the bytes come from.
+Owns: the end of a line (newline or carriage return, so that progress bars count) and its longest length. Must not know
+where the bytes come from.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 
 LINE_LIMIT = 8192
-"""Bytes of a line that are kept; the rest is dropped and marked. An engine's longest useful line is its printed config, 3-5 kB."""
+"""Bytes of a line that are kept; a cut is marked. An engine's longest useful line is its config, 3-5 kB."""
 
 _BREAK = re.compile(rb"([\r\n])")
 
 
 class LineSplitter:
-    """Feed it chunks, get whole lines. Bytes that are not UTF-8 become U+FFFD; empty progress lines are dropped."""
+    """Turns chunks into whole lines. Bytes that are not UTF-8 become U+FFFD; empty progress lines are dropped."""
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._limit = limit
@@ -23,7 +23,7 @@ class LineSplitter:
         self._after_return = False
 
     def feed(self, chunk: bytes) -> list[str]:
-        """The lines that `chunk` completes."""
+        """Return the lines that `chunk` completes."""
         parts = _BREAK.split(chunk)
         lines = []
         for text, end in zip(parts[::2], [*parts[1::2], b""], strict=True):
@@ -33,7 +33,7 @@ class LineSplitter:
         return lines
 
     def rest(self) -> list[str]:
-        """What is left when the stream has ended: one line or none."""
+        """Return the unfinished line at the end of the stream, if any."""
         return [self._take()] if self._line else []
 
     def _keep(self, text: bytes) -> None:

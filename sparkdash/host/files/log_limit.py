@@ -1,8 +1,8 @@
 """Size limit for logs of processes that outlive the daemon, applied while they write.
 
-Owns: freeing a file's beginning, and finding what is left, or its last lines. The beginning becomes a hole that takes no disk. The end
-stays where the process writes and a reader reads, so no line is lost between the two. Where a file system has no holes
-the file is emptied. Must not know whose logs they are. All functions block.
+Owns: freeing a file's beginning, and finding the kept rest or its last lines. The beginning becomes a hole that takes
+no disk space. The end stays where the process writes and a reader reads, so no line is lost. On a file system without
+holes the file is emptied. Must not know whose logs they are. All functions block.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from sparkdash.units import MIB
 
 LIMIT = 64 * MIB
-"""Bytes on disk from which a log's beginning is freed, as podman's limit; half of it is kept."""
+"""Bytes on disk above which a log's beginning is freed, as podman's limit; half of it is kept."""
 _SECTOR = 512
 """Unit of st_blocks, on every file system."""
 _PUNCH_KEEPING_SIZE = 0x3
 _ALIGN = 64 * 1024
-"""A hole ends at a whole block: the kernel zeroes a partly freed block, and a reader would take zeros for text."""
+"""Alignment of a hole's end: the kernel zeroes a partly freed block, and a reader would take zeros for text."""
 
 
 def limit_log(path: Path) -> None:
@@ -36,7 +36,7 @@ def limit_log(path: Path) -> None:
 
 
 def first_kept(descriptor: int, offset: int = 0) -> int:
-    """Offset of the first bytes that are kept, from `offset` on; the file's end without any. Moves the descriptor."""
+    """Offset of the first kept bytes from `offset` on; the file's end without any. Moves the descriptor."""
     size = os.fstat(descriptor).st_size
     if size < offset:  # it was emptied
         return 0
@@ -45,7 +45,7 @@ def first_kept(descriptor: int, offset: int = 0) -> int:
     except OSError as error:
         if error.errno == errno.ENXIO:
             return size
-        return offset  # a file system that does not tell
+        return offset  # a file system without SEEK_DATA
 
 
 def _free(path: Path, end: int) -> None:

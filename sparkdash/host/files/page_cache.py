@@ -1,8 +1,8 @@
-"""The page cache of single files: how much of them the kernel keeps in memory, and how to have it let go of them.
+"""Page cache of single files: counting their cached bytes, and advising the kernel to drop them.
 
-Owns: the advice to the kernel, and its count of cached pages. Must not know whose files they are, or why.
-Rule: read-only and scoped. `/proc/sys/vm/drop_caches` needs root and takes every program's cache; this needs the right
-to read a file, takes the clean pages of that file alone, and leaves those that a process has mapped.
+Owns: the advice to the kernel, and its count of cached pages. Must not know whose files they are, or the purpose.
+Rule: read-only and scoped. `/proc/sys/vm/drop_caches` needs root and drops every program's cache. This advice needs the
+right to read a file, drops the clean pages of that file alone, and leaves pages that a process has mapped.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from pathlib import Path
 from sparkdash.units import GIB
 
 PIECE = GIB
-"""Bytes of one advice, so that a limit of time is kept within a big file. 1 GiB takes 4 to 60 ms (Linux 6.18)."""
+"""Bytes of one advice, so that a time limit holds within a large file. 1 GiB takes 4 to 60 ms (Linux 6.18)."""
 _CACHESTAT = 451
 """Number of cachestat(2), the same on every architecture (Linux 6.5)."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
-    """What was advised."""
+class ForgottenFiles:
+    """Result of the advice for several files."""
 
     files: int
     size: int
     """Bytes of those files, in memory or not."""
     skipped: int
-    """Files that could not be opened, or whose file system takes no advice, or for which there was no time."""
+    """Files that could not be opened, whose file system takes no advice, or for which there was no time."""
 
 
 def forget(file: Path) -> int:
-    """Advise the kernel that nobody needs the pages of `file`; its size in bytes. posix_fadvise(2), POSIX_FADV_DONTNEED.
+    """Advise the kernel to drop the pages of `file` (posix_fadvise(2), POSIX_FADV_DONTNEED); return its size.
 
     Raises:
-        OSError: it cannot be read, or its file system takes no advice.
+        OSError: the file cannot be read, or its file system takes no advice.
     """
     opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -50,21 +50,21 @@ def forget(file: Path) -> int:
         os.close(opened)
 
 
-def let_go(files: Iterable[Path], limit_s: float, advise: Callable[[Path], int] = forget) -> LetGo:
-    """Advise for each file, and begin none after `limit_s`. It blocks: call it in a thread."""
+def forget_files(files: Iterable[Path], limit_s: float, advise: Callable[[Path], int] = forget) -> ForgottenFiles:
+    """Advise the kernel to drop each file, and begin none after `limit_s`. Blocks: call it in a thread."""
     until, sizes, skipped = time.monotonic() + limit_s, [], 0
     for file in files:
         try:
             if time.monotonic() >= until:
                 raise TimeoutError
             sizes.append(advise(file))
-        except OSError:  # a pity, and nothing more
+        except OSError:  # harmless: the file stays cached
             skipped += 1
-    return LetGo(len(sizes), sum(sizes), skipped)
+    return ForgottenFiles(len(sizes), sum(sizes), skipped)
 
 
 def cached_bytes(descriptor: int) -> int | None:
-    """Bytes of an open file that are in the page cache. None: a kernel before 6.5, or neither its owner nor a writer asks."""
+    """Cached bytes of an open file; None before kernel 6.5, and for a file that this user may neither own nor write."""
     asked, told = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
     if _LIBC.syscall(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(told), 0) != 0:
         return None
@@ -72,15 +72,15 @@ def cached_bytes(descriptor: int) -> int | None:
 
 
 def forget_up_to(files: Iterable[Path], wanted: int, limit_s: float) -> int | None:
-    """Forget files one after the other until `wanted` bytes are let go of, or `limit_s` is over. It blocks: call it in a thread.
+    """Drop files from the cache in turn until `wanted` bytes are freed or `limit_s` is over. Blocks: use a thread.
 
-    Returns the bytes let go of; None when files were advised whose cached pages this user may not count.
+    Returns the freed bytes; None if this user may not count the cached pages of an advised file.
     """
     until, gone, counted = time.monotonic() + limit_s, 0, True
     for file in files:
         if gone >= wanted or time.monotonic() >= until:
             break
-        with suppress(OSError):  # it has gone, or may not be read: the next one
+        with suppress(OSError):  # removed or not readable: try the next one
             opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 before = cached_bytes(opened)
@@ -98,10 +98,10 @@ def forget_up_to(files: Iterable[Path], wanted: int, limit_s: float) -> int | No
 
 
 def forget_range(descriptor: int, start: int, end: int) -> int | None:
-    """Forget the pages of an open file between two of its bytes; the bytes let go of, None where they cannot be counted.
+    """Drop the pages between two offsets of an open file; return the freed bytes, None if they cannot be counted.
 
     Raises:
-        OSError: its file system takes no advice.
+        OSError: the file system takes no advice.
     """
     before = cached_bytes(descriptor)
     if before == 0:

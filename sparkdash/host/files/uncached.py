@@ -1,8 +1,8 @@
 """Large files read and written without leaving them in the page cache.
 
-Owns: the advice to the kernel while a file is read or written. Must not know what the files are.
+Owns: the advice to the kernel during reading and writing. Must not know the files' content.
 
-Reason: hashing 110 GB on a GB10 left 115 GB cached, and the box powered off two times of nine (field report of its owners).
+Reason: hashing 110 GB on a GB10 left 115 GB cached, and the box powered off in two of nine cases (an owner's report).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import IO, Any
 
 WINDOW = 64 << 20
-"""Bytes that may stay cached behind the place that is read or written."""
+"""Bytes that may stay cached behind the current offset."""
 _PIECE = 1 << 20
 
 
-def pieces(file: Path) -> Iterator[memoryview]:
-    """The content of `file` in pieces of 1 MiB, each valid until the next. Pages go once they are read; those of others stay mapped."""
+def read_uncached(file: Path) -> Iterator[memoryview]:
+    """Read `file` in pieces of 1 MiB, each valid until the next, and drop pages once read; mapped ones stay."""
     buffer, at, told = memoryview(bytearray(_PIECE)), 0, 0
     with file.open("rb", buffering=0) as opened:
         while count := opened.readinto(buffer):
@@ -31,9 +31,9 @@ def pieces(file: Path) -> Iterator[memoryview]:
 
 
 class Uncached:
-    """A file opened for writing that is brought to the disk, and let go of, window by window. All else is the file's own.
+    """File opened for writing, flushed to disk and dropped from the cache window by window; otherwise as the file.
 
-    Only clean pages can go, so that each window waits for the disk: 64 MiB take 30 ms where it writes 2 GB/s.
+    Only clean pages can be dropped, so each window waits for the disk: 64 MiB take 30 ms at 2 GB/s.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -44,7 +44,7 @@ class Uncached:
         return getattr(self._file, name)
 
     def write(self, data: bytes) -> int:
-        """Write; once a window is full, settle it."""
+        """Write; flush and drop each full window."""
         count = self._file.write(data)
         if (at := self._file.tell()) - self._settled >= WINDOW:
             self._file.flush()
@@ -54,8 +54,8 @@ class Uncached:
         return count
 
 
-def settle(file: Path) -> None:
-    """Have what was written of `file` on the disk, and none of it in the page cache."""
+def flush_uncached(file: Path) -> None:
+    """Flush `file` to disk and drop it from the page cache."""
     opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fdatasync(opened)
@@ -65,7 +65,7 @@ def settle(file: Path) -> None:
 
 
 def _advise(descriptor: int, start: int, end: int) -> None:
-    """`end` 0 is the end of the file. A file system that takes no advice is left alone."""
+    """Advise the kernel to drop a range, up to the file's end with `end` 0; ignored by some file systems."""
     try:
         os.posix_fadvise(descriptor, start, end - start if end else 0, os.POSIX_FADV_DONTNEED)
     except OSError:

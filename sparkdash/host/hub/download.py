@@ -1,14 +1,14 @@
-"""Hub: weights from the Hugging Face hub into the owner's cache, through huggingface_hub.
+"""Download of weights from the Hugging Face hub into the owner's cache, through huggingface_hub.
 
-Owns: which of a repository's files an engine reads, how much of them is missing, whether it fits on the disk, and
-fetching it. Must not know: profiles, terminals, containers. The library is loaded by the first call, never by an import.
+Owns: which files of a repository an engine reads, how much of them is missing, whether that fits on the disk, and the
+download. Must not know: profiles, terminals, containers. The first call loads the library, never an import.
 
-Rule 1: what has come is kept. The library (2.x) fetches a file under a new name each time and removes it when it is
-        cut, so big files come here, through the library's own `http_get`, to `blobs/HASH.incomplete`, and a later call
-        goes on where they end. The library then lays out the snapshot, and writes last what a revision means.
-Rule 2: a file that was resumed is hashed before it counts: who wrote its beginning is not known.
-Rule 3: what is fetched or hashed leaves the page cache again: tens of GB at once would fill it.
-Rule 4: no word of the library's reaches a person: its messages hold addresses that are signed.
+Rule 1: received bytes are kept. The library (2.x) fetches a file under a new name each time and removes it after an
+        interruption. So large files are fetched here, through the library's own `http_get`, to `blobs/HASH.incomplete`,
+        and a later call resumes them. The library then lays out the snapshot, and writes the revision last.
+Rule 2: a resumed file is hashed before it counts, as the origin of its beginning is unknown.
+Rule 3: fetched or hashed bytes leave the page cache again, which tens of GB would fill.
+Rule 4: no message of the library reaches a person, as its messages contain signed addresses.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 from sparkdash import __version__
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError
-from sparkdash.host.files.uncached import Uncached, pieces, settle
+from sparkdash.host.files.uncached import Uncached, flush_uncached, read_uncached
 from sparkdash.host.hub.failures import as_host_error
-from sparkdash.host.hub.local_weights import is_quant, is_weights, of_hub, repository
+from sparkdash.host.hub.local_weights import is_quant, is_weights, repository_folder, split_repository
 from sparkdash.host.hub.meter import DownloadMeter, WeightsProgress
 from sparkdash.host.thread import in_thread
 from sparkdash.units import gib
@@ -39,28 +39,28 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 AT_ONCE = 4
-"""Files fetched at a time: one connection to the hub's storage does not fill a fast line."""
+"""Parallel downloads: one connection to the hub's storage does not fill a fast line."""
 TICK_S = 0.25
-"""How often progress is told."""
+"""Interval of progress reports."""
 OVER_HTTP = 50 * 10**9
-"""Bytes. The hub gives larger files through xet only, which the library speaks."""
+"""Largest file in bytes that the hub serves over HTTP; larger ones come through xet, by the library."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """One file of a repository that an engine reads."""
+    """File of a repository that an engine reads."""
 
     path: str
     size: int
     sha256: str | None
-    """Of its content, for big files only; the cache keeps them under it."""
+    """Digest of the content, for large files only; the cache names them by it."""
     missing: int
-    """Bytes still to come."""
+    """Bytes still to fetch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A repository at one commit."""
+class ListedRepository:
+    """Repository at one commit, with the files that an engine reads."""
 
     repo: str
     revision: str
@@ -69,20 +69,20 @@ class Listed:
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """Total bytes."""
         return sum(file.size for file in self.files)
 
     @property
     def missing(self) -> int:
-        """Bytes still to come."""
+        """Bytes still to fetch."""
         return sum(file.missing for file in self.files)
 
 
-Plan = tuple[Listed, ...]
+Plan = tuple[ListedRepository, ...]
 
 
 class Hub:
-    """The hub, and one owner's cache. `endpoint` None: the hub's usual address; `free(folder)` tells free bytes."""
+    """Hub and one owner's cache. `endpoint` None means the hub's usual address; `free(folder)` returns free bytes."""
 
     def __init__(
         self, hf_home: Path, *, endpoint: str | None = None, free: Callable[[Path], int] | None = None
@@ -92,26 +92,26 @@ class Hub:
         self._free = free or _free
 
     async def plan(self, refs: Iterable[ModelRef]) -> Plan:
-        """What the hub has of these repositories now, and how much of it is missing here. Paths are passed over.
+        """List the hub's files of these repositories and the bytes that are missing here; local paths are skipped.
 
         Raises:
             HostError: hub_unreachable, weights_unknown (no such repository or revision), weights_gated, token_refused.
         """
-        asked = dict.fromkeys((*of_hub(ref.hf), ref.revision or "main") for ref in refs if ref.hf)
+        asked = dict.fromkeys((*split_repository(ref.hf), ref.revision or "main") for ref in refs if ref.hf)
         return tuple([await in_thread(functools.partial(self._list, *one)) for one in asked])
 
     def check_space(self, plan: Plan) -> None:
-        """Raises HostError(code="disk_full") when what is missing does not fit on the cache's disk."""
+        """Raise HostError(code="disk_full") if the missing files do not fit on the cache's disk."""
         needs, free = sum(one.missing for one in plan), self._free(self._home)
         if needs > free:
             raise HostError(
-                f"{gib(needs)} of weights are missing, and the disk of {self._home} has {gib(free)} free.",
+                f"{gib(needs)} of weights are missing, but the disk of {self._home} has only {gib(free)} free.",
                 code="disk_full",
                 hint=f"Free {gib(needs - free)} there, or move the cache with `hf_home` in config.toml.",
             )
 
     async def fetch(self, plan: Plan) -> AsyncGenerator[WeightsProgress, None]:
-        """Fetch what is missing, telling how far it is; the last item has `done`. Left early, it stops by itself.
+        """Fetch the missing files and report progress; the last report has `done`. Closing the generator stops it.
 
         Raises:
             HostError: as `plan`, and disk_full, cache_unusable, weights_damaged, weights_busy (another program fetches
@@ -132,7 +132,7 @@ class Hub:
     async def _fetch(self, plan: Plan, meter: DownloadMeter) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def blob(listed: Listed, file: HubFile) -> None:
+        async def blob(listed: ListedRepository, file: HubFile) -> None:
             async with gate:
                 fetch = self._blob if file.size <= OVER_HTTP else self._huge
                 await in_thread(functools.partial(fetch, listed, file, meter))
@@ -149,7 +149,7 @@ class Hub:
 
     # in threads of their own
 
-    def _list(self, repo: str, quant: str | None, revision: str) -> Listed:
+    def _list(self, repo: str, quant: str | None, revision: str) -> ListedRepository:
         from huggingface_hub.hf_api import RepoFile
 
         with as_host_error(repo, revision):
@@ -158,10 +158,10 @@ class Hub:
             tree = api.list_repo_tree(repo, recursive=True, revision=commit)
             found = {file.path: file for file in tree if isinstance(file, RepoFile)}
         files = tuple(self._file(repo, commit, found[name]) for name in wanted_files(found, quant))
-        return Listed(repo, revision, commit, files)
+        return ListedRepository(repo, revision, commit, files)
 
     def _file(self, repo: str, commit: str, told: Any) -> HubFile:
-        place = repository(self._home, repo)
+        place = repository_folder(self._home, repo)
         sha256 = told.lfs.sha256 if told.lfs else None
         blob = place / "blobs" / (sha256 or told.blob_id)
         if blob.exists() or (place / "snapshots" / commit / told.path).exists():
@@ -169,17 +169,17 @@ class Hub:
         came = _size(_part(blob)) if sha256 else 0
         return HubFile(told.path, told.size, sha256, told.size - came if came <= told.size else told.size)
 
-    def _blob(self, listed: Listed, file: HubFile, meter: DownloadMeter) -> None:
+    def _blob(self, listed: ListedRepository, file: HubFile, meter: DownloadMeter) -> None:
         from huggingface_hub import hf_hub_url
         from huggingface_hub.file_download import http_get
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # re-exported there
 
-        blob = repository(self._home, listed.repo) / "blobs" / str(file.sha256)
+        blob = repository_folder(self._home, listed.repo) / "blobs" / str(file.sha256)
         part, url = _part(blob), hf_hub_url(listed.repo, file.path, revision=listed.commit, endpoint=self._endpoint)
         headers = build_hf_headers(library_name="sparkdash", library_version=__version__)
         bar: Any = functools.partial(meter.bar, file.size - file.missing)
         with as_host_error(listed.repo, listed.revision), _locked(part, listed.repo) as out:
-            if blob.exists():  # another program was quicker
+            if blob.exists():  # another program was faster
                 part.unlink(missing_ok=True)
                 return
             came = out.tell() if out.tell() <= file.size else out.truncate(0)
@@ -189,15 +189,15 @@ class Hub:
             if came and _sha256(part) != file.sha256:
                 part.unlink()
                 raise HostError(
-                    f"{file.path} of {listed.repo} came damaged and was thrown away.",
+                    f"{file.path} of {listed.repo} arrived damaged and was deleted.",
                     code="weights_damaged",
-                    hint="Call the same command again: that file is fetched anew.",
+                    hint="Run the same command again: it fetches that file anew.",
                 )
-            settle(part)
+            flush_uncached(part)
             part.rename(blob)
 
-    def _huge(self, listed: Listed, file: HubFile, meter: DownloadMeter) -> None:
-        """By the library alone, which does not resume; counted once it is here."""
+    def _huge(self, listed: ListedRepository, file: HubFile, meter: DownloadMeter) -> None:
+        """Fetch by the library alone, which does not resume; counted once it is complete."""
         from huggingface_hub import hf_hub_download
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # re-exported there
 
@@ -212,17 +212,17 @@ class Hub:
                     library_name="sparkdash",
                     library_version=__version__,
                 )
-                settle(Path(came))
+                flush_uncached(Path(came))
         except ValueError:  # the library's refusal of plain HTTP for such a file
             raise HostError(
-                f"{file.path} of {listed.repo} is {gib(file.size)}, which the hub gives through xet only.",
+                f"{file.path} of {listed.repo} is {gib(file.size)}, which the hub serves through xet only.",
                 code="xet_missing",
                 hint="Install hf_xet beside sparkdash, and unset HF_HUB_DISABLE_XET.",
             ) from None
         meter.add(file.missing, file.missing)
 
-    def _lay_out(self, listed: Listed) -> None:
-        """The small files, the snapshot's links, and what the revision means, by the library."""
+    def _lay_out(self, listed: ListedRepository) -> None:
+        """Fetch the small files, and write the snapshot's links and the revision, by the library."""
         from huggingface_hub import snapshot_download
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # as above
 
@@ -247,10 +247,10 @@ class Hub:
 
 
 def wanted_files(names: Iterable[str], quant: str | None = None) -> list[str]:
-    """Those of a repository's files that an engine reads, sorted. Pure.
+    """Choose the files of a repository that an engine reads, sorted.
 
-    Where safetensors lie at the root, weights in other formats and in subfolders (`original/`, `metal/`, `onnx/`) are
-    for other programs: openai/gpt-oss-120b is three times as big with them. With `quant`, of all weights only the GGUF
+    With safetensors at the root, weights in other formats and in subfolders (`original/`, `metal/`, `onnx/`) are for
+    other programs: openai/gpt-oss-120b is three times as large with them. With `quant`, the only weights are the GGUF
     files of that quantisation.
     """
     every = sorted(names)
@@ -262,16 +262,16 @@ def wanted_files(names: Iterable[str], quant: str | None = None) -> list[str]:
 
 @contextmanager
 def _locked(part: Path, repo: str) -> Iterator[Any]:
-    """The file that a download grows in, held against other programs; the lock goes with the process."""
+    """Open the growing file of a download, locked against other programs until the process ends."""
     part.parent.mkdir(parents=True, exist_ok=True)
     with part.open("ab") as out:
         try:
             fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise HostError(
-                f"Another program fetches {repo} already.",
+                f"Another program is already fetching {repo}.",
                 code="weights_busy",
-                hint="Wait for it, or end it and call again: nothing is fetched twice.",
+                hint="Wait for it, or end it and run this again: nothing is fetched twice.",
             ) from None
         yield out
 
@@ -286,7 +286,7 @@ def _size(path: Path) -> int:
 
 def _sha256(path: Path) -> str:
     found = hashlib.sha256()
-    for piece in pieces(path):
+    for piece in read_uncached(path):
         found.update(piece)
     return found.hexdigest()
 

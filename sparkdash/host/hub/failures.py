@@ -1,6 +1,7 @@
-"""What goes wrong between a box and the hub, each as one sentence and what to do.
+"""Failures between a box and the hub, as errors with a remedy.
 
-Owns: those words. Rule: nothing of the library's own message is shown: it holds addresses, some of them signed.
+Owns: the wording, and the hub's address. Rule: the library's own messages are never shown, as they contain signed
+addresses.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Any
 from sparkdash import urls
 from sparkdash.errors import HostError
 
-KEPT = "What has come is kept: the same command goes on from there."
+KEPT = "The fetched part is kept: the same command resumes it."
 _LOGIN = "log in with `hf auth login` or set HF_TOKEN"
 
 
-def address() -> str | None:
-    """Where the hub is, by HF_ENDPOINT; None: at its usual address. Its library fails in many ways at a URL that is none.
+def hub_url() -> str | None:
+    """Return the hub's address by HF_ENDPOINT; None for the usual one.
 
     Raises:
         HostError: code `hub_url_invalid`.
@@ -29,14 +30,14 @@ def address() -> str | None:
         raise HostError(
             f"HF_ENDPOINT is {urls.shown(url)!r}, which is not a URL of a hub.",
             code="hub_url_invalid",
-            hint="It looks like https://huggingface.co; unset, it is that.",
+            hint="Use a form like https://huggingface.co, or unset it for that address.",
         )
     return url
 
 
 @contextmanager
 def as_host_error(repo: str, revision: str) -> Iterator[None]:
-    """Errors of huggingface_hub, which must be loaded anyway, as HostErrors; others pass."""
+    """Turn errors of huggingface_hub, which is loaded anyway, into HostErrors; others pass."""
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     network: Any = HfHubHTTPError.__mro__[1]  # the base of every error of the HTTP client that this library uses
@@ -50,9 +51,9 @@ def as_host_error(repo: str, revision: str) -> Iterator[None]:
         raise _on_disk(error, repo) from None
     except HFValidationError:
         raise HostError(
-            f"No model of the hub can be called {repo!r}.",
+            f"{repo!r} cannot be the name of a model on the hub.",
             code="weights_unknown",
-            hint="Mend `hf` in the profile: it is owner/name.",
+            hint="Correct `hf` in the profile: its form is owner/name.",
         ) from None
 
 
@@ -68,17 +69,17 @@ def _refused(error: Any, repo: str, revision: str) -> HostError:
         )
     if isinstance(error, RevisionNotFoundError):
         return HostError(
-            f"{repo} has no revision {revision}.", code="weights_unknown", hint="Mend `revision` in the profile."
+            f"{repo} has no revision {revision}.", code="weights_unknown", hint="Correct `revision` in the profile."
         )
     if isinstance(error, RepositoryNotFoundError):
         return HostError(
             f"The hub has no model {repo}, or does not show it to you.",
             code="weights_unknown",
-            hint=f"Mend `hf` in the profile; if the model is private, {_LOGIN}.",
+            hint=f"Correct `hf` in the profile; if the model is private, {_LOGIN}.",
         )
     if status in (401, 403):
         return HostError(
-            f"The hub gives {repo} to nobody without a valid token ({status}).",
+            f"The hub serves {repo} only with a valid token ({status}).",
             code="token_refused",
             hint=f"Make a new token on the hub, then {_LOGIN}.",
         )
@@ -89,17 +90,19 @@ def _unreachable(what: str) -> HostError:
     return HostError(
         f"The hub cannot be reached ({what}).",
         code="hub_unreachable",
-        hint=f"See whether this box has a network; `--offline` tells what is missing. {KEPT}",
+        hint=f"Check this box's network; `--offline` lists what is missing. {KEPT}",
     )
 
 
 def _on_disk(error: OSError, repo: str) -> HostError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return HostError(f"The disk filled up while {repo} came.", code="disk_full", hint=f"Free some of it. {KEPT}")
+        return HostError(
+            f"The disk filled up while fetching {repo}.", code="disk_full", hint=f"Free some of it. {KEPT}"
+        )
     if error.errno is not None:
         return HostError(
             f"{error.filename or 'The cache'} cannot be written: {error.strerror}.",
             code="cache_unusable",
-            hint="Make the folder yours, or move the cache with `hf_home` in config.toml.",
+            hint="Take ownership of the folder, or move the cache with `hf_home` in config.toml.",
         )
-    return _unreachable("it stopped answering")  # the library's own word for giving up after its retries
+    return _unreachable("it stopped answering")  # the library raises a plain OSError after its retries

@@ -1,10 +1,10 @@
 """Weights on this box, found without a network and without the hub's library.
 
-Owns: what a folder of weights must hold to be whole, and where the Hugging Face cache keeps a repository.
-Must not know: how weights are fetched. Reads folder entries and one small index file; never weights.
+Owns: when a folder of weights is complete, and where the Hugging Face cache keeps a repository. Must not know how
+weights are fetched. Reads folder entries and one small index file; never weights.
 
-Rule: half a download is not there. A folder is whole when every shard that its index or the shards' own names
-(`-00001-of-00005`) speak of is in it.
+Rule: a partial download does not count. A folder is complete if it has every shard that its index or the shards' own
+names (`-00001-of-00005`) list.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparkdash.units import MIB
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack")
 """Suffixes of files that hold weights."""
 SMALL = 16 * MIB
-"""Files below it are no matter for the page cache."""
+"""Size below which a file does not matter for the page cache."""
 
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"(?P<before>.*)-\d{5}-of-(?P<count>\d{5})(?P<after>\.\w+)")
@@ -32,30 +32,30 @@ _SHARD = re.compile(r"(?P<before>.*)-\d{5}-of-(?P<count>\d{5})(?P<after>\.\w+)")
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What is on this box of one model, or of all models of a profile."""
+    """Presence on this box of one model, or of all models of a profile."""
 
     ref: str
-    """The path or the repository, as the profile says it."""
+    """Path or repository, as in the profile."""
     here: bool
     size: int
-    """Bytes on disk: of the model when it is here, else of what came so far."""
+    """Bytes on disk: of the whole model, or of the part fetched so far."""
     lacks: str | None = None
-    """What is missing, in words; None when it is here."""
+    """Missing part in words; None for a complete model."""
 
 
 def find_weights(ref: ModelRef, hf_home: Path) -> Presence:
-    """What is here of `ref`; `hf_home` is the Hugging Face folder, whose `hub` is the cache. Reads the disk, briefly."""
+    """Find the weights of `ref`; `hf_home` is the Hugging Face folder, whose `hub` is the cache. Reads the disk."""
     try:
         return _in_cache(ref, hf_home) if ref.hf else _at(Path(ref.ref), ref.ref)
     except OSError as error:
         return Presence(ref.ref, here=False, size=0, lacks=f"cannot be read: {error.strerror}")
 
 
-def files(ref: ModelRef, hf_home: Path) -> frozenset[Path]:
-    """The files of weights of `ref` that are here, links followed; empty when none are, or they cannot be looked at."""
+def weight_files_of(ref: ModelRef, hf_home: Path) -> frozenset[Path]:
+    """Files of weights of `ref` on this box, links followed; empty without any, or if they cannot be read."""
     try:
         if ref.hf:
-            repo, quant = of_hub(ref.ref)
+            repo, quant = split_repository(ref.ref)
             snapshot = locate_checkpoint(ModelRef(hf=repo, revision=ref.revision), hf_home)
             here = [file for file in _files(snapshot) if quant is None or is_quant(file.name, quant)]
         elif (place := Path(ref.ref)).is_dir():
@@ -67,8 +67,8 @@ def files(ref: ModelRef, hf_home: Path) -> frozenset[Path]:
         return frozenset()
 
 
-def blobs(hf_home: Path) -> frozenset[Path]:
-    """Every whole file of SMALL bytes or more in the cache, whichever repository it is of; empty where nothing can be looked at."""
+def cached_blobs(hf_home: Path) -> frozenset[Path]:
+    """Complete files of SMALL bytes or more in the cache, of any repository; empty if it cannot be read."""
     found = set()
     for file in (hf_home / "hub").glob("models--*/blobs/*"):
         with suppress(OSError):
@@ -78,13 +78,13 @@ def blobs(hf_home: Path) -> frozenset[Path]:
 
 
 def weight_files(refs: Iterable[ModelRef], hf_home: Path) -> dict[str, frozenset[Path]]:
-    """The files of weights of each model that is here, by its path or repository."""
-    found = {ref.ref: files(ref, hf_home) for ref in refs}
+    """Files of weights of each model on this box, by its path or repository."""
+    found = {ref.ref: weight_files_of(ref, hf_home) for ref in refs}
     return {name: here for name, here in found.items() if here}
 
 
 def sum_presence(found: Iterable[Presence]) -> Presence | None:
-    """All models of a profile as one: here when each is. None for a profile without models."""
+    """Join the presence of a profile's models: here if each is. None for a profile without models."""
     each = {one.ref: one for one in found}.values()
     if not each:
         return None
@@ -93,21 +93,21 @@ def sum_presence(found: Iterable[Presence]) -> Presence | None:
     return Presence(", ".join(one.ref for one in each), all(one.here for one in each), size, lacks or None)
 
 
-def repository(hf_home: Path, repo: str) -> Path:
-    """Where the cache keeps `owner/name`."""
+def repository_folder(hf_home: Path, repo: str) -> Path:
+    """Folder of `owner/name` in the cache."""
     return hf_home / "hub" / f"models--{repo.replace('/', '--')}"
 
 
-def of_hub(ref: str) -> tuple[str, str | None]:
-    """(repository, quantisation) of llama.cpp's `owner/name:Q4_K_M`; without a colon the second is None."""
+def split_repository(ref: str) -> tuple[str, str | None]:
+    """Split llama.cpp's `owner/name:Q4_K_M` into repository and quantisation; None without a colon."""
     repo, _, quant = ref.partition(":")
     return repo, quant or None
 
 
-def lacking(names: Iterable[str], shards: Iterable[str] = (), quant: str | None = None) -> str | None:
-    """What a folder with these files lacks to be whole, in words; None when it lacks nothing. Pure.
+def missing_parts(names: Iterable[str], shards: Iterable[str] = (), quant: str | None = None) -> str | None:
+    """Describe what a folder with these files lacks; None for a complete one.
 
-    `shards` are the files that its index names; with `quant` only GGUF files of that quantisation count.
+    `shards` are the files in its index; with `quant` only GGUF files of that quantisation count.
     """
     here = set(names)
     weights = [name for name in here if is_weights(name) and (quant is None or is_quant(name, quant))]
@@ -118,17 +118,17 @@ def lacking(names: Iterable[str], shards: Iterable[str] = (), quant: str | None 
 
 
 def is_weights(name: str) -> bool:
-    """Does a file of that name hold weights?"""
+    """Whether a file of that name holds weights."""
     return name.lower().endswith(WEIGHTS)
 
 
 def is_quant(name: str, quant: str) -> bool:
-    """Is it a GGUF file of that quantisation?"""
+    """Whether the name is that of a GGUF file of this quantisation."""
     return name.lower().endswith(".gguf") and quant.lower() in name.lower()
 
 
 def _sisters(name: str) -> list[str]:
-    """Every shard of the set that a shard's name speaks of."""
+    """Names of all shards in the set of a shard; empty for any other name."""
     found = _SHARD.fullmatch(name)
     if not found:
         return []
@@ -137,19 +137,19 @@ def _sisters(name: str) -> list[str]:
 
 
 def _in_cache(ref: ModelRef, hf_home: Path) -> Presence:
-    repo, quant = of_hub(ref.ref)
-    blobs = repository(hf_home, repo) / "blobs"
+    repo, quant = split_repository(ref.ref)
+    cached_blobs = repository_folder(hf_home, repo) / "blobs"
     try:
         snapshot = locate_checkpoint(ModelRef(hf=repo, revision=ref.revision), hf_home)
     except ProfileError:
-        return Presence(ref.ref, here=False, size=_bytes(blobs), lacks="not in the cache")
+        return Presence(ref.ref, here=False, size=_bytes(cached_blobs), lacks="not in the cache")
     lacks = _lacks(snapshot, quant)
-    return Presence(ref.ref, not lacks, _bytes(blobs if lacks else snapshot), lacks)
+    return Presence(ref.ref, not lacks, _bytes(cached_blobs if lacks else snapshot), lacks)
 
 
 def _at(path: Path, told: str) -> Presence:
     if path.is_dir():
-        # a folder whose files are of no known kind is some engine's own format: that it is not empty must do
+        # a folder of unknown files is an engine's own format: being non-empty must suffice
         names = [file.name for file in _files(path)]
         lacks = _lacks(path) if not names or any(map(is_weights, names)) else None
         return Presence(told, not lacks, _bytes(path), lacks)
@@ -164,7 +164,7 @@ def _at(path: Path, told: str) -> Presence:
 
 def _lacks(folder: Path, quant: str | None = None) -> str | None:
     names = [str(file.relative_to(folder)) for file in _files(folder)]
-    return lacking(names, _indexed(folder / _INDEX), quant)
+    return missing_parts(names, _indexed(folder / _INDEX), quant)
 
 
 def _indexed(index: Path) -> list[str]:
@@ -175,10 +175,10 @@ def _indexed(index: Path) -> list[str]:
 
 
 def _bytes(folder: Path) -> int:
-    """Of every file once, through links: those of a snapshot lead to its blobs."""
+    """Add up each file once, following links: a snapshot's links lead to its blobs."""
     return sum({(stat.st_dev, stat.st_ino): stat.st_size for stat in (f.stat() for f in _files(folder))}.values())
 
 
 def _files(folder: Path) -> list[Path]:
-    """Files and links to files; a link to nothing is none."""
+    """Files and links to files, without broken links."""
     return [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []

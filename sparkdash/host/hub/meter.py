@@ -1,6 +1,6 @@
-"""DownloadMeter: how far a download is, counted by the threads that fetch and read by the one that tells.
+"""Progress of a download, counted by the fetching threads and read by the reporting one.
 
-Owns: the counts, the rate, and the word that ends the threads. Must not know what is fetched.
+Owns: the counts, the rate, and the signal that ends the threads. Must not know what is fetched.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 WINDOW_S = 10.0
-"""The rate is over the last so many seconds: the library counts in pieces of 10 MB."""
+"""Window of the rate, as the library counts in pieces of 10 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightsProgress:
-    """One step of fetching weights. Bytes count what was here already; the rate only what comes now."""
+    """Progress report. Bytes include what was here before; the rate counts only what arrives now."""
 
     came_bytes: int
     total_bytes: int
     bytes_per_s: float | None = None
-    """Bytes received in the last seconds, divided by those seconds; None before there are any."""
+    """Rate over the last WINDOW_S; None before the first bytes."""
     eta_s: float | None = None
-    """What is missing divided by the rate."""
+    """Missing bytes divided by the rate."""
     done: bool = False
 
 
-class Stopped(Exception):  # noqa: N818 - no error: how a thread ends that is no longer wanted
-    """Raised in a downloading thread after `Meter.stop`."""
+class Stopped(Exception):  # noqa: N818 - no error: ends a thread that is no longer needed
+    """Raised in a downloading thread after `DownloadMeter.stop`."""
 
 
 class DownloadMeter:
-    """Bytes of `total`, of which `missing` are to come. Safe to use from many threads."""
+    """Counts the bytes of a download: `total`, of which `missing` are to come. Safe to use from many threads."""
 
     def __init__(self, total: int, missing: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._total = total
@@ -44,19 +44,19 @@ class DownloadMeter:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._marks = deque([(clock(), 0)])
-        """(time, bytes received by then), from the last one before the window on."""
+        """(time, bytes received until then), from the last one before the window on."""
 
     def stop(self) -> None:
-        """From now on every bar raises Stopped."""
+        """Make every bar raise Stopped from now on."""
         self._over.set()
 
     def bar(self, counted: int, **facts: Any) -> DownloadBar:
-        """What the library takes for a file's progress bar; `counted` of its bytes are in the count already."""
-        self.add(0, int(facts.get("initial") or 0) - counted)  # not the same where the server does not resume
+        """Make a progress bar for the library; `counted` bytes of the file are already included."""
+        self.add(0, int(facts.get("initial") or 0) - counted)  # differs if the server does not resume
         return DownloadBar(self)
 
     def add(self, received: int, came: int) -> None:
-        """So many bytes were received, and the files grew by so many. Raises Stopped."""
+        """Count received bytes, and the growth of the files by `came`. Raises Stopped."""
         with self._lock:
             now = self._clock()
             self._came += came
@@ -68,7 +68,7 @@ class DownloadMeter:
             raise Stopped
 
     def now(self) -> WeightsProgress:
-        """How far it is."""
+        """Return the current progress."""
         with self._lock:
             since, before = self._marks[0]
             seconds, received = self._clock() - since, self._received - before
@@ -77,12 +77,12 @@ class DownloadMeter:
         return WeightsProgress(came, self._total, rate, (self._total - came) / rate if rate else None)
 
     def end(self) -> WeightsProgress:
-        """All is here."""
+        """Return the final progress."""
         return WeightsProgress(self._total, self._total, done=True)
 
 
 class DownloadBar:
-    """As much of tqdm as the library's download uses."""
+    """The part of tqdm's interface that the library's download uses."""
 
     def __init__(self, meter: DownloadMeter) -> None:
         self._meter = meter
@@ -91,9 +91,9 @@ class DownloadBar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is drawn here."""
+        """Do nothing, as no bar is drawn."""
 
     def update(self, count: float | None = 1) -> None:
-        """So many bytes more; below zero when the library begins a file again."""
+        """Count more bytes; negative after the library has restarted a file."""
         grown = int(count or 0)
         self._meter.add(max(0, grown), grown)

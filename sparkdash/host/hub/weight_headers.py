@@ -1,7 +1,7 @@
-"""A model's facts from the Hugging Face hub: config.json and the headers of its weights, by range requests.
+"""Facts about a model on the Hugging Face hub: config.json and the headers of its weights, by range requests.
 
-Owns: which files are asked for, and what their absence means. Must not know: profiles, terminals. Nothing of a weight is
-fetched, and nothing is left in the owner's cache: half a repository there would pass for a broken download.
+Owns: which files are requested, and what their absence means. Must not know: profiles, terminals. No weights are
+fetched, and nothing is left in the owner's cache: a partial repository there would look like a broken download.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 AT_ONCE = 8
-"""Headers asked for at a time: large models have a hundred files."""
+"""Parallel requests for headers: large models have a hundred files."""
 TIMEOUT_S = 20.0
-"""Without a byte."""
+"""Longest silence of a request."""
 HINTS = {
-    "weights_unknown": "Write owner/name as on its page on the hub; a private one wants `hf auth login` or HF_TOKEN.",
-    "hub_unreachable": "See whether this box has a network, or give a folder that holds the model.",
+    "weights_unknown": "Write owner/name as on its page on the hub; a private one needs `hf auth login` or HF_TOKEN.",
+    "hub_unreachable": "Check this box's network, or give a folder that holds the model.",
 }
-"""In place of those for a download."""
+"""Hints in place of those for a download."""
 
 
 def read_weight_headers(repository: str, revision: str = "main", endpoint: str | None = None) -> WeightFacts:
-    """The facts of `owner/name`. Loads the hub's library; takes seconds, a large model longer.
+    """Read the facts of `owner/name`. Loads the hub's library; takes seconds, longer for a large model.
 
     Raises:
-        HostError: the hub cannot be reached, or has or gives no such model.
-        ProfileError: `weights_unreadable`: it holds no safetensors, or a malformed header.
+        HostError: the hub cannot be reached, has no such model, or refuses it.
+        ProfileError: `weights_unreadable`: the model has no safetensors, or a malformed header.
     """
     try:
         with as_host_error(repository, revision):
@@ -62,13 +62,13 @@ def _read(repository: str, revision: str, endpoint: str | None) -> WeightFacts:
 
 
 class _Repository:
-    """One model at one revision."""
+    """Model on the hub at one revision."""
 
     def __init__(self, api: HfApi, name: str, revision: str) -> None:
         self.api, self.name, self.revision = api, name, revision
 
     def json(self, file: str) -> dict[str, Any] | None:
-        """A small file of JSON; None when there is no such file."""
+        """Fetch a small file of JSON; None without such a file."""
         from huggingface_hub import get_session, hf_hub_url
         from huggingface_hub.errors import EntryNotFoundError
         from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
@@ -82,7 +82,7 @@ class _Repository:
         return safetensors.json_object(answer.content, f"{file} of {self.name}")
 
     def tensors(self, file: str) -> list[Tensor]:
-        """What the header of one file tells."""
+        """Fetch the header of one file and list its tensors."""
         from huggingface_hub.errors import EntryNotFoundError, SafetensorsParsingError
 
         try:

@@ -47,7 +47,7 @@ async def evict_weights(tools: Tools, bytes_wanted: int, *, keep: Collection[Pat
         stay = {file.resolve() for file in keep} | _files(used, hf_home)
         theirs = _files(known, hf_home)
         return page_cache.forget_up_to(
-            eviction_order(local_weights.blobs(hf_home), theirs, stay), bytes_wanted, LET_GO_S
+            eviction_order(local_weights.cached_blobs(hf_home), theirs, stay), bytes_wanted, LET_GO_S
         )
 
     try:
@@ -123,8 +123,8 @@ async def evict_after_stop(tools: Tools, left: Sequence[Profile], comes: Profile
     stay = _in_use(tools)
     old, kept = _weights(tools, left), _weights(tools, [*stay, *([comes] if comes else [])])
 
-    def work() -> page_cache.LetGo:
-        return page_cache.let_go(sorted(_files(old, hf_home) - _files(kept, hf_home)), LET_GO_S)
+    def work() -> page_cache.ForgottenFiles:
+        return page_cache.forget_files(sorted(_files(old, hf_home) - _files(kept, hf_home)), LET_GO_S)
 
     try:
         before = tools.reader.memory().page_cache
@@ -143,7 +143,7 @@ async def evict_after_stop(tools: Tools, left: Sequence[Profile], comes: Profile
         books.notice(Level.INFO, "page_cache_dropped", _dropped(done, names, before, after), left[0].name)
 
 
-def _dropped(done: page_cache.LetGo, names: str, before: int | None, after: int | None) -> str:
+def _dropped(done: page_cache.ForgottenFiles, names: str, before: int | None, after: int | None) -> str:
     skipped = f", {done.skipped} skipped" if done.skipped else ""
     cached = "" if before is None or after is None else f" Cached on the box: {gib(before)} before, {gib(after)} after."
     files = "1 weight file" if done.files == 1 else f"{done.files} weight files"
@@ -156,7 +156,7 @@ def _weights(tools: Tools, profiles: Iterable[Profile]) -> set[ModelRef]:
 
 
 def _files(refs: Iterable[ModelRef], hf_home: Path) -> set[Path]:
-    return {file for ref in refs for file in local_weights.files(ref, hf_home)}
+    return {file for ref in refs for file in local_weights.weight_files_of(ref, hf_home)}
 
 
 def _in_use(tools: Tools) -> list[Profile]:
