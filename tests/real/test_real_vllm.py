@@ -160,31 +160,43 @@ def seen_at_work(spark: Any, whole: float) -> bool:
     return True
 
 
-def test_a_client_that_leaves_frees_the_engine(spark: Any) -> None:
-    """The disconnect reaches vLLM, which drops the request: of its tokens some are never made."""
-    for _ in range(20):
-        made = counters(spark, "tiny")["vllm:generation_tokens_total"]
-        chunks = client(spark).chat.completions.create(
-            model="tiny", messages=[{"role": "user", "content": "go"}], max_tokens=LONG, stream=True,
-            extra_body={"ignore_eos": True},
-        )  # fmt: skip
-        next(iter(chunks))
-        at_work = seen_at_work(spark, made + LONG)
-        chunks.close()
-        if at_work:
-            break
-    else:
-        pytest.fail("the engine was never seen at work")
+def left_at_work(spark: Any) -> tuple[str, float]:
+    """Leave a long answer once the engine is seen at work; the state of its row, and the tokens that were made of it."""
+    made = counters(spark, "tiny")["vllm:generation_tokens_total"]
+    earlier = spark.state()["recent"][0]["id"]
+    chunks = client(spark).chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "go"}], max_tokens=LONG, stream=True,
+        extra_body={"ignore_eos": True},
+    )  # fmt: skip
+    next(iter(chunks))
+    seen_at_work(spark, made + LONG)
+    chunks.close()
 
     def looked_at_since(state: dict[str, Any]) -> bool:
-        gone = state["recent"][0]
+        row = state["recent"][0]
+        if row["id"] == earlier:
+            return False
         seen = state["sample"]["engines"]["tiny"]["at"]
-        return gone["state"] == "gone" and seen > gone["finished_at"] and sampled(state, "tiny", "running") == 0
+        return seen > row["finished_at"] and sampled(state, "tiny", "running") == 0
 
-    spark.until(looked_at_since)
+    row = spark.until(looked_at_since)["recent"][0]
     own = counters(spark, "tiny")
     assert own["vllm:num_requests_running"] == 0
-    assert own["vllm:generation_tokens_total"] - made < LONG
+    return row["state"], own["vllm:generation_tokens_total"] - made
+
+
+def test_a_client_that_leaves_frees_the_engine(spark: Any) -> None:
+    """The disconnect reaches vLLM, which drops the request: of its tokens some are never made.
+
+    On a busy box the engine may have made all of them before anybody else gets to run: then it is asked once more.
+    """
+    seen = []
+    for _ in range(20):
+        state, made = left_at_work(spark)
+        if state == "gone" and made < LONG:
+            return
+        seen.append((state, made))
+    pytest.fail(f"every answer was made to its end: {seen}")
 
 
 def test_another_profile_comes_up_and_its_acceptance_equals_the_engines_own(spark: Any) -> None:
