@@ -239,7 +239,7 @@ def _lock_file(folder: Path) -> IO[str]:
 
 
 @contextmanager
-def only_one(folder: Path) -> Iterator[Callable[[str], None]]:
+def hold_daemon_lock(folder: Path) -> Iterator[Callable[[str], None]]:
     """Hold the folder's lock while the daemon lives, and give a function that writes the holder's name into the file.
 
     The name is for a second daemon's message; a full disk loses only the name.

@@ -197,13 +197,13 @@ class Settings(BaseModel):
         return [*shipped, *([own] if own.is_dir() else []), *(folder.expanduser() for folder in self.profiles)]
 
 
-def load(file: Path | None = None, **overrides: Any) -> Settings:
+def load_settings(file: Path | None = None, **overrides: Any) -> Settings:
     """Read defaults, then the file, then SPARKDASH_HOST/PORT/RUNTIME, then `overrides` (None: not given).
 
     Raises:
         ProfileError: the file cannot be read or holds an unknown key or value; names each.
     """
-    path = file or place()
+    path = file or settings_file()
     values = _read(path)
     origin = dict.fromkeys(values, str(path))
     for key in ("host", "port", "runtime"):
@@ -239,7 +239,7 @@ def _invalid(error: ValidationError, origin: Mapping[str, str]) -> ProfileError:
     )
 
 
-def place() -> Path:
+def settings_file() -> Path:
     """Return the path of the owner's file, which may not exist."""
     return paths.config_dir() / "config.toml"
 

@@ -80,7 +80,7 @@ def _list(recipes: list[Recipe], *, as_json: bool) -> None:
 
 
 def _place(model: str | None, url: str | None) -> GatewayTarget:
-    from sparkdash.client.address import at_url, find
+    from sparkdash.client.address import at_url, find_daemon
     from sparkdash.client.blocking import Client
     from sparkdash.connect.gateway_target import GatewayTarget
     from sparkdash.errors import DaemonError
@@ -94,7 +94,7 @@ def _place(model: str | None, url: str | None) -> GatewayTarget:
             raise
         from sparkdash.cli import local
 
-        profiles, running, root = local.profile_summaries()[0], None, find().url
+        profiles, running, root = local.profile_summaries()[0], None, find_daemon().url
         print_note("No daemon answers: this is what its settings and profiles say.")
     if given := url or os.environ.get("SPARKDASH_URL"):
         root = _shareable(at_url(given).url)

@@ -105,7 +105,7 @@ def _probe() -> Probe:
 
     log.configure(level=logging.ERROR)  # what NVML keeps from us is a finding, not a line in the log
     try:
-        known, problem = settings.load(), None
+        known, problem = settings.load_settings(), None
     except ProfileError as error:
         known, problem = settings.Settings(), error.text()
     return Probe(settings=known, settings_problem=problem, daemon=_daemon())

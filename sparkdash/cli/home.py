@@ -18,7 +18,7 @@ def home() -> None:
         return
     from sparkdash.client import launch
 
-    if launch.ensure() is not None:
+    if launch.ensure_daemon() is not None:
         print_note(f"Started the daemon in the background; its log: {launch.log_file()}")
     from sparkdash.tui.app import run_dashboard
 

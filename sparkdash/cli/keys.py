@@ -214,7 +214,7 @@ def revoke(name: Existing, as_json: AsJson = False) -> None:
         return
     print_text(f"Revoked: {name}.")
     if not left:
-        far = settings.load().beyond_loopback
+        far = settings.load_settings().beyond_loopback
         print_note(
             "No key is left: now nobody may use the gateway, and the daemon will not start again."
             if far

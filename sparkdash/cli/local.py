@@ -43,7 +43,7 @@ class EngineCommand(NamedTuple):
 def configured_catalog(places: Sequence[Path] | None = None) -> Catalog:
     """Load the catalog that the daemon would read, or only `places` (folders or single files)."""
     if not places:
-        return load_catalog(settings.load().profile_folders())
+        return load_catalog(settings.load_settings().profile_folders())
     found = [_place(place.expanduser()) for place in places]
     profiles = {name: profile for one in found for name, profile in one.profiles.items()}
     sections = {name: section for one in found for name, section in one.places.items()}
@@ -64,7 +64,7 @@ def _file(profile: Profile) -> str:
 
 def estimate_need(profile: Profile) -> Need:
     """Estimate the memory of a launch from flags and weight headers; measured values are not looked up."""
-    facts = weights.read_profile_weights(profile, settings.load().hf_home.expanduser())
+    facts = weights.read_profile_weights(profile, settings.load_settings().hf_home.expanduser())
     return estimate(profile, facts, box_bytes())
 
 
@@ -90,7 +90,7 @@ def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
         AdmissionError: the profile does not exist, is not started by sparkdash, or cannot run and `anyway` is False.
         ProfileError: the profile lacks something, or the settings are not valid.
     """
-    known = settings.load()
+    known = settings.load_settings()
     profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command all the same.")
     argv = make_runtime(known).command(container_spec(profile, known))
     return EngineCommand(profile.name, known.runtime, argv, shell(argv), profile.cannot_run)
@@ -101,7 +101,7 @@ def export_spec(name: str) -> tuple[Profile, ContainerSpec]:
 
     Raises like `engine_command`.
     """
-    known, profile = Settings.model_validate({**dict(settings.load()), "runtime": "podman"}), _startable(name)
+    known, profile = Settings.model_validate({**dict(settings.load_settings()), "runtime": "podman"}), _startable(name)
     labels = {LABEL_PROFILE: profile.name} | ({LABEL_SERVES: ",".join(profile.serves)} if profile.serves else {})
     return profile, container_spec(profile, known, kept_flags=False).replace(labels=labels)
 

@@ -140,4 +140,4 @@ def _sources() -> Sources:
     from sparkdash.host.box import BoxReader
     from sparkdash.host.memory_account import Sources
 
-    return Sources(runtime=make_runtime(settings.load()), reader=BoxReader(), owner=paths.owner())
+    return Sources(runtime=make_runtime(settings.load_settings()), reader=BoxReader(), owner=paths.owner())

@@ -35,7 +35,7 @@ def at_url(url: str) -> Address:
     Raises:
         DaemonError: code `daemon_url_invalid`.
     """
-    if not is_server(url):
+    if not can_connect(url):
         raise DaemonError(
             f"{urls.shown(url)!r} is not a URL of a daemon.",
             code="daemon_url_invalid",
@@ -44,7 +44,7 @@ def at_url(url: str) -> Address:
     return Address(url.rstrip("/").removesuffix("/v1").rstrip("/"), given=True)
 
 
-def is_server(url: str) -> bool:
+def can_connect(url: str) -> bool:
     """Return whether every client of ours can send requests to this URL."""
     return urls.is_server(url) and ((url.isascii() and "xn--" not in url.lower()) or _is_known_abroad(url))
 
@@ -68,15 +68,15 @@ def at_socket(uds: Path) -> Address:
 
 
 def resolve(url: str | None, uds: Path | None) -> Address:
-    """Address of the daemon behind the socket `uds` or at `url`; without either, as `find` says. Raises as `find`
+    """Address of the daemon behind the socket `uds` or at `url`; without either, as `find_daemon` says. Raises as `find_daemon`
     does.
     """
     if uds is not None:
         return at_socket(uds)
-    return find() if url is None else at_url(url)
+    return find_daemon() if url is None else at_url(url)
 
 
-def find() -> Address:
+def find_daemon() -> Address:
     """Find where this user's daemon is, or would be.
 
     Raises:
@@ -88,7 +88,7 @@ def find() -> Address:
     uds = paths.runtime_dir() / SOCKET_NAME
     if _is_there(uds):
         return at_socket(uds)
-    known = settings.load()
+    known = settings.load_settings()
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - listening addresses, which no client can call
     host = everywhere.get(known.host, known.host)
     scheme = "https" if known.tls_cert else "http"

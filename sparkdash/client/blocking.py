@@ -15,7 +15,7 @@ from sparkdash.api.control import HEALTH, ControlApi
 from sparkdash.api.rows import Call, HttpCall, Stream
 from sparkdash.client import address
 from sparkdash.client.daemon_connection import DaemonConnection
-from sparkdash.client.envelope import error_of, reading_answer
+from sparkdash.client.envelope import error_from_answer, reading_answer
 from sparkdash.errors import SparkdashError
 
 P = ParamSpec("P")
@@ -24,7 +24,7 @@ FIRST_ERROR_STATUS = 400
 
 
 class Client(ControlApi):
-    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find` says. Use it as a context
+    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find_daemon` says. Use it as a context
     manager.
 
     Every method of the table raises SparkdashError; DaemonError when no daemon answers.
@@ -58,7 +58,7 @@ class Client(ControlApi):
         with self._connection.exchange(request, row.silence_s) as reply, reading_answer(self.address):
             content = reply.read()
             if reply.status >= FIRST_ERROR_STATUS:
-                raise error_of(reply.status, content, self.address)
+                raise error_from_answer(reply.status, content, self.address)
             return row.read(content)
 
     def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -72,6 +72,6 @@ class Client(ControlApi):
     def _chunks(self, request: HttpCall, silence_s: float | None) -> Iterator[bytes]:
         with self._connection.exchange(request, silence_s) as reply:
             if reply.status >= FIRST_ERROR_STATUS:
-                raise error_of(reply.status, reply.read(), self.address)
+                raise error_from_answer(reply.status, reply.read(), self.address)
             while chunk := reply.read1():
                 yield chunk

@@ -19,7 +19,7 @@ from sparkdash.api.answers import LeaseGranted
 from sparkdash.api.control import HEALTH, ControlApi
 from sparkdash.api.rows import Call, HttpCall, Stream
 from sparkdash.client import address
-from sparkdash.client.envelope import error_of
+from sparkdash.client.envelope import error_from_answer
 from sparkdash.client.over_httpx import new_transport, speaking_to, timeouts
 from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.domain.measuring import Measuring
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class AsyncClient(ControlApi):
-    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find` says.
+    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find_daemon` says.
 
     Use it as an async context manager. Every method of the table raises SparkdashError; DaemonError when no daemon
     answers.
@@ -102,7 +102,7 @@ class AsyncClient(ControlApi):
                 request.method, request.target, json=request.body, timeout=timeouts(row.silence_s)
             )
             if reply.is_error:
-                raise error_of(reply.status_code, reply.content, self.address)
+                raise error_from_answer(reply.status_code, reply.content, self.address)
             return row.read(reply.content)
 
     async def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
@@ -120,6 +120,6 @@ class AsyncClient(ControlApi):
         method, target, body = request
         async with self._http.stream(method, target, json=body, timeout=timeouts(silence_s)) as reply:
             if reply.is_error:
-                raise error_of(reply.status_code, await reply.aread(), self.address)
+                raise error_from_answer(reply.status_code, await reply.aread(), self.address)
             async for chunk in reply.aiter_bytes():
                 yield chunk

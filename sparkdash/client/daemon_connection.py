@@ -56,9 +56,9 @@ class DaemonConnection:
             reply = self._connection.getresponse()
             yield reply
         except TimeoutError:
-            raise envelope.silent(self._address) from None
+            raise envelope.silent_error(self._address) from None
         except (OSError, HTTPException) as error:
-            raise envelope.hung_up(self._address, type(error).__name__) from None
+            raise envelope.hung_up_error(self._address, type(error).__name__) from None
         finally:
             if reply is None or not reply.isclosed():  # left in the middle
                 self._connection.close()
@@ -72,7 +72,7 @@ class DaemonConnection:
             self._connection.connect()
         except OSError as error:
             self._connection.close()
-            raise envelope.unreachable(self._address, str(error)) from None
+            raise envelope.unreachable_error(self._address, str(error)) from None
 
 
 class _UnixConnection(HTTPConnection):

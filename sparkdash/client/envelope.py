@@ -39,7 +39,7 @@ _BY_STATUS: dict[int, type[SparkdashError]] = {
 }
 
 
-def error_of(status: int, body: bytes, address: Address) -> SparkdashError:
+def error_from_answer(status: int, body: bytes, address: Address) -> SparkdashError:
     """Return the error of an answer with `status` >= 400; DaemonError `daemon_version` for an unknown envelope."""
     try:
         envelope = json.loads(body)["error"]
@@ -75,7 +75,7 @@ def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashErro
     return _BY_STATUS.get(status, AdmissionError if status < 500 else HostError)(message, **common)
 
 
-def unreachable(address: Address, words: str) -> DaemonError:
+def unreachable_error(address: Address, words: str) -> DaemonError:
     """Make the error of an address where nothing answers. `words`: the reason from the system or OpenSSL."""
     if UNTRUSTED in words:
         return DaemonError(
@@ -91,7 +91,7 @@ def unreachable(address: Address, words: str) -> DaemonError:
     )
 
 
-def silent(address: Address) -> DaemonError:
+def silent_error(address: Address) -> DaemonError:
     """Make the error of a daemon that accepts the request and does not answer."""
     return DaemonError(
         f"The daemon at {address} did not answer in time.",
@@ -100,7 +100,7 @@ def silent(address: Address) -> DaemonError:
     )
 
 
-def hung_up(address: Address, how: str) -> DaemonError:
+def hung_up_error(address: Address, how: str) -> DaemonError:
     """Make the error of a connection that ended before the answer did. `how`: name of the exception."""
     return DaemonError(
         f"The daemon at {address} hung up in the middle of an answer ({how}).",
@@ -115,7 +115,7 @@ def reading_answer(address: Address) -> Iterator[None]:
     try:
         yield
     except StreamError as error:
-        raise error_of(FAILED_STREAM, error.envelope.encode(), address) from None
+        raise error_from_answer(FAILED_STREAM, error.envelope.encode(), address) from None
     except ValidationError as error:
         raise DaemonError(
             f"The daemon at {address} is of another version: {_first(error)}.",

@@ -52,7 +52,9 @@ class _Place:
             self.seq = None
 
 
-async def feed(client: AsyncClient, *, pause: Pause = asyncio.sleep) -> AsyncGenerator[Snapshot | Event | None, None]:
+async def follow_feed(
+    client: AsyncClient, *, pause: Pause = asyncio.sleep
+) -> AsyncGenerator[Snapshot | Event | None, None]:
     """Yield a snapshot, then events, for ever; None when the link is lost, also when there was none at first.
 
     After None the feed goes on where it was (events only) if the daemon still knows, else with a snapshot. `pause`
@@ -90,10 +92,10 @@ async def _once(client: AsyncClient, place: _Place) -> AsyncGenerator[Snapshot |
             yield item
 
 
-async def snapshots(client: AsyncClient, *, pause: Pause = asyncio.sleep) -> AsyncGenerator[Snapshot | None, None]:
+async def follow_state(client: AsyncClient, *, pause: Pause = asyncio.sleep) -> AsyncGenerator[Snapshot | None, None]:
     """Yield the whole state after every event of the feed; None when the link is lost."""
     world: Snapshot | None = None
-    async with aclosing(feed(client, pause=pause)) as items:
+    async with aclosing(follow_feed(client, pause=pause)) as items:
         async for item in items:
             if isinstance(item, Event) and world is not None:
                 world = apply(world, item)

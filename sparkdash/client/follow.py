@@ -12,7 +12,7 @@ from functools import partial
 
 from sparkdash.api.requests import Cause
 from sparkdash.client.client import AsyncClient
-from sparkdash.client.feed import snapshots
+from sparkdash.client.feed import follow_state
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapOutcome
@@ -25,7 +25,7 @@ Show = Callable[[Snapshot], None]
 
 
 @asynccontextmanager
-async def worlds(client: AsyncClient) -> AsyncIterator[AsyncGenerator[Snapshot, None]]:
+async def state_changes(client: AsyncClient) -> AsyncIterator[AsyncGenerator[Snapshot, None]]:
     """Give every state of the daemon from now on. A lost link is an error here: a command must not hang.
 
     Raises:
@@ -37,7 +37,7 @@ async def worlds(client: AsyncClient) -> AsyncIterator[AsyncGenerator[Snapshot, 
 
 async def _unbroken(client: AsyncClient) -> AsyncGenerator[Snapshot, None]:
     await client.state()  # says better than a silent feed why there is no daemon
-    async with aclosing(snapshots(client)) as changes:
+    async with aclosing(follow_state(client)) as changes:
         async for world in changes:
             if world is None:
                 raise DaemonError(
@@ -56,7 +56,7 @@ async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause =
         AdmissionError: the swap was cancelled, or another one took its place.
         DaemonError: the daemon went away.
     """
-    async with worlds(client) as changes:
+    async with state_changes(client) as changes:
         start = await anext(changes)
         await client.use(profile=name, cause=cause)
         older = None
@@ -98,7 +98,7 @@ async def until_cancelled(client: AsyncClient, show: Show) -> None:
 async def until_silent(client: AsyncClient, show: Show) -> None:
     """Show the world until a daemon that was told to stop ends its feed."""
     with suppress(DaemonError):
-        async with worlds(client) as changes:
+        async with state_changes(client) as changes:
             await _shown(changes, show)
 
 
@@ -107,7 +107,7 @@ async def _carried_out(client: AsyncClient, order: Callable[[], Coroutine[None, 
 
     Meanwhile the feed shows the progress and that the daemon still lives.
     """
-    async with worlds(client) as changes:
+    async with state_changes(client) as changes:
         show(await anext(changes))
         answer, watch = asyncio.create_task(order()), asyncio.create_task(_shown(changes, show))
         try:
@@ -145,10 +145,10 @@ def _ended(start: Snapshot, world: Snapshot, name: str) -> Swap | Engine | None:
 def _judge(name: str, ended: Swap | Engine) -> None:
     if isinstance(ended, Swap) and ended.outcome is SwapOutcome.CANCELLED:
         raise AdmissionError(f"The swap to {name} was cancelled.", code="cancelled")
-    raise failed(name, ended.failure)
+    raise engine_error(name, ended.failure)
 
 
-def failed(name: str, failure: Failure | None) -> EngineError:
+def engine_error(name: str, failure: Failure | None) -> EngineError:
     """Make the error of an engine's failure."""
     if failure is None:
         return EngineError(f"{name} did not come up.", hint=f"See `sparkdash logs {name}`.")

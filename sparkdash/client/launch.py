@@ -30,7 +30,7 @@ def log_file() -> Path:
     return paths.daemon_log()
 
 
-def ensure(*, command: Sequence[str] = COMMAND, deadline_s: float = 30.0) -> subprocess.Popen[bytes] | None:
+def ensure_daemon(*, command: Sequence[str] = COMMAND, deadline_s: float = 30.0) -> subprocess.Popen[bytes] | None:
     """Return once a daemon serves, starting one when none does. The process outlives us; None when one served already.
 
     Raises:

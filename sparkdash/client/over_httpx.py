@@ -36,8 +36,8 @@ def speaking_to(address: Address) -> Iterator[None]:
         with envelope.reading_answer(address):
             yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        raise envelope.unreachable(address, str(error)) from None
+        raise envelope.unreachable_error(address, str(error)) from None
     except httpx.TimeoutException:
-        raise envelope.silent(address) from None
+        raise envelope.silent_error(address) from None
     except httpx.TransportError as error:
-        raise envelope.hung_up(address, type(error).__name__) from None
+        raise envelope.hung_up_error(address, type(error).__name__) from None

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import httpx
 
 from sparkdash.client.address import Address
-from sparkdash.client.envelope import error_of
+from sparkdash.client.envelope import error_from_answer
 from sparkdash.client.over_httpx import speaking_to
 from sparkdash.errors import UpstreamError
 from sparkdash.sse import Frames
@@ -65,7 +65,7 @@ def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> Trial
             _listed(client.get("/v1/models"), model, address)
         with client.stream("POST", path, json={"model": model, "stream": True, **body}) as reply:
             if reply.is_error:
-                raise error_of(reply.status_code, reply.read(), address)
+                raise error_from_answer(reply.status_code, reply.read(), address)
             for part in _said(reply.iter_bytes()):
                 first = first or time.monotonic() - began
                 parts.append(part)
@@ -83,7 +83,7 @@ def _headers(key: str | None, protocol: Protocol) -> dict[str, str]:
 
 def _listed(reply: httpx.Response, model: str, address: Address) -> None:
     if reply.is_error:
-        raise error_of(reply.status_code, reply.content, address)
+        raise error_from_answer(reply.status_code, reply.content, address)
     listed = {item["id"] for item in reply.json()["data"] if "status" in item}
     if model not in listed:
         raise UpstreamError(f"GET /v1/models does not list {model}.", code="not_listed")

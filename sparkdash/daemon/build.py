@@ -40,8 +40,7 @@ from sparkdash.host.evidence import PAGE_S, EvidenceTaker
 from sparkdash.host.files import inotify
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
-from sparkdash.settings import Settings
-from sparkdash.settings import place as settings_file
+from sparkdash.settings import Settings, settings_file
 from sparkdash.store import Store
 from sparkdash.store.usage import day_of
 from sparkdash.supervisor import Supervisor, SupervisorInputs

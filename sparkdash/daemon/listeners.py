@@ -47,7 +47,7 @@ def open_listeners(settings: Settings, handover: Handover) -> Iterator[Listeners
     with ExitStack() as held:
         # the state folder too: two daemons that differ only in the folder of their sockets would own the same engines
         places = dict.fromkeys(place.resolve() for place in (folder, paths.state_dir()))
-        locks = [held.enter_context(listen.only_one(place)) for place in places]
+        locks = [held.enter_context(listen.hold_daemon_lock(place)) for place in places]
         tcp = handover.tcp(settings.host, settings.port) or listen.bind_tcp(settings.host, settings.port)
         unix = handover.unix(folder / listen.SOCKET_NAME) or listen.bind_unix(folder / listen.SOCKET_NAME)
         handover.keep(tcp, unix)

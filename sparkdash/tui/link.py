@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Run
 from sparkdash.client.client import AsyncClient
-from sparkdash.client.feed import feed
+from sparkdash.client.feed import follow_feed
 from sparkdash.domain.event import Event
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import DaemonError
@@ -46,7 +46,7 @@ class DaemonLink(AsyncClient):
         Raises:
             DaemonError: trying again will not help.
         """
-        async with aclosing(feed(self)) as items:
+        async with aclosing(follow_feed(self)) as items:
             async for item in items:
                 yield Disconnected() if item is None else item
 

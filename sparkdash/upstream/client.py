@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream.connection import EngineConnection
 from sparkdash.upstream.engine_response import EngineResponse
-from sparkdash.upstream.engine_text import engine_refused, short_chat, text_of
+from sparkdash.upstream.engine_text import chat_text, engine_refused, short_chat
 from sparkdash.upstream.pool import Origin, Pool
 from sparkdash.upstream.response_head import encode_headers
 
@@ -94,7 +94,7 @@ class Upstream:
             async with asyncio.timeout(timeout_s), self.open("POST", address, sent, short_chat(model)) as answer:
                 if answer.status != 200:
                     raise engine_refused(where, answer.status, await answer.read())
-                return await text_of(answer, where)
+                return await chat_text(answer, where)
         except TimeoutError:
             raise self._silent(address, timeout_s) from None
 

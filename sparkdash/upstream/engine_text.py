@@ -48,7 +48,7 @@ def short_chat(model: str) -> bytes:
     return json.dumps(body).encode()
 
 
-async def text_of(answer: EngineResponse, where: str) -> str:
+async def chat_text(answer: EngineResponse, where: str) -> str:
     """Return all text of a streamed chat, content and reasoning, in order.
 
     The text of an answer that was cut by its length may be empty: some engines do not show their reasoning.

@@ -197,7 +197,7 @@ def test_a_daemon_that_hangs_up_is_not_a_daemon_that_is_not_there() -> None:
 def test_the_socket_is_preferred_and_the_variable_wins(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     """SPARKDASH_URL, else the socket when it exists, else the port of the settings."""
     monkeypatch.setenv("SPARKDASH_PORT", "9999")
-    assert str(address.find()) == "http://127.0.0.1:9999"
+    assert str(address.find_daemon()) == "http://127.0.0.1:9999"
     own = FakeDaemon()
     with tempfile.TemporaryDirectory() as folder:  # pytest's own are too long for a socket's name
         monkeypatch.setenv("SPARKDASH_RUNTIME_DIR", folder)

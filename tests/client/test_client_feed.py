@@ -5,9 +5,9 @@ from contextlib import aclosing
 
 import pytest
 from fake_daemon import FakeDaemon, engine, sample, swap
+from sparkdash.client.feed import FIRST_DELAY_S, LONGEST_DELAY_S, follow_feed, follow_state
 
 from sparkdash.client.client import AsyncClient
-from sparkdash.client.feed import FIRST_DELAY_S, LONGEST_DELAY_S, feed, snapshots
 from sparkdash.domain.event import EngineChanged, Event, Level, Notice, SampleTaken, SwapChanged
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import DaemonError
@@ -38,7 +38,7 @@ def notice(text: str) -> Notice:
 async def test_a_snapshot_comes_first_and_then_every_fact(daemon: FakeDaemon, client: AsyncClient) -> None:
     """What happens after the snapshot arrives in order."""
     daemon.set(engines={"a": engine("a")})
-    async with aclosing(feed(client)) as items:
+    async with aclosing(follow_feed(client)) as items:
         assert await anext(items) == daemon.bus.snapshot
         began = SwapChanged(swap=swap("b"))
         daemon.publish(notice("one"), began)
@@ -50,7 +50,7 @@ async def test_a_snapshot_comes_first_and_then_every_fact(daemon: FakeDaemon, cl
 
 async def test_a_lost_link_is_told_once_and_resumed_without_a_gap(daemon: FakeDaemon, client: AsyncClient) -> None:
     """After None come the facts that were missed, not a new snapshot."""
-    async with aclosing(feed(client, pause=Pauses())) as items:
+    async with aclosing(follow_feed(client, pause=Pauses())) as items:
         assert isinstance(await anext(items), Snapshot)
         daemon.publish(notice("seen"))
         await anext(items)
@@ -65,7 +65,7 @@ async def test_a_lost_link_is_told_once_and_resumed_without_a_gap(daemon: FakeDa
 
 async def test_another_daemon_means_a_new_snapshot(daemon: FakeDaemon, client: AsyncClient) -> None:
     """Numbers of another life are other events, also when they have got further than ours."""
-    async with aclosing(feed(client, pause=Pauses())) as items:
+    async with aclosing(follow_feed(client, pause=Pauses())) as items:
         await anext(items)
         daemon.be_born(pid=4712)
         daemon.publish(notice("one"), notice("two"))
@@ -78,7 +78,7 @@ async def test_another_daemon_means_a_new_snapshot(daemon: FakeDaemon, client: A
 
 async def test_a_gap_brings_a_snapshot(daemon: FakeDaemon, client: AsyncClient) -> None:
     """An event that does not follow is never handed on, so that folding cannot fail."""
-    async with aclosing(snapshots(client, pause=Pauses())) as worlds:
+    async with aclosing(follow_state(client, pause=Pauses())) as worlds:
         await anext(worlds)
         daemon.set(seq=10)
         daemon.publish(EngineChanged(engine=engine("a")))
@@ -89,7 +89,7 @@ async def test_a_gap_brings_a_snapshot(daemon: FakeDaemon, client: AsyncClient) 
 
 async def test_skipped_samples_are_no_gap(daemon: FakeDaemon, client: AsyncClient) -> None:
     """Only the latest sample counts, and facts after it follow its number."""
-    async with aclosing(snapshots(client, pause=Pauses())) as worlds:
+    async with aclosing(follow_state(client, pause=Pauses())) as worlds:
         await anext(worlds)
         daemon.set(seq=10)
         daemon.publish(SampleTaken(sample=sample(at=5.0)), notice("after"))
@@ -113,7 +113,7 @@ async def test_a_daemon_that_is_not_there_is_waited_for_longer_and_longer(
         if len(attempts) == 7:
             client._http.base_url = daemon.url
 
-    async with AsyncClient(url) as client, aclosing(feed(client, pause=pause)) as items:
+    async with AsyncClient(url) as client, aclosing(follow_feed(client, pause=pause)) as items:
         assert await anext(items) is None
         assert isinstance(await anext(items), Snapshot)
     assert attempts == [FIRST_DELAY_S * 2**i for i in range(5)] + [LONGEST_DELAY_S] * 2
@@ -123,12 +123,12 @@ async def test_another_program_is_not_waited_for(daemon: FakeDaemon, client: Asy
     """What will not mend by waiting is raised."""
     daemon.errors["/api/events"] = (404, {"message": "no", "code": "daemon_version"})
     with pytest.raises(DaemonError, match="no"):
-        await anext(feed(client, pause=Pauses()))
+        await anext(follow_feed(client, pause=Pauses()))
 
 
 async def test_leaving_the_feed_leaves_the_daemon(daemon: FakeDaemon, client: AsyncClient) -> None:
     """A closed feed is a closed connection: the daemon does not tick for readers that left."""
-    async with aclosing(feed(client)) as items:
+    async with aclosing(follow_feed(client)) as items:
         await anext(items)
         assert daemon.bus.listeners == 1
     await client.aclose()

@@ -42,14 +42,14 @@ def port(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> int:
 def test_a_daemon_that_serves_is_left_alone(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is started where something answers."""
     monkeypatch.setenv("SPARKDASH_URL", daemon.url)
-    assert launch.ensure(command=["false"]) is None
+    assert launch.ensure_daemon(command=["false"]) is None
     assert not launch.log_file().exists()
 
 
 @pytest.mark.usefixtures("port")
 def test_it_is_started_in_a_session_of_its_own() -> None:
     """It serves when `ensure` returns, survives the terminal's end, and writes to its log."""
-    process = launch.ensure(command=[sys.executable, "-c", SERVES])
+    process = launch.ensure_daemon(command=[sys.executable, "-c", SERVES])
     assert process is not None
     assert process.poll() is None
     assert launch.log_file().read_text() == "serving True\n"
@@ -62,7 +62,7 @@ def test_one_that_dies_tells_its_last_words() -> None:
     """The error carries this run's last log lines only, and where the log is."""
     launch.log_file().write_text("from an earlier run\n")
     with pytest.raises(launch.DaemonStartError, match="ended at once, with status 3") as caught:
-        launch.ensure(command=["sh", "-c", "echo port in use >&2; exit 3"])
+        launch.ensure_daemon(command=["sh", "-c", "echo port in use >&2; exit 3"])
     assert caught.value.log_tail == ("port in use",)
     assert str(launch.log_file()) in str(caught.value.hint)
     assert (caught.value.code, caught.value.exit_code) == ("daemon_not_started", 7)
@@ -73,7 +73,7 @@ def test_one_that_never_serves_is_ended() -> None:
     """Past the deadline nothing half-started is left behind."""
     others = set(psutil.Process().children())
     with pytest.raises(launch.DaemonStartError, match="did not serve within"):
-        launch.ensure(command=["sleep", "60"], deadline_s=0)
+        launch.ensure_daemon(command=["sleep", "60"], deadline_s=0)
     assert set(psutil.Process().children()) <= others
 
 
@@ -81,7 +81,7 @@ def test_where_the_owner_named_an_address_nothing_is_started(monkeypatch: pytest
     """SPARKDASH_URL may be another box: a daemon here would not be the one that was meant."""
     monkeypatch.setenv("SPARKDASH_URL", f"http://127.0.0.1:{port}")
     with pytest.raises(DaemonError, match="No sparkdash daemon answers"):
-        launch.ensure(command=["false"])
+        launch.ensure_daemon(command=["false"])
     assert not launch.log_file().exists()
 
 
@@ -90,7 +90,7 @@ def test_a_long_log_is_moved_aside(monkeypatch: pytest.MonkeyPatch, port: int) -
     monkeypatch.setattr(launch, "LOG_LIMIT", 10)
     launch.log_file().write_text("more than ten bytes\n")
     with pytest.raises(launch.DaemonStartError):
-        launch.ensure(command=["sh", "-c", "echo new; exit 1"])
+        launch.ensure_daemon(command=["sh", "-c", "echo new; exit 1"])
     assert launch.log_file().read_text() == "new\n"
     assert launch.log_file().with_suffix(".log.old").read_text() == "more than ten bytes\n"
 
@@ -102,7 +102,7 @@ def test_a_log_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path / "file" / "state"))
     with pytest.raises(DaemonError, match=r"daemon\.log cannot be written: Not a directory") as caught:
-        launch.ensure(command=["false"])
+        launch.ensure_daemon(command=["false"])
     assert "SPARKDASH_STATE_DIR" in (caught.value.hint or "")
 
 
@@ -142,7 +142,7 @@ def test_another_program_on_the_port_does_not_hold_it_up(
     """What takes the call and never answers is no daemon; ours then says why it cannot start."""
     monkeypatch.setattr(blocking, "HEALTH", replace(HEALTH, silence_s=0.2))
     with socket.create_server(("127.0.0.1", port)), pytest.raises(launch.DaemonStartError) as caught:
-        launch.ensure()
+        launch.ensure_daemon()
     assert "port_in_use" in caught.value.log_tail[0] or "cannot listen" in caught.value.log_tail[0]
 
 

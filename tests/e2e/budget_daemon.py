@@ -33,7 +33,7 @@ class SmallBox(BoxReader):
 def main() -> None:
     """The real daemon, put together as daemon.run does."""
     log.configure()
-    load = partial(settings.load, port=0)
+    load = partial(settings.load_settings, port=0)
     given = load()
     parts = daemon.Parts(
         settings=given,

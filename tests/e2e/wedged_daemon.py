@@ -30,7 +30,7 @@ class WedgedNvml(ModuleType):
 def main() -> None:
     """The real daemon, put together as daemon.run does."""
     log.configure()
-    given, proc = settings.load(port=0), Path(os.environ["FAKE_PROC"])
+    given, proc = settings.load_settings(port=0), Path(os.environ["FAKE_PROC"])
     parts = daemon.Parts(
         settings=given,
         runtime=Podman(),

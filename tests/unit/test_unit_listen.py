@@ -46,11 +46,11 @@ async def test_small_pieces_leave_at_once() -> None:
 
 def test_a_second_daemon_is_told_of_the_first(tmp_path: Path) -> None:
     """The lock's text reaches the person who started the second."""
-    with listen.only_one(tmp_path) as name:
+    with listen.hold_daemon_lock(tmp_path) as name:
         name("pid 7, http://127.0.0.1:8484")
-        with pytest.raises(DaemonError, match="pid 7"), listen.only_one(tmp_path):
+        with pytest.raises(DaemonError, match="pid 7"), listen.hold_daemon_lock(tmp_path):
             pytest.fail("two daemons held one lock")
-    with listen.only_one(tmp_path):
+    with listen.hold_daemon_lock(tmp_path):
         assert (tmp_path / "daemon.lock").read_text() == ""
 
 
@@ -61,9 +61,9 @@ def test_a_lock_on_a_full_disk_holds_and_names_nobody(tmp_path: Path, monkeypatc
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "write", full)
-    with listen.only_one(tmp_path) as name:
+    with listen.hold_daemon_lock(tmp_path) as name:
         name("pid 7, http://127.0.0.1:8484")
-        with pytest.raises(DaemonError, match="its lock is held"), listen.only_one(tmp_path):
+        with pytest.raises(DaemonError, match="its lock is held"), listen.hold_daemon_lock(tmp_path):
             pytest.fail("two daemons held one lock")
 
 
@@ -77,7 +77,7 @@ def test_the_socket_is_for_this_user_only(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     """A file where the folder should be: no traceback, and the variable that names another place."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(HostError) as caught, listen.only_one(tmp_path / "file" / "run"):
+    with pytest.raises(HostError) as caught, listen.hold_daemon_lock(tmp_path / "file" / "run"):
         pytest.fail("there was no folder to lock")
     assert "SPARKDASH_RUNTIME_DIR" in (caught.value.hint or "")
 

@@ -11,7 +11,7 @@ from sparkdash.errors import ProfileError
 def test_defaults_hold_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing needs to be written to begin."""
     monkeypatch.delenv("SPARKDASH_PORT")
-    assert settings.load().port == settings.DEFAULT_PORT
+    assert settings.load_settings().port == settings.DEFAULT_PORT
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
@@ -21,9 +21,9 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     file = tmp_path / "config.toml"
     file.write_text("port = 1\nreserve_gib = 4.5\n")
     monkeypatch.setenv("SPARKDASH_PORT", "2")
-    assert settings.load(file).port == 2
-    assert settings.load(file, port=3).port == 3
-    assert settings.load(file).reserve_gib == 4.5
+    assert settings.load_settings(file).port == 2
+    assert settings.load_settings(file, port=3).port == 3
+    assert settings.load_settings(file).reserve_gib == 4.5
 
 
 def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("prot = 1\n")
     with pytest.raises(ProfileError) as caught:
-        settings.load(file)
+        settings.load_settings(file)
     assert "prot" in caught.value.message
     assert "port" in (caught.value.hint or "")
 
@@ -41,7 +41,7 @@ def test_broken_toml_is_told_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("port = \n")
     with pytest.raises(ProfileError, match="line 1"):
-        settings.load(file)
+        settings.load_settings(file)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_would_fail_much_later_is_refused(tmp_path: Path, text: bytes, word
     file = tmp_path / "config.toml"
     file.write_bytes(text)
     with pytest.raises(ProfileError) as caught:
-        settings.load(file)
+        settings.load_settings(file)
     assert words in caught.value.message
     assert caught.value.hint is None
 
@@ -68,7 +68,7 @@ def test_the_keys_of_a_policy_are_told_apart(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("[policy.x]\npined = true\n")
     with pytest.raises(ProfileError) as caught:
-        settings.load(file)
+        settings.load_settings(file)
     assert caught.value.hint == "Known keys: pinned, idle_ttl_s, max_concurrency."
 
 
@@ -79,7 +79,7 @@ def test_the_keys_of_a_policy_are_told_apart(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_beyond_loopback(host: str, beyond: bool) -> None:
     """A name may resolve to anything."""
-    assert settings.load(host=host).beyond_loopback is beyond
+    assert settings.load_settings(host=host).beyond_loopback is beyond
 
 
 def test_tls_needs_both_files(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_tls_needs_both_files(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('tls_cert = "cert.pem"\n')
     with pytest.raises(ProfileError, match="tls_key is missing"):
-        settings.load(file)
+        settings.load_settings(file)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_wrong_value_is_blamed_on_where_it_came_from(
     if variable:
         monkeypatch.setenv(variable, "abc")
     with pytest.raises(ProfileError) as caught:
-        settings.load(**given)
+        settings.load_settings(**given)
     assert all(word in caught.value.message for word in words)
     assert "config.toml" not in caught.value.message
 
@@ -115,11 +115,11 @@ def test_a_policy_holds_for_a_profile_or_its_family(tmp_path: Path) -> None:
     file.write_text(
         'idle_ttl_s = 600\n[policy.qwen]\npinned = true\n[policy."qwen/eagle3"]\nidle_ttl_s = 60\nmax_concurrency = 2\n'
     )
-    found = settings.load(file)
+    found = settings.load_settings(file)
     assert (found.policy_of("qwen/mtp").pinned, found.policy_of("qwen/mtp").idle_ttl_s) == (True, 600)
     own = found.policy_of("qwen/eagle3")
     assert (own.pinned, own.idle_ttl_s, own.max_concurrency) == (False, 60, 2)
     assert found.policy_of("gpt") == settings.Policy(idle_ttl_s=600)
     file.write_text("[policy.qwen]\npined = true\n")
     with pytest.raises(ProfileError, match=r"policy\.qwen\.pined"):
-        settings.load(file)
+        settings.load_settings(file)

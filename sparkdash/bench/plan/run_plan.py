@@ -66,7 +66,7 @@ def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tup
 
 def _asked_at(url: str) -> None:
     """Raise AdmissionError for no server's URL, or for one with a password, which run and reports would store."""
-    if not address.is_server(url):
+    if not address.can_connect(url):
         raise AdmissionError(
             f"{urls.shown(url)!r} is not a URL of a server.",
             code="url_invalid",

@@ -248,7 +248,7 @@ def _weights(profiles: Sequence[Profile]) -> dict[str, dict[str, WeightFacts]]:
     from sparkdash.catalog.checkpoint import weights
     from sparkdash.domain.weights import WeightFacts
 
-    home = settings.load().hf_home.expanduser()
+    home = settings.load_settings().hf_home.expanduser()
     return {
         one.name: {
             role: facts

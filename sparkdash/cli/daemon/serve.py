@@ -29,7 +29,7 @@ def serve(
     from sparkdash import settings
 
     load = partial(
-        settings.load,
+        settings.load_settings,
         host=host,
         port=port,
         runtime=runtime,

@@ -39,7 +39,7 @@ def run(
         raise typer.BadParameter("it goes with --dry-run: what cannot run is never started.", param_hint="--anyway")
     from sparkdash.client import launch
 
-    if launch.ensure() is not None:
+    if launch.ensure_daemon() is not None:
         print_note(f"Started the daemon in the background; its log: {launch.log_file()}")
     return asyncio.run(_bring_up(profile, ask=not yes, as_json=as_json))
 

@@ -57,10 +57,10 @@ def _text(world: Snapshot) -> str:
 
 async def _watch(as_json: bool) -> None:
     from sparkdash.client.client import AsyncClient
-    from sparkdash.client.follow import worlds
+    from sparkdash.client.follow import state_changes
 
     with _canvas(as_json) as show:
-        async with AsyncClient() as client, worlds(client) as changes:
+        async with AsyncClient() as client, state_changes(client) as changes:
             async for world in changes:
                 show(world)
 

@@ -63,7 +63,7 @@ def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[RuleFindin
 
     A refused flag is not repeated for `blamed` profiles, which already have an error of a rule.
     """
-    known = settings.load()
+    known = settings.load_settings()
     for profile in found.profiles.values():
         if profile.cannot_run or not adapter(profile.engine).managed:
             continue
@@ -101,7 +101,7 @@ def _not_listed(found: Catalog) -> Iterator[RuleFinding]:
 
     Programs that no daemon has asked yet are skipped.
     """
-    known = settings.load()
+    known = settings.load_settings()
     told: dict[ProfileProblem, list[str]] = {}
     for name, profile in found.profiles.items():
         listed = None if profile.cannot_run else stored_flags(profile, known)

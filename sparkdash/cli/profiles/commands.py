@@ -219,7 +219,7 @@ def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[s
 
     if world is not None and (world.daemon.simulated or not local_files.on_this_box(world)):
         return {}
-    known = settings.load()
+    known = settings.load_settings()
     return local_files.local_stock(summaries, local.make_runtime(known), known)
 
 

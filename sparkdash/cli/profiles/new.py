@@ -65,7 +65,7 @@ def new_profile(
     from sparkdash.domain.profile import EngineKind
     from sparkdash.engines.proposal import OwnerChoices
 
-    known = settings.load()
+    known = settings.load_settings()
     ref, facts = _model(model, known, offline=offline)
     wish = OwnerChoices(context, image, engine_version)
     made = propose_checked(name or model, ref, facts, EngineKind(_engine(engine, facts)), wish, known)

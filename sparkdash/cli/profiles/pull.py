@@ -105,10 +105,10 @@ def _check(profile: Profile) -> None:
 def _look(order: PullJob) -> None:
     from sparkdash.cli.local import make_runtime
     from sparkdash.cli.profiles.fetch_weights import print_local_files
-    from sparkdash.settings import load
+    from sparkdash.settings import load_settings
 
     _must_be_here(order)
-    known = load()
+    known = load_settings()
     whole = print_local_files(
         order.profile, make_runtime(known), known, order.as_json, image=order.image, weights=order.weights
     )
@@ -118,12 +118,14 @@ def _look(order: PullJob) -> None:
 
 def _fetch(order: PullJob) -> None:
     from sparkdash.cli.profiles.fetch_weights import WeightsFetch
-    from sparkdash.settings import load
+    from sparkdash.settings import load_settings
 
     weights = None
     if order.weights and order.profile.weights:
         _must_be_here(order)
-        weights = WeightsFetch(order.profile, load(), order.as_json)  # whether it fits is known before anything comes
+        weights = WeightsFetch(
+            order.profile, load_settings(), order.as_json
+        )  # whether it fits is known before anything comes
     if order.image:
         _fetch_image(order)
     if weights is not None:
@@ -151,9 +153,9 @@ def _fetch_image(order: PullJob) -> None:
     from sparkdash.cli.profiles.local_files import local_images, on_this_box
     from sparkdash.domain.container import PullProgress
     from sparkdash.host.podman.answers import image_missing
-    from sparkdash.settings import load
+    from sparkdash.settings import load_settings
 
-    image, local = order.profile.image, make_runtime(load())
+    image, local = order.profile.image, make_runtime(load_settings())
     program = order.world.daemon.runtime if order.world else local.name
     if program == "process":
         return
