@@ -40,8 +40,8 @@ def _no_usage(_key: str) -> int:
 _REQUEST_NUMBERS = count((time.time_ns() // 1_000_000 & 0xFFFFFFFFF) << 20)
 """Numbers that begin with the milliseconds of this start, so that no row of an earlier daemon is overwritten.
 
-The milliseconds repeat after two years. After a million requests, a number runs into the next millisecond's range, which
-has long passed by then.
+The milliseconds repeat after two years. After a million requests, a number runs into the next millisecond's range,
+which has long passed by then.
 """
 
 

@@ -27,7 +27,7 @@ EndRequest = Callable[[AdmissionError], object]
 """Ends one request that waits or runs, for the reason given."""
 
 
-class AnswerProgress(Protocol):
+class ReplyProgress(Protocol):
     """Progress of an engine's answer."""
 
     @property
@@ -90,7 +90,7 @@ class SupervisorPort(Protocol):
         batch: bool = False,
         task: Task | None = None,
         client: str | None = None,
-        progress: AnswerProgress | None = None,
+        progress: ReplyProgress | None = None,
     ) -> AbstractAsyncContextManager[LeasePort]:
         """Wait for an engine; `batch` lets other requests go first; `task` and `client` decide what `auto` means.
         `progress` is asked whenever somebody looks whether the engine lives.

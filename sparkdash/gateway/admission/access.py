@@ -115,7 +115,10 @@ class AccessControl:
                 f"The key {key.name!r} has expired.",
                 code="key_expired",
                 status=401,
-                hint=f"On the box: `sparkdash keys revoke {key.name}`, and `sparkdash keys add {key.name}` for a new one.",
+                hint=(
+                    f"On the box: `sparkdash keys revoke {key.name}`, "
+                    f"and `sparkdash keys add {key.name}` for a new one."
+                ),
             )
         if right.scope is not None and right.scope not in key.scopes:
             raise AdmissionError(

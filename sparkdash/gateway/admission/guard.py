@@ -127,7 +127,10 @@ def _check_host(host: str, policy: OriginPolicy) -> None:
             f"The gateway was called {host[:80]!r}, which is none of its names.",
             code="host_refused",
             status=403,
-            hint="Use http://127.0.0.1 and its port; from another box, through `ssh -L`, or name it in host_names of config.toml.",
+            hint=(
+                "Use http://127.0.0.1 and its port; from another box, through `ssh -L`, "
+                "or name it in host_names of config.toml."
+            ),
         )
 
 
@@ -145,7 +148,8 @@ def _check_origin(origin: str, policy: OriginPolicy) -> None:
 
 
 def _check_same_origin(origin: str, host: str) -> None:
-    """Refuse every page but this origin's own. None is served here, so only a browser at /api itself has this origin."""
+    """Refuse every page but this origin's own. None is served here, so only a browser at /api itself has this
+    origin."""
     if origin not in (f"http://{host}", f"https://{host}"):
         raise AdmissionError(
             f"A web page of {origin[:80]!r} asked the control API, which no page may.",

@@ -1,8 +1,8 @@
 """Narrow: the gateway's dependencies as a key for some models may use them.
 
-Owns: every call on behalf of such a key. A call for one of the key's models passes, one for another model is refused, and
-lists and events are cut to what the key may see. A route for such a key gets these dependencies and no others, so no
-route needs a check of its own. Must not know the routes: `rights` does.
+Owns: every call on behalf of such a key. A call for one of the key's models passes, one for another model is refused,
+and lists and events are cut to what the key may see. A route for such a key gets these dependencies and no others, so
+no route needs a check of its own. Must not know the routes: `rights` does.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sparkdash.gateway.admission.access import may_see, permitted_name, whole_bo
 from sparkdash.gateway.admission.sight import KeyView
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.ports import (
-    AnswerProgress,
     BusPort,
     CatalogPort,
     EndRequest,
     LeasePort,
+    ReplyProgress,
     RequestRegistryPort,
     SubscriptionPort,
     SupervisorPort,
@@ -156,7 +156,7 @@ class _Supervisor:
         batch: bool = False,
         task: Task | None = None,
         client: str | None = None,
-        progress: AnswerProgress | None = None,
+        progress: ReplyProgress | None = None,
     ) -> AbstractAsyncContextManager[LeasePort]:
         """Lease the engine of an own model."""
         own = permitted_name(self._key, name, self._catalog(), self._bus.snapshot, task)

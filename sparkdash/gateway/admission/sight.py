@@ -117,32 +117,40 @@ class KeyView:
         return {*swap.evict, *([swap.target] if swap.target else [])} <= self.profiles
 
     def _fact(self, fact: Fact) -> Fact:
-        seen: Fact | None = None
+        return self._passed(fact) or self._cut(fact) or Withheld()
+
+    def _passed(self, fact: Fact) -> Fact | None:
+        """Return a fact that concerns one visible profile or request, unchanged; None for any other."""
         match fact:
             case EngineChanged(engine=engine):
-                seen = EngineChanged(engine=_engine(engine)) if engine.profile in self.profiles else None
+                visible = engine.profile in self.profiles
+            case RequestChanged(request=request):
+                visible = self.sees(request)
+            case Notice(profile=profile):
+                visible = profile in self.profiles
+            case _:
+                visible = isinstance(fact, TrafficChanged)
+        return fact if visible else None
+
+    def _cut(self, fact: Fact) -> Fact | None:
+        """Return the visible part of a fact about several profiles; None for any other fact."""
+        match fact:
             case SwapChanged(swap=swap):
                 part = self._swap(swap)
-                seen = SwapChanged(swap=part) if part else None
-            case RequestChanged(request=request):
-                seen = fact if self.sees(request) else None
+                return SwapChanged(swap=part) if part else None
             case SampleTaken(sample=sample):
-                seen = SampleTaken(sample=self._sample(sample))
+                return SampleTaken(sample=self._sample(sample))
             case ProfilesChanged(profiles=profiles):
-                seen = ProfilesChanged(profiles=self._summaries(profiles))
+                return ProfilesChanged(profiles=self._summaries(profiles))
             case ToggleChanged(a=a, b=b):
-                seen = ToggleChanged(a=self._name(a), b=self._name(b))
+                return ToggleChanged(a=self._name(a), b=self._name(b))
             case GuardChanged(guard=guard):
-                seen = GuardChanged(guard=self._guard(guard))
+                return GuardChanged(guard=self._guard(guard))
             case ParkedChanged(parked=parked):
-                seen = ParkedChanged(parked=self._parked(parked))
+                return ParkedChanged(parked=self._by_name(parked))
             case IncidentsChanged(incidents=incidents, repairs=repairs):
-                seen = IncidentsChanged(incidents=self.incidents(incidents), repairs=self.repairs(repairs))
-            case Notice(profile=profile):
-                seen = fact if profile in self.profiles else None
-            case TrafficChanged():
-                seen = fact
-        return seen or Withheld()
+                return IncidentsChanged(incidents=self.incidents(incidents), repairs=self.repairs(repairs))
+        return None
 
     def _summaries(self, profiles: Iterable[ProfileSummary]) -> tuple[ProfileSummary, ...]:
         return tuple(each for each in profiles if may_see(self.key, each))

@@ -1,7 +1,7 @@
 """Translates the messages of Anthropic's protocol into those that chat templates take.
 
-Owns: the translation as vLLM 0.32 does it, as each choice changes the count: which texts are joined with what, and when a
-tool's result becomes a message of its own. `tests/real` compares it with the engine.
+Owns: the translation as vLLM 0.32 does it, as each choice changes the count: which texts are joined with what, and
+when a tool's result becomes a message of its own. `tests/real` compares it with the engine.
 
 Pure.
 """
@@ -173,6 +173,7 @@ def _strange(block: Message) -> Uncountable:
     kind = block.get("type")
     if kind in _MEDIA:
         return Uncountable(
-            f"the request has {'an image' if kind == 'image' else 'a document'}, and only an engine knows how many tokens that becomes"
+            f"the request has {'an image' if kind == 'image' else 'a document'}, "
+            "and only an engine knows how many tokens that becomes"
         )
     return Uncountable(f"the request has a block of type {kind!r}, of which only an engine knows what becomes")

@@ -110,7 +110,9 @@ def _shaped(message: Message, in_parts: bool) -> Message:
     return {**message, "content": content, **thoughts}
 
 
-def _json(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:  # fmt: skip
+def _json(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
     """Encode JSON. Jinja's own filter writes for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 

@@ -1,7 +1,8 @@
 """ClientChannel: the interface to one client's connection, and its implementation over ASGI.
 
-`wire.RequestChannel` of our own server is the other implementation: there, bytes go to the socket in the call that brings
-them. AsgiChannel serves any pair of ASGI functions, as when an answer is turned into another protocol on its way.
+`wire.RequestChannel` of our own server is the other implementation: there, bytes go to the socket in the call that
+brings them. AsgiChannel serves any pair of ASGI functions, as when an answer is turned into another protocol on its
+way.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class ClientChannel(Protocol):
         ...
 
     def flow(self, full: Call, room: Call) -> None:
-        """Have `full` called when no more should be written (at once, if so already), and `room` when it may be again."""
+        """Have `full` called when no more should be written (at once, if so already), and `room` when it may be
+        again."""
         ...
 
     def detach(self) -> None:
@@ -169,7 +171,8 @@ class AsgiChannel:
         await self.sent()
 
     def break_off(self, last: bytes) -> None:
-        """Send the last piece without the answer's end; the server closes the connection when the application returns."""
+        """Send the last piece without the answer's end; the server closes the connection when the application
+        returns."""
         self.write(last)
 
     def cut(self) -> None:

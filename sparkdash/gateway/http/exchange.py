@@ -1,6 +1,7 @@
 """Exchange: one HTTP request and its one answer.
 
-Owns: reading a body within its limits, starting the answer once, and sending its pieces. Must not know engines or leases.
+Owns: reading a body within its limits, starting the answer once, and sending its pieces. Must not know engines or
+leases.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class Exchange:
     `collected`: another handler collects the answer and sends it in its own format.
     """
 
-    __slots__ = ("_channel", "_extra", "_granted", "collected", "finished", "head", "key", "method", "query", "raw_path", "started")  # fmt: skip
+    __slots__ = (
+        "_channel", "_extra", "_granted", "collected", "finished", "head", "key", "method", "query", "raw_path",
+        "started",
+    )  # fmt: skip
 
     def __init__(
         self, head: ParsedHead, channel: ClientChannel, key: Key | None = None, *, collected: bool = False

@@ -35,8 +35,8 @@ class PausableSource(Protocol):
 class FlowControl:
     """Context manager around an answer's body; entering it returns the function that writes a piece at once.
 
-    The source is paused while the client takes nothing. A client that takes nothing for `limit_s` (0: never) is cut, and
-    `stuck` is called. The timer runs only while the client takes nothing.
+    The source is paused while the client takes nothing. A client that takes nothing for `limit_s` (0: never) is cut,
+    and `stuck` is called. The timer runs only while the client takes nothing.
     """
 
     __slots__ = ("_channel", "_limit_s", "_source", "_stuck", "_timer", "is_full", "resumed_at")

@@ -20,7 +20,8 @@ from sparkdash.wire.request_head import RequestHead, by_name
 
 LENGTH = b"content-length"
 UNCHANGED = "/upstream/"
-"""Prefix of paths that go to an engine with every slash. Elsewhere `//` comes from a base URL that ends with a slash."""
+"""Prefix of paths that go to an engine with every slash. Elsewhere `//` comes from a base URL that ends with a
+slash."""
 _SLASHES = re.compile("//+")
 _NOTHING: Mapping[str, str] = {}
 _PRIORITY, _LEASE = PRIORITY.encode(), LEASE_HEADER.encode()
@@ -29,13 +30,13 @@ _PRIORITY, _LEASE = PRIORITY.encode(), LEASE_HEADER.encode()
 class ParsedHead:
     """Method, path, headers and what follows from them; shared by all requests with the same head.
 
-    `headers` and `raw_headers` hold all of the client's headers but the body's length; `raw_headers` are in the client's
-    order, with names in lower case.
+    `headers` and `raw_headers` hold all of the client's headers but the body's length; `raw_headers` are in the
+    client's order, with names in lower case.
     """
 
     __slots__ = (
-        "_connection", "_for_engine", "agent", "coding", "content_type", "headers", "method", "path", "priority", "query",
-        "raw_headers", "raw_path", "token", "unix",
+        "_connection", "_for_engine", "agent", "coding", "content_type", "headers", "method", "path", "priority",
+        "query", "raw_headers", "raw_path", "token", "unix",
     )  # fmt: skip
 
     def __init__(

@@ -60,7 +60,7 @@ class CompatRule:
 
 def rules_for(body: bytes, dialect: Dialect, off: Collection[MendName]) -> list[CompatRule]:
     """List the rules that this body may need, whichever engine reads it."""
-    # not `in`, which would try the needle as a number first, and raise and drop an error: ten times the search of a short body
+    # not `in`: it tries the needle as a number first, and raising and dropping that error costs ten times the search
     return [one for one in _OF[dialect] if body.find(one.needle) >= 0 and one.name not in off]
 
 

@@ -2,8 +2,8 @@
 
 Owns: finding `reasoning` in an answer's own message, and adding the same text as `reasoning_content`. vLLM since 0.16
 writes the first only; aider and Zed's llama.cpp provider read the second only. Must not know who asked for it.
-Rule: only `choices[].delta` and `choices[].message` count, found by reading the JSON, as the word may stand anywhere else
-in an answer. The text is copied as it is written, and every other byte is unchanged.
+Rule: only `choices[].delta` and `choices[].message` count, found by reading the JSON, as the word may stand anywhere
+else in an answer. The text is copied as it is written, and every other byte is unchanged.
 
 Pure.
 """

@@ -29,7 +29,8 @@ _TOLD = (
         r"(?: max_tokens \((?P<output>\d+)\))? should not exceed max_(?:seq_len|num_tokens) \((?P<limit>\d+)\)"
     ),
     re.compile(
-        r"max_seq_len \((?P<limit>\d+)\) - `?splited_prompt_len`? \((?P<asked>\d+)\) - `?query_token_len`? \((?P<more>\d+)\)"
+        r"max_seq_len \((?P<limit>\d+)\) - `?splited_prompt_len`? \((?P<asked>\d+)\)"
+        r" - `?query_token_len`? \((?P<more>\d+)\)"
     ),
 )
 

@@ -1,7 +1,7 @@
 """Prepare: changes of a request's body for the engine that answers it, and what must change in the answer.
 
-Owns: the order of the changes: keys that the profile strips, sets and fills in, the mode, the engine's own model name, the
-token counts, and last the compat rules. Rule: where nothing applies, the engine gets the client's own bytes and the
+Owns: the order of the changes: keys that the profile strips, sets and fills in, the mode, the engine's own model name,
+the token counts, and last the compat rules. Rule: where nothing applies, the engine gets the client's own bytes and the
 client the engine's.
 
 Pure.
@@ -40,7 +40,7 @@ _EFFORT_IN = {Dialect.RESPONSES: "reasoning", Dialect.MESSAGES: "output_config"}
 _HARMONY = "gpt-oss"
 
 
-class PreparedRequest(NamedTuple):
+class PreparedBody(NamedTuple):
     """Body for the engine, and what must change in its answer."""
 
     body: bytes
@@ -87,18 +87,19 @@ class RequestPreparer:
         profile: Profile,
         names: Sequence[str] = (),
         version: str | None = None,
-    ) -> PreparedRequest:
+    ) -> PreparedBody:
         """Prepare a request's body for the engine of this profile.
 
         `names`: model names that the engine accepts; empty: any. `version`: the engine's own report of its version;
         without one the profile's is used.
 
         Raises:
-            AdmissionError: code `invalid_json`: the body must be parsed, and is nested too deeply or has too long a number.
+            AdmissionError: code `invalid_json`: the body must be parsed, and is nested too deeply or has too long a
+            number.
         """
         name = names[0] if names and peeked.model is not None and peeked.model not in names else None
         if peeked.model_span is not None:
-            return PreparedRequest(body if name is None else rename_model(body, peeked.model_span, name))
+            return PreparedBody(body if name is None else rename_model(body, peeked.model_span, name))
         rules = self._rules_of(profile)
         adds_usage = peeked.stream and rules.engine_counts and _lacks_usage(peeked, route)
         try:
@@ -111,7 +112,7 @@ class RequestPreparer:
         except (ValueError, RecursionError) as error:
             text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
             raise AdmissionError(text, code="invalid_json") from None
-        return PreparedRequest(body, adds_usage, rules.mirrors and route.generates and route.dialect is Dialect.CHAT)
+        return PreparedBody(body, adds_usage, rules.mirrors and route.generates and route.dialect is Dialect.CHAT)
 
     def _rules_of(self, profile: Profile) -> _ProfileRules:
         seen = self._rules.get(profile.name)

@@ -84,17 +84,19 @@ _AT_ROOT = {
 _OWNERS = (
     "abort_request", "admin", "clear_", "collective_rpc", "configure_", "continue_generation", "destroy_", "dump",
     "flush_cache", "freeze_gc", "hicache", "init_", "is_paused", "is_scaling", "is_sleeping", "lora",
-    "load_lora", "models/load", "models/unload", "pause", "release_memory", "reset_", "resume", "scale_", "send_weights",
-    "server_info", "get_server_info", "get_weights", "set_", "shutdown", "sleep", "slots/", "slow_down", "start_", "stop_",
-    "unload_lora", "update_", "v1/load_lora", "v1/unload_lora", "wake_up",
+    "load_lora", "models/load", "models/unload", "pause", "release_memory", "reset_", "resume", "scale_",
+    "send_weights", "server_info", "get_server_info", "get_weights", "set_", "shutdown", "sleep", "slots/",
+    "slow_down", "start_", "stop_", "unload_lora", "update_", "v1/load_lora", "v1/unload_lora", "wake_up",
 )  # fmt: skip
 """Prefixes of the paths with which owners put engines to sleep, empty, reload or end them, some of them with a GET.
 
 Some print the command line, keys included. None is for clients. Source: vLLM 0.33, SGLang 0.5.23, llama.cpp."""
 _TASKS = {
     "/v1/embeddings": Task.EMBED,
-    "/v1/rerank": Task.RERANK, "/v2/rerank": Task.RERANK, "/rerank": Task.RERANK, "/v1/score": Task.RERANK, "/score": Task.RERANK,
-    "/v1/audio/transcriptions": Task.TRANSCRIBE, "/v1/audio/translations": Task.TRANSCRIBE, "/v1/audio/speech": Task.SPEAK,
+    "/v1/rerank": Task.RERANK, "/v2/rerank": Task.RERANK, "/rerank": Task.RERANK,
+    "/v1/score": Task.RERANK, "/score": Task.RERANK,
+    "/v1/audio/transcriptions": Task.TRANSCRIBE, "/v1/audio/translations": Task.TRANSCRIBE,
+    "/v1/audio/speech": Task.SPEAK,
     "/v1/messages/count_tokens": Task.GENERATE, "/infill": Task.GENERATE, "/completion": Task.GENERATE,
     "/apply-template": Task.GENERATE,
 }  # fmt: skip

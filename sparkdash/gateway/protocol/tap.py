@@ -91,8 +91,8 @@ class Tap:
     """
 
     __slots__ = (
-        "_begun_with", "_chunks", "_dropped", "_full_at", "_heard_dropped", "_joined", "_kept", "_last_dropped", "_on_first", "_stream",
-        "_times", "_words", "first", "size",
+        "_begun_with", "_chunks", "_dropped", "_full_at", "_heard_dropped", "_joined", "_kept", "_last_dropped",
+        "_on_first", "_stream", "_times", "_words", "first", "size",
     )  # fmt: skip
 
     def __init__(self, dialect: Dialect, *, stream: bool = True, on_first: Callable[[], None] | None = None) -> None:
@@ -160,8 +160,8 @@ class Tap:
     def heard_at(self) -> float | None:
         """Time at which the last chunk came that shows work of the engine; None before the first.
 
-        Keep-alives show none. Nor does the opening of /v1/responses, which vLLM's server sends before its engine has the
-        request, or of /v1/messages, which the translator sends before the engine's answer.
+        Keep-alives show none. Nor does the opening of /v1/responses, which vLLM's server sends before its engine has
+        the request, or of /v1/messages, which the translator sends before the engine's answer.
         """
         if self.first is None and self._stream and self._words.work and not self._words.work.search(self.tail()):
             return self._heard_dropped

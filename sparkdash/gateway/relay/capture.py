@@ -1,7 +1,7 @@
 """Capture: requests of clients, written to a file for debugging a client. Off unless the owner switches it on.
 
-Owns: the file, its size, and what never gets into it: keys and cookies (only harmless headers are kept), and text of a body
-that looks like a secret. One line of JSON per request, with the keys that are needed to send it again.
+Owns: the file, its size, and what never gets into it: keys and cookies (only harmless headers are kept), and text of a
+body that looks like a secret. One line of JSON per request, with the keys that are needed to send it again.
 Must not know engines. Rule: only the owner can read the file (0600), and capturing never fails a request.
 """
 
@@ -49,8 +49,8 @@ _SECRET = re.compile(
     rf"""(?ix)
       (?P<key> "{_NAMES}" \s*:\s* " ) (?:[^"\\]|\\.)*
     | (?P<quoted> \\"{_NAMES}\\" \s*:\s* \\" ) (?:[^"\\]|\\[^"])*
-    | {_BEGINS}(?: sk-[\w-]{{16,}} | hf_\w{{16,}} | gh[pousr]_\w{{16,}} | github_pat_\w{{16,}} | nvapi-[\w-]{{16,}} | xai-\w{{16,}}
-        | gsk_\w{{16,}} | AIza[\w-]{{16,}} | AKIA[0-9A-Z]{{16}} )
+    | {_BEGINS}(?: sk-[\w-]{{16,}} | hf_\w{{16,}} | gh[pousr]_\w{{16,}} | github_pat_\w{{16,}} | nvapi-[\w-]{{16,}}
+        | xai-\w{{16,}} | gsk_\w{{16,}} | AIza[\w-]{{16,}} | AKIA[0-9A-Z]{{16}} )
     | {_BEGINS_A_RUN} eyJ[\w-]{{10,}}+\.[\w-]{{10,}}+\.[\w-]+
     | {_BEGINS}Bearer\s+[\w.~+/-]{{8,}}=*
     """

@@ -13,7 +13,7 @@ from sparkdash.errors import UpstreamError
 from sparkdash.gateway.http.flow_control import ClientStuck
 from sparkdash.gateway.http.headers import headers_for_engine
 from sparkdash.gateway.ports import LeasePort
-from sparkdash.gateway.protocol.prepare import PreparedRequest
+from sparkdash.gateway.protocol.prepare import PreparedBody
 from sparkdash.gateway.relay import fallbacks, remote
 from sparkdash.gateway.relay.model_names import find_profile
 from sparkdash.gateway.relay.reply import Reply
@@ -50,30 +50,30 @@ async def dispatch_request(
         UpstreamError: the engine did not answer, or broke off.
         HostError: there is no translator, and the engine needs one; or a remote service refused.
     """
-    deps, is_far = context.deps, remote.is_remote(lease.profile)
+    deps, is_remote = context.deps, remote.is_remote(lease.profile)
     translator = deps.translator if context.route.path in TRANSLATED else None
     sent_at = deps.monotonic()
-    needed = False if translator is None else _needs(context, lease, translator)
+    needed = False if translator is None else _must_translate(context, lease, translator)
     if needed is not True:
-        body, adds_usage, mirrors = _prepared(context, lease)
-        opened = _opened(context, lease, body, is_far=is_far)
+        body, adds_usage, mirrors = _prepare(context, lease)
+        opened = _open(context, lease, body, is_remote=is_remote)
         del body  # nothing here keeps it: it is let go once an answer comes
         async with opened as answer:
             if needed is False or answer.status not in UNKNOWN_PATH:
-                if is_far:
-                    await _heard_far(context, lease, answer)
-                local = None if is_far else lease
+                if is_remote:
+                    await _raise_remote_refusal(context, lease, answer)
+                local = None if is_remote else lease
                 await reply.take(answer, sent_at, stuck, lease=local, adds_usage=adds_usage, mirrors=mirrors)
                 return
     assert translator is not None  # noqa: S101 - without one nothing is needed of it
     translator.unsupported.add(_incarnation(context, lease))
-    async with _translated(context, lease, translator) as answer:
-        if is_far:
-            await _heard_far(context, lease, answer)
-        await reply.take(answer, sent_at, stuck, lease=None if is_far else lease)
+    async with _open_translated(context, lease, translator) as answer:
+        if is_remote:
+            await _raise_remote_refusal(context, lease, answer)
+        await reply.take(answer, sent_at, stuck, lease=None if is_remote else lease)
 
 
-def _needs(context: RequestContext, lease: LeasePort, translator: Translator) -> bool | None:
+def _must_translate(context: RequestContext, lease: LeasePort, translator: Translator) -> bool | None:
     """Whether the request must be translated; None: the engine's 404 will tell."""
     needed = needs_translation(lease.profile, lease.engine.version, context.route)
     if needed is None and _incarnation(context, lease) in translator.unsupported:
@@ -81,38 +81,38 @@ def _needs(context: RequestContext, lease: LeasePort, translator: Translator) ->
     return needed if needed is not None or translator.installed else False
 
 
-async def _heard_far(context: RequestContext, lease: LeasePort, answer: EngineResponse) -> None:
+async def _raise_remote_refusal(context: RequestContext, lease: LeasePort, answer: EngineResponse) -> None:
     """Raise HostError for an answer of a remote service that is reworded, or that a fallback may replace."""
     if remote.is_reworded(answer.status, others=bool(fallbacks.fallback_names(context))):
         again = next((value.decode("latin-1") for name, value in answer.headers if name == b"retry-after"), None)
         raise remote.remote_refusal(lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
 
 
-def _prepared(context: RequestContext, lease: LeasePort) -> PreparedRequest:
+def _prepare(context: RequestContext, lease: LeasePort) -> PreparedBody:
     return context.deps.preparer.prepare(
         context.body_share.body, context.peeked, context.route, lease.profile, lease.names, lease.engine.version
     )
 
 
-def _opened(
-    context: RequestContext, lease: LeasePort, body: bytes, *, is_far: bool
+def _open(
+    context: RequestContext, lease: LeasePort, body: bytes, *, is_remote: bool
 ) -> AbstractAsyncContextManager[EngineResponse]:
     head, path = context.exchange.head, context.route.path
     if head.query:
         path = f"{path}?{head.query}"
-    if is_far:
+    if is_remote:
         url, headers = (
             remote.remote_url(lease.profile, lease.url, path),
             encode_headers(remote.headers_for_remote(head.raw_headers, lease.headers)),
         )
     else:
         url, headers = lease.url.rstrip("/") + path, head.for_engine(lease.headers)
-    called = None if is_far else lease.profile.name  # a service elsewhere has words of its own
+    called = None if is_remote else lease.profile.name  # a service elsewhere has words of its own
     return context.deps.upstream.open(head.method, url, headers, body, called)
 
 
 @asynccontextmanager
-async def _translated(
+async def _open_translated(
     context: RequestContext, lease: LeasePort, translator: Translator
 ) -> AsyncIterator[EngineResponse]:
     headers = {
@@ -121,7 +121,7 @@ async def _translated(
         **lease.headers,
     }
     async with translator.open(
-        context.route.path, headers_for_engine((), b"", headers), _prepared(context, lease).body
+        context.route.path, headers_for_engine((), b"", headers), _prepare(context, lease).body
     ) as answer:
         if not any(name == words.FAULT for name, _ in answer.headers):
             yield answer

@@ -2,8 +2,8 @@
 
 Owns: the lease and the wait for it, and what becomes of a request when a client leaves or an engine dies. `reply` owns
 what the client gets. Must not know how engines start.
-Rule 1: a true status while that is possible; after `hold_headers_s` a waiting stream gets 200 and keep-alives, and a later
-failure is told inside the stream.
+Rule 1: a true status while that is possible; after `hold_headers_s` a waiting stream gets 200 and keep-alives, and a
+later failure is told inside the stream.
 Rule 2: while no byte of an engine's answer has gone out, an engine's death costs the request only time, once.
 """
 
@@ -63,7 +63,7 @@ async def relay_request(
         body_share.body = await exchange.body(deps.settings.body_limit_mib, body_share, deps.settings.body_s)
         if deps.capture is not None and body_share.body:
             await asyncio.to_thread(deps.capture, exchange, body_share.body, deps.clock())
-        context = _understood(deps, exchange, route, body_share)
+        context = _admitted_context(deps, exchange, route, body_share)
         if route.path == COUNT_TOKENS and (
             profile := profile_to_count_offline(context.name, deps.catalog(), deps.bus.snapshot)
         ):
@@ -86,7 +86,7 @@ async def _refuse_method(exchange: Exchange, route: Route, allowed: frozenset[st
         await exchange.refuse_method(route.path, allowed, route.dialect)
 
 
-def _understood(deps: Deps, exchange: Exchange, route: Route, body_share: BodyShare) -> RequestContext:
+def _admitted_context(deps: Deps, exchange: Exchange, route: Route, body_share: BodyShare) -> RequestContext:
     body, head, key = body_share.body, exchange.head, exchange.key
     asked = peek_body(body, head.content_type) if route.profile is None else PeekedBody()
     batch = is_batch(head.priority, asked.service_tier, by_key=key is not None and key.batch)
@@ -122,7 +122,7 @@ def _wrong_protocol(route: Route) -> AdmissionError:
 class _Relay:
     """One request that may wait for an engine."""
 
-    __slots__ = ("_alive", "_context", "_deps", "_exchange", "_held", "_reply", "_row", "_scope")
+    __slots__ = ("_context", "_deps", "_exchange", "_keepalive", "_lost", "_reply", "_row", "_scope")
 
     def __init__(self, context: RequestContext, on_row: Callable[[RequestRow], object] | None) -> None:
         deps, exchange = context.deps, context.exchange
@@ -131,15 +131,15 @@ class _Relay:
         self._exchange = exchange
         self._scope = CancelScope()
         """Cancelled when the client leaves or takes no more bytes, and by the box's owner."""
-        self._held: asyncio.Future[SparkdashError] | None = None
+        self._lost: asyncio.Future[SparkdashError] | None = None
         """`lost` of the current lease."""
-        self._alive: keepalive.KeepAlive | None = None
+        self._keepalive: keepalive.KeepAlive | None = None
         """Set while a client with keep-alives waits for a lease."""
         row = self._row = RequestRow(
             deps,
             exchange.head.agent,
             exchange.key.name if exchange.key else None,
-            _shown(context),
+            _row_profile(context),
             context.route.path,
             context.peeked.stream,
         )
@@ -154,11 +154,11 @@ class _Relay:
             with self._scope:
                 self._exchange.on_disconnect(cancel)
                 self._deps.running.begun(self._row.id, cancel)
-                await self._answered()
+                await self._attempt_all()
         except ClientStuck:
-            self._reply.stuck()
+            self._reply.end_stuck()
         except ClientGone:
-            self._reply.left()
+            self._reply.end_disconnected()
         except SparkdashError as error:
             LOG.info("a request failed", id=self._row.id, profile=self._row.profile, code=error.code)
             await self._reply.fail(error)
@@ -174,7 +174,7 @@ class _Relay:
             self._exchange.detach()
             self._deps.running.ended(self._row.id)
 
-    async def _answered(self) -> None:
+    async def _attempt_all(self) -> None:
         """Attempt the requested profile, then its fallbacks."""
         name, plan = self._context.name, None
         while True:
@@ -197,24 +197,24 @@ class _Relay:
             async with self._deps.supervisor.lease(
                 name,
                 request_id=self._row.id,
-                on_wait=self._waits,
+                on_wait=self._on_wait,
                 batch=self._context.batch,
                 task=self._context.route.task,
                 client=_client(self._exchange),
                 progress=self._reply if shows_work(self._context.route, self._exchange.method) else None,
             ) as lease:
-                if self._alive is not None:
-                    await self._alive.end()
+                if self._keepalive is not None:
+                    await self._keepalive.end()
                 if instead is not None:
-                    await self._stands_in(lease.profile.name, instead)
+                    await self._announce_fallback(lease.profile.name, instead)
                 self._row.granted(lease.profile.name)
-                await self._asked(lease)
+                await self._dispatch(lease)
         finally:
-            if self._alive is not None:
-                await self._alive.end()
-                self._alive = None
+            if self._keepalive is not None:
+                await self._keepalive.end()
+                self._keepalive = None
 
-    async def _asked(self, lease: LeasePort) -> None:
+    async def _dispatch(self, lease: LeasePort) -> None:
         """Dispatch to the engine unless the lease is lost.
 
         Raises:
@@ -222,8 +222,8 @@ class _Relay:
             EngineError: code `cut`, a person stopped the engine and the lease outlived the drain. A swap's cut is an
                 UpstreamError of the same code.
         """
-        self._held = lease.lost
-        self._held.add_done_callback(self._lost)
+        self._lost = lease.lost
+        self._lost.add_done_callback(self._on_lost)
         deps = self._deps
         timer = silence.watch_silence(lease.profile, deps.settings, self._reply, deps.monotonic, self._scope.interrupt)
         try:
@@ -235,33 +235,33 @@ class _Relay:
         finally:
             if timer is not None:
                 timer.cancel()
-            self._held.remove_done_callback(self._lost)
-            self._held = None
+            self._lost.remove_done_callback(self._on_lost)
+            self._lost = None
 
-    def _lost(self, lost: asyncio.Future[SparkdashError]) -> None:
-        if lost is self._held:  # a call that is on its way is not called back
-            self._scope.interrupt(_why_lost(lost.result()))
+    def _on_lost(self, lost: asyncio.Future[SparkdashError]) -> None:
+        if lost is self._lost:  # a call that is on its way is not called back
+            self._scope.interrupt(_lost_error(lost.result()))
 
-    async def _stands_in(self, other: str, error: SparkdashError) -> None:
-        asked = _shown(self._context)
+    async def _announce_fallback(self, other: str, error: SparkdashError) -> None:
+        asked = _row_profile(self._context)
         fallbacks.notify_fallback(self._deps, asked, error, other)
         self._exchange.set_extra_headers(fallbacks.fallback_headers(asked, error, other))
         if self._exchange.started:  # too late for headers
-            await self._reply.wait(f"{other} answers in the place of {asked} ({error.code})")
+            await self._reply.send_keepalive(f"{other} answers in the place of {asked} ({error.code})")
 
-    def _waits(self, position: int) -> None:
+    def _on_wait(self, position: int) -> None:
         """Note the place in the queue; start keep-alives for a client that can take them."""
         waits = self._row.waits(position)
-        if waits and self._alive is None and self._reply.can_wait_aloud():
+        if waits and self._keepalive is None and self._reply.can_send_keepalives():
             delay = keepalive.KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
-            self._alive = keepalive.KeepAlive(self._say, delay, self._scope.cancel)
+            self._keepalive = keepalive.KeepAlive(self._send_keepalive, delay, self._scope.cancel)
 
-    async def _say(self) -> None:
+    async def _send_keepalive(self) -> None:
         snapshot, profile = self._deps.bus.snapshot, self._row.profile
         swap = snapshot.swap_to(profile) or snapshot.swap
         engine, now = snapshot.engines.get(profile), self._deps.clock()
         stuck = waiting_on(engine.liveness, now) if engine is not None else ""
-        await self._reply.wait(stuck or waiting_text(swap, profile, now))
+        await self._reply.send_keepalive(stuck or waiting_text(swap, profile, now))
 
 
 def _client(exchange: Exchange) -> str | None:
@@ -270,13 +270,13 @@ def _client(exchange: Exchange) -> str | None:
     return f"{key.name} {agent}" if key is not None else agent or None
 
 
-def _why_lost(error: SparkdashError) -> SparkdashError:
+def _lost_error(error: SparkdashError) -> SparkdashError:
     if error.code == problems.CUT:
         return copy(error)  # many requests are cut by one error, and a traceback belongs to one
     return UpstreamError(error.message, code=error.code, hint=error.hint)
 
 
-def _shown(context: RequestContext) -> str:
+def _row_profile(context: RequestContext) -> str:
     """Name the profile in the row until a lease tells it: the profile of the client's word, or the word itself."""
     if context.profile is not None:
         return context.profile.name

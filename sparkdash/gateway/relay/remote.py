@@ -1,7 +1,7 @@
 """Remote: what differs for a remote service from an engine of this box.
 
-Owns: which headers leave this box, the URL there, and which answers are reworded: a 401 passed on would send people to look
-for the fault in their key for this gateway.
+Owns: which headers leave this box, the URL there, and which answers are reworded: a 401 passed on would send people to
+look for the fault in their key for this gateway.
 
 Pure.
 """
@@ -66,7 +66,8 @@ def remote_refusal(
     where = urlsplit(profile.url or "").netloc
     if status in _KEY:
         key = f"the key in {profile.key_env}" if profile.key_env else "a request without a key"
-        hint = f"Set {profile.key_env or '`key_env` in the profile'} right where the daemon is started, and start it again."
+        name = profile.key_env or "`key_env` in the profile"
+        hint = f"Set {name} right where the daemon is started, and start it again."
         return HostError(
             f"{profile.name}: {where} refused {key} ({status}: {words}).",
             code="remote_refused_key",

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.errors import AdmissionError, BadAnswerError, EngineDeadError, SparkdashError, UpstreamError
+from sparkdash.errors import EngineDeadError, SparkdashError, UpstreamError
 from sparkdash.gateway.http.exchange import STREAM_HEADERS
 from sparkdash.gateway.http.flow_control import ClientStuck, FlowControl
 from sparkdash.gateway.http.headers import headers_for_client
@@ -25,6 +25,7 @@ from sparkdash.gateway.protocol.problems import client_status
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.splices import ContinuedMessage, ContinuedResponse, Splice, WithoutUsage
 from sparkdash.gateway.protocol.tap import Tap
+from sparkdash.gateway.relay.answer_errors import bad_answer_error, log_hint, reworded_error
 from sparkdash.gateway.relay.request_context import RequestContext
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.upstream import EngineResponse, engine_error_text
@@ -38,7 +39,6 @@ OK = HTTPStatus.OK.value
 SERVER_ERROR = HTTPStatus.INTERNAL_SERVER_ERROR.value
 BAD_REQUEST = HTTPStatus.BAD_REQUEST.value
 """A bare int: it is compared for every answer, and comparing a member of an enum runs Python code."""
-_HINT = "Its log says more: `sparkdash logs {}`."
 _NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
 """Taps of answers that have not begun."""
 
@@ -84,7 +84,7 @@ class Reply:
         self.begun = False
         """Whether a byte of an engine's answer has gone out."""
 
-    def can_wait_aloud(self) -> bool:
+    def can_send_keepalives(self) -> bool:
         """Whether the client can be sent anything while it waits: it reads a stream, or asked for white space."""
         context = self._context
         if context.peeked.stream:
@@ -94,7 +94,7 @@ class Reply:
             head.headers.get(padding.HEADER), head.agent, context.route, padded
         )
 
-    async def wait(self, waits_for: str) -> None:
+    async def send_keepalive(self, waits_for: str) -> None:
         """Send one keep-alive; the first opens the answer. `waits_for` is one line of text."""
         if not self._context.peeked.stream:
             if not self._exchange.started:
@@ -105,10 +105,10 @@ class Reply:
             self._framed = True
             self._exchange.start(200, STREAM_HEADERS)
         if self._waiting is None:
-            self._waiting = self._words()
+            self._waiting = self._keepalive_frames()
         await self._exchange.send(self._waiting.next(waits_for))
 
-    def _words(self) -> frames.KeepAliveFrames:
+    def _keepalive_frames(self) -> frames.KeepAliveFrames:
         told = (
             self._deps.settings.progress_as_reasoning or self._exchange.head.headers.get(PROGRESS_HEADER) == "reasoning"
         )
@@ -117,7 +117,8 @@ class Reply:
 
     @property
     def heard_at(self) -> float | None:
-        """Time of the last piece of the answer, or of resuming after a pause; None before the first, and for a refusal."""
+        """Time of the last piece of the answer, or of resuming after a pause; None before the first, and for a
+        refusal."""
         at, flow = None if self._is_refusal else self._tap.heard_at, self._flow
         return at if at is None or flow is None else max(at, flow.resumed_at)
 
@@ -175,42 +176,42 @@ class Reply:
         with flow as push:
             last = await answer.pour(take)
             note(last, now())
-            self._look_for_its_end(answer)
+            self._check_end(answer)
             if not self.begun:  # all of it came at once, as nearly every answer does that is no stream
                 self._begin(answer, last)
             await self._exchange.finish(last if splice is None else splice.feed(last) + splice.end())
         failed = tap.failed
-        if failed and self._tells_of_death():
+        if failed and self._reports_death():
             raise EngineDeadError(f"{row.profile} reported in its stream that it is dead.")
         self._done(answer.status, failed=failed)
 
     def _begin(self, answer: EngineResponse, first: bytes) -> None:
         """Send the head, unless the first piece shows that the answer is none."""
         if self._lease is not None and answer.status == OK and self._route.generates:
-            self._look_at(first, self._lease)
-        self._settle()
+            self._check_first(first, self._lease)
+        self._mark_begun()
         if not self._exchange.started:
             length = answer.length if self._splice is None else None
             self._exchange.start(answer.status, _client_headers(answer, stream=self._framed), length)
 
-    def _look_at(self, first: bytes, lease: LeasePort) -> None:
+    def _check_first(self, first: bytes, lease: LeasePort) -> None:
         name, engine = lease.profile.name, lease.profile.engine
         if self._framed:
             if self._tap.failed and soundness.calls_itself_dead(engine, first):
-                raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=_HINT.format(name))
+                raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=log_hint(name))
         elif fault := soundness.answer_fault(first):
-            raise _bad(lease, fault)
+            raise bad_answer_error(lease.profile.name, fault)
 
-    def _tells_of_death(self) -> bool:
+    def _reports_death(self) -> bool:
         lease = self._lease
         return lease is not None and soundness.calls_itself_dead(lease.profile.engine, self._tap.tail())
 
-    def _settle(self) -> None:
+    def _mark_begun(self) -> None:
         """Mark the answer begun: no other engine can answer any more."""
         self.begun = True
         self._context.body_share.release()
 
-    def _look_for_its_end(self, answer: EngineResponse) -> None:
+    def _check_end(self, answer: EngineResponse) -> None:
         if answer.ends_with_connection and answer.status < BAD_REQUEST and self._tap.lacks_its_end:
             raise answer.broke_off("the connection was closed before the stream's last event")
 
@@ -229,23 +230,23 @@ class Reply:
         body, name = await answer.read(), lease.profile.name
         said = f"{name} answered {answer.status}: {engine_error_text(body)}"
         if soundness.calls_itself_dead(lease.profile.engine, body):
-            raise EngineDeadError(said, hint=_HINT.format(name))
+            raise EngineDeadError(said, hint=log_hint(name))
         if why := await self._deps.supervisor.sickness(lease.profile, lease.url):
-            raise UpstreamError(f"{said}; {why}.", code="engine_died", hint=_HINT.format(name))
+            raise UpstreamError(f"{said}; {why}.", code="engine_died", hint=log_hint(name))
         if self._exchange.started:
-            raise _in_own_words(answer.status, body)
+            raise reworded_error(answer.status, body)
         await self._pass_whole(answer, body)
 
     async def _refused(self, answer: EngineResponse) -> None:
         """Pass on a 400 of the engine; a too long prompt is reworded for agents."""
         body = await answer.read()
-        self._settle()
+        self._mark_begun()
         if error := overflow_error(body):
             raise error
         await self._pass_whole(answer, body)
 
     async def _pass_whole(self, answer: EngineResponse, body: bytes) -> None:
-        self._settle()
+        self._mark_begun()
         self._tap = Tap(self._route.dialect, stream=False)
         self._tap.feed(body, 0.0)
         passed = headers_for_client(answer.headers, stream=False)
@@ -263,8 +264,8 @@ class Reply:
         body, lease = await answer.read(ERROR_LIMIT), self._lease
         whole = lease is not None and answer.status == OK and answer.content_type != EVENT_STREAM
         if lease is not None and whole and (fault := soundness.answer_fault(body)):
-            raise _bad(lease, fault)
-        raise _in_own_words(answer.status, body)
+            raise bad_answer_error(lease.profile.name, fault)
+        raise reworded_error(answer.status, body)
 
     async def fail(self, error: SparkdashError) -> None:
         """Tell the client of a failure: with its true status, or inside the stream."""
@@ -283,7 +284,7 @@ class Reply:
 
     def _last_words(self, error: SparkdashError) -> bytes:
         """Build the last frames: end a cut frame, then tell the failure."""
-        tap, waiting, splice = self._tap, self._waiting or self._words(), self._splice
+        tap, waiting, splice = self._tap, self._waiting or self._keepalive_frames(), self._splice
         last = frames.failure_frames(
             error,
             self._route.dialect,
@@ -294,7 +295,7 @@ class Reply:
         )
         return last if tap.between_frames else b"\n\n" + last
 
-    def left(self) -> None:
+    def end_disconnected(self) -> None:
         """End the row of a client that hung up. Most do so at the stream's last event and have all that they need."""
         failed = self._tap.failed
         if failed or self._tap.complete:  # SDKs hang up at an error event, too
@@ -302,7 +303,7 @@ class Reply:
         else:
             self._row.ended(RequestState.GONE, self._tap, error="client_gone")
 
-    def stuck(self) -> None:
+    def end_stuck(self) -> None:
         """End the row of a client that took no bytes and was cut."""
         self._row.ended(RequestState.GONE, self._tap, error="client_stuck")
 
@@ -313,20 +314,7 @@ class Reply:
         self._row.ended(state, self._tap, status, error)
 
     def _own_code(self) -> str:
-        return "engine_died" if self._tells_of_death() else "engine_error"
-
-
-def _bad(lease: LeasePort, fault: str) -> BadAnswerError:
-    name = lease.profile.name
-    return BadAnswerError(f"{name} answered 200 with {fault}.", hint=_HINT.format(name))
-
-
-def _in_own_words(status: int, body: bytes) -> SparkdashError:
-    """Reword an engine's refusal for a client that already has status 200."""
-    if error := overflow_error(body):
-        return error
-    family = AdmissionError if 400 <= status < 500 else SparkdashError
-    return family(engine_error_text(body), code=error_code(body) or "engine_refused", status=max(status, 400))
+        return "engine_died" if self._reports_death() else "engine_error"
 
 
 def _client_headers(answer: EngineResponse, *, stream: bool) -> ResponseHeaders:

@@ -1,8 +1,8 @@
 """Calls litellm: a request of one protocol in, the answer of the same protocol out, sent to the engine as a chat.
 
 Owns: which keys of a client's body reach litellm, and its answers as bytes. Loaded in the translator's process only.
-Rule: a client's keys never become litellm's own options (`api_base`, `mock_response`, …): keys outside the protocol go into
-`extra_body`, which the engine gets unchanged.
+Rule: a client's keys never become litellm's own options (`api_base`, `mock_response`, …): keys outside the protocol go
+into `extra_body`, which the engine gets unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparkdash.upstream import engine_error_text
 
 _shim: Any = ModuleType("litellm.proxy.proxy_server")
 _shim.llm_router = None
-# litellm tries to import its proxy with every call, in vain: 100 ms of a loop that stands still (seen with 1.106 and 1.109).
+# litellm tries to import its proxy with every call, in vain, and blocks the loop for 100 ms (seen with 1.106, 1.109).
 sys.modules["litellm.proxy.proxy_server"] = _shim
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it fetches a list of prices from the net as it is loaded
@@ -38,12 +38,12 @@ LIMIT_S = 24 * 3600
 
 _KNOWN = {
     MESSAGES: frozenset({
-        "max_tokens", "messages", "metadata", "output_config", "output_format", "stop_sequences", "system", "temperature",
-        "thinking", "tool_choice", "tools", "top_k", "top_p",
+        "max_tokens", "messages", "metadata", "output_config", "output_format", "stop_sequences", "system",
+        "temperature", "thinking", "tool_choice", "tools", "top_k", "top_p",
     }),
     RESPONSES: frozenset({
-        "input", "instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "reasoning", "temperature", "text",
-        "tool_choice", "tools", "top_p", "user",
+        "input", "instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "reasoning", "temperature",
+        "text", "tool_choice", "tools", "top_p", "user",
     }),
 }  # fmt: skip
 _DROPPED = {
@@ -132,7 +132,8 @@ async def _messages(answer: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _responses(answer: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-    """Encode the events and number all of them; litellm numbers only some, and clients and splices need every number."""
+    """Encode the events and number all of them; litellm numbers only some, and clients and splices need every
+    number."""
     number = 0
     try:
         async for event in answer:

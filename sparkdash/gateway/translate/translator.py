@@ -1,6 +1,7 @@
 """Translator: client of the translator process, with early start and what it has learned of engines.
 
-Must not know requests, engines or litellm. `children.process` owns the process; an engine's key comes with each request.
+Must not know requests, engines or litellm. `children.process` owns the process; an engine's key comes with each
+request.
 """
 
 from __future__ import annotations
@@ -69,5 +70,8 @@ class Translator(ChildProcess):
             "This engine does not speak the request's protocol, and the translator for that is not installed.",
             code="translator_missing",
             status=501,
-            hint="Install it where sparkdash is, with `pip install 'sparkdash[translate]'`, or have the client use chat completions.",
+            hint=(
+                "Install it where sparkdash is, with `pip install 'sparkdash[translate]'`, "
+                "or have the client use chat completions."
+            ),
         )
