@@ -120,10 +120,8 @@ class KeyView:
         return self._passed(fact) or self._cut(fact) or Withheld()
 
     def _passed(self, fact: Fact) -> Fact | None:
-        """Return a fact that concerns one visible profile or request, unchanged; None for any other."""
+        """Return a fact that needs no cut, if it is visible; None for any other."""
         match fact:
-            case EngineChanged(engine=engine):
-                visible = engine.profile in self.profiles
             case RequestChanged(request=request):
                 visible = self.sees(request)
             case Notice(profile=profile):
@@ -133,8 +131,10 @@ class KeyView:
         return fact if visible else None
 
     def _cut(self, fact: Fact) -> Fact | None:
-        """Return the visible part of a fact about several profiles; None for any other fact."""
+        """Return the visible part of a fact; None for a hidden one, and for a fact that needs no cut."""
         match fact:
+            case EngineChanged(engine=engine):
+                return EngineChanged(engine=_engine(engine)) if engine.profile in self.profiles else None
             case SwapChanged(swap=swap):
                 part = self._swap(swap)
                 return SwapChanged(swap=part) if part else None
@@ -147,7 +147,7 @@ class KeyView:
             case GuardChanged(guard=guard):
                 return GuardChanged(guard=self._guard(guard))
             case ParkedChanged(parked=parked):
-                return ParkedChanged(parked=self._by_name(parked))
+                return ParkedChanged(parked=self._parked(parked))
             case IncidentsChanged(incidents=incidents, repairs=repairs):
                 return IncidentsChanged(incidents=self.incidents(incidents), repairs=self.repairs(repairs))
         return None
