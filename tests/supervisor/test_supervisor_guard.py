@@ -99,6 +99,17 @@ async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, 
     assert guard.closed
 
 
+async def loads_without_large_blocks(house: Any, profile: Any, guard: Any, store: Store) -> Any:
+    """A request for an engine that loads while no large block is free."""
+    await house.open(profile, guard=guard, store=store)
+    house.reader.contiguities = [
+        Contiguity(page_bytes=4096, largest_bytes=BLOCK, free_bytes=GIB, free_2m_bytes=0, free_32m_bytes=0)
+    ]
+    asking = house.ask(profile.name)
+    await house.loads(profile.name)
+    return asking
+
+
 WEDGE = Wedge(Sign.RECLAIM, "the kernel won back one page of 97 in the last 30s")
 
 
@@ -107,12 +118,7 @@ async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(
 ) -> None:
     """Whoever waits is told the sign, once; the box's record says that so many blocks were not enough."""
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
-        await house.open(make_profile("a"), guard=guard, store=store)
-        house.reader.contiguities = [
-            Contiguity(page_bytes=4096, largest_bytes=BLOCK, free_bytes=GIB, free_2m_bytes=0, free_32m_bytes=0)
-        ]
-        asking = house.ask("a")
-        await house.loads("a")
+        asking = await loads_without_large_blocks(house, make_profile("a"), guard, store)
         assert guard.victims[0].loads
         report = guard.aims("a", 60, WEDGE)
         await house.runtime.kill("a")
@@ -135,12 +141,7 @@ async def test_a_load_that_stood_still_by_its_way_of_reading_says_nothing_of_blo
 ) -> None:
     """It is the profile's own failure, and the cure is told."""
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
-        await house.open(make_profile("a"), guard=guard, store=store)
-        house.reader.contiguities = [
-            Contiguity(page_bytes=4096, largest_bytes=BLOCK, free_bytes=GIB, free_2m_bytes=0, free_32m_bytes=0)
-        ]
-        asking = house.ask("a")
-        await house.loads("a")
+        asking = await loads_without_large_blocks(house, make_profile("a"), guard, store)
         report = guard.aims("a", 60, Wedge(Sign.LIVELOCK, "nothing was read"))
         await house.runtime.kill("a")
         guard.tell(replace(report, processes=3))

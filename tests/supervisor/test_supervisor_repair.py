@@ -1,162 +1,32 @@
-"""Engines that stand still with requests on them: told, freed by cancelling what they hold, or ended and brought up again."""
+"""Engines that stand still with requests on them: freed by cancelling what they hold, or ended and brought up again."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from surroundings.stuck import (
+    FOLDER,
+    Box,
+    codes,
+    ends_restarted,
+    held,
+    held_by_old,
+    incidents,
+    liveness,
+    old,
+    passes,
+    step,
+    until,
+)
 
-from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.event import IncidentsChanged, Level, Notice
-from sparkdash.domain.evidence import Evidence, EvidenceRequest
-from sparkdash.domain.incident import RECENT_INCIDENTS, Incident, IncidentEnd
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import Level
+from sparkdash.domain.incident import IncidentEnd
 from sparkdash.domain.liveness import LivenessState, RepairStep
-from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
-from sparkdash.errors import SparkdashError
-from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
-from sparkdash.store import Store
-from sparkdash.store.schema import INCIDENTS_KEPT
-from sparkdash.supervisor.books import Books
-from sparkdash.supervisor.external import adopt
-from sparkdash.supervisor.liveness import evidence
-from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
-from sparkdash.supervisor.repair import repair
-from sparkdash.supervisor.repair.incidents import Incidents
+from sparkdash.supervisor.liveness.signals import HealthAnswer
 from sparkdash.units import GIB
-
-FOLDER = "/var/lib/evidence/a"
-
-
-@dataclass
-class Signs:
-    """What can be seen of one engine; a fresh one makes progress."""
-
-    moves: bool = True
-    holds: bool = False
-    """Whether it keeps showing its requests as running after they were cancelled."""
-    stopped: int = 0
-    health: HealthAnswer = HealthAnswer.WELL
-    compilers: tuple[str, ...] = ()
-    blind: bool = False
-    """Whether a look at it fails."""
-    tokens: float = 0.0
-
-
-@dataclass
-class Box:
-    """Signs of every engine, as a look finds them, and the evidence that was asked for."""
-
-    house: Any
-    signs: dict[str, Signs] = field(default_factory=dict)
-    looks: list[str] = field(default_factory=list)
-    asked: list[EvidenceRequest] = field(default_factory=list)
-    evidence_hangs: bool = False
-    seen_by_evidence: tuple[str, ...] = ()
-    """Compilers that run once evidence was taken."""
-
-    def of(self, name: str) -> Signs:
-        return self.signs.setdefault(name, Signs())
-
-    async def look(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> EngineSignals:
-        signs, held = self.of(profile.name), self.house.supervisor.engines[profile.name].in_flight
-        self.looks.append(profile.name)
-        if signs.blind:
-            raise SparkdashError("the box cannot be looked at")
-        signs.tokens += signs.moves and held > 0
-        running = 1.0 if signs.holds else float(held)
-        known = engine.container is not None
-        return EngineSignals(
-            at=self.house.clock.monotonic(),
-            held=held,
-            relayed_at=None if known else signs.tokens,
-            health=signs.health,
-            answers=known or None,
-            running=running if known else None,
-            waiting=0.0 if known else None,
-            kv_used=0.25 if known else None,
-            progress=(signs.tokens,) if known else (),
-            processes=3,
-            stopped=signs.stopped,
-            compilers=signs.compilers,
-            power_w=14.0,
-            low_w=30.0,
-            utilization=0.96,
-        )
-
-    async def evidence(self, request: EvidenceRequest) -> Evidence:
-        self.asked.append(request)
-        self.of(request.profile).compilers = self.seen_by_evidence
-        if self.evidence_hangs:
-            await asyncio.Event().wait()
-        return Evidence(FOLDER)
-
-
-@pytest.fixture
-def box(house: Any, monkeypatch: pytest.MonkeyPatch) -> Box:
-    """No engine is young, so that the thresholds are the plain ones."""
-    monkeypatch.setattr(repair, "PROOF_S", 0.1)
-    return Box(house)
-
-
-@pytest.fixture
-def opened(house: Any, box: Box, make_profile: Any) -> Callable[..., Any]:
-    async def open_(*profiles: Profile, **more: Any) -> None:
-        given = {"look": box.look, "take_evidence": box.evidence, **more}
-        await house.open(*(profiles or (make_profile("a"),)), **given)
-
-    return open_
-
-
-async def passes(house: Any, seconds: float) -> None:
-    """Let time pass."""
-    await house.clock.drive(house.clock.sleep(seconds))
-
-
-async def old(house: Any, name: str = "a") -> None:
-    """Have the engine up for so long that its first requests are over."""
-    await house.leased(name)
-    await passes(house, 700)
-
-
-async def until(house: Any, holds: Callable[[], bool], limit_s: float = 1000.0) -> None:
-    """Let time pass until something holds."""
-    end = house.clock.time + limit_s
-    while not holds():
-        assert house.clock.time < end, "it never came to that"
-        house.clock.step()
-        await house.clock.rest()
-
-
-def liveness(house: Any, name: str = "a") -> Any:
-    engine = house.supervisor.engines.get(name)
-    return engine.liveness if engine else None
-
-
-def step(house: Any, name: str = "a") -> RepairStep | None:
-    now = liveness(house, name)
-    return now.step if now else None
-
-
-def incidents(house: Any) -> tuple[Incident, ...]:
-    """As last published, newest first."""
-    told = [fact for fact in house.facts if isinstance(fact, IncidentsChanged)]
-    return told[-1].incidents if told else ()
-
-
-def codes(house: Any) -> list[str]:
-    return [notice.code for notice in house.notices()]
-
-
-async def held(house: Any, box: Box, name: str = "a") -> tuple[Any, Any]:
-    """A request that its engine holds while nothing moves."""
-    asking = house.ask(name)
-    lease = await house.clock.drive(asking.granted())
-    box.of(name).moves = False
-    return asking, lease
 
 
 async def test_an_engine_that_works_is_shown_as_busy_and_never_touched(house: Any, box: Box, opened: Any) -> None:
@@ -216,9 +86,7 @@ async def test_a_stuck_engine_is_ended_and_comes_up_again_and_who_had_no_answer_
 
 
 async def test_it_comes_up_again_also_when_nobody_waits(house: Any, box: Box, opened: Any) -> None:
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
+    asking, lease = await held_by_old(house, box, opened)
     box.of("a").holds = True
     await until(house, lease.lost.done)
     await asking.leave()
@@ -251,9 +119,7 @@ async def test_it_comes_up_beside_another_though_its_memory_is_not_back_yet(
 
 async def test_an_engine_that_is_freed_by_cancelling_serves_on(house: Any, box: Box, opened: Any) -> None:
     """Nothing is left on it and a short generation is answered: who waits is served by the same engine."""
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
+    asking, lease = await held_by_old(house, box, opened)
     box.of("a").holds = True
     await until(house, lease.lost.done)
     again = house.ask("a")
@@ -277,22 +143,17 @@ async def test_an_engine_that_looks_free_and_answers_nothing_is_ended(
 ) -> None:
     """Its figures say that nothing is on it; only a short generation shows whether it works."""
     does = house.runtime.zoo["a"] = behaviour()
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
+    asking, lease = await held_by_old(house, box, opened)
     does.hangs = True
     await until(house, lease.lost.done)
     await asking.leave()
     await until(house, lambda: house.state("a") is not EngineState.READY)
     does.hangs = False
-    await until(house, lambda: incidents(house)[0].ended_at is not None)
-    assert incidents(house)[0].end is IncidentEnd.RESTARTED
+    await ends_restarted(house)
 
 
 async def test_stopped_processes_are_not_given_time_to_recover(house: Any, box: Box, opened: Any) -> None:
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
+    asking, lease = await held_by_old(house, box, opened)
     stood_at = house.clock.time
     box.of("a").stopped, box.of("a").health = 3, HealthAnswer.SILENT
     await until(house, lease.lost.done)
@@ -302,14 +163,11 @@ async def test_stopped_processes_are_not_given_time_to_recover(house: Any, box: 
     await until(house, lambda: house.state("a") is not EngineState.READY)
     assert house.clock.time - cut_at <= 10
     box.of("a").stopped, box.of("a").health, box.of("a").moves = 0, HealthAnswer.WELL, True
-    await until(house, lambda: incidents(house)[0].ended_at is not None)
-    assert incidents(house)[0].end is IncidentEnd.RESTARTED
+    await ends_restarted(house)
 
 
 async def test_a_server_that_answers_nothing_is_given_twenty_seconds(house: Any, box: Box, opened: Any) -> None:
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
+    asking, lease = await held_by_old(house, box, opened)
     box.of("a").holds, box.of("a").health = True, HealthAnswer.SILENT
     await until(house, lease.lost.done)
     await asking.leave()
@@ -321,9 +179,7 @@ async def test_a_server_that_answers_nothing_is_given_twenty_seconds(house: Any,
 async def test_an_engine_that_moves_while_evidence_is_taken_keeps_its_requests(
     house: Any, box: Box, opened: Any
 ) -> None:
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
+    asking, lease = await held_by_old(house, box, opened)
     box.evidence_hangs = True
     await until(house, lambda: step(house) is RepairStep.EVIDENCE)
     box.of("a").moves = True
@@ -334,433 +190,3 @@ async def test_an_engine_that_moves_while_evidence_is_taken_keeps_its_requests(
     assert liveness(house).state is LivenessState.BUSY
     assert codes(house) == ["engine_stuck", "stuck_moved"]
     await asking.leave()
-
-
-async def test_evidence_that_hangs_or_fails_holds_no_repair_up(
-    house: Any, box: Box, opened: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
-    box.evidence_hangs = box.of("a").holds = True
-    await until(house, lambda: step(house) is RepairStep.EVIDENCE)
-    began = house.clock.time
-    await until(house, lease.lost.done)
-    assert house.clock.time - began <= evidence.EVIDENCE_S + 5
-    await asking.leave()
-
-
-async def test_a_fault_of_the_gpu_that_the_kernel_reported_is_in_the_reason(house: Any, box: Box, opened: Any) -> None:
-    """Since the engine last moved: the reason, and what to do about it."""
-
-    class Kernel:
-        async def since(self, unix_s: float) -> KernelFindings:
-            line = read_line("NVRM: Xid (PCI:000f:01:00): 119, Timeout of the GSP", unix_s + 1)
-            return findings([line] if line else [])
-
-    await opened(kernel_log=Kernel())
-    await old(house)
-    _, lease = await held(house, box)
-    box.of("a").holds = True
-    await until(house, lambda: house.state("a") is EngineState.FAILED)
-    failure = house.supervisor.engines["a"].failure
-    assert failure.message.endswith("Xid 119 (the GPU's system processor (GSP) did not answer in time).")
-    assert (failure.hint, failure.evidence) == ("Reboot the box.", FOLDER)
-    await until(house, lease.lost.done)
-
-
-async def test_evidence_that_cannot_be_kept_is_told_and_holds_no_repair_up(house: Any, box: Box, opened: Any) -> None:
-    """A full disk: the notice says so, and the engine is repaired all the same."""
-    problem = "No evidence was kept: /state/incidents cannot be written: No space left on device."
-
-    async def full(_request: EvidenceRequest) -> Evidence:
-        return Evidence(None, problem)
-
-    await opened(take_evidence=full)
-    await old(house)
-    asking, lease = await held(house, box)
-    await until(house, lease.lost.done)
-    assert [notice.text for notice in house.notices() if notice.code == "evidence_incomplete"] == [problem]
-    await asking.leave()
-
-
-async def test_evidence_that_raises_holds_no_repair_up(house: Any, box: Box, opened: Any) -> None:
-    async def broken(_request: EvidenceRequest) -> Evidence:
-        raise RuntimeError("a fault of ours")
-
-    await opened(take_evidence=broken)
-    await old(house)
-    asking, lease = await held(house, box)
-    await until(house, lease.lost.done)
-    await asking.leave()
-
-
-async def test_an_excuse_that_comes_once_it_is_stuck_undoes_nothing(house: Any, box: Box, opened: Any) -> None:
-    """Only progress does: evidence itself uses the CPU, and each look could begin another incident."""
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
-    box.of("a").holds, box.seen_by_evidence = True, ("ptxas",)
-    await until(house, lambda: step(house) is RepairStep.CANCEL)
-    assert lease.lost.done()
-    await asking.leave()
-    await until(house, lambda: incidents(house)[0].ended_at is not None)
-    assert [one.end for one in incidents(house)] == [IncidentEnd.RESTARTED]
-
-
-async def test_an_engine_that_is_only_told_of_is_told_once_whatever_excuses_come_and_go(
-    house: Any, box: Box, opened: Any, make_profile: Any
-) -> None:
-    await opened(make_profile("a", on_stuck="tell"))
-    await old(house)
-    asking, _ = await held(house, box)
-    await until(house, lambda: step(house) is RepairStep.WATCH)
-    for compilers in (("ptxas",), (), ("ptxas",), ()):
-        box.of("a").compilers = compilers
-        await passes(house, 60)
-        assert (step(house), liveness(house).state) == (RepairStep.WATCH, LivenessState.STUCK)
-    assert codes(house) == ["engine_stuck"]
-    await asking.leave()
-
-
-@pytest.mark.parametrize("foreign", [False, True])
-async def test_an_engine_that_is_only_told_of_is_not_touched(
-    house: Any, box: Box, opened: Any, make_profile: Any, behaviour: Any, serve_engine: Any, foreign: bool
-) -> None:
-    """`on_stuck: tell`, or a server that is not ours: told once, and once more when it moves."""
-    server = await serve_engine("a", 0, does=behaviour())
-    url = f"http://127.0.0.1:{server.addresses[0][1]}"
-    facts = {"engine": "openai", "image": None, "url": url, "model_id": "a", "gib": None} if foreign else {}
-    await opened(make_profile("a", **({} if foreign else {"on_stuck": "tell"}), **facts))
-    await old(house)
-    asking, lease = await held(house, box)
-    await until(house, lambda: step(house) is RepairStep.WATCH, 3000)
-    await passes(house, 3000)
-    assert (liveness(house).state, step(house)) == (LivenessState.STUCK, RepairStep.WATCH)
-    assert not lease.lost.done()
-    assert codes(house) == ["engine_stuck"]
-    assert incidents(house)[0].evidence == (None if foreign else FOLDER)
-    assert [taken.step for taken in incidents(house)[0].steps] == [RepairStep.WATCH]
-    if foreign:
-        for _ in range(3):  # clients that retry
-            await asking.leave()
-            await passes(house, 20)
-            asking = house.ask("a")
-            await passes(house, 100)
-        assert codes(house) == ["engine_stuck"]
-        await asking.leave()
-        await passes(house, 20)
-        assert liveness(house) is None
-        box.of("a").moves = True
-        asking = house.ask("a")
-        await passes(house, 20)
-        await asking.leave()
-        assert incidents(house)[0].end is IncidentEnd.TOLD
-    else:
-        box.of("a").moves = True
-        await passes(house, 20)
-        assert incidents(house)[0].end is IncidentEnd.MOVED
-        assert codes(house) == ["engine_stuck", "stuck_moved"]
-        await asking.leave()
-    assert incidents(house)[0].repaired_s is None
-    await server.cleanup()
-
-
-async def test_two_engines_that_are_stuck_at_once_are_repaired_apart(
-    house: Any, box: Box, opened: Any, make_profile: Any
-) -> None:
-    await opened(make_profile("a", gib=20), make_profile("b", gib=20))
-    await old(house)
-    await old(house, "b")
-    asks = [await held(house, box, name) for name in ("a", "b")]
-    box.of("a").holds = box.of("b").holds = True
-    for asking, lease in asks:
-        await until(house, lease.lost.done)
-        await asking.leave()
-    box.of("b").holds, box.of("b").moves = False, True
-    await until(house, lambda: all(one.ended_at is not None for one in incidents(house)))
-    assert {one.profile: one.end for one in incidents(house)} == {
-        "a": IncidentEnd.RESTARTED,
-        "b": IncidentEnd.RECOVERED,
-    }
-
-
-AT = [RepairStep.EVIDENCE, RepairStep.CANCEL, RepairStep.END]
-
-
-async def at_step(house: Any, box: Box, wanted: RepairStep) -> tuple[Any, Any]:
-    """A repair that is at this step; a stop that is under way does not end."""
-    asking, lease = await held(house, box)
-    box.of("a").holds = True
-    box.evidence_hangs = wanted is RepairStep.EVIDENCE
-    house.runtime.gate = asyncio.Event()
-    await until(house, lambda: step(house) is wanted)
-    return asking, lease
-
-
-@pytest.mark.parametrize("wanted", AT)
-async def test_a_persons_stop_ends_the_repair_at_each_step(
-    house: Any, box: Box, opened: Any, wanted: RepairStep
-) -> None:
-    """It is stopped and stays so, with one end of one incident."""
-    await opened()
-    await old(house)
-    asking, lease = await at_step(house, box, wanted)
-    stopping = asyncio.ensure_future(house.supervisor.stop("a"))
-    await house.clock.rest()
-    house.runtime.gate.set()
-    if wanted is RepairStep.EVIDENCE:
-        await until(house, lease.lost.done)
-    await asking.leave()
-    await house.clock.drive(stopping)
-    await house.settled()
-    assert house.runtime.here == {}
-    (incident,) = incidents(house)
-    assert incident.end is IncidentEnd.STOPPED
-    await passes(house, 3000)
-    assert house.runtime.here == {}
-
-
-@pytest.mark.parametrize("wanted", AT)
-async def test_a_persons_use_of_another_profile_goes_before_the_repair(
-    house: Any, box: Box, opened: Any, make_profile: Any, wanted: RepairStep
-) -> None:
-    await opened(make_profile("a"), make_profile("b"))
-    await old(house)
-    asking, _ = await at_step(house, box, wanted)
-    await house.supervisor.use("b", cause=SwapCause.USER)
-    await house.clock.rest()
-    house.runtime.gate.set()
-    await until(house, lambda: house.state("b") is EngineState.READY)
-    await asking.leave()
-    await house.settled()
-    assert house.runtime.running() == ["b"]
-    (incident,) = incidents(house)
-    assert incident.end in (IncidentEnd.STOPPED, IncidentEnd.FAILED)
-
-
-@pytest.mark.parametrize("wanted", AT)
-async def test_a_persons_use_of_the_stuck_profile_starts_it_again_at_each_step(
-    house: Any, box: Box, opened: Any, wanted: RepairStep
-) -> None:
-    """At once, without waiting for the rest of the repair; it counts as repaired."""
-    await opened()
-    await old(house)
-    asking, lease = await at_step(house, box, wanted)
-    await house.supervisor.use("a", cause=SwapCause.USER)
-    await house.clock.rest()
-    house.runtime.gate.set()
-    box.of("a").holds, box.of("a").moves, box.evidence_hangs = False, True, False
-    await until(house, lambda: incidents(house)[0].ended_at is not None)
-    await asking.leave()
-    await house.settled()
-    assert house.state("a") is EngineState.READY
-    assert incidents(house)[0].end in (IncidentEnd.RESTARTED, IncidentEnd.MOVED)
-    if wanted is not RepairStep.EVIDENCE:
-        assert house.supervisor.engines["a"].ready_at > lease.engine.ready_at
-    new = await house.leased("a")
-    assert new.engine.ready_at == house.supervisor.engines["a"].ready_at
-
-
-async def test_an_engine_that_will_not_even_end_is_told_and_nobody_waits_for_ever(
-    house: Any, box: Box, opened: Any, behaviour: Any
-) -> None:
-    house.runtime.zoo["a"] = behaviour(wont_stop=True)
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
-    box.of("a").holds = True
-    await until(house, lease.lost.done)
-    await asking.leave()
-    await until(house, lambda: incidents(house)[0].ended_at is not None)
-    assert "unkillable" in codes(house)
-    asked = house.ask("a")
-    await house.clock.drive(
-        asyncio.wait({asked.task, asyncio.ensure_future(house.clock.sleep(600))}, return_when="FIRST_COMPLETED")
-    )
-    assert asked.has_lease or asked.task.done()
-    if asked.has_lease:
-        await asked.leave()
-    house.runtime.zoo["a"].wont_stop = False
-
-
-@pytest.mark.parametrize("wanted", AT)
-async def test_a_daemon_that_ends_within_a_step_leaves_a_closed_incident(
-    house: Any, box: Box, opened: Any, tmp_path: Any, wanted: RepairStep
-) -> None:
-    """The next one says that it does not know how it went on, and serves."""
-    file = tmp_path / "sparkdash.db"
-    async with Store.opened(file, lambda _: None) as store:
-        await opened(store=store)
-        await old(house)
-        await at_step(house, box, wanted)
-        await house.crash()
-    house.runtime.gate = None
-    house.facts.clear()
-    box.signs["a"] = Signs()
-    async with Store.opened(file, lambda _: None) as store:
-        await opened(store=store)
-        (incident,) = incidents(house)
-        assert (incident.end, incident.steps[-1].step) == (IncidentEnd.UNKNOWN, wanted)
-        await house.leased("a")
-        await house.close()
-
-
-async def test_a_stuck_engine_that_an_earlier_daemon_left_is_not_waited_for(
-    house: Any, box: Box, opened: Any, behaviour: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It answers its health route and generates nothing, as one does that still loads: the incident tells them apart."""
-    monkeypatch.setattr(adopt, "ANSWER_S", 0.1)
-    does = house.runtime.zoo["a"] = behaviour()
-    file = tmp_path / "sparkdash.db"
-    async with Store.opened(file, lambda _: None) as store:
-        await opened(store=store)
-        await old(house)
-        await at_step(house, box, RepairStep.CANCEL)
-        await house.crash()
-    house.runtime.gate, does.hangs = None, True
-    house.facts.clear()
-    async with Store.opened(file, lambda _: None) as store:
-        await opened(store=store)
-        assert codes(house) == ["not_adopted"]
-        assert "it was stuck, and still generates nothing" in house.notices()[0].text
-        assert (house.runtime.here, house.swaps()) == ({}, [])
-        does.hangs = False
-        await house.leased("a")
-        await house.close()
-
-
-async def test_a_stuck_engine_that_is_only_told_of_outlives_the_daemon(
-    house: Any, box: Box, opened: Any, behaviour: Any, make_profile: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its owner wants to look at it: the next daemon does not end it either."""
-    monkeypatch.setattr(adopt, "ANSWER_S", 0.1)
-    does = house.runtime.zoo["a"] = behaviour()
-    file, told = tmp_path / "sparkdash.db", make_profile("a", on_stuck="tell")
-    async with Store.opened(file, lambda _: None) as store:
-        await opened(told, store=store)
-        await old(house)
-        asking, _ = await held(house, box)
-        await until(house, lambda: step(house) is RepairStep.WATCH)
-        await asking.leave()
-        await house.crash()
-    does.hangs = True
-    house.facts.clear()
-    async with Store.opened(file, lambda _: None) as store:
-        await opened(told, store=store)
-        assert codes(house) == []
-        assert list(house.runtime.here) == ["sparkdash-a"]
-        assert house.state("a") is EngineState.READY
-        await house.close()
-
-
-async def test_a_restart_that_fails_is_told_with_the_incident(
-    house: Any, box: Box, opened: Any, behaviour: Any
-) -> None:
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
-    box.of("a").holds = True
-    house.runtime.zoo["a"] = behaviour(dies_after_s=2)
-    await until(house, lease.lost.done)
-    await asking.leave()
-    await until(house, lambda: incidents(house)[0].ended_at is not None)
-    (incident,) = incidents(house)
-    assert incident.end is IncidentEnd.FAILED
-    assert incident.note.startswith("It did not come up again: ")
-    assert codes(house)[-1] == "stuck_failed"
-
-
-async def test_an_engine_that_is_stuck_again_soon_after_it_recovered_is_ended(
-    house: Any, box: Box, opened: Any
-) -> None:
-    """Cancelling helped once; the second time nobody is kept waiting for that."""
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
-    await until(house, lease.lost.done)
-    await asking.leave()
-    await until(house, lambda: incidents(house)[0].end is IncidentEnd.RECOVERED)
-    asking, lease = await held(house, box)
-    await until(house, lease.lost.done)
-    cut_at = house.clock.time
-    await asking.leave()
-    await until(house, lambda: house.state("a") is not EngineState.READY)
-    assert house.clock.time - cut_at <= 15
-    box.of("a").moves = True
-    await until(house, lambda: incidents(house)[0].end is IncidentEnd.RESTARTED)
-
-
-async def test_an_engine_that_cannot_be_looked_at_is_not_judged(house: Any, box: Box, opened: Any) -> None:
-    await opened()
-    await old(house)
-    asking, lease = await held(house, box)
-    box.of("a").blind = True
-    await passes(house, 2000)
-    assert not lease.lost.done()
-    await asking.leave()
-
-
-async def test_a_fault_in_a_look_ends_neither_the_daemon_nor_the_looks(house: Any, box: Box, opened: Any) -> None:
-    async def broken(profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> EngineSignals:
-        if box.of("a").blind:
-            raise KeyError("a fault of ours")
-        return await box.look(profile, engine, lag_s=lag_s)
-
-    await opened(look=broken)
-    await old(house)
-    asking, lease = await held(house, box)
-    box.of("a").blind = True
-    await passes(house, 60)
-    box.of("a").blind = False
-    await until(house, lease.lost.done)
-    await asking.leave()
-
-
-async def test_the_mean_time_to_repair_counts_what_was_repaired(
-    house: Any, box: Box, opened: Any, tmp_path: Any
-) -> None:
-    """It is there again after a restart of the daemon."""
-    file = tmp_path / "sparkdash.db"
-    async with Store.opened(file, lambda _: None) as store:
-        await opened(store=store)
-        await old(house)
-        asking, lease = await held(house, box)
-        await until(house, lease.lost.done)
-        await asking.leave()
-        await until(house, lambda: incidents(house)[0].end is IncidentEnd.RECOVERED)
-        await house.close()
-    took = incidents(house)[0].repaired_s
-    house.facts.clear()
-    async with Store.opened(file, lambda _: None) as store:
-        await opened(store=store)
-        told = [fact for fact in house.facts if isinstance(fact, IncidentsChanged)][-1]
-        assert (told.repairs.every.n, told.repairs.every.mean_s) == (1, pytest.approx(took))
-        assert told.repairs.by_profile["a"].n == 1
-        await house.close()
-
-
-async def test_only_the_newest_incidents_are_kept_in_memory_and_in_the_file(house: Any, tmp_path: Any) -> None:
-    file = tmp_path / "sparkdash.db"
-    told: list[Any] = []
-    async with Store.opened(file, lambda _: None) as store:
-        kept = Incidents(Books(told.append, house.clock), store, house.clock)
-        for number in range(INCIDENTS_KEPT + 10):
-            kept.begin("a", "f", float(number), "nothing moved", RepairStep.EVIDENCE)
-            kept.end("a", IncidentEnd.MOVED, "")
-    assert len(kept.list.incidents) == INCIDENTS_KEPT
-    assert kept.list.incidents[0].began == INCIDENTS_KEPT + 9
-    assert len([fact for fact in told if isinstance(fact, IncidentsChanged)][-1].incidents) == RECENT_INCIDENTS
-    async with Store.opened(file, lambda _: None) as store:
-        assert [one.began for one in store.incidents] == [float(10 + number) for number in range(INCIDENTS_KEPT)]
-
-
-def test_no_repair_took_less_than_nothing_where_the_clock_was_set_back(house: Any) -> None:
-    told: list[Any] = []
-    kept = Incidents(Books(told.append, house.clock), None, house.clock)
-    kept.begin("a", "f", house.clock.now(), "nothing came", RepairStep.EVIDENCE)
-    house.clock.time -= 3600
-    kept.serves("a")
-    assert kept.list.incidents[0].repaired_s == 0.0
-    (notice,) = (fact for fact in told if isinstance(fact, Notice))
-    assert "-" not in notice.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_supervisor_scheduler import ERROR, REQUEST, Rig, arrive, feed, new, with_a
+from surroundings.rig import ERROR, REQUEST, Rig, arrive, feed, new, with_a
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError

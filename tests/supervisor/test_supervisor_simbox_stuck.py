@@ -17,7 +17,8 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from test_supervisor_simbox import FLOORS, TOTAL, Aware, Box, Engine, Sequence, Sleep, _holds, sequence
+from surroundings.simulated_box import FLOORS, TOTAL, Box, Engine, Sequence, Sleep, holds_now, sequence
+from surroundings.simulated_supervisor import Aware
 
 from sparkdash.domain.liveness import LivenessState
 from sparkdash.errors import EngineError
@@ -284,7 +285,7 @@ def test_engines_that_hang_at_random_are_repaired_and_nothing_waits_for_ever(
 ) -> None:
     """Memory never under the floor, every request ended or told, every stuck engine named in time, no healthy one touched."""
     monkeypatch.setattr(reclaim, "SAMPLE_S", 2.0)
-    monkeypatch.setattr(stopping, "measure_held_memory", _holds)
+    monkeypatch.setattr(stopping, "measure_held_memory", holds_now)
     seen = Seen()
     for seed in range(SEQUENCES):
         seen.add(checked(sequence(seed)))

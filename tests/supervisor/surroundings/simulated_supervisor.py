@@ -1,0 +1,316 @@
+"""The real decisions on a simulated box: scheduler, planner, reclaim and the guard's judgement in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import AdmissionError, EngineError, SparkdashError
+from sparkdash.host.memory_guard import decisions
+from sparkdash.host.memory_guard.decisions import GuardJudge, GuardReading, Victim
+from sparkdash.supervisor.memory.debts import HeldMemory, MemoryDebts
+from sparkdash.supervisor.planner import Planner
+from sparkdash.supervisor.scheduling.fairness import Patience
+from sparkdash.supervisor.scheduling.moves import (
+    Admitted,
+    Arrive,
+    BeginSwap,
+    CancelSwap,
+    Cut,
+    DrainOver,
+    EngineDied,
+    Evict,
+    Evicted,
+    Grant,
+    Leave,
+    Move,
+    ProfileFacts,
+    Refuse,
+    Stop,
+    SwapCancelled,
+    SwapDone,
+    SwapFailed,
+    Tick,
+    Use,
+)
+from sparkdash.supervisor.scheduling.scheduler import Scheduler
+from sparkdash.supervisor.swap import reclaim
+from sparkdash.units import GIB
+from surroundings.simulated_box import (
+    DIED,
+    FLOORS,
+    PROFILES,
+    SETTINGS,
+    Ask,
+    Box,
+    Engine,
+    Model,
+    Sequence,
+    Sleep,
+)
+
+
+@dataclass(eq=False)
+class Life:
+    """One swap under way; what it had planned no longer happens once it is over."""
+
+    begun: BeginSwap
+
+
+@dataclass
+class Aware:
+    """The real decisions; this plays the actor and the transition."""
+
+    box: Box
+    plan: Sequence
+    learned: set[str] = field(default_factory=set)
+    kills: int = 0
+    answered: dict[str, str] = field(default_factory=dict)
+    waits: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.books = SimpleNamespace(
+            debts=MemoryDebts(), engines={}, started={}, notice=lambda *_: None, loading=self.others_that_load
+        )
+        clock = SimpleNamespace(monotonic=lambda: self.box.now, now=lambda: self.box.now, sleep=Sleep)
+        guarded = SimpleNamespace(short=self.short)
+        self.tools: Any = SimpleNamespace(
+            books=self.books,
+            clock=clock,
+            guarded=guarded,
+            settings=SETTINGS,
+            reserve_bytes=int(SETTINGS.reserve_gib * GIB),
+            reader=self.box,
+            needs=lambda p: self.need(p.name),
+            load_history=tuple,
+            holds=self.holds,
+            foreign=tuple,
+        )
+        planner = Planner(self.tools, lambda: PROFILES, lambda p: self.plan.models[p.name].load_s if p else None)
+        self.scheduler = Scheduler(
+            {
+                name: ProfileFacts(name, loads_alone=Random(f"{name} {self.plan.seed}").random() < 0.2)
+                for name in self.plan.models
+            },
+            queue_limit=100,
+            facts=planner,
+            patience=Patience(SETTINGS.min_dwell_s, SETTINGS.max_wait_s),
+        )
+        self.needs: dict[str, Need] = {}
+        self.running: dict[str, Engine] = {}
+        self.loading: dict[str, Engine] = {}
+        self.swaps: dict[str | None, Life] = {}
+        self.begun = self.together = 0
+        """Swaps so far, and loads that began while another went on."""
+        self.tick_at: float | None = None
+        self.judge, self.looking = GuardJudge(FLOORS), False
+
+    def short(self, _name: str) -> AdmissionError | None:
+        """What `GuardedEngines` says."""
+        short = self.box.available < FLOORS.hold
+        return AdmissionError("Memory is short.", code="memory_low") if short else None
+
+    def others_that_load(self, *, but: str) -> list[Any]:
+        """What `Books.loading` says."""
+        return [self.books.engines[name] for name in self.loading if name != but]
+
+    def holds(self, container: str) -> HeldMemory | None:
+        """What `stopping.holds` measures; of some nobody can tell."""
+        blind = Random(f"blind {container} {self.plan.seed}").random() < 0.3
+        return None if blind else HeldMemory(int(self.loading[container].held(self.box.now) * GIB), self.box.available)
+
+    def need(self, name: str) -> Need:
+        if name not in self.needs:
+            self.needs[name] = self._need(self.plan.models[name])
+        return self.needs[name]
+
+    def _need(self, model: Model) -> Need:
+        if model.name in self.learned:
+            term = Term(name="steady", bytes=int(model.steady * GIB), source="learned")
+            return Need(basis=Basis.LEARNED, terms=(term,), peak_bytes=int(model.peak * GIB))
+        if model.declared is None:
+            return Need()
+        return Need(basis=Basis.DECLARED, terms=(Term(name="weights", bytes=int(model.declared * GIB), source="file"),))
+
+    def run(self) -> None:
+        rng = Random(f"people {self.plan.seed}")
+        for number, ask in enumerate(self.plan.asks):
+            self.box.at(ask.at, self._arrival(str(number), ask))
+        last = self.plan.asks[-1].at
+        if rng.random() < 0.3:
+            wish = rng.choice(sorted(self.plan.models))
+            self.box.at(rng.uniform(0, last), lambda: self.send(Use(wish, SwapCause.USER)))
+        if rng.random() < 0.2:
+            self.box.at(rng.uniform(0, last), lambda: self.send(Stop(None)))
+        if rng.random() < 0.2:
+            self.box.at(rng.uniform(0, last), self.die)
+        while self.box.step():
+            assert self.box.lowest >= FLOORS.kill, f"seed {self.plan.seed}: under the floor at {self.box.now:.0f} s"
+
+    def _arrival(self, id_: str, ask: Ask) -> Callable[[], None]:
+        def arrive() -> None:
+            if ask.leaves_after is not None:
+                self.box.at(self.box.now + ask.leaves_after, lambda: self.leave(id_))
+            self.answered[id_] = "waits"
+            self.send(Arrive(id_, ask.profile, ask.batch))
+
+        return arrive
+
+    def leave(self, id_: str) -> None:
+        if self.answered[id_] in ("waits", "served"):
+            self.answered[id_] = "left"
+            self.send(Leave(id_))
+
+    def send(self, move: Move) -> None:
+        if isinstance(move, SwapDone | SwapFailed | SwapCancelled):
+            del self.swaps[move.target]
+        for effect in self.scheduler.handle(move, self.box.now):
+            match effect:
+                case Grant(id=id_, profile=profile):
+                    assert profile in self.running
+                    self.answered[id_] = "served"
+                    self.serve(id_, profile)
+                case Refuse(id=id_):
+                    self.answered[id_] = "refused"
+                case Cut(ids=ids):
+                    self.cut(ids)
+                case BeginSwap():
+                    assert effect.target not in self.swaps
+                    self._begin(effect)
+                case Evict(target=target):
+                    life = self.swaps[target]
+                    self._drive(life, self._change(life.begun))
+                case CancelSwap(target=target):
+                    self._later(self.swaps[target], 0.0, lambda target=target: self._cancelled(target))
+        self._wake()
+        self._look_ahead()
+
+    def serve(self, id_: str, profile: str) -> None:
+        ask = self.plan.asks[int(id_)]
+        self.waits.append(self.box.now - ask.at)
+        self.box.at(self.box.now + ask.served_s, lambda: self.leave(id_))
+
+    def cut(self, ids: Iterable[str]) -> None:
+        self.answered.update(dict.fromkeys(ids, "cut"))
+
+    def _begin(self, swap: BeginSwap) -> None:
+        life = self.swaps[swap.target] = Life(swap)
+        self.begun += 1
+        self._later(life, SETTINGS.drain_s, lambda: self.send(DrainOver(swap.target)))
+
+    def _later(self, life: Life, seconds: float, do: Callable[[], None]) -> None:
+        self.box.at(self.box.now + seconds, lambda: do() if self.swaps.get(life.begun.target) is life else None)
+
+    def _wake(self) -> None:
+        due = self.scheduler.due
+        if due is not None and due != self.tick_at:
+            self.tick_at = due
+            self.box.at(due, lambda: self.send(Tick()) if self.scheduler.due == due else None)
+
+    def _drive(self, life: Life, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._later(life, work.send(None), lambda: self._drive(life, work))
+        except StopIteration:
+            self.send(SwapDone(life.begun.target))
+        except SparkdashError as error:
+            self.send(SwapFailed(life.begun.target, error))
+
+    async def _change(self, swap: BeginSwap) -> None:
+        """What the transition does, in its order."""
+        for name in swap.evict:
+            await Sleep(self.box.rng.uniform(0.5, 5))
+            if name in self.running:
+                self._gone(name)
+                self.send(Evicted(name))
+        if swap.target is None:
+            return
+        target = PROFILES[swap.target]
+        await reclaim.until_loads_leave_room(self.tools, target)
+        missing = await reclaim.wait_for_memory(self.tools, target)
+        if short := self.short(target.name):
+            raise short
+        reclaim.admit_load(self.tools, target, missing)
+        model = self.plan.models[swap.target]
+        self.together += bool(self.loading)
+        self.loading[model.name] = self.box.load(model)
+        self._enter(model.name, EngineState.LOADING)
+        self.send(Admitted(model.name))
+        if model.dies:
+            await Sleep(model.load_s * 0.6)
+            self._end_load(model.name)
+            raise DIED
+        await Sleep(model.load_s)
+        self.running[model.name] = self.loading.pop(model.name)
+        self._enter(model.name, EngineState.READY)
+        self.learned.add(model.name)
+        del self.needs[model.name]
+
+    def _enter(self, name: str, state: EngineState) -> None:
+        self.books.engines[name] = SimpleNamespace(profile=name, container=name, state=state)
+        self.books.started[name] = PROFILES[name]
+
+    def _cancelled(self, target: str | None) -> None:
+        self._end_load(target)
+        self.send(SwapCancelled(target))
+
+    def _end_load(self, name: str | None) -> None:
+        if (engine := self.loading.pop(name or "", None)) is not None:
+            self.box.release(engine)
+            self.books.debts.left(engine.model.name, self.box.now, None)
+            del self.books.engines[engine.model.name]
+
+    def _gone(self, name: str) -> None:
+        engine = self.running.pop(name)
+        del self.books.engines[name]
+        held = HeldMemory(int(engine.held(self.box.now) * GIB), self.box.available)
+        self.books.debts.left(name, self.box.now, held)
+        self.box.release(engine)
+
+    def die(self) -> None:
+        if self.running:
+            name = self.box.rng.choice(sorted(self.running))
+            self._gone(name)
+            self.send(EngineDied(name, DIED))
+
+    # The guard: looks only where it could have something to do, as time is virtual.
+
+    def _look_ahead(self) -> None:
+        growing = sum(engine.model.peak - engine.held(self.box.now) for engine in self.loading.values())
+        if not self.looking and self.box.available - growing * GIB < FLOORS.hold:
+            self.looking = True
+            self.judge.reset()
+            self.box.at(self.box.now + self.box.rng.uniform(0, decisions.EVERY_S), self._look)
+
+    def _look(self) -> None:
+        self.looking = False
+        look = GuardReading(self.box.now, self.box.available)
+        verdict = self.judge.see(look)
+        again_s = verdict.again_s
+        if verdict.kill:
+            victims = [self._victim(name) for name in (*self.running, *self.loading)]
+            if victim := decisions.cheapest_victim(victims, FLOORS.hold - look.available):
+                self.judge.killed(look)
+                self.kills, again_s = self.kills + 1, decisions.KILL_S
+                self._kill(victim.profile)
+        if self.loading or (self.running and self.box.available < FLOORS.kill):
+            self.looking = True
+            self.box.at(self.box.now + again_s, self._look)
+
+    def _victim(self, name: str) -> Victim:
+        target: Any = None
+        busy = sum(held.profile == name for held in self.scheduler.records.leases.values())
+        return Victim(name, name, target, name in self.running, False, busy, self.need(name).total_bytes)
+
+    def _kill(self, name: str) -> None:
+        if name in self.loading:
+            self._end_load(name)
+            self.send(SwapFailed(name, EngineError("The guard killed it.", code="memory_guard")))
+        else:
+            self._gone(name)
+            self.send(EngineDied(name, EngineError("The guard killed it.", code="memory_guard")))
