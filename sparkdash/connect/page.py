@@ -55,7 +55,7 @@ def _rest(setup: Setup, target: GatewayTarget) -> Iterator[str]:
         yield ""
     yield from (f"* {note}" for note in setup.notes)
     if target.known_context is None:
-        yield f"* The profile does not say its context: {target.context} tokens are assumed."
+        yield f"* The profile does not state its context; {target.context} tokens are assumed."
 
 
 def setup_facts(recipe: Recipe, setup: Setup, target: GatewayTarget) -> dict[str, Any]:

@@ -26,9 +26,22 @@ from sparkdash.connect.recipes import (
 from sparkdash.errors import AdmissionError
 
 _ALL = (
-    aider, claude_code, cline, codex, continue_dev, copilot_cli, jetbrains, librechat, llm, open_webui, opencode, pi, qwen_code,
-    vscode, zed,
-)  # fmt: skip
+    aider,
+    claude_code,
+    cline,
+    codex,
+    continue_dev,
+    copilot_cli,
+    jetbrains,
+    librechat,
+    llm,
+    open_webui,
+    opencode,
+    pi,
+    qwen_code,
+    vscode,
+    zed,
+)
 _FOUND = (*(module.RECIPE for module in _ALL), *libraries.RECIPES)
 RECIPES: dict[str, Recipe] = {found.name: found for found in sorted(_FOUND, key=lambda found: found.name)}
 

@@ -27,7 +27,9 @@ _VLLM = ListArgs(
     several=frozenset(
         {
             "allowed-media-domains", "api-key", "collect-detailed-traces", "cpu-offload-params",
-            "cudagraph-capture-sizes", "ignore-patterns", "kv-cache-dtype-skip-layers", "logits-processors", "lora-modules", "lora-target-modules",
+            "cudagraph-capture-sizes", "ignore-patterns", "kv-cache-dtype-skip-layers", "logits-processors",
+            "lora-modules",
+            "lora-target-modules",
             "numa-bind-cpus", "numa-bind-nodes", "offload-params", "served-model-name",
             "sleep-preserve-parameter-names",
         }

@@ -35,9 +35,17 @@ FAST_LOADER_SHARE = 0.8
 """Share of the memory above which that loader runs out of it (eugr/spark-vllm-docker)."""
 
 IMAGES = {
-    EngineKind.VLLM: ("nvcr.io/nvidia/vllm:26.04-py3", "0.19.0", "NVIDIA's build for arm64 and SM121; it holds vLLM 0.19.0"),
-    EngineKind.SGLANG: ("nvcr.io/nvidia/sglang:26.02-py3", None, "NVIDIA's build, as in its playbook: dgx-spark-playbooks#68"),
-}  # fmt: skip
+    EngineKind.VLLM: (
+        "nvcr.io/nvidia/vllm:26.04-py3",
+        "0.19.0",
+        "NVIDIA's build for arm64 and SM121; it holds vLLM 0.19.0",
+    ),
+    EngineKind.SGLANG: (
+        "nvcr.io/nvidia/sglang:26.02-py3",
+        None,
+        "NVIDIA's build, as in its playbook: dgx-spark-playbooks#68",
+    ),
+}
 """Image, version and reason, for engines with a known image for a Spark."""
 
 Path = tuple[str, ...]
@@ -115,7 +123,7 @@ def _vllm(proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box
     if cache is None:
         if facts.context:
             proposal.arg("max-model-len", facts.context, "The model's own.")
-        why = "vLLM takes this share whole, as what a token keeps is not told by this model's configuration."
+        why = "vLLM takes this share whole: the configuration does not tell a token's KV size."
         proposal.arg(
             "gpu-memory-utilization", SHARE, f"{why} More is rarely free on a Spark (vllm-project/recipes PR#632)."
         )
@@ -134,20 +142,22 @@ def _vllm(proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box
     _backend(proposal, facts)
     _loader(proposal, facts, box)
     if facts.mtp:
-        proposal.profile["variants"] = {"mtp": {
-            "about": f"{proposal.profile['about']}, drafting with its own MTP layers",
-            "args": {"speculative-config": {"method": "mtp", "num_speculative_tokens": 2}},
-        }}  # fmt: skip
+        proposal.profile["variants"] = {
+            "mtp": {
+                "about": f"{proposal.profile['about']}, drafting with its own MTP layers",
+                "args": {"speculative-config": {"method": "mtp", "num_speculative_tokens": 2}},
+            }
+        }
         proposal.reasons["variants",] = (
-            f"The headers show an MTP head ({gib(facts.bytes.draft)}). Measure it against the base: where a token reads few "
-            "experts, drafting may cost more than it gains."
+            f"The headers show an MTP head ({gib(facts.bytes.draft)}). Measure it against the base: "
+            "where a token reads few experts, drafting may cost more than it gains."
         )
 
 
 def _held(facts: WeightFacts, cache: KvCachePlan) -> str:
     each = facts.kv_bytes_per_token(_bits(facts))
     per = f"{each / 1024:.0f} KiB a token" if each else "states alone"
-    return f"{tokens(cache.held)} tokens, {per}, and 15 % for padded blocks. What is not taken stays free for another engine."
+    return f"{tokens(cache.held)} tokens, {per}, and 15 % for padded blocks. The rest stays free for another engine."
 
 
 def _backend(proposal: Proposal, facts: WeightFacts) -> None:
@@ -174,7 +184,7 @@ def _loader(proposal: Proposal, facts: WeightFacts, box: MemoryBudget) -> None:
 
 def _sglang(proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box: MemoryBudget) -> None:
     if cache is None:
-        why = "SGLang takes this share for weights and cache, as what a token keeps is not told by this model's configuration."
+        why = "SGLang takes this share for weights and cache: the configuration does not tell a token's KV size."
         proposal.arg("mem-fraction-static", SHARE - 0.05, why)
     else:
         proposal.arg("context-length", cache.context, cache.why)

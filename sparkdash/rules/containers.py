@@ -54,12 +54,29 @@ def _unpinned(profile: Profile) -> Iterator[Hit]:
 
 
 RULES = (
-    Rule("ipc-and-shm", Severity.ERROR, "--ipc=host with --shm-size", "exit code 125 from podman 4.3.1; docker accepts it", _ipc),
-    Rule("restart-policy", Severity.ERROR, "a container that restarts by itself", "two engines then meet in one memory", _restart),
-    Rule("runtime-flag", Severity.ERROR, "a flag of the container runtime among the engine's", "copied recipes", _runtime),
+    Rule(
+        "ipc-and-shm",
+        Severity.ERROR,
+        "--ipc=host with --shm-size",
+        "exit code 125 from podman 4.3.1; docker accepts it",
+        _ipc,
+    ),
+    Rule(
+        "restart-policy",
+        Severity.ERROR,
+        "a container that restarts by itself",
+        "two engines then meet in one memory",
+        _restart,
+    ),
+    Rule(
+        "runtime-flag", Severity.ERROR, "a flag of the container runtime among the engine's", "copied recipes", _runtime
+    ),
     Rule("image-arch", Severity.ERROR, "an image that is not arm64", "a GB10 is aarch64", _arch),
     Rule(
-        "unpinned-image", Severity.WARNING, "an image that is another one tomorrow",
-        "flags are image-specific: vLLM blog, 2026-06-01", _unpinned,
+        "unpinned-image",
+        Severity.WARNING,
+        "an image that is another one tomorrow",
+        "flags are image-specific: vLLM blog, 2026-06-01",
+        _unpinned,
     ),
-)  # fmt: skip
+)

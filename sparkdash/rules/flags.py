@@ -43,7 +43,7 @@ def _too_new(profile: Profile) -> Iterator[Hit]:
 
 def _removed(profile: Profile) -> Iterator[Hit]:
     for name in vllm_flags.removed(profile):
-        yield Hit(flag(profile, name) or (), f"vLLM {profile.engine_version} has it no more", _absent())
+        yield Hit(flag(profile, name) or (), f"vLLM {profile.engine_version} no longer has it", _absent())
 
 
 def _absent() -> str:
@@ -117,39 +117,93 @@ def draft_tokens(profile: Profile) -> int:
 
 
 RULES = (
-    Rule("speculative-flags", Severity.ERROR, "speculation is one JSON value, --speculative-config", WHEELS, _speculative, _VLLM),
-    Rule("flag-too-new", Severity.ERROR, "a flag such as moe-backend (from 0.17) that this vLLM lacks", WHEELS, _too_new, _VLLM),
-    Rule("flag-removed", Severity.ERROR, "a flag such as swap-space (until 0.17) that this vLLM lost", WHEELS, _removed, _VLLM),
     Rule(
-        "dead-env", Severity.WARNING, "a VLLM_* variable that this vLLM no longer reads",
-        "known in vLLM 0.22.1, unknown in 0.26.0, which only warns of unknown ones", _dead_env, _VLLM, since=(0, 26),
+        "speculative-flags",
+        Severity.ERROR,
+        "speculation is one JSON value, --speculative-config",
+        WHEELS,
+        _speculative,
+        _VLLM,
     ),
     Rule(
-        "dead-attention-env", Severity.WARNING, "VLLM_ATTENTION_BACKEND, which became a flag",
-        "absent from vLLM 0.16.0 and every newer one", _old_env, _VLLM, since=(0, 16),
+        "flag-too-new",
+        Severity.ERROR,
+        "a flag such as moe-backend (from 0.17) that this vLLM lacks",
+        WHEELS,
+        _too_new,
+        _VLLM,
     ),
     Rule(
-        "enforce-eager", Severity.WARNING, "no CUDA graphs",
-        "gpt-oss-120b: 59 tok/s with, 26 without (-55 %), 001_a6d7f6e4001d6ff0.txt", _eager, _VLLM,
+        "flag-removed",
+        Severity.ERROR,
+        "a flag such as swap-space (until 0.17) that this vLLM lost",
+        WHEELS,
+        _removed,
+        _VLLM,
     ),
     Rule(
-        "cudagraph-capture-size", Severity.WARNING, "capture beyond max-num-seqs x tokens per step x 2 costs time and memory",
-        "vLLM's own default is min(that, 512)", _capture, _VLLM,
+        "dead-env",
+        Severity.WARNING,
+        "a VLLM_* variable that this vLLM no longer reads",
+        "known in vLLM 0.22.1, unknown in 0.26.0, which only warns of unknown ones",
+        _dead_env,
+        _VLLM,
+        since=(0, 26),
     ),
     Rule(
-        "max-num-batched-tokens", Severity.ERROR, "too many tokens in one step",
-        "65536 kills the box, 32768 does not: AEON-7/vllm-dflash#1", _batched, _VLLM,
+        "dead-attention-env",
+        Severity.WARNING,
+        "VLLM_ATTENTION_BACKEND, which became a flag",
+        "absent from vLLM 0.16.0 and every newer one",
+        _old_env,
+        _VLLM,
+        since=(0, 16),
     ),
     Rule(
-        "trust-remote-code", Severity.WARNING, "code from a model's repository runs in the engine",
-        "vLLM knows the architectures of the shipped profiles itself", _trust,
+        "enforce-eager",
+        Severity.WARNING,
+        "no CUDA graphs",
+        "gpt-oss-120b: 59 tok/s with, 26 without (-55 %), 001_a6d7f6e4001d6ff0.txt",
+        _eager,
+        _VLLM,
     ),
     Rule(
-        "llamacpp-mmap", Severity.WARNING, "llama.cpp must not map its files",
-        "22 s without mapping, 224 s with: llama.cpp PR#27742", _mmap, (EngineKind.LLAMACPP,),
+        "cudagraph-capture-size",
+        Severity.WARNING,
+        "capture beyond max-num-seqs x tokens per step x 2 costs time and memory",
+        "vLLM's own default is min(that, 512)",
+        _capture,
+        _VLLM,
     ),
     Rule(
-        "sglang-metrics", Severity.WARNING, "SGLang's /metrics is off unless asked for",
-        "SGLang's server arguments: --enable-metrics", _metrics, (EngineKind.SGLANG,),
+        "max-num-batched-tokens",
+        Severity.ERROR,
+        "too many tokens in one step",
+        "65536 kills the box, 32768 does not: AEON-7/vllm-dflash#1",
+        _batched,
+        _VLLM,
     ),
-)  # fmt: skip
+    Rule(
+        "trust-remote-code",
+        Severity.WARNING,
+        "code from a model's repository runs in the engine",
+        "vLLM knows the architectures of the shipped profiles itself",
+        _trust,
+    ),
+    Rule(
+        "llamacpp-mmap",
+        Severity.WARNING,
+        "llama.cpp must not map its files",
+        "22 s without mapping, 224 s with: llama.cpp PR#27742",
+        _mmap,
+        (EngineKind.LLAMACPP,),
+    ),
+    Rule(
+        "sglang-metrics",
+        Severity.WARNING,
+        "SGLang's /metrics is off unless asked for",
+        "SGLang's server arguments: --enable-metrics",
+        _metrics,
+        (EngineKind.SGLANG,),
+    ),
+)

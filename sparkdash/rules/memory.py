@@ -84,26 +84,55 @@ def _turboquant(profile: Profile) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        "no-gpu-memory-utilization", Severity.ERROR, "vLLM's default share of memory cannot start on a Spark",
-        "default 0.90, from 0.20 on 0.92; 0.85 at most is met: vllm-project/recipes PR#632", _utilization, _VLLM,
+        "no-gpu-memory-utilization",
+        Severity.ERROR,
+        "vLLM's default share of memory cannot start on a Spark",
+        "default 0.90, from 0.20 on 0.92; 0.85 at most is met: vllm-project/recipes PR#632",
+        _utilization,
+        _VLLM,
     ),
     Rule(
-        "high-gpu-memory-utilization", Severity.WARNING, "a share of memory that owners do not get",
-        "0.85 to 0.87, never above 0.90: 001_a6d7f6e4001d6ff0.txt", _high, _VLLM,
+        "high-gpu-memory-utilization",
+        Severity.WARNING,
+        "a share of memory that owners do not get",
+        "0.85 to 0.87, never above 0.90: 001_a6d7f6e4001d6ff0.txt",
+        _high,
+        _VLLM,
     ),
-    Rule("kv-more-than-box", Severity.ERROR, "a KV cache larger than the memory", "MemTotal 121.69 GiB: nvitop PR#208", _kv, _VLLM),
-    Rule("more-than-box", Severity.ERROR, "a need larger than the memory", "MemTotal 121.69 GiB: nvitop PR#208", _total),
     Rule(
-        "kv-small-unit", Severity.WARNING, "10g is 10^10 bytes, 10G is 10 GiB",
+        "kv-more-than-box",
+        Severity.ERROR,
+        "a KV cache larger than the memory",
+        "MemTotal 121.69 GiB: nvitop PR#208",
+        _kv,
+        _VLLM,
+    ),
+    Rule(
+        "more-than-box", Severity.ERROR, "a need larger than the memory", "MemTotal 121.69 GiB: nvitop PR#208", _total
+    ),
+    Rule(
+        "kv-small-unit",
+        Severity.WARNING,
+        "10g is 10^10 bytes, 10G is 10 GiB",
         "human_readable_int in vLLM 0.32.0, utils/argparse_utils.py: k m g t are powers of 1000, K M G T of 1024",
-        _small_unit, _VLLM,
+        _small_unit,
+        _VLLM,
     ),
     Rule(
-        "fp8-kv-backend", Severity.ERROR, "an attention backend without fp8 KV or sinks on SM121",
-        "vLLM 0.33.0, fa_utils.py: fp8 KV on sm90 and sm100 only, sinks with FA3 and FA4 only", _fp8, _VLLM,
+        "fp8-kv-backend",
+        Severity.ERROR,
+        "an attention backend without fp8 KV or sinks on SM121",
+        "vLLM 0.33.0, fa_utils.py: fp8 KV on sm90 and sm100 only, sinks with FA3 and FA4 only",
+        _fp8,
+        _VLLM,
     ),
     Rule(
-        "turboquant-too-new", Severity.ERROR, "a TurboQuant KV cache before 0.20",
-        "kv-cache-dtype's choices in vLLM 0.19.0 and 0.20.0", _turboquant, _VLLM, before=(0, 20),
+        "turboquant-too-new",
+        Severity.ERROR,
+        "a TurboQuant KV cache before 0.20",
+        "kv-cache-dtype's choices in vLLM 0.19.0 and 0.20.0",
+        _turboquant,
+        _VLLM,
+        before=(0, 20),
     ),
-)  # fmt: skip
+)

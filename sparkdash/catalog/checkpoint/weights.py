@@ -128,7 +128,7 @@ def assemble_weight_facts(
 
 
 @lru_cache(maxsize=64)
-def _read(place: Path, files: tuple[Path, ...], stamp: Stamp) -> WeightFacts:  # noqa: ARG001 - the stamp ends the memory
+def _read(place: Path, files: tuple[Path, ...], stamp: Stamp) -> WeightFacts:  # noqa: ARG001 - cache key
     if files:
         headers = [gguf.read_gguf_header(file) for file in files]
         found = [tensor for header in headers for tensor in header.tensors]

@@ -10,6 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from sparkdash.catalog.importers.engine_flags import (
+    ADDRESS_FLAGS,
+    BARE_FLAGS,
+    DRAFTER_FLAG,
+    MODEL_FLAGS,
+    NAME_FLAG,
+    NODE_FLAGS,
+    OLD_SPECULATION,
+    OWN_FLAGS,
+    OWN_VALUES,
+    SHORT_FLAGS,
+)
 from sparkdash.catalog.importers.report import ImportNotes, import_refused
 from sparkdash.catalog.importers.values import model_ref, typed
 from sparkdash.domain.list_args import ListArgs, list_args_of
@@ -18,48 +30,6 @@ from sparkdash.redaction import is_secret_variable
 
 _PYTHON = re.compile(r"python[\d.]*")
 _SERVERS = {"llama-server": "llamacpp", "trtllm-serve": "trtllm"}
-_OF_VLLM = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
-            "sc": "speculative-config", "cc": "compilation-config", "q": "quantization"}  # fmt: skip
-_OF_LLAMACPP = {"m": "model", "md": "model-draft", "c": "ctx-size", "ngl": "n-gpu-layers", "ngld": "n-gpu-layers-draft", "hf": "hf-repo",
-                "a": "alias", "fa": "flash-attn", "np": "parallel", "b": "batch-size", "ub": "ubatch-size", "t": "threads",
-                "ctk": "cache-type-k", "ctv": "cache-type-v", "n": "n-predict", "cb": "cont-batching", "s": "seed",
-                "draft": "draft-max", "gpu-layers": "n-gpu-layers"}  # fmt: skip
-_SHORT = {
-    "vllm": _OF_VLLM,
-    "sglang": {"model": "model-path", "tp": "tp-size", "pp": "pp-size"},
-    "llamacpp": _OF_LLAMACPP,
-    "trtllm": {},
-}
-_BARE = re.compile(
-    r"(enable|disable|no)-.*|trust-remote-code|enforce-eager|async-scheduling|jinja|metrics|mlock|cont-batching|embedding|verbose"
-)
-"""Flags without a value, so that the word after them can be the model."""
-_OURS = {
-    "vllm": {"enable-prompt-tokens-details"},
-    "sglang": {"enable-metrics", "enable-cache-report"},
-    "llamacpp": {"metrics", "no-mmap"},
-    "trtllm": set[str](),
-}
-"""Bare flags that sparkdash adds by itself, and that an import therefore drops."""
-_OURS_WITH_VALUE = {("sglang", "decode-log-interval", "10"), ("llamacpp", "load-mode", "none")}
-_ADDRESS = ("host", "port")
-_LAUNCHER = ("nnodes", "node-rank", "headless")
-_KIN = {
-    "speculative-model": "model",
-    "speculative-method": "method",
-    "num-speculative-tokens": "num_speculative_tokens",
-    "speculative-draft-tensor-parallel-size": "draft_tensor_parallel_size",
-    "speculative-max-model-len": "max_model_len",
-}
-"""Flags that no vLLM since 0.16 has, and their keys in --speculative-config."""
-_MODEL = {"vllm": ("model",), "sglang": ("model-path",), "llamacpp": ("model", "hf-repo"), "trtllm": ("model",)}
-_NAMES = {"vllm": "served-model-name", "sglang": "served-model-name", "llamacpp": "alias", "trtllm": ""}
-_DRAFTER = {
-    "vllm": "",
-    "sglang": "speculative-draft-model-path",
-    "llamacpp": "model-draft",
-    "trtllm": "",
-}
 
 
 @dataclass(slots=True)
@@ -144,7 +114,7 @@ def _split(kind: str, words: list[str], notes: ImportNotes) -> tuple[list[str], 
             name, equals, value = word.partition("=")
             key = _key(kind, name, notes)
             values = [value] if equals else []
-            while not equals and not _BARE.fullmatch(key) and index < len(words) and not _is_flag(words[index]):
+            while not equals and not BARE_FLAGS.fullmatch(key) and index < len(words) and not _is_flag(words[index]):
                 values.append(words[index])
                 index += 1
             flags.append((key, values))
@@ -161,7 +131,7 @@ def _key(kind: str, name: str, notes: ImportNotes) -> str:
     if kind != "trtllm":
         head, dot, tail = key.partition(".")
         key = head.replace("_", "-") + dot + tail
-    known = _SHORT[kind]
+    known = SHORT_FLAGS[kind]
     if key in known and (not name.startswith("--") or kind in ("sglang", "llamacpp")):
         return known[key]
     if not name.startswith("--") and len(key) > 1:
@@ -175,7 +145,7 @@ def _as_list(value: Any) -> list[Any]:
 
 def _model_last(engine: EnginePart, positional: list[str], flags: list[tuple[str, list[str]]]) -> None:
     """Find a model after a flag's value, as in `--max-model-len 4096 owner/name`, if none was named."""
-    if positional or any(key in _MODEL[engine.kind] for key, _ in flags):
+    if positional or any(key in MODEL_FLAGS[engine.kind] for key, _ in flags):
         return
     for key, values in flags:
         if len(values) == 2 and key not in _lists(engine).several:
@@ -190,7 +160,7 @@ def _lists(engine: EnginePart) -> ListArgs:
 def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: ImportNotes) -> None:
     for key, values in flags:
         flag = f"--{key}"
-        if key == _NAMES[engine.kind]:
+        if key == NAME_FLAG[engine.kind]:
             engine.names += [name for value in values for name in value.split(",")]
         elif key.startswith("-") or not key:
             notes.unknown(flag)
@@ -198,17 +168,17 @@ def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: Import
             notes.dropped(flag, reason)
         else:
             _store(engine, key, values, notes)
-        if key in _LAUNCHER:
+        if key in NODE_FLAGS:
             notes.note(flag, "belongs to one of several nodes; set `nodes` and review it")
 
 
 def _drop_reason(kind: str, key: str, values: list[str]) -> str | None:
     """Return why a flag is left out of the profile; None when it is kept."""
-    if key in _ADDRESS:
+    if key in ADDRESS_FLAGS:
         return "sparkdash sets the address itself"
     if values and is_secret_variable(key.replace("-", "_")):
         return "a secret must not be in a profile; the gateway asks for keys"
-    if (key in _OURS[kind] and not values) or (kind, key, *values) in _OURS_WITH_VALUE:
+    if (key in OWN_FLAGS[kind] and not values) or (kind, key, *values) in OWN_VALUES:
         return "sparkdash sets it by itself"
     return None
 
@@ -247,16 +217,16 @@ def _dotted(args: dict[str, Any], key: str, values: list[str], notes: ImportNote
 
 def _speculation(engine: EnginePart, notes: ImportNotes) -> None:
     """Turn the speculation flags of old recipes into the one JSON value that vLLM takes."""
-    old = {key: engine.args.pop(key) for key in _KIN if key in engine.args}
+    old = {key: engine.args.pop(key) for key in OLD_SPECULATION if key in engine.args}
     if old:
         config = engine.args.get("speculative-config")
-        given = {_KIN[key]: value for key, value in old.items()}
+        given = {OLD_SPECULATION[key]: value for key, value in old.items()}
         engine.args["speculative-config"] = given | (config if isinstance(config, dict) else {})
         notes.rewritten(", ".join(f"--{key}" for key in old), "as speculative-config, which is what vLLM takes")
 
 
 def _models(engine: EnginePart, positional: list[str], notes: ImportNotes) -> None:
-    given = [engine.args.pop(key) for key in _MODEL[engine.kind] if key in engine.args]
+    given = [engine.args.pop(key) for key in MODEL_FLAGS[engine.kind] if key in engine.args]
     texts = [str(value) for value in (*positional[:1], *given) if value not in (True, "")]
     if not texts:
         raise import_refused(
@@ -270,7 +240,7 @@ def _models(engine: EnginePart, positional: list[str], notes: ImportNotes) -> No
 
 def _drafter(engine: EnginePart, target: str, notes: ImportNotes) -> None:
     """Move the drafting model from the args to the profile's models; a placeholder stays."""
-    key, holder = _DRAFTER[engine.kind], engine.args
+    key, holder = DRAFTER_FLAG[engine.kind], engine.args
     if isinstance(config := engine.args.get("speculative-config"), dict):
         key, holder = "model", config
     drafter = holder.get(key)

@@ -20,10 +20,13 @@ _PORT = "8000"
 _MAX_CMD = 50_000
 _READ = {"cmd", "cmdStop", "aliases", "env", "name", "description", "macros", "filters", "proxy", "checkEndpoint"}
 _WHY = {
-    "ttl": "sparkdash keeps an engine until another one is wanted", "groups": "sparkdash decides by measured memory what may run together",
-    "matrix": "sparkdash decides by measured memory what may run together", "apiKeys": "secrets are not copied",
-    "startPort": "sparkdash chooses ports", "healthCheckTimeout": "sparkdash waits as long as there is progress",
-}  # fmt: skip
+    "ttl": "sparkdash keeps an engine until another one is wanted",
+    "groups": "sparkdash decides by measured memory what may run together",
+    "matrix": "sparkdash decides by measured memory what may run together",
+    "apiKeys": "secrets are not copied",
+    "startPort": "sparkdash chooses ports",
+    "healthCheckTimeout": "sparkdash waits as long as there is progress",
+}
 
 
 def import_llama_swap(text: str, name: str | None = None) -> Imported:

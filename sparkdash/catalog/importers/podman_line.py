@@ -12,6 +12,7 @@ from typing import Any
 
 from sparkdash.catalog.importers import engine_line
 from sparkdash.catalog.importers.engine_line import EnginePart
+from sparkdash.catalog.importers.podman_flags import SILENT, note_left_out, split_options
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell import commands
 from sparkdash.catalog.importers.values import aliases, profile_name
@@ -29,21 +30,6 @@ _OWN_PLACE = "/sparkdash/"
 """Prefix of sparkdash's own caches in a container."""
 _OWN_VARIABLES = ("LLAMA_ARG_LOAD_MODE=none", "LLAMA_ARG_NO_MMAP=1")
 """Variables that sparkdash itself sets for a llama-server, and that an import therefore drops."""
-
-_REASONS = {
-    "ipc": "the host's shared memory is not given away; shm_size does it",
-    "net": "sparkdash always uses the host's network, on loopback", "network": "sparkdash always uses the host's network, on loopback",
-    "publish": "sparkdash chooses the port; clients use the gateway", "restart": "sparkdash decides what runs; a crash loop of an engine can freeze the box",
-    "rm": "the log of an engine that died must stay readable", "ulimit": "a profile has no limits; the runtime's own hold",
-    "hooks-dir": "CDI hands the GPU in", "security-opt": "a profile changes no security settings", "runtime": "CDI hands the GPU in",
-    "env-file": "it is not read; put what it holds under env, and secrets into the daemon's environment",
-    "pull": "sparkdash pulls as a step of its own", "privileged": "no engine needs it for the GPU", "log-driver": "sparkdash sets it",
-    "log-opt": "sparkdash sets it", "label": "sparkdash sets its own labels",
-}  # fmt: skip
-_SILENT = {"detach", "replace", "interactive", "tty", "init"}
-_BARE = {"detach", "interactive", "tty", "init", "privileged", "rm", "read-only", "publish-all", "no-healthcheck", "tls-verify", "replace", "quiet", "oom-kill-disable", "no-hosts"}  # fmt: skip
-_SHORT = {"d": "detach", "i": "interactive", "t": "tty", "v": "volume", "e": "env", "p": "publish", "l": "label", "w": "workdir",
-          "u": "user", "h": "hostname", "m": "memory", "P": "publish-all", "q": "quiet"}  # fmt: skip
 
 
 def import_podman_line(text: str, name: str | None = None) -> Imported:
@@ -72,9 +58,12 @@ def distinct(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
             profile["profile"] = f"{base}-{count}"
         seen.add(profile["profile"])
     for profile in profiles:
-        profile["serves"] = [alias for alias in profile.get("serves", []) if not (alias in seen or seen.add(alias))]  # type: ignore[func-returns-value] # add gives None on purpose
-        if not profile["serves"]:
-            del profile["serves"]
+        free = [alias for alias in dict.fromkeys(profile.get("serves", [])) if alias not in seen]
+        seen.update(free)
+        if free:
+            profile["serves"] = free
+        else:
+            profile.pop("serves", None)
     return profiles
 
 
@@ -129,7 +118,7 @@ def _implied(mount: dict[str, Any], models: dict[str, dict[str, str]]) -> bool:
 
 
 def _container(words: list[str], notes: ImportNotes, name: str | None) -> dict[str, Any] | None:
-    options, index = _options(words, notes)
+    options, index = split_options(words, notes)
     if index >= len(words):
         notes.unknown("podman run", "a run command without an image, left out")
         return None
@@ -160,45 +149,6 @@ def _unwrap(words: list[str], notes: ImportNotes) -> list[str]:
     return inner[0]
 
 
-def _options(words: list[str], notes: ImportNotes) -> tuple[list[tuple[str, str | None]], int]:
-    """Return the runtime's flags with their values, and the index of the image."""
-    options: list[tuple[str, str | None]] = []
-    index = 0
-    while index < len(words) and words[index].startswith("-") and words[index] != "--":
-        word = words[index]
-        read = _long if word.startswith("--") else _short
-        index = read(word, words, index + 1, options, notes)
-    return options, index + (words[index : index + 1] == ["--"])
-
-
-def _long(word: str, words: list[str], index: int, options: list[tuple[str, str | None]], notes: ImportNotes) -> int:
-    """Parse a long flag such as `--name x` or `--name=x`; return the next index."""
-    key, equals, value = word[2:].partition("=")
-    if equals or key in _BARE or index >= len(words):
-        options.append((key, value if equals else None))
-        return index
-    if words[index].startswith("-"):
-        notes.unknown(word)
-        return index
-    options.append((key, words[index]))
-    return index + 1
-
-
-def _short(word: str, words: list[str], index: int, options: list[tuple[str, str | None]], _notes: ImportNotes) -> int:
-    """Parse short flags such as `-it`, `-v a:b`, `-p8000:8000`; return the next index."""
-    for at, letter in enumerate(word[1:], start=1):
-        key = _SHORT.get(letter, letter)
-        if key in _BARE:
-            options.append((key, None))
-        elif rest := word[at + 1 :]:
-            options.append((key, rest.removeprefix("=")))
-            return index
-        else:
-            options.append((key, words[index] if index < len(words) else None))
-            return index + 1
-    return index
-
-
 def _fields(options: list[tuple[str, str | None]], notes: ImportNotes) -> dict[str, Any]:
     made: dict[str, Any] = {"env": {}, "env_from": [], "mounts": [], "tmpfs": [], "gpu": False}
     for key, value in options:
@@ -206,8 +156,8 @@ def _fields(options: list[tuple[str, str | None]], notes: ImportNotes) -> dict[s
             made["gpu"] = True
         elif value and key in _CARRIED:
             _CARRIED[key](key, value, made, notes)
-        elif key not in _SILENT:
-            _left_out(key, value, notes)
+        elif key not in SILENT:
+            note_left_out(key, value, notes)
     if made["gpu"]:
         del made["gpu"]
     else:
@@ -225,7 +175,7 @@ def _labelled(key: str, value: str, made: dict[str, Any], notes: ImportNotes) ->
     elif value.startswith(_ALIASES):
         made["names"] = value.removeprefix(_ALIASES).split(",")
     elif not value.startswith("sparkdash."):
-        _left_out(key, value, notes)
+        note_left_out(key, value, notes)
 
 
 def _entrypoint(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
@@ -246,14 +196,6 @@ def _env(_key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> Non
 
 def _gpu(key: str, value: str | None) -> bool:
     return key == "gpus" or (key == "device" and "nvidia" in (value or "")) or (key, value) == ("runtime", "nvidia")
-
-
-def _left_out(key: str, value: str | None, notes: ImportNotes) -> None:
-    if reason := _REASONS.get(key):
-        what = f"--{key}" if value is None or key in ("label", "env-file") else f"--{key} {value}"
-        notes.dropped(what, reason)
-    else:
-        notes.unknown(f"--{key}" if len(key) > 1 else f"-{key}", "a profile has no key for it; left out")
 
 
 def variable(value: str, made: dict[str, Any], notes: ImportNotes) -> None:

@@ -15,25 +15,56 @@ from sparkdash.catalog.importers.shell import commands
 from sparkdash.catalog.importers.values import filled, profile_name
 
 _KEY = re.compile(r"\{([A-Za-z_]\w*)\}")
-_READ = {"sparkrun_version", "recipe_version", "name", "description", "model", "model_revision", "runtime", "container",
-         "defaults", "env", "command", "metadata", "min_nodes", "runtime_version"}  # fmt: skip
+_READ = {
+    "sparkrun_version",
+    "recipe_version",
+    "name",
+    "description",
+    "model",
+    "model_revision",
+    "runtime",
+    "container",
+    "defaults",
+    "env",
+    "command",
+    "metadata",
+    "min_nodes",
+    "runtime_version",
+}
 _WHY = {
-    "mods": "patches at start are not part of a profile; bake them into an image", "build_args": "sparkdash builds no images",
-    "builder": "sparkdash builds no images", "builder_config": "sparkdash builds no images",
-    "pre_exec": "sparkdash runs nothing beside the engine", "post_exec": "sparkdash runs nothing beside the engine",
-    "post_commands": "sparkdash runs nothing beside the engine", "benchmark": "figures are measured elsewhere",
-    "max_nodes": "one box", "solo_only": "one box", "mode": "one box", "executor": "podman or docker",
-}  # fmt: skip
+    "mods": "patches at start are not part of a profile; bake them into an image",
+    "build_args": "sparkdash builds no images",
+    "builder": "sparkdash builds no images",
+    "builder_config": "sparkdash builds no images",
+    "pre_exec": "sparkdash runs nothing beside the engine",
+    "post_exec": "sparkdash runs nothing beside the engine",
+    "post_commands": "sparkdash runs nothing beside the engine",
+    "benchmark": "figures are measured elsewhere",
+    "max_nodes": "one box",
+    "solo_only": "one box",
+    "mode": "one box",
+    "executor": "podman or docker",
+}
 _PROGRAMS = {
-    "vllm": "vllm serve {model}", "eugr-vllm": "vllm serve {model}", "vllm-distributed": "vllm serve {model}", "vllm-ray": "vllm serve {model}",
-    "sglang": "python3 -m sglang.launch_server --model-path {model}", "llama-cpp": "llama-server --hf-repo {model}", "trtllm": "trtllm-serve {model}",
-}  # fmt: skip
+    "vllm": "vllm serve {model}",
+    "eugr-vllm": "vllm serve {model}",
+    "vllm-distributed": "vllm serve {model}",
+    "vllm-ray": "vllm serve {model}",
+    "sglang": "python3 -m sglang.launch_server --model-path {model}",
+    "llama-cpp": "llama-server --hf-repo {model}",
+    "trtllm": "trtllm-serve {model}",
+}
 _FLAGS = {
-    "sglang": {"tensor_parallel": "tp-size", "pipeline_parallel": "pp-size", "gpu_memory_utilization": "mem-fraction-static",
-               "max_model_len": "context-length", "max_num_seqs": "max-running-requests"},
+    "sglang": {
+        "tensor_parallel": "tp-size",
+        "pipeline_parallel": "pp-size",
+        "gpu_memory_utilization": "mem-fraction-static",
+        "max_model_len": "context-length",
+        "max_num_seqs": "max-running-requests",
+    },
     "llama-cpp": {"served_model_name": "alias"},
     "trtllm": {"tensor_parallel": "tp_size", "pipeline_parallel": "pp_size", "max_model_len": "max_seq_len"},
-}  # fmt: skip
+}
 _OF_VLLM = {"tensor_parallel": "tensor-parallel-size", "pipeline_parallel": "pipeline-parallel-size"}
 _MAX_PASSES = 5
 

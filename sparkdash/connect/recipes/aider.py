@@ -38,8 +38,8 @@ def _setup(target: GatewayTarget) -> Setup:
         ),
         run="aider",
         notes=(
-            "Without `timeout` it gives up after 600 s of silence.",
-            "`weak-model` keeps commit messages on the same model: no swap for them.",
+            "Without `timeout` aider gives up after 600 s of silence.",
+            "`weak-model` keeps commit messages on the same model, so they never cause a swap.",
         ),
     )
 

@@ -31,10 +31,13 @@ def _setup(target: GatewayTarget) -> Setup:
         files=(ConfigFile(PATH, FileFormat.JSON, {"env": env}),),
         run=f"claude --settings {PATH}",
         notes=(
-            "The three time-outs belong together: any one alone changes nothing. With them it waits 1800 s, else 361 s for a first byte and 600 s for a word.",
-            "/model shows every profile. Subagents use the one that is picked, small calls `auto`, whatever runs: neither swaps.",
-            f"The limits stay those of {target.model}: a model with a smaller context wants its own (`sparkdash connect claude-code --model`).",
-            "Every model's name is set: it asks for its cloud's otherwise. An unknown one is taken to have a context of 1M tokens, hence CLAUDE_CODE_MAX_CONTEXT_TOKENS.",
+            "Set all three time-outs: one alone changes nothing. They make Claude Code wait 1800 s; the default is "
+            "361 s for a first byte and 600 s for a word.",
+            "/model lists every profile. Subagents use the chosen model, small calls `auto` (whatever runs): no swap.",
+            f"The limits are those of {target.model}. For a model with a smaller context run "
+            "`sparkdash connect claude-code --model` again.",
+            "Every model name is set, since Claude Code would otherwise ask for its cloud's models. It assumes a "
+            "context of 1M tokens for an unknown model; CLAUDE_CODE_MAX_CONTEXT_TOKENS corrects this.",
         ),
     )
 

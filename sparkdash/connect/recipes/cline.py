@@ -18,8 +18,8 @@ def _setup(target: GatewayTarget) -> Setup:
             + (", Supports Images" if target.sees else ""),
         ),
         notes=(
-            f"Its command line: `cline auth -p openai-compatible -b {target.v1} -m {target.model} -k KEY`, then `cline`.",
-            "It waits 300 s between bytes, which no setting lifts; sparkdash sends some every 5 s while a model loads.",
+            f"Command line: `cline auth -p openai-compatible -b {target.v1} -m {target.model} -k KEY`, then `cline`.",
+            "Cline waits at most 300 s between bytes. sparkdash sends some every 5 s while a model loads.",
         ),
     )
 

@@ -27,8 +27,9 @@ def _setup(target: GatewayTarget) -> Setup:
         env={VARIABLE: target.secret} if target.key else {},
         run="codex --profile sparkdash",
         notes=(
-            "stream_idle_timeout_ms: 300 s otherwise. model_context_window: it takes an unknown model to have 272000 tokens.",
-            "web_search and agents off: gpt-oss under vLLM and SGLang refuses their kinds of tools.",
+            "stream_idle_timeout_ms: the default is 300 s. model_context_window: the default for an unknown model is "
+            "272000 tokens.",
+            "web_search and agents are off: gpt-oss under vLLM and SGLang refuses their kinds of tools.",
         ),
     )
 

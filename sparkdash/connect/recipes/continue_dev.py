@@ -22,7 +22,7 @@ def _setup(target: GatewayTarget) -> Setup:
     return Setup(
         files=(ConfigFile("~/.continue/config.yaml", FileFormat.YAML, {"models": [model]}, seed=head),),
         notes=(
-            "requestOptions.timeout is in milliseconds; without it 600 s.",
+            "requestOptions.timeout is in milliseconds; the default is 600 s.",
             "The list of models is read when the editor's window is reloaded.",
         ),
     )

@@ -18,8 +18,8 @@ def _setup(target: GatewayTarget) -> Setup:
         },
         run="copilot",
         notes=(
-            "COPILOT_OFFLINE leaves out its login, its telemetry and its updates; it asks sparkdash alone.",
-            "It waits 600 s for a first byte; sparkdash sends some every 5 s while a model loads.",
+            "COPILOT_OFFLINE switches login, telemetry and updates off; only sparkdash is asked.",
+            "Copilot waits 600 s for a first byte. sparkdash sends some every 5 s while a model loads.",
         ),
     )
 

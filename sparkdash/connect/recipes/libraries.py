@@ -10,8 +10,8 @@ from sparkdash.connect.recipe import ClientProtocol, Language, Recipe, Setup, Sn
 
 _JS_HEADERS = '{ "X-Sparkdash-Keep-Alive": "whitespace" }'
 _JS_NOTE = (
-    "Node's fetch gives up after 300 s without a byte, whatever time-out is set. The header has sparkdash send white space before "
-    "an answer in one piece while a model loads (docs/requests.md); streams are kept alive in any case."
+    "Node's fetch always gives up after 300 s without a byte. The header makes sparkdash send white space before a "
+    "whole answer while a model loads (docs/requests.md). Streams are kept alive in any case."
 )
 
 
@@ -83,7 +83,7 @@ def _langchain(target: GatewayTarget) -> Setup:
         snippets=(_code(Language.PYTHON, _LANGCHAIN, target),),
         notes=(
             "It has no time-out of its own.",
-            "OpenAIEmbeddings wants check_embedding_ctx_length=False: it fetches OpenAI's tokenizer otherwise.",
+            "OpenAIEmbeddings needs check_embedding_ctx_length=False, or it fetches OpenAI's tokenizer.",
         ),
     )
 
@@ -152,7 +152,7 @@ def _litellm(target: GatewayTarget) -> Setup:
         snippets=(_code(Language.PYTHON, _LITELLM, target),),
         notes=(
             "`hosted_vllm/` passes requests on as they are; `openai/` changes some.",
-            "LITELLM_LOCAL_MODEL_COST_MAP: it fetches a list of prices when it is imported otherwise.",
+            "LITELLM_LOCAL_MODEL_COST_MAP keeps litellm from fetching a list of prices on import.",
         ),
     )
 

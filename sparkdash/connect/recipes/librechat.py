@@ -23,8 +23,9 @@ def _setup(target: GatewayTarget) -> Setup:
         files=(ConfigFile(None, FileFormat.YAML, {"endpoints": {"custom": [endpoint]}}, seed=HEAD),),
         env={VARIABLE: target.secret} if target.key else {},
         notes=(
-            "titleModel `auto` is whatever runs: a title never swaps.",
-            "In a container, 127.0.0.1 is the container: run it with the host's network, or give sparkdash a key and an open port (docs/access.md), and `--url http://host.docker.internal:PORT`.",
+            "titleModel `auto` is whatever runs, so titles never cause a swap.",
+            "In a container, 127.0.0.1 is the container itself. Run it with the host's network, or give sparkdash a key "
+            "and an open port (docs/access.md), and use `--url http://host.docker.internal:PORT`.",
         ),
     )
 
@@ -34,5 +35,6 @@ RECIPE = Recipe(
     "LibreChat",
     ClientProtocol.CHAT,
     _setup,
-    "librechat.ai/docs/configuration/librechat_yaml/object_structure/custom_endpoint (2026), librechat-data-provider 0.8.524; not run here",
+    "librechat.ai/docs/configuration/librechat_yaml/object_structure/custom_endpoint (2026), "
+    "librechat-data-provider 0.8.524; not run here",
 )

@@ -14,10 +14,11 @@ def _setup(target: GatewayTarget) -> Setup:
             "TASK_MODEL_EXTERNAL": "auto",
         },
         notes=(
-            "TASK_MODEL_EXTERNAL `auto` is whatever runs: titles, tags and follow-ups never swap.",
-            "What was once saved in its admin settings wins over variables: Settings | Connections and | Interface there.",
-            "In a container, 127.0.0.1 is the container: run it with the host's network, or give sparkdash a key and an open port (docs/access.md), and `--url http://host.docker.internal:PORT`.",
-            "It has no time-out by default (AIOHTTP_CLIENT_TIMEOUT is empty).",
+            "TASK_MODEL_EXTERNAL `auto` is whatever runs, so titles, tags and follow-ups never cause a swap.",
+            "Saved admin settings override variables: see Settings | Connections and Settings | Interface.",
+            "In a container, 127.0.0.1 is the container itself. Run it with the host's network, or give sparkdash a key "
+            "and an open port (docs/access.md), and use `--url http://host.docker.internal:PORT`.",
+            "Open WebUI has no time-out by default (AIOHTTP_CLIENT_TIMEOUT is empty).",
         ),
     )
 

@@ -33,8 +33,8 @@ def _setup(target: GatewayTarget) -> Setup:
         env={VARIABLE: target.secret} if target.key else {},
         run=f"opencode -m {name}",
         notes=(
-            "small_model is the same one: it asks for a title and an answer at once, and a second model would mean a swap.",
-            "Some versions give up after 300 s whatever is set; sparkdash sends bytes every 5 s while a model loads.",
+            "small_model is the same model: opencode asks for title and answer at once, and two models would swap.",
+            "Some versions always give up after 300 s of silence. sparkdash sends bytes every 5 s while a model loads.",
         ),
     )
 

@@ -22,7 +22,7 @@ def _setup(target: GatewayTarget) -> Setup:
             ConfigFile("~/.pi/agent/settings.json", FileFormat.JSON, patience),
         ),
         run=f"pi --provider sparkdash --model {target.model}",
-        notes=("httpIdleTimeoutMs: 300 s otherwise.",),
+        notes=("httpIdleTimeoutMs: the default is 300 s.",),
     )
 
 

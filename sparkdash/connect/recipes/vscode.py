@@ -27,18 +27,16 @@ def _setup(target: GatewayTarget) -> Setup:
         files=(ConfigFile("~/.config/Code/User/chatLanguageModels.json", FileFormat.JSON, [group]),),
         steps=(
             *(
-                (
-                    "Chat: Manage Language Models, the gear of sparkdash: enter the key; VS Code keeps it in its own safe.",
-                )
+                ("Chat: Manage Language Models, the gear of sparkdash: enter the key. VS Code stores it safely.",)
                 if target.key
                 else ()
             ),
-            "For titles and commit messages: set chat.byokUtilityModelDefault to the main agent's model, so that they never swap.",
+            "Set chat.byokUtilityModelDefault to the main agent's model, so that titles and commits never swap.",
         ),
         notes=(
-            "It reads no model list: a second model is a second entry under `models`.",
+            "VS Code reads no model list. For a second model add a second entry under `models`.",
             *(() if target.sees else ("vision false: no weights on this box say that the model reads pictures.",)),
-            "Its own Ollama provider works as well, with the address " + target.root + ".",
+            f"The built-in Ollama provider works as well, with the address {target.root}.",
         ),
     )
 

@@ -73,7 +73,7 @@ class LlamaCpp:
         kv_used=("llamacpp:kv_cache_usage_ratio",),
         running=("llamacpp:requests_processing",),
         waiting=("llamacpp:requests_deferred",),
-        # Decodes go on where a rejected draft is replayed for ever (llama.cpp #23268), so they count only without slots.
+        # A rejected draft may be replayed for ever (llama.cpp #23268), so decodes count only without slots.
         moving_without_slots=("llamacpp:n_decode_total",),
         drafts=("llamacpp:spec_decode_num_drafts_total",),
         draft_tokens=("llamacpp:spec_decode_num_draft_tokens_total",),

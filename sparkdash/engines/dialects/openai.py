@@ -34,7 +34,7 @@ class OpenAI:
     death_words: tuple[bytes, ...] = ()  # which engine it is is not known
     metrics = MetricNames(path=None, recognised=False, started=())
 
-    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:  # noqa: ARG002 - the contract's signature
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:  # noqa: ARG002 - the contract's
         """Raise ProfileError: an attached server is not started."""
         raise ProfileError(
             f"Profile {profile.name} stands for a server at {profile.url}, which sparkdash does not start.",

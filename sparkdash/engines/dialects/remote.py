@@ -31,7 +31,7 @@ class Remote:
     death_words: tuple[bytes, ...] = ()  # nobody here can end or start it
     metrics = MetricNames(path=None, started=())
 
-    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:  # noqa: ARG002 - the contract's signature
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:  # noqa: ARG002 - the contract's
         """Raise ProfileError: a remote service is not started."""
         raise ProfileError(
             f"Profile {profile.name} stands for a service at {profile.url}, which nobody starts from here.",

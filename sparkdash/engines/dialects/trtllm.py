@@ -53,7 +53,7 @@ class TrtLlm:
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({ApiProtocol.MESSAGES: None})
     probes = Probes(alive="/health", version="/version")
     death_words: tuple[bytes, ...] = ()  # it ends itself by a signal, and says nothing of it
-    # /metrics is JSON that is gone once read, so only the Prometheus exposition is used. Its counters move at request end.
+    # Each read consumes the JSON of /metrics, so the Prometheus exposition is used. Its counters move at request end.
     # Unprefixed names are those of 1.1 and 1.2.
     metrics = MetricNames(
         path="/prometheus/metrics",

@@ -26,7 +26,7 @@ DEFAULT_FLAGS = (("enable-prompt-tokens-details", True),)
 QUIET_FLAGS = (("disable-access-log-for-endpoints", "/health,/metrics"),)
 
 QUANTIZED_KV = re.compile(r"Using (\S+) data type to store kv cache")
-# `auto` is resolved out of the checkpoint's own settings before this line is written (engine/arg_utils.py, seen in 0.32);
+# vLLM resolves `auto` from the checkpoint before it writes this line (engine/arg_utils.py, seen in 0.32);
 # what is left of it is the model's dtype.
 CONFIG = re.compile(r"Initializing a V\d LLM engine.*?\bdtype=torch\.(?P<model>\w+).*?\bkv_cache_dtype=(?P<kv>\w+)")
 

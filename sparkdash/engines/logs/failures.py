@@ -62,7 +62,7 @@ COMMON: tuple[Cause, ...] = (
         r"unrecognized arguments?:|error: (?:unknown|invalid) argument|no such option:|error: argument \S+: "
         r"|got unexpected extra argument",
         "It refused its command line",
-        "Compare `args` in the profile with what this engine's version knows; `sparkdash run --dry-run` prints the command.",
+        "Compare `args` in the profile with this engine version's flags; `sparkdash run --dry-run` prints the command.",
     ),
     cause(
         "token_refused",
@@ -92,7 +92,8 @@ COMMON: tuple[Cause, ...] = (
     ),
     cause(
         "cdi_stale",
-        r"Driver/library version mismatch|unsupported display driver / cuda driver combination|cudaErrorSystemDriverMismatch",
+        r"Driver/library version mismatch|unsupported display driver / cuda driver combination"
+        r"|cudaErrorSystemDriverMismatch",
         "The driver in the container is not that of the box",
         "The CDI description is older than the driver: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`.",
     ),
@@ -112,7 +113,8 @@ COMMON: tuple[Cause, ...] = (
     ),
     cause(
         "image_missing",
-        r"no such image|image not known|manifest unknown|pull access denied|short-name .*did not resolve|unable to pull",
+        r"no such image|image not known|manifest unknown|pull access denied|short-name .*did not resolve"
+        r"|unable to pull",
         "Its image is not on this box",
         "Fetch or build it first: `sparkdash pull {profile}`.",
     ),
@@ -157,8 +159,8 @@ def _unknown(lines: Sequence[str], exit_code: int | None) -> tuple[str, str, str
         return "engine_crash", f"One of its processes ended without a word: {detail(line)}", hint
     if exit_code in KILLED:
         hint = (
-            "`journalctl -k` tells whether the kernel did it for want of memory: then choose a smaller context or KV cache. "
-            "Otherwise somebody on this box did."
+            "`journalctl -k` tells whether the kernel ran out of memory: then choose a smaller context or KV cache. "
+            "Otherwise somebody on this box killed it."
         )
         return "out_of_memory", "The engine was killed (SIGKILL) without a word", hint
     if exit_code == NOT_FOUND:
