@@ -11,7 +11,7 @@ import pytest
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.report.assemble import assemble_report
-from sparkdash.bench.report.charts import BETTER, NEITHER
+from sparkdash.bench.report.chart import BETTER, NEITHER
 from sparkdash.bench.report.formats import html
 from sparkdash.bench.report.layout import Layout, derive_layout
 from sparkdash.bench.report.page import SIMULATED, LocalProfiles, report_charts, report_page

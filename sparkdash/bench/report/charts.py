@@ -8,38 +8,22 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.roofline import PEAK
-from sparkdash.bench.judge.verdict import Conclusion
+from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.arm_tables import TableSource
+from sparkdash.bench.report.chart import BETTER, NEITHER, PALETTE, WORSE, Chart, Trace, arm_colour
+from sparkdash.bench.report.context_chart import context_chart
 from sparkdash.bench.report.published_figures import RATES, matching_cell
 from sparkdash.bench.report.roofline_table import CellCeiling
-from sparkdash.bench.run import CellKey
 from sparkdash.domain.published import Published
 
-PALETTE = ("#4c8dff", "#f0883e", "#3fb27f", "#c678dd", "#d4a72c", "#e5534b", "#39c5cf", "#8b949e")
-"""Colours of arms, distinguishable on dark and on light paper."""
-BETTER, WORSE, NEITHER = "#3fb27f", "#e5534b", "#8b949e"
 LEAST_POSITIONS = 4
 """Minimum places for bars: a single bar over the whole width looks like a surface."""
 SEEN = 232e9
 """Measured bandwidth of a read-bound kernel on a GB10 in bytes/s: 231 to 234 GB/s (antirez/ds4, issue 773)."""
-Trace = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """Figure with its title and a description of its data."""
-
-    name: str
-    title: str
-    about: str
-    data: list[Trace]
-    layout: dict[str, Any]
 
 
 def draw_charts(
@@ -47,7 +31,7 @@ def draw_charts(
 ) -> tuple[Chart, ...]:
     """Draw the charts for which the run has data."""
     made = (
-        _contexts(source, published),
+        context_chart(source, published),
         _differences(source),
         _acceptance(source),
         _ceilings(source, roofs),
@@ -56,134 +40,11 @@ def draw_charts(
     return tuple(chart for chart in made if chart.data)
 
 
-def _colour(source: TableSource, arm: str) -> str:
-    order = [one.name for one in source.report.arms]
-    return PALETTE[order.index(arm) % len(PALETTE)]
-
-
-def _contexts(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Chart:
-    """Draw a panel per length: the arms' figures with bounds, and comparable published figures as hollow diamonds."""
-    words = source.words
-    layout: dict[str, Any] = {"grid": {"rows": 1, "columns": max(len(words), 1), "pattern": "independent"}}
-    data: list[Trace] = []
-    annotations = []
-    for number, (output, word) in enumerate(words.items(), 1):
-        axis = "" if number == 1 else str(number)
-        keys = sorted((key for key in source.grid_keys if key.output == output), key=lambda key: key.context)
-        layout[f"xaxis{axis}"] = {
-            "title": {"text": "context, tokens"},
-            "type": "category",
-            "categoryarray": [
-                cell_names.context_name(key.context) for key in keys
-            ],  # else in the order in which figures come
-        }
-        layout[f"yaxis{axis}"] = (
-            {"rangemode": "tozero", "matches": "y"}
-            if axis
-            else {"rangemode": "tozero", "title": {"text": source.metric.unit}}
-        )
-        annotations.append(
-            {
-                "text": word,
-                "xref": f"x{axis} domain",
-                "yref": f"y{axis} domain",
-                "x": 0.5,
-                "y": 1.08,
-                "showarrow": False,
-            }
-        )
-        for arm in source.report.arms:
-            where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}"}
-            data += [{**trace, **where} for trace in _lines(source, arm.name, keys, first=number == 1)]
-            data += [{**trace, **where} for trace in _hollow(source, arm.name, published.get(arm.profile, ()), keys)]
-    layout["annotations"] = annotations
-    return Chart("context", f"{source.metric.unit} against context", source.metric.definition, data, layout)
-
-
-def _lines(source: TableSource, arm: str, keys: Sequence[CellKey], *, first: bool) -> Iterator[Trace]:
-    known = [(key, figure) for key in keys if (figure := source.figure(arm, key)) and figure.median is not None]
-    if not known:
-        return
-    above = [(one.high or one.median or 0) - (one.median or 0) for _, one in known]
-    below = [(one.median or 0) - (one.low or one.median or 0) for _, one in known]
-    yield {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": arm,
-        "legendgroup": arm,
-        "showlegend": first,
-        "x": [cell_names.context_name(key.context) for key, _ in known],
-        "y": [one.median for _, one in known],
-        "error_y": {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1},
-        "line": {"color": _colour(source, arm)},
-        "hovertemplate": f"{arm}<br>ctx=%{{x}}: %{{y:.1f}}<extra></extra>",
-    }
-
-
-def _hollow(source: TableSource, arm: str, published: Sequence[Published], keys: Sequence[CellKey]) -> Iterator[Trace]:
-    name = next((name for metric, name in RATES if metric is source.metric), None)
-    found = [
-        (key, getattr(one, name), one.source)
-        for one in published
-        if name and (key := matching_cell(one, source)) in keys and key is not None and getattr(one, name)
-    ]
-    if found:
-        yield {
-            "type": "scatter",
-            "mode": "markers",
-            "name": f"{arm}, published",
-            "legendgroup": f"{arm} published",
-            "showlegend": keys[0].output == min(key.output for key in source.grid_keys),
-            "x": [cell_names.context_name(key.context) for key, _, _ in found],
-            "y": [rate for _, rate, _ in found],
-            "text": [said for _, _, said in found],
-            "marker": {"symbol": "diamond-open", "size": 9, "color": _colour(source, arm)},
-            "hovertemplate": f"{arm}, published<br>ctx=%{{x}}: %{{y:.1f}}<br>%{{text}}<extra></extra>",
-        }
-
-
 def _differences(source: TableSource) -> Chart:
     """Draw each cell's change against the baseline with its interval."""
-    words = source.words
     base = source.report.run.baseline
-    data: list[Trace] = []
-    for arm in source.report.arms:
-        told = []
-        for key in source.report.planned():
-            figure = source.figure(arm.name, key)
-            if arm.name != base and figure and figure.verdict.delta is not None:
-                told.append((cell_names.cell_name(key, words), figure.verdict))
-        if told:
-            colours = [
-                BETTER if one.claim is Conclusion.FASTER else WORSE if one.claim is Conclusion.SLOWER else NEITHER
-                for _, one in told
-            ]
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": arm.name,
-                    "y": [f"{arm.name} · {cell}" for cell, _ in told],
-                    "x": [100 * (one.delta or 0) for _, one in told],
-                    "text": [one.text for _, one in told],
-                    "marker": {"color": colours, "size": 8},
-                    "error_x": {
-                        "type": "data",
-                        "symmetric": False,
-                        "array": [
-                            100 * ((one.high if one.high is not None else one.delta or 0) - (one.delta or 0))
-                            for _, one in told
-                        ],
-                        "arrayminus": [
-                            100 * ((one.delta or 0) - (one.low if one.low is not None else one.delta or 0))
-                            for _, one in told
-                        ],
-                        "thickness": 1,
-                        "color": NEITHER,
-                    },
-                    "hovertemplate": "%{y}<br>%{text}<extra></extra>",
-                }
-            )
+    traces = (_difference_trace(source, arm.name) for arm in source.report.arms if arm.name != base)
+    data = [trace for trace in traces if trace is not None]
     rows = sum(len(trace["y"]) for trace in data)
     layout = {
         "height": 120 + 22 * rows,
@@ -198,6 +59,45 @@ def _differences(source: TableSource) -> Chart:
         data,
         layout,
     )
+
+
+def _difference_trace(source: TableSource, arm: str) -> Trace | None:
+    figures = ((key, source.figure(arm, key)) for key in source.report.planned())
+    told = [
+        (cell_names.cell_name(key, source.words), figure.verdict)
+        for key, figure in figures
+        if figure and figure.verdict.delta is not None
+    ]
+    if not told:
+        return None
+    bounds = [_verdict_bounds(verdict) for _, verdict in told]
+    colours = {Conclusion.FASTER: BETTER, Conclusion.SLOWER: WORSE}
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": arm,
+        "y": [f"{arm} · {cell}" for cell, _ in told],
+        "x": [100 * (one.delta or 0) for _, one in told],
+        "text": [one.text for _, one in told],
+        "marker": {"color": [colours.get(one.claim, NEITHER) for _, one in told], "size": 8},
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [above for _, above in bounds],
+            "arrayminus": [below for below, _ in bounds],
+            "thickness": 1,
+            "color": NEITHER,
+        },
+        "hovertemplate": "%{y}<br>%{text}<extra></extra>",
+    }
+
+
+def _verdict_bounds(verdict: Verdict) -> tuple[float, float]:
+    """Return the distances of the lower and the upper bound from the change, in per cent."""
+    delta = verdict.delta or 0
+    low = delta if verdict.low is None else verdict.low
+    high = delta if verdict.high is None else verdict.high
+    return 100 * (delta - low), 100 * (high - delta)
 
 
 def _acceptance(source: TableSource) -> Chart:
@@ -216,7 +116,7 @@ def _acceptance(source: TableSource) -> Chart:
                     "name": arm.name,
                     "x": [str(place + 1) for place in range(depth)],
                     "y": shares,
-                    "marker": {"color": _colour(source, arm.name)},
+                    "marker": {"color": arm_colour(source, arm.name)},
                     "hovertemplate": f"{arm.name}<br>position %{{x}}: %{{y:.1%}}<extra></extra>",
                 }
             )
@@ -254,7 +154,7 @@ def _ceilings(source: TableSource, roofs: tuple[CellCeiling, ...]) -> Chart:
                 "y": [one.line.share(one.measured) for one in mine],
                 "text": [f"{one.measured:.1f} of {one.line.peak_tok_s:.1f} tok/s" for one in mine],
                 "textposition": "none",
-                "marker": {"color": _colour(source, arm)},
+                "marker": {"color": arm_colour(source, arm)},
                 "hovertemplate": f"{arm}<br>%{{x}}: %{{text}}<extra></extra>",
             }
         )
@@ -275,24 +175,21 @@ def _ceilings(source: TableSource, roofs: tuple[CellCeiling, ...]) -> Chart:
             for share, dash in ((1.0, "solid"), (SEEN / PEAK, "dot"))
         ],
     }
-    about = "Measured decode / what the memory allows; dotted: 232 GB/s, the most that a kernel was seen to reach. Above 100 % a figure cannot be right."
+    about = (
+        "Measured decode / what the memory allows; dotted: 232 GB/s, the most that a kernel was seen to reach. "
+        "Above 100 % a figure cannot be right."
+    )
     return Chart("roofline", "Share of the roofline", about, data, layout)
 
 
 def _beside(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Chart:
     """Draw own figures beside published ones."""
-    words = source.words
-    pairs: list[tuple[str, float, float]] = []
-    for arm in source.report.arms:
-        for one in published.get(arm.profile, ()):
-            key = matching_cell(one, source)
-            for metric, name in RATES:
-                theirs = getattr(one, name)
-                ours = source.figure(arm.name, key, metric) if key else None
-                if key and theirs is not None and metric is not BenchMetric.PREFILL and ours and ours.median:
-                    pairs.append(
-                        (f"{arm.name} · {cell_names.cell_name(key, words)} · {metric.value}", theirs, ours.median)
-                    )
+    pairs = [
+        pair
+        for arm in source.report.arms
+        for one in published.get(arm.profile, ())
+        for pair in _published_pairs(source, arm.name, one)
+    ]
     labels = [label for label, _, _ in pairs]
     data: list[Trace] = [
         {"type": "bar", "orientation": "h", "name": name, "y": labels, "x": rates, "marker": {"color": colour}}
@@ -309,3 +206,15 @@ def _beside(source: TableSource, published: Mapping[str, Sequence[Published]]) -
     }
     about = "Other boxes, prompts and harnesses: a difference here is no verdict."
     return Chart("published", "Beside the published figures", about, data if pairs else [], layout)
+
+
+def _published_pairs(source: TableSource, arm: str, one: Published) -> Iterator[tuple[str, float, float]]:
+    """Yield (label, published rate, own rate) for each rate that both have."""
+    key = matching_cell(one, source)
+    if key is None:
+        return
+    for metric, name in RATES:
+        theirs = getattr(one, name)
+        ours = source.figure(arm, key, metric)
+        if theirs is not None and metric is not BenchMetric.PREFILL and ours and ours.median:
+            yield f"{arm} · {cell_names.cell_name(key, source.words)} · {metric.value}", theirs, ours.median

@@ -22,6 +22,7 @@ from sparkdash.bench.report import (
 )
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import DASH, Block, CommandBlock, Heading, ReportPage, Separator, TextBlock, Tone
+from sparkdash.bench.report.chart import Chart
 from sparkdash.bench.report.layout import Build, BuildGroup, Layout, derive_layout
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm
@@ -61,7 +62,7 @@ def report_page(
 
 def report_charts(
     report: Report, layout: Layout | None = None, shelf: LocalProfiles | None = None
-) -> tuple[charts.Chart, ...]:
+) -> tuple[Chart, ...]:
     """Build the report's charts."""
     layout, shelf = layout or derive_layout(report), shelf or LocalProfiles()
     source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run)

@@ -23,7 +23,7 @@ from sparkdash.bench.report.blocks import (
     TextBlock,
     superscript,
 )
-from sparkdash.bench.report.charts import Chart
+from sparkdash.bench.report.chart import Chart
 from sparkdash.bench.report.page import SIMULATED
 from sparkdash.errors import HostError
 
