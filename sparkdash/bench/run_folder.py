@@ -1,33 +1,29 @@
-"""A run's folder on disk: run.json, written whole or not at all, and records.jsonl, which only ever grows; beside them the calibration.
+"""Folder of a run on disk: run.json, the records, and beside the folders the calibration.
 
-Owns: the files, their durability, one writer at a time. Must not know: what the figures mean.
-Rule: a record is with the kernel when `append` returns (a killed process loses nothing), and on the disk when `sync`
-returns (a power cut loses what came after it). A torn last line is no error: what it held is a gap.
+Owns: the files, and that run.json is replaced atomically. Must not know: what the figures mean.
+Rule: a torn last line of records is no error: what it held is a gap.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
 
 from pydantic import ValidationError
 
+from sparkdash.bench.journal import RECORDS, run_unwritable
 from sparkdash.bench.judge.arm_comparison import Noise
 from sparkdash.bench.records import RECORD, CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import FORMAT, Run
 from sparkdash.domain.base import Frozen
-from sparkdash.errors import AdmissionError, HostError
+from sparkdash.errors import AdmissionError
 from sparkdash.paths import bench_dir
 
 RUN = "run.json"
-RECORDS = "records.jsonl"
 
 
 def create_run_folder(run: Run, root: Path | None = None) -> Path:
@@ -43,7 +39,7 @@ def create_run_folder(run: Run, root: Path | None = None) -> Path:
     except FileExistsError:
         raise AdmissionError(f"There is already a run {run.id}.", code="run_exists", status=409) from None
     except OSError as error:
-        raise _unwritable(place, error) from error
+        raise run_unwritable(place, error) from error
     save_run(place, run)
     return place
 
@@ -77,7 +73,7 @@ def save_run(place: Path, run: Run) -> None:
         _replace(place / RUN, run.model_dump_json(indent=1) + "\n")
         _sync_folder(place.parent)
     except OSError as error:
-        raise _unwritable(place, error) from error
+        raise run_unwritable(place, error) from error
 
 
 def save_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None) -> None:
@@ -91,7 +87,7 @@ def save_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None
     try:
         _replace(place / _calibration_of(run.simulated), kept.model_dump_json(indent=1) + "\n")
     except OSError as error:
-        raise _unwritable(place, error) from error
+        raise run_unwritable(place, error) from error
 
 
 def read_calibration(*, simulated: bool, root: Path | None = None) -> dict[str, Noise]:
@@ -186,76 +182,6 @@ class Calibration(Frozen):
     noise: dict[str, Noise]
 
 
-class Journal:
-    """The one writer of a run's records: `with Journal(place) as journal: journal.append(sample); journal.sync()`.
-
-    Entering takes a lock that ends with the process, and cuts off a line that a power cut left torn.
-
-    Raises (on entering):
-        AdmissionError: `run_busy`: another process is measuring this run.
-        HostError: `run_unwritable`.
-    """
-
-    def __init__(self, place: Path) -> None:
-        self._path = place / RECORDS
-        self._file: IO[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            file = self._path.open("a+b")
-        except OSError as error:
-            raise _unwritable(self._path.parent, error) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise AdmissionError(
-                f"The run {self._path.parent.name} is being measured by another process.", code="run_busy", status=409
-            ) from None
-        file.truncate(_whole(file))
-        self._file = file
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):  # a full disk was told of by append
-                file.close()
-
-    def append(self, record: LaunchRecord | RequestSample | CellRecord) -> None:
-        """Write one record; it outlives the process.
-
-        Raises:
-            HostError: `run_unwritable`: the disk is full.
-        """
-        file = self._opened()
-        try:
-            file.write(record.model_dump_json().encode() + b"\n")
-            file.flush()
-        except OSError as error:
-            raise _unwritable(self._path.parent, error) from error
-
-    def sync(self) -> None:
-        """Wait until all records are on the disk: after each launch and each cell.
-
-        Raises:
-            HostError: `run_unwritable`.
-        """
-        file = self._opened()
-        try:
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError as error:
-            raise _unwritable(self._path.parent, error) from error
-
-    def _opened(self) -> IO[bytes]:
-        if self._file is None:
-            raise RuntimeError("a journal writes inside `with` only")
-        return self._file
-
-
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines with their numbers; a torn last line is skipped."""
     try:
@@ -266,18 +192,6 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n") and not line.isspace():
                 yield number, line
-
-
-def _whole(file: IO[bytes]) -> int:
-    """Return the bytes up to the end of the last whole line."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        start = max(0, end - 65536)
-        file.seek(start)
-        if (last := file.read(end - start).rfind(b"\n")) >= 0:
-            return start + last + 1
-        end = start
-    return 0
 
 
 def _calibration_of(simulated: bool) -> str:
@@ -302,11 +216,3 @@ def _sync_folder(place: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _unwritable(place: Path, error: OSError) -> HostError:
-    return HostError(
-        f"{place} cannot be written: {error.strerror}.",
-        code="run_unwritable",
-        hint="Free some room, or mend its rights.",
-    )

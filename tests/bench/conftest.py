@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sparkdash.bench import run_folder
+from sparkdash.bench.journal import Journal
 from sparkdash.bench.plan.math_questions import question
 from sparkdash.bench.records import CellRecord, LaunchRecord, Provenance, RequestSample
 from sparkdash.bench.results import Results, gather
@@ -53,7 +54,7 @@ class Rehearsal:
         """The run's folder, as the runner leaves it."""
         run, records = self.records()
         place = run_folder.create_run_folder(run, root)
-        with run_folder.Journal(place) as journal:
+        with Journal(place) as journal:
             for record in records:
                 journal.append(record)
         return place

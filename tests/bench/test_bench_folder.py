@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sparkdash.bench import run_folder
+from sparkdash.bench.journal import RECORDS, Journal
 from sparkdash.bench.judge.arm_comparison import Noise
 from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
-from sparkdash.bench.run_folder import Journal
 from sparkdash.errors import AdmissionError, HostError
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
@@ -60,7 +60,7 @@ def test_records_outlive_a_killed_writer(tmp_path: Path) -> None:
     """A process that ends without closing anything has lost no record."""
     place = run_folder.create_run_folder(RUN, tmp_path)
     code = (
-        "import os, sys; from pathlib import Path; from sparkdash.bench.run_folder import Journal;"
+        "import os, sys; from pathlib import Path; from sparkdash.bench.journal import Journal;"
         "from sparkdash.bench.records import RECORD; journal = Journal(Path(sys.argv[1])).__enter__();"
         "[journal.append(RECORD.validate_json(line)) for line in sys.stdin]; os.kill(os.getpid(), 9)"
     )
@@ -76,7 +76,7 @@ def test_a_torn_last_line_is_a_gap_and_is_cut_off(tmp_path: Path, torn: bytes) -
     place = run_folder.create_run_folder(RUN, tmp_path)
     with Journal(place) as journal:
         journal.append(sample(0))
-    with (place / run_folder.RECORDS).open("ab") as file:
+    with (place / RECORDS).open("ab") as file:
         file.write(torn)
     assert run_folder.read_results(place).damaged == ()
     with Journal(place) as journal:
@@ -90,7 +90,7 @@ def test_a_line_that_cannot_be_read_is_named_and_is_a_gap(tmp_path: Path) -> Non
     place = run_folder.create_run_folder(RUN, tmp_path)
     lines = [one.model_dump_json().encode() for one in (LAUNCH, sample(0), sample(1), CLOSED)]
     lines[1] = b"\0" * 100 + lines[1][100:]
-    (place / run_folder.RECORDS).write_bytes(b"\n".join(lines) + b"\n")
+    (place / RECORDS).write_bytes(b"\n".join(lines) + b"\n")
     results = run_folder.read_results(place)
     assert results.damaged == (2,)
     assert [gap.reps for gap in results.gaps()] == [(0,)]

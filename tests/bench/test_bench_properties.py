@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sparkdash.bench import run_folder
+from sparkdash.bench.journal import RECORDS, Journal
 from sparkdash.bench.judge.answer_scorer import score
 from sparkdash.bench.judge.arm_comparison import fit_cell
 from sparkdash.bench.judge.stats import Paired, bootstrap_median, holm_levels, mcnemar, paired_difference
@@ -111,17 +112,17 @@ def test_the_power_may_go_at_any_byte(tmp_path: Path) -> None:
         CellRecord(key=key, arm="plain", launch=0, started_at=at, ended_at=at),
     )
     place = run_folder.create_run_folder(run, tmp_path)
-    with run_folder.Journal(place) as journal:
+    with Journal(place) as journal:
         for record in records:
             journal.append(record)
-    whole = (place / run_folder.RECORDS).read_bytes()
+    whole = (place / RECORDS).read_bytes()
     for cut in range(0, len(whole) + 1, 7):
-        (place / run_folder.RECORDS).write_bytes(whole[:cut])
+        (place / RECORDS).write_bytes(whole[:cut])
         kept = whole[:cut].count(b"\n")
         results = run_folder.read_results(place)
         assert results.damaged == ()
         assert len(results.launches) + len(results.cells) == (kept > 0) + (kept > 2)
-        with run_folder.Journal(place) as journal:
+        with Journal(place) as journal:
             journal.append(launch)
         assert (len(run_folder.read_results(place).launches), run_folder.read_results(place).damaged) == (
             1 + (kept > 0),

@@ -129,13 +129,7 @@ def fit_cell(arms: Mapping[str, Values], center: Callable[[Iterable[float]], flo
     Raises:
         ValueError: a figure is not positive.
     """
-    logs = {
-        arm: {
-            place: {prompt: math.log(value) for prompt, value in ones.items()} for place, ones in values.items() if ones
-        }
-        for arm, values in arms.items()
-    }
-    logs = {arm: values for arm, values in logs.items() if values}
+    logs = _logarithms(arms)
     _, shared = _effects({place: ones for values in logs.values() for place, ones in values.items()})
     launches = {
         arm: {place: center([one - shared[prompt] for prompt, one in ones.items()]) for place, ones in values.items()}
@@ -143,19 +137,35 @@ def fit_cell(arms: Mapping[str, Values], center: Callable[[Iterable[float]], flo
     }
     own = {arm: _effects(values) for arm, values in logs.items()}
     slope, squares, df = _trend(launches)
-    free = sum(len(values) - 1 for values in launches.values())
     return Fit(
         launches=launches,
         tastes={arm: tastes for arm, (_, tastes) in own.items()},
         noise=_noise(logs, own),
         variance=sum(squares.values()) / df if df else None,
         df=df,
-        spreads={
-            arm: one / (len(launches[arm]) - 1) * free / df if len(launches[arm]) > 1 else 0.0
-            for arm, one in squares.items()
-        },
+        spreads=_spreads(launches, squares, df),
         slope=slope,
     )
+
+
+def _logarithms(arms: Mapping[str, Values]) -> dict[str, dict[int, dict[str, float]]]:
+    """Return ln y by arm, launch and prompt, without empty launches and arms."""
+    logs = {
+        arm: {
+            place: {prompt: math.log(value) for prompt, value in ones.items()} for place, ones in values.items() if ones
+        }
+        for arm, values in arms.items()
+    }
+    return {arm: values for arm, values in logs.items() if values}
+
+
+def _spreads(launches: Mapping[str, Mapping[int, float]], squares: Mapping[str, float], df: int) -> dict[str, float]:
+    """Return each arm's own variance between launches, from its sum of squares; 0 with one launch."""
+    free = sum(len(values) - 1 for values in launches.values())
+    return {
+        arm: one / (len(launches[arm]) - 1) * free / df if len(launches[arm]) > 1 else 0.0
+        for arm, one in squares.items()
+    }
 
 
 class Noise(Frozen):

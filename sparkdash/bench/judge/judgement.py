@@ -96,22 +96,31 @@ def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple
     noise = results.run.noise.get(metric)
     floor = max((_floor(one.values(), noise) for one in values.values()), default=FLOOR)
     verdicts = _judged(results.run.mode, panels, base, floor, metric, panel=True)
-    found = []
-    for arm in arms:
-        deltas = {key: math.expm1(one.log_ratio(arm, base)) for key, one in shared[arm].items()}
-        ranked = sorted(deltas, key=deltas.__getitem__, reverse=metric.less_is_better)
-        found.append(
-            Overall(
-                arm=arm,
-                verdict=verdicts.get(arm) or _blank(results, arm, None),
-                cells=len(deltas),
-                worst=ranked[0] if ranked else None,
-                worst_delta=deltas[ranked[0]] if ranked else None,
-                best=ranked[-1] if ranked else None,
-                best_delta=deltas[ranked[-1]] if ranked else None,
-            )
-        )
-    return tuple(found)
+    return tuple(
+        _overall(arm, verdicts.get(arm) or _blank(results, arm, None), _deltas(shared[arm], arm, base), metric)
+        for arm in arms
+    )
+
+
+def _deltas(cells: Mapping[CellKey, Fit], arm: str, base: str) -> dict[CellKey, float]:
+    """Return the relative change of the arm by cell."""
+    return {key: math.expm1(one.log_ratio(arm, base)) for key, one in cells.items()}
+
+
+def _overall(arm: str, verdict: Verdict, deltas: Mapping[CellKey, float], metric: BenchMetric) -> Overall:
+    if not deltas:
+        return Overall(arm=arm, verdict=verdict, cells=0)
+    ranked = sorted(deltas, key=deltas.__getitem__, reverse=metric.less_is_better)
+    worst, best = ranked[0], ranked[-1]
+    return Overall(
+        arm=arm,
+        verdict=verdict,
+        cells=len(deltas),
+        worst=worst,
+        worst_delta=deltas[worst],
+        best=best,
+        best_delta=deltas[best],
+    )
 
 
 def decompose(results: Results, arm: str, key: CellKey) -> Decomposition | None:
@@ -154,13 +163,7 @@ def calibration(results: Results) -> dict[str, Noise]:
 
 
 def _noise(results: Results, metric: BenchMetric) -> Noise | None:
-    found = []
-    for cell in results.run.cells:
-        alone = metric is BenchMetric.AGGREGATE and cell.key.concurrency == 1
-        if cell.key.kind is Kind.SPEED and not alone:
-            arms = (figures_by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms)
-            found.append(calibrate({launch: prompts for values in arms for launch, prompts in values.items()}))
-    known = [one for one in found if one is not None]
+    known = [noise for key in _speed_cells(results, metric) if (noise := _cell_noise(results, metric, key)) is not None]
     if not known:
         return None
     drifts = [one.drift for one in known if one.drift is not None]
@@ -171,6 +174,18 @@ def _noise(results: Results, metric: BenchMetric) -> Noise | None:
         launches=min(one.launches for one in known),
         samples=min(one.samples for one in known),
     )
+
+
+def _speed_cells(results: Results, metric: BenchMetric) -> list[CellKey]:
+    """Return the speed cells that have this metric: the aggregate needs concurrent requests."""
+    keys = [cell.key for cell in results.run.cells if cell.key.kind is Kind.SPEED]
+    return [key for key in keys if metric is not BenchMetric.AGGREGATE or key.concurrency > 1]
+
+
+def _cell_noise(results: Results, metric: BenchMetric, key: CellKey) -> Noise | None:
+    """Return the noise of one cell, the launches of all arms taken as one arm's."""
+    arms = (figures_by_launch(results, arm.name, key, metric) for arm in results.run.arms)
+    return calibrate({launch: prompts for values in arms for launch, prompts in values.items()})
 
 
 def _row(results: Results, key: CellKey, metric: BenchMetric) -> CellRow:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
+from typing import Any
 
 from sparkdash.bench.measure import voids, warm_up
 from sparkdash.bench.measure.measured_engine import MeasuredEngine, PromptTokenCounter
@@ -231,25 +232,12 @@ def _closed(
 ) -> CellRecord:
     loaded = looks[1:]
     clocks = [look.clock_mhz for look in loaded if look.clock_mhz is not None]
-    if clocks:
-        ground.fastest_mhz = max(clocks + ([ground.fastest_mhz] if ground.fastest_mhz is not None else []))
+    known = () if ground.fastest_mhz is None else (ground.fastest_mhz,)
+    ground.fastest_mhz = max((*clocks, *known), default=None)
     void = voids.cell_void_reason([_without_clock(looks[0]), *loaded], ground.fastest_mhz)
-    counts: dict[str, int | None] = {}
-    positions: tuple[int, ...] = ()
-    if before is not None and after is not None:
-        grown = after.counters.since(before.counters)
-        if grown.fell or before.started != after.started:
-            void = void or "the engine was started anew"
-        else:
-            counts = {
-                "drafts": _whole(grown.drafts),
-                "draft_tokens": _whole(grown.draft_tokens),
-                "accepted_tokens": _whole(grown.accepted),
-                "prefix_hits": _whole(grown.hits),
-                "prefix_queries": _whole(grown.queries),
-            }
-            at = {place: count - before.accepted_at.get(place, 0.0) for place, count in after.accepted_at.items()}
-            positions = tuple(int(at[place]) for place in sorted(at))
+    counts = _counted(before, after)
+    if counts is None:
+        void = void or "the engine was started anew"
     heat = [look.temperature_c for look in looks if look.temperature_c is not None]
     power = [look.power_w for look in loaded if look.power_w is not None]
     return CellRecord(
@@ -258,13 +246,30 @@ def _closed(
         launch=ground.launch,
         started_at=started_at,
         ended_at=datetime.now(UTC),
-        accepted_at=positions,
         clock_mhz=min(clocks, default=None),
         temperature_c=max(heat, default=None),
         power_w=fmean(power) if power else None,
         void=void,
-        **counts,
+        **(counts or {}),
     )
+
+
+def _counted(before: Reading | None, after: Reading | None) -> dict[str, Any] | None:
+    """Return the fields of the engine's counters; empty without counters, None when the engine was restarted."""
+    if before is None or after is None:
+        return {}
+    grown = after.counters.since(before.counters)
+    if grown.fell or before.started != after.started:
+        return None
+    at = {place: count - before.accepted_at.get(place, 0.0) for place, count in after.accepted_at.items()}
+    return {
+        "drafts": _whole(grown.drafts),
+        "draft_tokens": _whole(grown.draft_tokens),
+        "accepted_tokens": _whole(grown.accepted),
+        "accepted_at": tuple(int(at[place]) for place in sorted(at)),
+        "prefix_hits": _whole(grown.hits),
+        "prefix_queries": _whole(grown.queries),
+    }
 
 
 def _without_clock(look: BoxReading) -> BoxReading:

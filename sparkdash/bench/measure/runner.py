@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sparkdash.bench import run_folder
+from sparkdash.bench.journal import Journal
 from sparkdash.bench.measure.arm_launcher import ArmLauncher, LaunchedArm
 from sparkdash.bench.measure.cell_measurement import CellContext, measure_cell
 from sparkdash.bench.measure.time_left import RunTimeLeft
@@ -94,7 +95,7 @@ class Runner:
         Raises:
             SparkdashError: an arm does not come up, the folder cannot be written, or another process writes it.
         """
-        with run_folder.Journal(self._place) as journal:
+        with Journal(self._place) as journal:
             results = run_folder.read_results(self._place)
             run = results.run
             self._fastest_mhz = max((c.clock_mhz for c in results.cells if c.clock_mhz is not None), default=None)
@@ -119,7 +120,7 @@ class Runner:
         return self._ended()
 
     async def _launch(
-        self, journal: run_folder.Journal, run: Run, arm: Arm, index: int, known: dict[str, str | None]
+        self, journal: Journal, run: Run, arm: Arm, index: int, known: dict[str, str | None]
     ) -> LaunchedArm:
         self._tell("launching", launch=index, launches=len(run.order), arm=arm.name, cell=None, sample=None)
         began = self._clock()
@@ -136,7 +137,7 @@ class Runner:
         await self._settle(raised)
         return raised
 
-    async def _measure(self, journal: run_folder.Journal, run: Run, raised: LaunchedArm, mine: Sequence[Gap]) -> None:
+    async def _measure(self, journal: Journal, run: Run, raised: LaunchedArm, mine: Sequence[Gap]) -> None:
         counter = await raised.subject.counter()
         index = mine[0].launch
         salt = f"{run.id}-{index}-{time.time_ns()}"

@@ -47,23 +47,37 @@ def request_void_reason(answer: StreamedAnswer, key: CellKey, *, exact: bool, la
         return f"error: {answer.error}"
     if answer.n is None or answer.last_ns is None:
         return "the engine did not count its tokens"
-    if forced and answer.n != key.output:
-        return f"{answer.n} of {key.output} tokens ({answer.finish_reason or 'no finish reason'})"
-    if forced and answer.finish_reason != "length":
-        return f"finish reason {answer.finish_reason}"
-    cold = not key.warm and key.kind is Kind.SPEED
-    if cold and (answer.cached_tokens or 0) > CACHED_TOKENS:
-        return f"{answer.cached_tokens} prompt tokens came from the prefix cache"
-    known = exact and key.context and answer.prompt_tokens is not None
-    if known and abs((answer.prompt_tokens or 0) - key.context) > PROMPT_SHARE * key.context:
-        return f"the prompt had {answer.prompt_tokens} tokens, {key.context} were meant"
+    if forced and (wrong := _length_reason(answer, key)):
+        return wrong
+    if wrong := _prompt_reason(answer, key, exact=exact):
+        return wrong
     if forced and answer.lag_ms > lag_limit_ms:
         return f"the client was {answer.lag_ms:.1f} ms late"
     return None
 
 
+def _length_reason(answer: StreamedAnswer, key: CellKey) -> str | None:
+    """Return why the length of a forced answer is wrong, or None."""
+    if answer.n != key.output:
+        return f"{answer.n} of {key.output} tokens ({answer.finish_reason or 'no finish reason'})"
+    return None if answer.finish_reason == "length" else f"finish reason {answer.finish_reason}"
+
+
+def _prompt_reason(answer: StreamedAnswer, key: CellKey, *, exact: bool) -> str | None:
+    """Return why the prompt was not the cell's (cached, or of another length), or None."""
+    cold = not key.warm and key.kind is Kind.SPEED
+    if cold and (answer.cached_tokens or 0) > CACHED_TOKENS:
+        return f"{answer.cached_tokens} prompt tokens came from the prefix cache"
+    if not exact or not key.context or answer.prompt_tokens is None:
+        return None
+    if abs(answer.prompt_tokens - key.context) > PROMPT_SHARE * key.context:
+        return f"the prompt had {answer.prompt_tokens} tokens, {key.context} were meant"
+    return None
+
+
 def cell_void_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> str | None:
     """Return why a whole cell does not count, or None.
+
     `looks`: readings before the cell, then under load after each repetition. `fastest_mhz` is the run's.
     """
     if not looks:
@@ -72,12 +86,19 @@ def cell_void_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> 
         return "the engine was started anew"
     if any(look.low_power for look in looks):
         return "the GPU was in its low-power state"
-    clocks = [look.clock_mhz for look in looks if look.clock_mhz is not None]
-    if clocks and fastest_mhz is not None and min(clocks) < CLOCK_SHARE * fastest_mhz:
-        return f"clock fell to {min(clocks):.0f} MHz"
+    if throttled := _clock_reason(looks, fastest_mhz):
+        return throttled
     swap = [look.swap_used for look in looks if look.swap_used is not None]
     if swap and swap[-1] - swap[0] > SWAP_BYTES:
         return "the box swapped"
     if strangers := sum(look.strangers for look in looks[1:]):
         return f"{strangers} request(s) of others were in flight"
+    return None
+
+
+def _clock_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> str | None:
+    """Return the reason of a throttled box, or None."""
+    clocks = [look.clock_mhz for look in looks if look.clock_mhz is not None]
+    if clocks and fastest_mhz is not None and min(clocks) < CLOCK_SHARE * fastest_mhz:
+        return f"clock fell to {min(clocks):.0f} MHz"
     return None

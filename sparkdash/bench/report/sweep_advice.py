@@ -8,7 +8,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sparkdash.bench.judge.judgement import CellRow
 from sparkdash.bench.judge.verdict import Conclusion
@@ -26,7 +26,7 @@ from sparkdash.bench.report.blocks import (
     format_value,
 )
 from sparkdash.bench.report.report import Advice, Speculation
-from sparkdash.bench.run import Run
+from sparkdash.bench.run import CellKey, Run
 
 
 def choose_values(run: Run, decode: Sequence[CellRow], speculation: Sequence[Speculation]) -> tuple[Advice, ...]:
@@ -34,23 +34,24 @@ def choose_values(run: Run, decode: Sequence[CellRow], speculation: Sequence[Spe
     if not any(arm.parameters for arm in run.arms):
         return ()
     lengths = {(one.arm, one.key): one.acceptance_length for one in speculation}
-    found = []
-    for row in decode:
-        known = sorted((one for one in row.figures if one.median is not None), key=lambda one: -(one.median or 0.0))
-        base = next((one for one in known if one.arm == run.baseline), None)
-        if base is None or len(known) < 2:
-            continue
-        best = next((one for one in known if one.verdict.claim is Conclusion.FASTER), base)
-        found.append(
-            Advice(
-                key=row.key,
-                arm=best.arm,
-                figure=best,
-                acceptance_length=lengths.get((best.arm, row.key)),
-                runner_up=next((one for one in known if one is not best), None),
-            )
-        )
-    return tuple(found)
+    found = (_choose(row, run.baseline, lengths) for row in decode)
+    return tuple(one for one in found if one is not None)
+
+
+def _choose(row: CellRow, baseline: str, lengths: Mapping[tuple[str, CellKey], float]) -> Advice | None:
+    """Return the recommendation for one cell; None without a figure of the baseline, or with no other."""
+    known = sorted((one for one in row.figures if one.median is not None), key=lambda one: -(one.median or 0.0))
+    base = next((one for one in known if one.arm == baseline), None)
+    if base is None or len(known) < 2:
+        return None
+    best = next((one for one in known if one.verdict.claim is Conclusion.FASTER), base)
+    return Advice(
+        key=row.key,
+        arm=best.arm,
+        figure=best,
+        acceptance_length=lengths.get((best.arm, row.key)),
+        runner_up=next((one for one in known if one is not best), None),
+    )
 
 
 def advice_table(source: TableSource) -> Iterator[Block]:

@@ -9,8 +9,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -18,8 +17,9 @@ import sparkdash
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.engines.launch import argv
-from sparkdash.sim.api import anthropic_messages, embeddings, openai_chat, openai_responses, prompt
+from sparkdash.sim.api import embeddings, prompt
 from sparkdash.sim.api.answer import GeneratedAnswer, compact
+from sparkdash.sim.api.generation_routes import NEWER, PROTOCOLS, GenerationRoute
 from sparkdash.sim.api.http_server import HttpRequest, HttpResponse
 from sparkdash.sim.api.metrics_text import SimulatedGauges, exposition, garbled
 from sparkdash.sim.engine import fault_triggers, prose
@@ -42,33 +42,6 @@ SALT = "Parameter 'cache_salt' must be at most 128 characters and must not conta
 """Error message of vLLM 0.32."""
 _UNSALTED = re.compile(r"[@/\\\0]|^.{129}", re.DOTALL)
 Route = Callable[[HttpRequest], Awaitable[HttpResponse]]
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationRoute:
-    """Functions of a generation protocol: parse the body, stream events, build the whole body."""
-
-    read: Callable[[Mapping[str, Any]], prompt.GenerationRequest]
-    stream: Callable[[GeneratedAnswer, Mapping[str, Any]], AsyncIterator[bytes]]
-    whole: Callable[[GeneratedAnswer], bytes]
-
-
-PROTOCOLS = {
-    "/v1/chat/completions": GenerationRoute(prompt.parse_chat, openai_chat.chat_stream, openai_chat.chat_body),
-    "/v1/completions": GenerationRoute(
-        prompt.parse_completion, openai_chat.completion_stream, openai_chat.completion_body
-    ),
-    "/v1/responses": GenerationRoute(
-        prompt.parse_response, openai_responses.response_stream, openai_responses.response_body
-    ),
-    "/v1/messages": GenerationRoute(
-        prompt.parse_message, anthropic_messages.message_stream, anthropic_messages.message_body
-    ),
-}
-
-
-NEWER = ("/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
-"""Routes that engines learned after chat completions."""
 
 
 class App:
