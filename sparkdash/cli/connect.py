@@ -30,21 +30,23 @@ def connect(
         str | None, typer.Argument(metavar="CLIENT", help="See --list.", autocompletion=complete_client)
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="A profile; else the one that runs.", autocompletion=complete_profile)
+        str | None, typer.Option(help="A profile; default: the one that runs.", autocompletion=complete_profile)
     ] = None,
-    url: Annotated[str | None, typer.Option(help="Where the client finds the gateway; else this box's own.")] = None,
-    write: Annotated[bool, typer.Option("--write", help="Write its files: shown first, a backup kept.")] = False,
-    file: Annotated[Path | None, typer.Option(help="Where its file is, if not in its usual place.")] = None,
-    test: Annotated[bool, typer.Option("--test", help="Prove the route with a real request.")] = False,
-    listed: Annotated[bool, typer.Option("--list", help="Show which clients there are.")] = False,
+    url: Annotated[str | None, typer.Option(help="Address of the gateway for the client; default: this box.")] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write its files: shows the change first, keeps a backup.")
+    ] = False,
+    file: Annotated[Path | None, typer.Option(help="Path of its file, if not the usual one.")] = None,
+    test: Annotated[bool, typer.Option("--test", help="Send a real request as the client does.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the clients.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the configuration with which CLIENT uses sparkdash.
 
-    Its time-outs are right for models that load for minutes. --write merges it into the client's own files, and refuses
-    where a comment would be lost. --test asks the model through the gateway as the client does; a model that does not run
-    is loaded for it. A key is taken from SPARKDASH_KEY.
+    The time-outs suit models that load for minutes. --write merges the configuration into the client's own files, and
+    refuses if a comment would be lost. --test sends a request through the gateway as the client does; it loads a
+    model that does not run. A key comes from SPARKDASH_KEY.
 
     \b
     Examples:
@@ -59,7 +61,7 @@ def connect(
     if listed:
         return _list(list(RECIPES.values()), as_json=as_json)
     if client is None:
-        raise typer.BadParameter("name one; --list shows them", param_hint="CLIENT")
+        raise typer.BadParameter("name a client; --list shows them", param_hint="CLIENT")
     chosen = find_recipe(client)
     place = _place(model, url)
     if test:
@@ -95,7 +97,7 @@ def _place(model: str | None, url: str | None) -> GatewayTarget:
         from sparkdash.cli import local
 
         profiles, running, root = local.profile_summaries()[0], None, find_daemon().url
-        print_note("No daemon answers: this is what its settings and profiles say.")
+        print_note("No daemon answers. This configuration comes from its settings and profiles.")
     if given := url or os.environ.get("SPARKDASH_URL"):
         root = _shareable(at_url(given).url)
     chosen = _profile(profiles, model, running.profile if running else None)
@@ -110,9 +112,9 @@ def _shareable(root: str) -> str:
 
     if urls.has_login(root):
         raise DaemonError(
-            f"{urls.shown(root)} has a password in it, which would be shown here and lie in the client's files.",
+            f"{urls.shown(root)} contains a password, which would be shown here and stored in the client's files.",
             code="daemon_url_login",
-            hint="Give the address without it: --url URL.",
+            hint="Give the address without the password: --url URL.",
         )
     return root
 
@@ -126,7 +128,7 @@ def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, running: s
         found = [p for p in runnable if p.name == running] or runnable
         if found:
             return found[0]
-        raise AdmissionError("There is no profile that can run.", code="no_profiles", hint="See `sparkdash profiles`.")
+        raise AdmissionError("No profile can run.", code="no_profiles", hint="See `sparkdash profiles`.")
     for profile in runnable:
         if model in (profile.name, *profile.serves, *(f"{profile.name}:{mode}" for mode in profile.modes)):
             return profile
@@ -168,7 +170,7 @@ def _write(recipe: Recipe, setup: Setup, given: Path | None, place: GatewayTarge
         backup = f" (before: {each['backup']})" if each["backup"] else ""
         print_text(f"Wrote {each['path']}{backup}")
     if not needed:
-        print_text("Nothing to write: it is all there.")
+        print_text("Nothing to write: the configuration is there already.")
     if more := remaining_steps(setup, place):
         print_text(more, nl=False)
 
@@ -180,7 +182,7 @@ def _some(recipe: Recipe, setup: Setup) -> tuple[ConfigFile, ...]:
         where = (
             "is set up in your own program"
             if setup.snippets
-            else "keeps its configuration where others cannot write it"
+            else "keeps its configuration where other programs cannot write it"
         )
         raise AdmissionError(
             f"{recipe.title} {where}.",
@@ -196,17 +198,17 @@ def _path(recipe: Recipe, file: ConfigFile, given: Path | None, *, alone: bool) 
     if given is not None and alone:
         return given.expanduser()
     if given is not None:
-        raise AdmissionError(f"{recipe.title} has more than one file.", code="several_files", hint="Leave --file out.")
+        raise AdmissionError(f"{recipe.title} has more than one file.", code="several_files", hint="Leave out --file.")
     if file.path is None:
         raise AdmissionError(
-            f"{recipe.title}'s file has no usual place.", code="file_missing", hint="Say where it is: --file PATH."
+            f"{recipe.title}'s file has no usual place.", code="file_missing", hint="Give its path: --file PATH."
         )
     return Path(file.path).expanduser()
 
 
 def _agreed() -> bool:
     if not is_interactive():
-        print_note("Nothing was written: --yes writes it without asking.")
+        print_note("Nothing was written. Use --yes to write without a question.")
         return False
     return confirm("Write this?", default=True)
 
@@ -223,6 +225,6 @@ def _test(recipe: Recipe, place: GatewayTarget, *, as_json: bool) -> None:
     else:
         said = " ".join(trial.text.split())[:60]
         print_text(
-            f"POST {trial.path} answers: first word after {trial.first_s:.1f} s, the last after {trial.total_s:.1f} s.\n"
+            f"POST {trial.path} answered: first word after {trial.first_s:.1f} s, last word after {trial.total_s:.1f} s.\n"
             f"{trial.model} said: {said}"
         )

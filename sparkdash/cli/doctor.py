@@ -39,11 +39,11 @@ def doctor(
     list_them: Annotated[bool, typer.Option("--list", help="List the checks, one sentence each.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Examine this box: what would keep engines from running?
+    """Examine this box: what keeps engines from running?
 
-    Driver, podman, CDI, memory, disks, ports, settings. It only reads. Each finding says what was read and where, and
-    in one line what mends it. Exits 0 when nothing need be done (ok, note, unknown), 1 with a warning, 5 when
-    something keeps engines from running.
+    Checks driver, podman, CDI, memory, disks, ports and settings, and changes nothing. Each finding says what was
+    read, where, and in one line how to fix it. Exits 0 if nothing needs to be done (ok, note, unknown), 1 with a
+    warning, 5 if something keeps engines from running.
 
     \b
     Examples:
@@ -123,6 +123,6 @@ def _daemon() -> DaemonSeen:
     except SparkdashError as error:
         return DaemonSeen("", problem=error.message)
     except OSError as error:  # a folder that is closed to this user must not end the one command that would tell
-        return DaemonSeen("", problem=f"The daemon cannot be looked for: {error}.")
+        return DaemonSeen("", problem=f"The search for the daemon failed: {error}.")
     info, low_power = world.daemon, world.sample is not None and world.sample.low_power
     return DaemonSeen(address, info.version, info.pid, info.url, info.runtime, low_power)

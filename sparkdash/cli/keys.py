@@ -25,8 +25,8 @@ LEAST = ("prompt", "completion", "requests", "tokens today", "req/min", "tokens/
 def keys() -> None:
     """Keys of the gateway: who may use it, for what, and how much.
 
-    Without any key everybody on this box may, and nobody else: the gateway then listens on loopback only. With the first
-    one every client needs one, but for the unix socket that this command line and the dashboard use.
+    Without any key, everybody on this box may use the gateway, and nobody else: it listens on loopback only. From the
+    first key on, every client needs one, except on the unix socket of this command line and the dashboard.
 
     \b
     Examples:
@@ -66,12 +66,12 @@ def add(
         str | None,
         typer.Option(metavar="WHEN", help="Refuse the key from then on: 90d, 12h, 2w, or a day: 2027-03-01."),
     ] = None,
-    batch: Annotated[bool, typer.Option("--batch", help="Its requests let those of others go first.")] = False,
+    batch: Annotated[bool, typer.Option("--batch", help="Its requests let others go first.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it. It is shown this once: only its digest is kept.
+    """Make a key and print it, this once: only its digest is stored.
 
-    A daemon that runs knows it at once. The key goes to stdout, all else to stderr.
+    A running daemon knows the key at once. The key goes to stdout, everything else to stderr.
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def add(
         return
     print_text(secret)
     until = "" if key.expires_at is None else f", until {_moment(key.expires_at)}"
-    print_note(f"{name}: for {' and '.join(key.scopes)}{until}. This is the only time that the key is shown.")
+    print_note(f"{name}: for {' and '.join(key.scopes)}{until}. The key is shown only this once.")
 
 
 def _expiry(text: str | None, now: float) -> float | None:
@@ -119,7 +119,7 @@ def _expiry(text: str | None, now: float) -> float | None:
         return None if text is None else expiry(text, now)
     except ValueError as error:
         raise typer.BadParameter(
-            f"a span such as 90d or 12h, or a day to come such as 2027-03-01 ({error})", param_hint="--expires"
+            f"give a span such as 90d or 12h, or a future day such as 2027-03-01 ({error})", param_hint="--expires"
         ) from None
 
 
@@ -155,7 +155,7 @@ def list_(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"keys": [_facts(key, used.get(key.name)) for key in found]})
     elif not found:
-        print_text("There are no keys: everybody on this box may use the gateway, and nobody else.")
+        print_text("No keys: everybody on this box may use the gateway, and nobody else.")
     else:
         print_fitting_table(HEAD, [_row(key, used.get(key.name)) for key in found], "<<<>>>>>>", LEAST)
 
@@ -170,7 +170,7 @@ def _usage(names: list[str]) -> dict[str, KeyUsage]:
     try:
         return usage.read_key_usage(paths.state_dir() / "sparkdash.db", names, usage.day_of(time.time()))
     except sqlite3.Error as error:
-        print_note(f"What was used is not known: the database cannot be read ({error}).")
+        print_note(f"The usage is unknown: the database cannot be read ({error}).")
         return {}
 
 
@@ -198,7 +198,7 @@ def _ending(key: Key) -> list[str]:
 
 @app.command("revoke")
 def revoke(name: Existing, as_json: AsJson = False) -> None:
-    """Take a key away; the daemon refuses its next request. Answers under way are finished.
+    """Revoke a key: the daemon refuses its next request. Answers under way may finish.
 
     \b
     Examples:
@@ -216,9 +216,9 @@ def revoke(name: Existing, as_json: AsJson = False) -> None:
     if not left:
         far = settings.load_settings().beyond_loopback
         print_note(
-            "No key is left: now nobody may use the gateway, and the daemon will not start again."
+            "No key is left: nobody may use the gateway now, and the daemon will not start again."
             if far
-            else "No key is left: now everybody on this box may use the gateway."
+            else "No key is left: everybody on this box may use the gateway now."
         )
 
 

@@ -91,7 +91,7 @@ def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
         ProfileError: the profile lacks something, or the settings are not valid.
     """
     known = settings.load_settings()
-    profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command all the same.")
+    profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command anyway.")
     argv = make_runtime(known).command(container_spec(profile, known))
     return EngineCommand(profile.name, known.runtime, argv, shell(argv), profile.cannot_run)
 
@@ -121,7 +121,7 @@ def _managed(name: str) -> Profile:
     profile = configured_catalog().find(name)
     if not adapter(profile.engine).managed:
         raise AdmissionError(
-            f"{profile.name} is an engine that listens at {profile.url}: sparkdash does not start it.",
+            f"{profile.name} is a server at {profile.url}, which sparkdash does not start.",
             code="not_managed",
         )
     return profile

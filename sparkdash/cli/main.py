@@ -74,8 +74,8 @@ def root(
 ) -> None:
     """Terminal dashboard and hot-swap OpenAI gateway for the NVIDIA DGX Spark.
 
-    Alone it opens the dashboard, and starts the daemon in the background when none runs. Leaving the dashboard never
-    stops serving; `sparkdash stop --daemon --all` does.
+    Without a command, it opens the dashboard and starts the daemon in the background if none runs. Quitting the
+    dashboard never stops serving; `sparkdash stop --daemon --all` does.
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def main() -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         _no_more_output()
-        _end(HostError(f"{error.filename or 'What it says'} cannot be written: {error.strerror}.", code="disk_full"))
+        _end(HostError(f"{error.filename or 'The output'} cannot be written: {error.strerror}.", code="disk_full"))
 
 
 def _no_more_output() -> None:

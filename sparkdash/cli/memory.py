@@ -30,11 +30,11 @@ DROPPED = ("what", "swap", "user", "procs", "gpu", "kind")
 def memory(as_json: AsJson = False) -> None:
     """Show who holds the box's memory: every byte with its holder.
 
-    Engines, other containers, services, programs, leftovers in /dev/shm, what the GPU driver and the kernel hold,
-    cached weights, free memory. The rows add up to the box's memory. The last column is the command that frees a row.
-    Without a daemon this command looks itself; engines are then known by their containers' labels.
+    Lists engines, other containers, services, programs, leftovers in /dev/shm, memory of the GPU driver and the
+    kernel, cached weights, and free memory. The rows add up to the box's memory. The last column is the command that
+    frees a row. Without a daemon, the command looks itself and finds engines by their containers' labels.
 
-    Run as root to see processes and files of other users too.
+    Run it as root to see processes and files of other users too.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def memory(as_json: AsJson = False) -> None:
         print_text("\n".join(shown))
         if left_out:
             print_note(
-                f"Left out to fit {terminal_width()} columns: {', '.join(left_out)}. A wider terminal and --json have them."
+                f"Left out to fit {terminal_width()} columns: {', '.join(left_out)}. Use a wider terminal or --json."
             )
 
 
@@ -117,10 +117,10 @@ def _row(one: Holding) -> tuple[str, ...]:
 def _tail(found: MemoryAccount) -> Iterator[str]:
     told = list(found.notes)
     if found.unreadable or any(one.kind.value == "unseen" and one.bytes >= HIDDEN for one in found.holdings):
-        told.append("Processes are hidden from this user: `sudo sparkdash memory` sees them.")
+        told.append("Some processes are hidden from this user: `sudo sparkdash memory` shows them.")
     if found.mlocked_bytes and found.mlocked_bytes >= SMALL:
         told.append(
-            f"{size(found.mlocked_bytes)} are locked: neither swapped nor evicted. They are part of the rows above."
+            f"{size(found.mlocked_bytes)} are locked in memory, neither swapped nor evicted. The rows above include them."
         )
     if told:
         yield ""

@@ -42,4 +42,4 @@ MaybeProfileName = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once; the change goes on by itself.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once; the change continues.")]

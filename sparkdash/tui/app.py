@@ -70,7 +70,7 @@ class SparkdashApp(App[None]):
         Binding("x", "cancel", "cancel the swap", show=False),
         Binding("S", "stop", "stop the engine", show=False),
         Binding("T", "traffic", "demo traffic", show=False),
-        Binding("D", "doctor", "the doctor", show=False),
+        Binding("D", "doctor", "doctor", show=False),
         Binding("M", "memory", "memory by owner", show=False),
         Binding("colon", "command_palette", "palette", show=False),
         Binding("ctrl+p", "command_palette", "palette", show=False, priority=True),
@@ -227,15 +227,15 @@ class SparkdashApp(App[None]):
         try:
             path = self.save_screenshot(name, str(Path.cwd()))
         except OSError as error:
-            self.say(f"The screen could not be saved: {error.strerror} ({Path.cwd()}).", bad=True)
+            self.say(f"The screenshot cannot be written: {error.strerror} ({Path.cwd()}).", bad=True)
         else:
-            self.say(f"saved {path}")
+            self.say(f"Saved {path}.")
 
     def action_copy_url(self) -> None:
         """Copy the URL that clients use."""
         if self.view.snapshot:
             self.copy_to_clipboard(self.view.snapshot.daemon.url)
-            self.say(f"copied: {self.view.snapshot.daemon.url}")
+            self.say(f"Copied {self.view.snapshot.daemon.url}.")
 
 
 def _first_theme() -> str:

@@ -17,11 +17,11 @@ from sparkdash.tui.orders import Orders
 from sparkdash.tui.widgets.header import PAGES
 
 WHAT = {
-    "dashboard": "What runs, how fast, the memory, who asks",
-    "profiles": "All of them, with what they need; switch here",
-    "requests": "Every request that is remembered",
+    "dashboard": "Running engine, speed, memory, requests",
+    "profiles": "All profiles with their memory need; switch here",
+    "requests": "Every remembered request",
     "compare": "A beside B, and every measured run",
-    "logs": "What an engine says",
+    "logs": "An engine's log",
     "history": "Swaps with their stages, and notices",
 }
 """Contents of each page in one line."""
@@ -57,42 +57,42 @@ def palette_commands(app: PaletteHost) -> Iterator[SystemCommand]:
     for number, (name, title) in enumerate(PAGES.items(), 1):
         yield SystemCommand(f"Page: {title}", f"{WHAT[name]} ({number})", partial(app.action_page, name))
     yield from _of_engines(app)
-    yield SystemCommand("Flip A/B", "Use whichever of A and B does not run (t)", app.orders.flip)
+    yield SystemCommand("Flip A/B", "Switch to whichever of A and B does not run (t)", app.orders.flip)
     yield SystemCommand("Reload profiles", "Read the profile files again (r)", app.orders.reload)
     if app.view.measuring:
         yield SystemCommand(
-            "End the measurement", "What is measured is kept (e on the A/B page)", app.orders.end_measuring
+            "End the measurement", "The measured cells are kept (e on the A/B page)", app.orders.end_measuring
         )
     else:
         yield SystemCommand(
             "Resume a measurement",
-            "The newest run that lacks something goes on (r on the A/B page: the one under the cursor)",
+            "Resume the newest unfinished run (r on the A/B page: the one under the cursor)",
             app.orders.resume_run,
         )
-    yield SystemCommand("Doctor", "What of this box would keep engines from running (D)", app.orders.doctor)
-    yield SystemCommand("Memory by owner", "Who holds the box's memory, and what frees it (M)", app.orders.memory)
+    yield SystemCommand("Doctor", "What keeps engines from running on this box (D)", app.orders.doctor)
+    yield SystemCommand("Memory by owner", "Who holds the box's memory, and how to free it (M)", app.orders.memory)
     yield from _of_profiles(app)
     if app.view.snapshot and app.view.snapshot.traffic is not None:
         yield SystemCommand("Demo traffic on or off", "The demo's own requests (T)", app.orders.traffic)
     yield SystemCommand("Theme: dark", "Light text on dark", partial(app.action_look, theme.DARK))
     yield SystemCommand("Theme: light", "Dark text on light", partial(app.action_look, theme.LIGHT))
     yield SystemCommand("Theme: no colour", "The terminal's own colours", partial(app.action_look, theme.PLAIN))
-    yield SystemCommand("Copy the clients' URL", "What clients use as base URL", app.action_copy_url)
+    yield SystemCommand("Copy the clients' URL", "The base URL for clients", app.action_copy_url)
     yield SystemCommand("Screenshot", "Save the screen as an SVG (ctrl+s)", app.action_save_screen)
-    yield SystemCommand("Help", "Every key and what the figures mean (?)", app.action_help)
-    yield SystemCommand("Quit", "Leave; the daemon goes on serving (q)", app.action_quit)
+    yield SystemCommand("Help", "Every key and the meaning of the figures (?)", app.action_help)
+    yield SystemCommand("Quit", "Quit; the daemon keeps serving (q)", app.action_quit)
 
 
 def _of_engines(app: PaletteHost) -> Iterator[SystemCommand]:
     if app.view.swap:
-        yield SystemCommand("Cancel the swap", "Give up what is coming up (x)", app.orders.cancel)
+        yield SystemCommand("Cancel the swap", "Cancel every swap under way (x)", app.orders.cancel)
     for name in app.view.snapshot.engines if app.view.snapshot else ():
         yield SystemCommand(f"Stop {name}", "Asks first (S)", partial(app.orders.stop, name))
 
 
 def _of_profiles(app: PaletteHost) -> Iterator[SystemCommand]:
     verbs: tuple[tuple[str, str, Callable[[str], None]], ...] = (
-        ("Switch to {}", "Asks first where that stops something", app.orders.switch),
+        ("Switch to {}", "Asks first if that stops something", app.orders.switch),
         ("Mark {} as A", "The A of the A/B pair", partial(app.orders.mark, side="A")),
         ("Mark {} as B", "The B of the A/B pair", partial(app.orders.mark, side="B")),
         ("Pull the image of {}", "Fetch it without starting anything", app.orders.pull),

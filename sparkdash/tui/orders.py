@@ -101,7 +101,7 @@ class Orders:
         """Stop the run that is measured; it can be resumed later."""
         now = self._host.view.measuring
         if now is None:
-            self._host.say("Nothing is measured that could be ended.")
+            self._host.say("No measurement is running.")
             return
         self._run(self._host.link.end_measuring(), f"{now.run} stops; r on the A/B page resumes it")
 
@@ -135,7 +135,7 @@ class Orders:
 
     def _snapshot(self) -> Snapshot | None:
         if self._host.view.snapshot is None:
-            self._host.say("There is no daemon to tell it to yet.", bad=True)
+            self._host.say("No daemon is connected yet.", bad=True)
         return self._host.view.snapshot
 
     async def _why(self, name: str) -> None:
@@ -144,7 +144,7 @@ class Orders:
         if profile is None:
             return
         if profile.engine is EngineKind.REMOTE:
-            self._host.say(f"{name} is a service elsewhere: it needs nothing here.")
+            self._host.say(f"{name} is a remote service: it needs nothing on this box.")
         elif profile.cannot_run:
             await self._host.ask(f"{name} cannot run as published", partial(questions.cannot_run_lines, profile))
         else:
@@ -161,10 +161,10 @@ class Orders:
             return
         plan = await self._host.link.plan(name=name)
         if plan.expected_s == 0 and not plan.evict:
-            self._host.say(f"{name} runs already.")
+            self._host.say(f"{name} is running already.")
         elif await self._agreed(plan, snapshot, f"switch to {name}?", None):
             await self._host.link.use(profile=name)
-            self._host.say(f"{name} is coming up.")
+            self._host.say(f"{name} is starting.")
 
     async def _flip(self) -> None:
         snapshot = self._snapshot()
@@ -177,10 +177,10 @@ class Orders:
         target = b if snapshot.active and snapshot.active.profile == a else a
         plan = await self._host.link.plan(name=target)
         if plan.expected_s == 0 and not plan.evict:
-            self._host.say(f"{a} and {b} both run: there is nothing to flip.")
+            self._host.say(f"{a} and {b} both run already.")
         elif await self._agreed(plan, snapshot, f"flip to {target}?", "t"):
             await self._host.link.toggle(flip=True)
-            self._host.say(f"{target} is coming up.")
+            self._host.say(f"{target} is starting.")
 
     async def _agreed(self, plan: Plan, snapshot: Snapshot, title: str, again: str | None) -> bool:
         """Ask if the plan stops something; show a plan that does not fit without offering it."""
@@ -200,7 +200,7 @@ class Orders:
         a, b = snapshot.toggle_a, snapshot.toggle_b
         other = b if side == "A" else a
         if other == name:
-            self._host.say(f"{name} is {'B' if side == 'A' else 'A'} already; mark another one there first.")
+            self._host.say(f"{name} is {'B' if side == 'A' else 'A'} already; mark another profile there first.")
             return
         await self._host.link.toggle(a=name if side == "A" else None, b=name if side == "B" else None)
         self._host.say(f"{name} is {side}; t flips." if other else f"{name} is {side}; mark the other one.")
@@ -209,7 +209,7 @@ class Orders:
         snapshot = self._snapshot()
         engine = snapshot.engines.get(name) if snapshot and name else self._host.view.engine
         if snapshot is None or engine is None:
-            self._host.say("Nothing runs.")
+            self._host.say("No engine is running.")
             return
         if engine.is_foreign:
             await self._stop_using(engine)
@@ -223,7 +223,7 @@ class Orders:
         told = partial(questions.stop_using_question, engine.profile, engine.url)
         if await self._host.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="S"):
             await self._host.link.stop(profile=engine.profile)
-            self._host.say(f"{engine.profile} is no longer used; its server goes on running.")
+            self._host.say(f"{engine.profile} is no longer used; its server keeps running.")
 
     async def _cancel(self) -> None:
         swaps = self._host.view.swaps
@@ -231,11 +231,9 @@ class Orders:
             self._host.say("No swap is under way.")
             return
         which = "this swap" if len(swaps) == 1 else f"{len(swaps)} swaps"
-        if await self._host.ask(
-            f"give up {which}?", partial(questions.cancel_question, swaps), yes="give up", again="x"
-        ):
+        if await self._host.ask(f"cancel {which}?", partial(questions.cancel_question, swaps), yes="cancel", again="x"):
             await self._host.link.cancel()
-            self._host.say("The swap is given up." if len(swaps) == 1 else f"{len(swaps)} swaps are given up.")
+            self._host.say("The swap is cancelled." if len(swaps) == 1 else f"{len(swaps)} swaps are cancelled.")
 
     async def _cancel_request(self, request_id: str) -> None:
         snapshot = self._snapshot()
@@ -243,24 +241,24 @@ class Orders:
             return
         request = snapshot.requests.get(request_id)
         if request is None:
-            self._host.say("That request is over.")
+            self._host.say("That request has ended already.")
             return
         if await self._host.ask(
             "end this request?", partial(questions.end_request_question, request), yes="end it", again="c"
         ):
             await self._host.link.cancel_request(request_id=request_id)
-            self._host.say("The request is ended; its client is told.")
+            self._host.say("The request is ended; its client gets the reason.")
 
     async def _resume_run(self, run: str | None) -> None:
         run = run or next((one.id for one in await self._host.link.runs() if one.ended_at is None), None)
         if run is None:
-            self._host.say("There is no run that lacks anything.")
+            self._host.say("No run is unfinished.")
             return
         await self._host.link.resume_run(run=run)
-        self._host.say(f"{run} goes on.")
+        self._host.say(f"{run} resumes.")
 
     async def _doctor(self) -> None:
-        self._host.say("The doctor looks at the box…")
+        self._host.say("The doctor examines the box…")
         diagnosis = await self._host.link.doctor()
         await self._host.ask("doctor", partial(doctor_findings.finding_lines, diagnosis))
 

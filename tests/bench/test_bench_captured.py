@@ -91,7 +91,8 @@ def test_a_suite_is_made_read_and_refused_when_its_prompts_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("A b", "no name"), ("../x", "no name"), ("seeds", "already"), ("own", "already")]
+    ("name", "words"),
+    [("A b", "not a valid name"), ("../x", "not a valid name"), ("seeds", "already"), ("own", "already")],
 )
 def test_a_captured_suite_takes_the_place_of_no_other(name: str, words: str) -> None:
     """Neither of one that comes with sparkdash, nor of one that the owner wrote."""

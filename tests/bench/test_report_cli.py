@@ -63,7 +63,7 @@ def test_a_model_goes_with_a_url() -> None:
     """A profile has its own."""
     done = CliRunner().invoke(app, ["bench", "coder", "--model", "x"])
     assert done.exit_code == 2
-    assert "it goes with --url" in done.output
+    assert "use --model with --url only" in done.output
 
 
 def test_diff_sets_two_runs_side_by_side(runs: list[str]) -> None:
@@ -88,7 +88,7 @@ def test_what_is_asked_wrongly_is_answered_in_words(runs: list[str]) -> None:
     """No such run, no such figure, and no submission of invented figures."""
     for argv, words in (
         (("show", "1999"), "There is no run 1999"),
-        (("show", "last", "--metric", "tpot"), "There is no figure tpot"),
+        (("show", "last", "--metric", "tpot"), "The figure tpot does not exist"),
         (("export", "last", "--format", "localmaxxing"), "simulated"),
     ):
         with pytest.raises(AdmissionError, match=words):

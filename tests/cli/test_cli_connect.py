@@ -48,7 +48,7 @@ def test_a_password_in_its_address_goes_into_no_file(sparkdash: Run, nobody: Non
     """Nor on the screen."""
     done = sparkdash("connect", "zed", "--url", "http://me:hunter2@spark.lan:8484", *how)
     assert done.code == 7
-    assert "http://***@spark.lan:8484 has a password in it" in " ".join(done.err.split())
+    assert "http://***@spark.lan:8484 contains a password" in " ".join(done.err.split())
     assert "hunter2" not in done.out + done.err
 
 

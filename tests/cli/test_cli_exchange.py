@@ -48,7 +48,7 @@ def test_a_file_is_not_overwritten_unasked(sparkdash: Run, script: Path, tmp_pat
     (tmp_path / "mine.yaml").write_text("mine\n")
     refused = sparkdash(*argv)
     assert refused.code == 2
-    assert "Already there" in refused.err
+    assert "Files exist already" in refused.err
     assert (tmp_path / "mine.yaml").read_text() == "mine\n"
     assert sparkdash(*argv, "--force").code == 0
     assert "profile: mine" in (tmp_path / "mine.yaml").read_text()

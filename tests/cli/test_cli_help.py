@@ -189,4 +189,4 @@ def test_what_cannot_be_written_is_told_in_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "sparkdash", "version"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (5, "Error: What it says cannot be written: No space left on device.\n")
+    assert (done.returncode, done.stderr) == (5, "Error: The output cannot be written: No space left on device.\n")

@@ -64,8 +64,8 @@ def test_the_table_has_everybody_with_the_command_that_frees_it(
     assert "8.0 MiB  1 smaller" in done.out
     assert rows[-3:] == [
         "Processes are told to hold too much.",
-        "Processes are hidden from this user: `sudo sparkdash memory` sees them.",
-        "2.0 GiB are locked: neither swapped nor evicted. They are part of the rows above.",
+        "Some processes are hidden from this user: `sudo sparkdash memory` shows them.",
+        "2.0 GiB are locked in memory, neither swapped nor evicted. The rows above include them.",
     ]
 
 

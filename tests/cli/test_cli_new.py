@@ -67,7 +67,7 @@ def test_what_is_written_passes_the_check(
     assert (told["profiles"], told["findings"]) == (expected, [])
     text = file.read_text()
     again = sparkdash("profiles", "new", model, "--name", "small", "--context", "1000", "--write")
-    assert (again.code, "There is a profile small already" in again.err, file.read_text()) == (2, True, text)
+    assert (again.code, "The profile small exists already" in again.err, file.read_text()) == (2, True, text)
 
 
 def test_json_gives_facts_need_and_profile(sparkdash: Run, checkpoint: Checkpoint) -> None:
@@ -87,7 +87,7 @@ def test_the_context_shrinks_to_what_fits_and_says_so(sparkdash: Run, checkpoint
     assert "# The model's own is 1M, of which this is what fits.\n  max-model-len: 131072\n" in told
     asked = sparkdash("profiles", "new", folder, "--name", "large", "--context", "262144")
     assert "max-model-len: 262144" in asked.out
-    assert "a start will be refused" in asked.err
+    assert "sparkdash will refuse to start it" in asked.err
     beyond = sparkdash("profiles", "new", folder, "--name", "large", "--context", "1000000")
     assert (beyond.code, "422 GiB of KV cache, and the box has 121.7" in beyond.err) == (2, True)
 
@@ -99,7 +99,7 @@ def test_a_box_that_is_too_small_is_told_so(
     """Less memory than the reserve keeps free: a profile, and a warning that it will be refused."""
     monkeypatch.setattr(local, "box_bytes", lambda: 8 * 2**30)
     done = sparkdash("profiles", "new", str(checkpoint(TENSORS, QWEN)), "--engine", engine)
-    assert (done.code, "a start will be refused" in done.err) == (0, True)
+    assert (done.code, "sparkdash will refuse to start it" in done.err) == (0, True)
 
 
 def test_a_model_of_unknown_layers_gets_a_share_of_the_box(sparkdash: Run, checkpoint: Checkpoint) -> None:
@@ -139,7 +139,7 @@ def test_a_gguf_file_is_for_llamacpp_and_its_image_is_the_owners(sparkdash: Run,
     entry = len(key).to_bytes(8, "little") + key + (8).to_bytes(4, "little") + (4).to_bytes(8, "little") + b"tiny"
     file.write_bytes(b"GGUF" + (3).to_bytes(4, "little") + bytes(8) + (1).to_bytes(8, "little") + entry + bytes(64))
     bare = sparkdash("profiles", "new", str(file))
-    assert (bare.code, "Give yours with --image" in bare.err) == (2, True)
+    assert (bare.code, "Name one with --image" in bare.err) == (2, True)
     done = sparkdash("profiles", "new", str(file), "--image", "localhost/llama.cpp:cuda13")
     assert (done.code, "profile: tiny-q8_0\n" in done.out, "n-gpu-layers: 999\n" in done.out) == (0, True, True)
     wrong = sparkdash("profiles", "new", str(file), "--engine", "vllm")
@@ -160,8 +160,8 @@ def test_a_cached_model_is_named_as_the_hub_does(sparkdash: Run, checkpoint: Che
 
 
 @pytest.mark.parametrize(("argv", "code", "told"), [
-    (("org/absent", "--offline"), 2, "Without --offline the hub is asked"),
-    (("absent",), 2, "absent is not on this box, and it is no owner/name of the hub"),
+    (("org/absent", "--offline"), 2, "Leave out --offline to read the headers from the hub"),
+    (("absent",), 2, "absent is not on this box, and it is not an owner/name of the hub"),
     (("/nowhere/x",), 2, "/nowhere/x is not on this box"),
     (("./x.gguf",), 2, "./x.gguf is not on this box"),
     (("a/b/c",), 2, "a/b/c is not on this box"),

@@ -233,7 +233,7 @@ def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, shelf: Path) -> No
     """They are named on stderr, counted, and end with 0; an overruled one is not told."""
     (shelf / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "enforce-eager: true"))
     done = sparkdash("profiles", "check")
-    assert (done.code, done.out) == (0, "2 profiles, no problems; 1 warning(s), which stop nothing.\n")
+    assert (done.code, done.out) == (0, "2 profiles, no problems; 1 warning(s).\n")
     assert (
         "small.yaml:9: args.enforce-eager: decodes at less than half the speed. Remove it. [enforce-eager]" in done.err
     )
@@ -282,7 +282,7 @@ def test_the_schema_is_printed(sparkdash: Run) -> None:
 def test_check_of_a_folder_that_is_not_there(sparkdash: Run, shelf: Path) -> None:
     """A typing error is a problem and no success."""
     done = sparkdash("profiles", "check", str(shelf / "nosuch"))
-    assert (done.code, "there is no such folder" in done.err) == (2, True)
+    assert (done.code, "no such folder" in done.err) == (2, True)
     assert "config.toml" not in done.err, "it was not read"
 
 
@@ -326,9 +326,9 @@ def test_the_line_of_what_cannot_run_is_printed_on_request(sparkdash: Run, shelf
 
 @pytest.mark.parametrize(("name", "code", "told"), [
     ("smal", 3, "Did you mean small?"),
-    ("small/broken", 3, "no MTP head.\nHint: Use small instead. `--anyway` prints its command all the same."),
+    ("small/broken", 3, "no MTP head.\nHint: Use small instead. `--anyway` prints its command anyway."),
     ("bare", 2, "has no image"),
-    ("there", 3, "sparkdash does not start it"),
+    ("there", 3, "which sparkdash does not start"),
 ], ids=str)  # fmt: skip
 def test_a_dry_run_refuses_what_could_not_run(sparkdash: Run, shelf: Path, name: str, code: int, told: str) -> None:
     """With the reason, and what to use instead."""

@@ -127,7 +127,10 @@ def test_weights_of_another_box_are_not_fetched_here(sparkdash: Run, shelf: Path
     daemon.whole["m"] = Profile(name="m", engine=EngineKind.VLLM, image=IMAGE, models={"target": ModelRef(hf="org/m")})
     daemon.pulls = [HERE]
     done = sparkdash("pull", "m")
-    assert (done.code, "The daemon runs on spark-1, and the weights of m belong there." in done.err) == (5, True)
+    assert (done.code, "The daemon runs on spark-1, so the weights of m must be fetched there." in done.err) == (
+        5,
+        True,
+    )
     assert sparkdash("pull", "m", "--image-only").out == f"{IMAGE} is here.\n"
 
 
@@ -176,7 +179,7 @@ def test_a_path_that_is_not_there_is_told_last(sparkdash: Run, shelf: Path, nobo
     """The rest has come by then; once the folder is filled, all is well."""
     done = sparkdash("pull", "m/drafted", "--weights-only")
     assert (done.code, done.out) == (5, "org/m is here, 2.9 MiB.\n")
-    assert f"{own_folders}/draft cannot be fetched, and is not whole: no such file" in done.err
+    assert f"{own_folders}/draft is incomplete and cannot be fetched: no such file" in done.err
     (own_folders / "draft").mkdir()
     (own_folders / "draft" / "model.safetensors").write_bytes(b"d" * 4096)
     assert sparkdash("pull", "m/drafted", "--weights-only").out.endswith("/draft is here, 4 KiB.\n")
@@ -188,7 +191,7 @@ def test_another_cache_than_the_librarys_is_named(
     """Engines get the cache of config.toml, whatever HF_HOME says in this shell."""
     monkeypatch.setenv("HF_HOME", "/data/hf")
     done = sparkdash("pull", "m", "--weights-only")
-    assert f"HF_HOME is /data/hf; sparkdash uses `hf_home` of config.toml: {own_folders}/hf." in done.err
+    assert f"HF_HOME is /data/hf, but sparkdash uses `hf_home` of config.toml: {own_folders}/hf." in done.err
     monkeypatch.setenv("HF_HOME", f"{own_folders}/hf")
     assert "HF_HOME" not in sparkdash("pull", "m", "--weights-only").err
 
@@ -197,7 +200,7 @@ def test_a_repository_without_weights_is_told(sparkdash: Run, shelf: Path, nobod
     """What came is of no use to an engine."""
     hub.repos["org/m"].files = {"config.json": b"{}"}
     done = sparkdash("pull", "m", "--weights-only")
-    assert (done.code, "org/m came, and is not whole: no weights." in done.err) == (5, True)
+    assert (done.code, "org/m was fetched but is incomplete: no weights." in done.err) == (5, True)
 
 
 @pytest.mark.parametrize(("name", "told"), [

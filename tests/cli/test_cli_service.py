@@ -156,7 +156,7 @@ def test_a_daemon_started_otherwise_is_in_the_way(
     """It holds the lock; one that systemd runs is restarted."""
     done = sparkdash("service", "install")
     assert done.code == 7
-    assert "not under systemd" in done.err
+    assert "outside systemd" in done.err
     assert "sparkdash stop --daemon" in done.err
     assert not unit.exists()
     systemctl.answer("ActiveState=active\n")
@@ -183,10 +183,10 @@ def test_uninstall_stops_disables_and_removes(sparkdash: Run, systemctl: Systemc
     sparkdash("service", "install", "--no-start")
     done = sparkdash("service", "uninstall")
     assert done.code == 0
-    assert "Engines that ran still run" in done.err
+    assert "Its engines keep running" in done.err
     assert not unit.exists()
     assert systemctl.asked == ["disable --now sparkdash.service", "daemon-reload"]
-    assert "There is no" in sparkdash("service", "uninstall").err
+    assert "does not exist" in sparkdash("service", "uninstall").err
 
 
 def test_uninstall_works_without_a_user_manager(sparkdash: Run, systemctl: Systemctl, unit: Path) -> None:
@@ -218,5 +218,5 @@ def test_status_tells_what_systemd_tells(sparkdash: Run, systemctl: Systemctl, u
     systemctl.answer("", err=NO_BUS, code=1)
     unit.write_text(unit.read_text().replace(sys.executable, "/moved/python"))
     lines = sparkdash("service", "status").out.splitlines()
-    assert lines[1].startswith("program   /moved/python  is not there any more")
+    assert lines[1].startswith("program   /moved/python  no longer exists")
     assert lines[2] == "state     -"

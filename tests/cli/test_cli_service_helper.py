@@ -89,7 +89,7 @@ def test_files_of_somebody_else_stay(sparkdash: Run, tmp_path: Path) -> None:
     ("words", "said"),
     [(("install", "--helper", "--port", "9000"), "--port does not go with --helper"),
      (("install", "--yes"), "--yes needs --helper"), (("uninstall", "--root", "/x"), "--root needs --helper"),
-     (("install", "--helper", "--user", "nobody-of-this-name"), "no user nobody-of-this-name")],
+     (("install", "--helper", "--user", "nobody-of-this-name"), "user nobody-of-this-name does not exist")],
 )  # fmt: skip
 def test_options_that_mean_nothing_are_refused(sparkdash: Run, words: tuple[str, ...], said: str) -> None:
     """Each in one sentence."""

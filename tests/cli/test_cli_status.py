@@ -177,7 +177,7 @@ def test_a_container_that_is_not_ours_is_told_with_what_it_takes(daemon: FakeDae
     comfy = Stranger(name="comfy", image="comfyui:1", gpu=True, ports=(18001,), bytes=12 * GIB)
     memory = Memory(total=121 * GIB, available=90 * GIB, free=80 * GIB, strangers=(comfy,))
     told = " ".join(text(daemon, sample=sample(memory=memory)).split())
-    assert "others comfy (comfyui:1) has 12.0 GiB, a GPU, port 18001; not ours, and left alone" in told
+    assert "others comfy (comfyui:1) has 12.0 GiB, a GPU, port 18001; not started by sparkdash, left alone" in told
 
 
 def test_a_parked_profile_is_told_with_its_reason(daemon: FakeDaemon) -> None:
@@ -185,7 +185,7 @@ def test_a_parked_profile_is_told_with_its_reason(daemon: FakeDaemon) -> None:
     failure = Failure(code="token_refused", message="The hub refused.", hint="Log in.")
     parked = {"a": Parked(since=BIRTH, failures=2, failure=failure)}
     told = " ".join(text(daemon, parked=parked).split())
-    assert "parked a: The hub refused. Log in. `sparkdash release a` when it is mended." in told
+    assert "parked a: The hub refused. Log in. Fix the cause, then `sparkdash release a`." in told
     told = text(daemon, parked=parked, engines={"a": engine("a", EngineState.FAILED, failure=failure)})
     assert told.count("The hub refused.") == 1
 

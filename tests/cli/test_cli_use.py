@@ -29,7 +29,7 @@ def test_it_says_what_leaves_waits_and_tells_where(sparkdash: Run, daemon: FakeD
     assert done.code == 0
     assert done.out == "new is ready at http://127.0.0.1:8484/v1 after 43s.\n"
     assert done.err.splitlines() == [
-        "new replaces old, which works on 2 request(s).",
+        "new replaces old, which serves 2 request(s).",
         "It needs 79.0 GiB; 101.0 GiB will be available.",
         "It takes about 3m40s.",
         "drain",
@@ -57,7 +57,7 @@ def test_one_that_runs_already_says_so_and_no_more(sparkdash: Run, daemon: FakeD
     daemon.set(engines={"a": engine("a", ready_at=BIRTH)})
     daemon.plans["a"] = Plan(profile="a", needs_bytes=79 * GIB, available_bytes=1 * GIB, fits=True, expected_s=0.0)
     done = sparkdash("use", "a")
-    assert done.out.startswith("a runs already, ready for ")
+    assert done.out.startswith("a is running already, ready for ")
     assert done.err == ""
 
 
@@ -83,7 +83,7 @@ def test_no_profile_and_auto_are_refused(sparkdash: Run, daemon: FakeDaemon, arg
 def test_stopping_what_does_not_run_claims_nothing(sparkdash: Run, daemon: FakeDaemon) -> None:
     """It says so, and --json lists what really stopped."""
     daemon.set(engines={"a": engine("a")})
-    assert sparkdash("stop", "new").out == "new does not run.\n"
+    assert sparkdash("stop", "new").out == "new is not running.\n"
     assert sparkdash("stop", "new", "--json").json()["stopped"] == []
 
 
@@ -98,7 +98,7 @@ def test_no_wait_returns_before_the_swap(sparkdash: Run, daemon: FakeDaemon) -> 
     """The answer to the request is all that it waits for."""
     daemon.set(engines={"old": engine("old")})
     daemon.on_use = lambda name: []
-    assert "new is coming up, replacing old." in sparkdash("use", "new", "--no-wait").out
+    assert "new is starting, replacing old." in sparkdash("use", "new", "--no-wait").out
     told = sparkdash("use", "new", "--no-wait", "--json").json()
     assert (told["ready"], told["plan"]["evict"]) == (False, ["old"])
 
@@ -193,12 +193,12 @@ def test_the_pair_is_marked_and_flipped(sparkdash: Run, daemon: FakeDaemon) -> N
     assert sparkdash("use", "--toggle").out.startswith("y is ready")
     assert sparkdash("use", "--toggle").out.startswith("x is ready")
     daemon.set(swap=swap("y"))
-    assert sparkdash("use", "--toggle", "--no-wait").out.startswith("x is coming up")
+    assert sparkdash("use", "--toggle", "--no-wait").out.startswith("x is starting")
 
 
 def test_without_a_pair_toggle_says_how_to_mark_one(sparkdash: Run, daemon: FakeDaemon) -> None:
     """The hint is a command that works."""
-    assert "Hint: Mark them: `sparkdash use --a PROFILE --b PROFILE`." in sparkdash("use", "--toggle").err
+    assert "Hint: Mark a pair: `sparkdash use --a PROFILE --b PROFILE`." in sparkdash("use", "--toggle").err
 
 
 def test_the_line_of_phases_marks_the_present_one() -> None:
@@ -253,8 +253,7 @@ def test_stop_does_not_say_that_it_stopped_what_it_cannot(sparkdash: Run, daemon
     studio = engine("studio").replace(kind=EngineKind.OPENAI, url="http://127.0.0.1:1234")
     daemon.set(engines={"a": engine("a"), "studio": studio})
     goes_on = (
-        "studio is no longer used. sparkdash does not stop the server at http://127.0.0.1:1234: "
-        "stop it by its own means.\n"
+        "studio is no longer used. The server at http://127.0.0.1:1234 keeps running: sparkdash did not start it.\n"
     )
     assert sparkdash("stop", "studio").out == goes_on
     daemon.set(engines={"a": engine("a"), "studio": studio})
@@ -266,7 +265,7 @@ def test_stop_does_not_say_that_it_stopped_what_it_cannot(sparkdash: Run, daemon
 
 def test_stop_where_nothing_runs_is_no_error(sparkdash: Run, daemon: FakeDaemon) -> None:
     """It is stopped already."""
-    assert sparkdash("stop").out == "No engine runs.\n"
+    assert sparkdash("stop").out == "No engine is running.\n"
 
 
 def test_no_wait_stops_without_waiting(sparkdash: Run, daemon: FakeDaemon) -> None:
@@ -317,7 +316,7 @@ def test_ctrl_c_stops_the_waiting_and_not_the_stop(daemon: FakeDaemon) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
-    assert err == "Not waiting any longer; the engine goes on stopping.\n"
+    assert err == "No longer waiting; the engine keeps stopping.\n"
 
 
 def test_an_end_that_takes_long_shows_what_is_stopped(daemon: FakeDaemon) -> None:
@@ -347,7 +346,7 @@ def test_a_load_that_ends_with_the_daemon_is_not_called_running(sparkdash: Run, 
     """Only what serves is left for the next one."""
     daemon.set(engines={"a": engine("a"), "b": engine("b", EngineState.LOADING)}, swap=swap("b"))
     done = sparkdash("stop", "--daemon")
-    assert done.out == "The daemon has ended.\nStill running: a.\nThe load of b was given up.\n"
+    assert done.out == "The daemon has ended.\nStill running: a.\nThe load of b was cancelled.\n"
 
 
 def test_cancel_names_what_it_cancelled(sparkdash: Run, daemon: FakeDaemon) -> None:
@@ -360,7 +359,7 @@ def test_cancel_names_what_it_cancelled(sparkdash: Run, daemon: FakeDaemon) -> N
 
 def test_release_shows_what_is_parked_and_lets_it_go(sparkdash: Run, daemon: FakeDaemon) -> None:
     """Without a name nothing is asked for; aliases are understood."""
-    assert sparkdash("release").out == sparkdash("release", "--all").out == "Nothing is parked.\n"
+    assert sparkdash("release").out == sparkdash("release", "--all").out == "No profile is parked.\n"
     parked = Parked(since=BIRTH, failures=2, failure=Failure(code="out_of_memory", message="b ran out of memory."))
     daemon.set(parked={"b": parked}, profiles=(summary("b", serves=("bee",)), summary("c")))
     assert sparkdash("release").out == "b: b ran out of memory.\n"
@@ -390,5 +389,5 @@ def test_ctrl_c_stops_the_waiting_and_not_the_swap(daemon: FakeDaemon) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
-    assert err == "Not waiting any longer; the swap goes on. `sparkdash cancel` ends it.\n"
+    assert err == "No longer waiting; the swap continues. `sparkdash cancel` cancels it.\n"
     assert not any(path == "/api/cancel" for _, path, _ in daemon.calls)

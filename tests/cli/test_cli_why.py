@@ -50,7 +50,7 @@ def test_every_figure_that_the_verdict_rests_on_is_told(sparkdash: Run, daemon: 
         "  reserve         10.0 GiB, kept free (`reserve_gib` in config.toml)",
         "  leaves          old: idle for 12m34s; it frees 40.0 GiB",
         "  stays           small",
-        "  can be had then 50.0 GiB, the reserve taken off",
+        "  available then  50.0 GiB, without the reserve",
         "  takes about     3m40s",
         "It fits once old left, beside small.",
     ]
@@ -102,7 +102,7 @@ def test_the_evidence_of_a_repaired_engine_is_named_for_a_day(sparkdash: Run, da
     daemon.set(engines={"new": engine("new")}, incidents=(other, hung), at=BIRTH + 60)
     assert "  evidence        /i/1\n" in sparkdash("why", "new").out
     done = sparkdash("logs", "new")
-    assert (done.out, done.err) == ("line\n", "Evidence of its last hang: /i/1\n")
+    assert (done.out, done.err) == ("line\n", "Evidence of its last incident: /i/1\n")
     assert sparkdash("logs", "new", "-f").err == ""
     daemon.set(at=BIRTH + 90_000)
     assert "/i/1" not in sparkdash("why", "new").out

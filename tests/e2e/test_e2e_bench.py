@@ -82,7 +82,7 @@ def test_killed_in_the_middle_it_goes_on_and_measures_nothing_twice(box: Any) ->
 
     done = box.sparkdash("ab", "plain", "fast", "--suite", "tiny", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "Going on with" in done.stderr
+    assert "Resuming" in done.stderr
     after = records(box, newest(box))
     assert after[: len(before)] == before
     assert len(cells(after)) == len(set(cells(after))) == 8
@@ -132,7 +132,7 @@ def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
         bench.send_signal(signal.SIGINT)
         said = lines.read()
     assert bench.wait() == 130
-    assert "Stopped. What is measured is kept" in said
+    assert "Stopped. The measured cells are kept" in said
     status, _ = box.call("POST", "/v1/chat/completions", CHAT | {"max_tokens": 8})
     assert status == 200
 
@@ -149,7 +149,7 @@ def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
         box.post("/api/bench/end", {})
         said = lines.read()
     assert bench.wait() == 130
-    assert "Stopped. What is measured is kept" in said
+    assert "Stopped. The measured cells are kept" in said
     assert box.state()["measuring"] is None
     box.post(f"/api/bench/{newest(box)}/resume", {})
     box.until(lambda state: (state["measuring"] or {}).get("run") == newest(box))

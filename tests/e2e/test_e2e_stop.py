@@ -98,5 +98,5 @@ def test_who_does_not_wait_any_longer_leaves_the_stop_under_way(spark: Any) -> N
         spark.until(lambda state: "long" not in state["engines"])
         for answer in answers:
             answer.result()
-    assert "Not waiting any longer; the engine goes on stopping." in told
+    assert "No longer waiting; the engine keeps stopping." in told
     assert spark.containers() == []

@@ -85,10 +85,10 @@ def test_where_nothing_is_marked_the_page_tells_what_measures(box: Any, *, simul
     assert "Mark two profiles" in told
     assert command in told
     half = View(snapshot=world.model_copy(update={"toggle_a": "x"}), now=0.0, here=0.0)
-    assert plain_text(compare_rows(half, 90)[0]).startswith("A is x. Mark B as well (page 2, key b) to keep")
+    assert plain_text(compare_rows(half, 90)[0]).startswith("A is x. Mark B as well (page 2, key b) to compare")
 
 
-@pytest.mark.parametrize(("key", "where"), [("1", "page 4"), ("4", "the list above has its runs")])
+@pytest.mark.parametrize(("key", "where"), [("1", "page 4"), ("4", "the list above shows the runs")])
 async def test_where_the_runs_are_is_told_from_where_one_is(stage: Any, box: Any, key: str, where: str) -> None:
     """On the A/B page they stand above; beside the wide dashboard they are a page away."""
     async with stage(box.snapshot(toggle_b=None), size=(200, 50)) as on:
@@ -141,7 +141,7 @@ def test_with_room_every_figure_has_its_bounds(box: Any) -> None:
     drawn = [plain_text(line) for line in table.draw(View(now=NOW, here=NOW, snapshot=world), 120, 20)]
     (row,) = (line for line in drawn if "ctx=0 short" in line)
     assert row.count("[") == 3, "both figures', and the verdict's"
-    assert "slow lacks 4 of 12 cells, about 2m40s: they are being measured" in "".join(drawn)
+    assert "slow lacks 4 of 12 cells, about 2m40s: being measured now" in "".join(drawn)
 
 
 async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:
@@ -165,15 +165,15 @@ async def test_a_report_is_copied_and_written(
     async with stage(box.snapshot()) as on:
         on.link.reports = {"20261121-200000-seeds": measured()}
         await on.press("4", "m")
-        assert "no run is shown" in on.text
+        assert "No run is selected" in on.text
         await on.press("y")
-        assert "nothing to copy in this row" in on.text
+        assert "This row has nothing to copy" in on.text
         await on.press("j", "m")
         assert on.app.clipboard.startswith("# seeds on rehearsal\n\nSIMULATED")
         await on.press("tab", "y")
         assert on.app.clipboard.startswith("ctx=0 short: 64.6 [")
         await on.press("h")
-        while "wrote" not in on.text:  # the page is drawn beside the screen, for as long as that takes
+        while "Wrote" not in on.text:  # the page is drawn beside the screen, for as long as that takes
             await on.settle()
         assert (tmp_path / "20261121-200000-seeds.html").read_text().startswith("<!doctype html>")
 
@@ -220,7 +220,7 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, bo
     async with stage(box.snapshot()) as on:
         on.link.reports = {RUN: measured()}
         await on.press("4", "e")
-        assert "Nothing is measured that could be ended" in on.text
+        assert "No measurement is running" in on.text
         await on.happen(under_way())
         assert f"╭ measuring {RUN} ─" in on.text
         assert any("42 % 15 of 36 cells about 1h12m left" in row for row in on.rows)
@@ -229,14 +229,14 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, bo
         await on.press("e")
         assert on.link.asked[-1] == ("end measuring",)
         await on.happen(under_way(ends=True))
-        assert "stops after this moment" in on.text
+        assert "is stopping" in on.text
         await on.happen(MeasuringChanged(measuring=None))
         assert "15 of 36 cells" not in on.text
         await on.press("r")
-        assert "no run is shown" in on.text
+        assert "No run is selected" in on.text
         await on.press("j", "r")
         assert on.link.asked[-1] == ("resume", RUN)
-        assert f"{RUN} goes on" in on.text
+        assert f"{RUN} resumes" in on.text
         await on.happen(under_way())
         await on.happen(MeasuringChanged(measuring=None))
         assert on.link.asked[-1] == ("report", RUN)  # what it says is another now
@@ -251,12 +251,12 @@ async def test_the_palette_ends_the_measurement_and_goes_on_with_the_newest_unfi
         assert "End the measurement" not in titles()
         titles()["Resume a measurement"]()
         await on.pilot.pause()
-        assert "There is no run that lacks anything" in on.text
+        assert "No run is unfinished" in on.text
         on.link.reports = {RUN: measured()}
         titles()["Resume a measurement"]()
         await on.pilot.pause()
         assert on.link.asked[-1] == ("resume", RUN)
-        assert f"{RUN} goes on" in on.text
+        assert f"{RUN} resumes" in on.text
         await on.happen(under_way())
         assert "Resume a measurement" not in titles()
         titles()["End the measurement"]()

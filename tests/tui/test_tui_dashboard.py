@@ -91,7 +91,7 @@ async def test_a_swap_beside_another_is_told_and_given_up_with_it(stage: Any, bo
         assert "swap to qwen3-coder-30b-nvfp4 after gpt-oss-120b, and gemma" in on.lines[1]
         assert "waits ~" in on.text
         await on.press("x")
-        assert "give up 2 swaps?" in on.text
+        assert "cancel 2 swaps?" in on.text
         assert "the start of qwen3-coder-30b-nvfp4, the start of gemma" in on.text
 
 
@@ -187,14 +187,14 @@ async def test_an_answer_gives_way_to_the_error_that_follows_it(stage: Any, box:
     """ "is coming up" does not stand over a failure; a later answer stands over an older error."""
     async with stage(box.snapshot(engines={})) as on:
         await on.press("2", "j", "enter", "enter")
-        assert "is coming up." in on.lines[22]
+        assert "is starting." in on.lines[22]
         await on.later(0.5)
         await on.happen(
             Notice(level=Level.ERROR, code="image_missing", text="Its image is not here."), at=box.now + 0.1
         )
         assert on.lines[22].startswith(" ✗ Its image is not here.")
         await on.press("y")
-        assert "copied: qwen3-coder-30b-nvfp4" in on.lines[22]
+        assert "Copied: qwen3-coder-30b-nvfp4" in on.lines[22]
 
 
 async def test_problems_of_profile_files_can_all_be_read(stage: Any, box: Any) -> None:

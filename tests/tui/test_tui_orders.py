@@ -28,7 +28,7 @@ async def test_switching_names_what_stops_and_waits_for_a_yes(stage: Any, box: A
         assert on.link.asked == []
         await on.press("enter")
         assert on.link.asked == [("use", box.coder)]
-        assert "qwen3-coder-30b-nvfp4 is coming up." in on.text
+        assert "qwen3-coder-30b-nvfp4 is starting." in on.text
 
 
 async def test_escape_leaves_everything_as_it_is(stage: Any, box: Any) -> None:
@@ -64,7 +64,7 @@ async def test_what_runs_already_is_said(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         on.link.plans[box.gpt] = Plan(profile=box.gpt, fits=True, expected_s=0.0)
         await on.press("2", "enter")
-        assert "gpt-oss-120b runs already." in on.text
+        assert "gpt-oss-120b is running already." in on.text
         assert on.link.asked == []
 
 
@@ -98,7 +98,7 @@ async def test_w_tells_what_a_profile_needs(stage: Any, box: Any) -> None:
         for row in (
             "need -, estimated", "weights 17.0 GiB the headers of the safetensors files",
             "kv - nobody says how much", "peak 30.0 GiB while it loads", "available now 37.0 GiB", "reserve 10.0 GiB, kept free",
-            "leaves gpt-oss-120b: idle", "can be had then 105.0 GiB, the reserve taken off", "Whether it fits is not sure.",
+            "leaves gpt-oss-120b: idle", "available then 105.0 GiB, without the reserve", "Whether it fits is not sure.",
         ):  # fmt: skip
             assert any(row in line for line in on.rows), row
         await on.press("enter")
@@ -114,10 +114,10 @@ async def test_a_service_elsewhere_is_neither_off_nor_started(stage: Any, box: A
         row = next(line for line in on.lines if "zz-far" in line)
         assert "remote" in row
         assert "elsewhere" in row
-        assert "a service elsewhere: nothing to start" in on.text
-        assert "go there" in on.rows, "it is whole"
+        assert "remote service: nothing to start" in on.text
+        assert "forwarded" in on.rows, "it is whole"
         await on.press("w")
-        assert "zz-far is a service elsewhere: it needs nothing here." in on.text
+        assert "zz-far is a remote service: it needs nothing on this box." in on.text
 
 
 async def test_a_parked_profile_is_marked_and_released(stage: Any, box: Any) -> None:
@@ -150,7 +150,7 @@ async def test_there_is_nothing_to_flip_when_both_run(stage: Any, box: Any) -> N
     async with stage(box.snapshot()) as on:
         on.link.plans[box.coder] = Plan(profile=box.coder, fits=True, expected_s=0.0, beside=(box.gpt,))
         await on.press("t")
-        assert "both run: there is nothing to flip" in on.text
+        assert "both run already" in on.text
         assert on.link.asked == []
 
 
@@ -219,7 +219,7 @@ async def test_one_request_is_ended(stage: Any, box: Any) -> None:
         await on.press("c")
         assert on.link.asked == [("cancel_request", first.id)]
         await on.press("G", "c")
-        assert "That request is over." in on.text
+        assert "That request has ended already." in on.text
         assert len(on.link.asked) == 1
 
 
@@ -244,7 +244,7 @@ async def test_a_server_that_is_not_ours_is_left_and_not_stopped(stage: Any, box
     studio = box.engine(kind=EngineKind.OPENAI, url="http://127.0.0.1:1234", container=None)
     async with stage(box.snapshot(engines={box.gpt: studio})) as on:
         await on.press("S")
-        for words in ("stop using gpt-oss-120b?", "http://127.0.0.1:1234", "goes on"):
+        for words in ("stop using gpt-oss-120b?", "http://127.0.0.1:1234", "keeps"):
             assert words in on.text
         await on.press("enter")
         assert on.link.asked == [("stop", box.gpt)]
@@ -333,7 +333,7 @@ async def test_an_engine_whose_file_was_edited_is_told_apart(stage: Any, box: An
         on.link.plans[box.gpt] = Plan(profile=box.gpt, evict=(box.gpt,), fits=True, expected_s=220.0)
         await on.press("2")
         assert "A gpt-oss-120b vLLM 0.19.0 79 GiB 59.1 57.0 ● ready, edited" in on.rows
-        assert "runs as its file was before an edit: started anew · load ~3m40s" in on.text
+        assert "its file was edited: the engine is restarted · load ~3m40s" in on.text
 
 
 async def test_a_hold_of_the_memory_guard_is_told_first(stage: Any, box: Any) -> None:
@@ -430,7 +430,7 @@ async def test_a_dialog_is_whole_in_a_narrow_terminal(stage: Any, box: Any) -> N
         assert "stops gpt-oss-120b: 2 requests in flight may" in on.rows
         assert "finish" in on.rows
         await on.press("escape", "question_mark")
-        assert "walk; page up and down; the" in on.text
+        assert "move; page up and down; the" in on.text
         assert not any(line.startswith("│") and "…" in line for line in on.lines)
 
 

@@ -90,7 +90,7 @@ async def test_walking_and_finding(stage: Any, box: Any) -> None:
         assert "68.0" not in on.text
         assert "╭ qwen3-coder-30b-nvfp4/eagle3 ─" in on.text
         assert on.lines[22].strip() == "eagle", "it is seen that not all is"
-        assert "only what holds “eagle”; esc shows all" in on.text
+        assert "Showing rows with “eagle”; esc shows all" in on.text
         await on.press("escape")
         assert "68.0" in on.text
 
@@ -99,9 +99,9 @@ async def test_finding_nothing_says_so(stage: Any, box: Any) -> None:
     """And how to get everything back."""
     async with stage(box.snapshot()) as on:
         await on.press("3", "slash", *"zzz")
-        assert "nothing holds “zzz”; esc shows all" in on.text
+        assert "no row contains “zzz”; esc shows all" in on.text
         await on.press("escape", "slash", *"decode")
-        assert "nothing holds “decode”; esc shows all" in on.text, "a key of what y copies is no word of the row"
+        assert "no row contains “decode”; esc shows all" in on.text, "a key of what y copies is no word of the row"
 
 
 async def test_digits_typed_while_finding_are_text(stage: Any, box: Any) -> None:
@@ -140,7 +140,7 @@ async def test_a_live_list_is_seen_from_its_top_until_one_walks(stage: Any, box:
         await on.press("escape")
         assert " c59 " in on.text
         await on.press("y")
-        assert "no row to copy" in on.text
+        assert "No row is selected" in on.text
 
 
 async def test_what_was_asked_on_the_side_says_what_it_was(stage: Any, box: Any) -> None:
@@ -154,7 +154,7 @@ async def test_y_copies_the_row(stage: Any, box: Any) -> None:
     """A profile's name; a request as JSON; on the dashboard there is no row until one walks."""
     async with stage(box.snapshot()) as on:
         await on.press("y")
-        assert "no row to copy" in on.text
+        assert "No row is selected" in on.text
         await on.press("2", "j", "y")
         assert on.app.clipboard == box.coder
         await on.press("3", "y")
@@ -197,13 +197,13 @@ async def test_the_log_follows_holds_and_finds(stage: Any, box: Any) -> None:
         on.link.log[box.gpt] = lines
         await on.press("5")
         assert "INFO line 99" in on.text
-        assert "follows" in on.lines[1]
+        assert "following" in on.lines[1]
         await on.press("slash", *"needle", "enter")
         assert "ERROR the needle red" in on.lines[2]
         assert "held at 21-" in on.lines[1]
         assert "“needle” 1 line," in on.text
         await on.press("G")
-        assert "follows" in on.lines[1]
+        assert "following" in on.lines[1]
         await on.press("space", "k")
         assert "held at" in on.lines[1]
 
@@ -311,9 +311,9 @@ async def test_help_names_every_key(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(), size=(100, 50)) as on:
         await on.press("question_mark")
         for words in (
-            "the rest of long lines",
+            "scroll long lines",
             "flip between A and B",
-            "the daemon goes on serving",
+            "the daemon keeps serving",
             "accepted draft tokens / drafted tokens",
         ):
             assert words in on.text
@@ -343,7 +343,7 @@ async def test_a_screenshot_tells_its_path(
     async with stage(box.snapshot(), size=(160, 40)) as on:
         await on.press("ctrl+s")
         told = on.text
-    saved = re.search(rf"saved ({re.escape(str(tmp_path))}/sparkdash-\S+\.svg)", told)
+    saved = re.search(rf"Saved ({re.escape(str(tmp_path))}/sparkdash-\S+\.svg)", told)
     assert saved is not None
     assert ElementTree.parse(saved[1]).getroot().tag.endswith("svg")
 
@@ -358,7 +358,7 @@ async def test_a_folder_that_cannot_be_written_is_told(
     async with stage(box.snapshot()) as on:
         monkeypatch.setattr("sparkdash.tui.app.SparkdashApp.save_screenshot", _no_room)
         await on.press("ctrl+s")
-        assert "The screen could not be saved: No space left" in on.text
+        assert "The screenshot cannot be written: No space left" in on.text
 
 
 def _no_room(*_: object) -> str:

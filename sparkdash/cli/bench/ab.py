@@ -28,11 +28,11 @@ def ab(
     ],
     suite: SuiteName = "smoke",
     mode: Annotated[
-        BenchMode, typer.Option("--mode", "-m", help="How much is spent, and so claimed.")
+        BenchMode, typer.Option("--mode", "-m", help="How many launches are measured, and so what can be claimed.")
     ] = BenchMode.STANDARD,
     sweep: Annotated[
         str | None,
-        typer.Option("--sweep", metavar="NAME=VALUES", help="One profile, with this flag at several values."),
+        typer.Option("--sweep", metavar="NAME=VALUES", help="Compare one profile at several values of this flag."),
     ] = None,
     direct: Direct = False,
     share: Share = False,
@@ -44,10 +44,10 @@ def ab(
 ) -> None:
     """Measure profiles against each other, with a verdict per cell.
 
-    It swaps, measures, swaps back, and says what can be claimed. Engines are launched in the order A B B A (many
-    arms: A B C C B A), each anew, so that a drift of the box cannot pass for a difference. screen is A B and claims
-    nothing; careful is A B B A B A A B. The plan is shown first. Ctrl-C stops it at any point; the same command goes
-    on where it was, also after a crash.
+    The command swaps, measures, swaps back, and reports what can be claimed. Each launch starts a new engine, in the
+    order A B B A (more profiles: A B C C B A), so that drift of the box cannot look like a difference. Mode screen is
+    A B and claims nothing; careful is A B B A B A A B. The plan is shown first. Ctrl-C stops the run at any point; the
+    same command resumes it, also after a crash.
 
     \b
     Examples:
@@ -60,9 +60,11 @@ def ab(
     from sparkdash.cli.bench.measure import MeasureOptions, measure
 
     if sweep and len(profiles) > 1:
-        raise typer.BadParameter("a sweep takes one profile", param_hint="PROFILES")
+        raise typer.BadParameter("--sweep takes one profile", param_hint="PROFILES")
     if len(profiles) < 2 and not sweep:
-        raise typer.BadParameter("give at least two; `sparkdash bench PROFILE` measures one", param_hint="PROFILES")
+        raise typer.BadParameter(
+            "give at least two profiles; `sparkdash bench PROFILE` measures one", param_hint="PROFILES"
+        )
     wish = MeasureOptions(
         arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, share=share, reps=reps, seed=seed, fresh=fresh, sweep=sweep,
         ask=not yes, as_json=as_json,

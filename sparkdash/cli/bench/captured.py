@@ -16,20 +16,20 @@ MOST, OUTPUT = 20, 256
 
 
 def captured(
-    name: Annotated[str, typer.Argument(help="What the suite is to be called.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="Name of the new suite.", metavar="NAME")],
     file: Annotated[
-        Path | None, typer.Option("--file", help="The captured requests; else captured.jsonl of the state folder.")
+        Path | None, typer.Option("--file", help="Captured requests; default: captured.jsonl in the state folder.")
     ] = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="The last so many different chats.")] = MOST,
+    most: Annotated[int, typer.Option("--most", min=1, help="Take the last N different chats.")] = MOST,
     output: Annotated[
-        int, typer.Option("--output", min=16, help="Tokens of each answer, as many in every arm.")
+        int, typer.Option("--output", min=16, help="Tokens of each answer, the same for every profile.")
     ] = OUTPUT,
 ) -> None:
     """Make a suite of what your own clients sent.
 
-    Profiles are then compared on your own work. `capture = true` in config.toml keeps the requests. Their text is
-    copied into a file beside the suite, which only you can read: it stays on this box, and no report or export has
-    any of it. The suite's hash tells its prompts.
+    The suite compares profiles on your own work. `capture = true` in config.toml keeps the requests. Their text is
+    copied into a file beside the suite that only you can read. It stays on this box; no report or export contains
+    it. The suite's hash identifies its prompts.
 
     \b
     Examples:
@@ -48,16 +48,16 @@ def captured(
     except OSError as error:
         raise AdmissionError(
             f"{source} cannot be read: {error.strerror}.", code="nothing_captured", status=404,
-            hint="`capture = true` in config.toml keeps what clients send from then on.",
+            hint="Set `capture = true` in config.toml to keep what clients send from then on.",
         ) from error  # fmt: skip
     if not chats:
         raise AdmissionError(
             f"{source} has no chats ({others} other requests).", code="nothing_captured", status=404,
-            hint=f"Requests to {kept.ROUTE} are taken, up to 1 MiB each.",
+            hint=f"Only requests to {kept.ROUTE} of up to 1 MiB are used.",
         )  # fmt: skip
     digest = kept.chats_digest(chats)
     suite = {
-        "suite": name, "version": digest[:8], "about": f"{len(chats)} captured chats of one's own; their text stays on this box.",
+        "suite": name, "version": digest[:8], "about": f"{len(chats)} captured chats of your own; their text stays on this box.",
         "prompts": f"{name}.prompts", "prompts_sha256": digest,
         "cells": [{"output": output, "text": kept.TEXT, "reps": len(chats)}],
     }  # fmt: skip
@@ -70,7 +70,7 @@ def captured(
     except OSError as error:
         raise HostError(f"{folder} cannot be written: {error.strerror}.", code="suite_unwritable") from error
     print_note(
-        f"wrote {folder / name}.yaml: {len(chats)} chats ({others} other requests were passed over). `--suite {name}` measures them."
+        f"Wrote {folder / name}.yaml: {len(chats)} chats ({others} other requests were skipped). Measure them with `--suite {name}`."
     )
 
 
@@ -85,13 +85,13 @@ def _must_be_free(name: str, suite: dict[str, Any]) -> None:
         suites.Suite.model_validate(suite)
     except ValidationError:
         raise AdmissionError(
-            f"{name!r} is no name of a suite.", code="suite_name_invalid",
-            hint="It has small letters, digits, - and _, and begins with a letter or a digit.",
+            f"{name!r} is not a valid name for a suite.", code="suite_name_invalid",
+            hint="Use small letters, digits, - and _; begin with a letter or a digit.",
         ) from None  # fmt: skip
     file = suites.suite_files().get(name)
     if file is not None and not file.with_suffix(".prompts").exists():
         raise AdmissionError(
-            f"There is a suite {name} already, in {file}.", code="suite_exists", status=409, hint="Give yours another name.",
+            f"The suite {name} exists already: {file}.", code="suite_exists", status=409, hint="Choose another name.",
         )  # fmt: skip
 
 

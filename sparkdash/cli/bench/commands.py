@@ -34,9 +34,9 @@ app = typer.Typer(
     cls=RunByDefault,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="""Measure a profile, honestly; show what was measured.
+    help="""Measure a profile; show and export the results.
 
-    Lengths are forced, prompts are such as no cache knows, every request is checked.
+    Answer lengths are forced, no cache knows the prompts, and every request is checked.
 
     \b
     Examples:
@@ -71,12 +71,12 @@ SuiteName = Annotated[
     str,
     typer.Option("--suite", "-s", metavar="SUITE", help="A suite's name or file.", autocompletion=complete_suite),
 ]
-Direct = Annotated[bool, typer.Option("--direct", help="Ask the engine itself, not through the gateway.")]
+Direct = Annotated[bool, typer.Option("--direct", help="Ask the engine directly, not through the gateway.")]
 Share = Annotated[
     bool, typer.Option("--share", help="Let others use the gateway meanwhile; their requests void cells.")
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew also when a run of the same question was stopped.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of prompts and orders; equal seeds can be compared.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start a new run even if an equal one was stopped.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of prompts and order; runs with equal seeds can be compared.")]
 Reps = Annotated[int | None, typer.Option("--reps", min=1, help="Repetitions per cell and launch.")]
 RunName = Annotated[
     str,
@@ -93,7 +93,7 @@ def run(
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help="A server that sparkdash does not manage.")
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Its model, when it serves several.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="The server's model, if it serves several.")] = None,
     direct: Direct = False,
     share: Share = False,
     reps: Reps = None,
@@ -104,8 +104,8 @@ def run(
 ) -> None:
     """Measure PROFILE with one launch of its engine. The plan is shown first.
 
-    What runs is stopped, the profile is started anew, and others are told to come back later (--share lets them in).
-    Ctrl-C stops it at any point; the same command goes on where it was.
+    Running engines are stopped, the profile gets a new engine, and other clients are told to come back later (--share
+    lets them in). Ctrl-C stops the run at any point; the same command resumes it.
 
     \b
     Examples:
@@ -119,9 +119,9 @@ def run(
     if (profile is None) == (url is None):
         raise typer.BadParameter("give a PROFILE or --url", param_hint="PROFILE")
     if model is not None and profile is not None and "://" not in profile:
-        raise typer.BadParameter("it goes with --url; a profile has one model", param_hint="--model")
+        raise typer.BadParameter("use --model with --url only; a profile has one model", param_hint="--model")
     if url is not None and "://" not in url:
-        raise typer.BadParameter("it looks like http://127.0.0.1:8000", param_hint="--url")
+        raise typer.BadParameter("give an address such as http://127.0.0.1:8000", param_hint="--url")
     wish = MeasureOptions(
         arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, model=model, direct=direct, share=share, reps=reps,
         seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
@@ -131,9 +131,9 @@ def run(
 
 @app.command()
 def resume(name: RunName = "last", share: Share = False, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Go on with a run that was stopped, killed or cut off.
+    """Resume a run that was stopped, killed or cut off.
 
-    Only what is missing is measured.
+    Only missing cells are measured.
 
     \b
     Examples:
@@ -149,7 +149,7 @@ def resume(name: RunName = "last", share: Share = False, yes: Yes = False, as_js
 def list_runs(as_json: AsJson = False) -> None:
     """List the runs, the newest first.
 
-    Each with how many of its cells are measured.
+    The list shows how many cells of each run are measured.
 
     \b
     Examples:
@@ -166,9 +166,9 @@ def list_runs(as_json: AsJson = False) -> None:
 
 @app.command()
 def suites(as_json: AsJson = False) -> None:
-    """List the suites: those of sparkdash, and your own.
+    """List the suites of sparkdash and your own.
 
-    Yours are YAML files in the folder `suites` beside config.toml.
+    Your own suites are YAML files in the folder `suites` beside config.toml.
 
     \b
     Examples:
@@ -197,7 +197,7 @@ def calibrate(
 ) -> None:
     """Measure the box's own noise: one profile against itself.
 
-    It is launched four times. What two equal arms differ by is what no comparison on this box may claim.
+    The profile is launched four times. Later comparisons on this box claim no difference smaller than this noise.
 
     \b
     Examples:

@@ -98,7 +98,7 @@ async def _begun(
     )  # fmt: skip
     place = None if wish.fresh else _stopped(run)
     if place is not None:
-        print_note(f"Going on with {place.name}, which was stopped. --fresh begins anew.")
+        print_note(f"Resuming {place.name}, which was stopped. Use --fresh to start a new run.")
     await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
 
 
@@ -107,10 +107,10 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
     suite = suites.load_suite(run.suite_file or run.suite)
     if suite.hash != run.suite_hash:
         raise AdmissionError(
-            f"The suite {run.suite} is no longer what {run.id} began with.",
+            f"The suite {run.suite} has changed since {run.id} began.",
             code="suite_changed",
             status=409,
-            hint="Begin a new run.",
+            hint="Start a new run.",
         )
     wish = MeasureOptions(
         tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json
@@ -151,10 +151,10 @@ async def _work(
         print_text(progress.noise_text(noise))
     if missing := results.gaps():
         verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
-        what = f"{progress.cell_count(len(missing))} {verb} missing; the same command measures {them}."
+        what = f"{progress.cell_count(len(missing))} {verb} missing; run the same command again to measure {them}."
         progress.print_wrapped(f"{what} See `sparkdash bench list`.")
-    print_note(f"Kept in {place}")
-    print_note(f"`sparkdash bench show {place.name}` tells as well how each engine was started.")
+    print_note(f"Saved in {place}")
+    print_note(f"`sparkdash bench show {place.name}` also shows how each engine was started.")
 
 
 async def _run(
@@ -197,7 +197,7 @@ async def _run(
             bar.clear()
             begun = run_folder.read_results(place).launches
             print_note(
-                "Stopped. What is measured is kept; the same command goes on."
+                "Stopped. The measured cells are kept; run the same command to resume."
                 if begun
                 else "Stopped. Nothing was measured."
             )

@@ -53,10 +53,10 @@ def print_plan(
     how = f"{passes[len(launches) != 1]} not started anew" if run.target == "url" else starts[len(launches) != 1]
     print_wrapped(f"  {order}: {len(launches)} {how}; {cell_count(len(gaps))} to measure")
     if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
-        print_wrapped(f"It stops {', '.join(stopped)}; what serves now is brought back at the end.")
+        print_wrapped(f"The run stops {', '.join(stopped)}; the engine that serves now comes back at the end.")
     sources = {one.source for one in speeds.values() if one.source}
-    known = f"about {duration(expected_s)}, by decode rates {' and '.join(sorted(sources))}" if expected_s else None
-    print_wrapped(f"It takes {known}." if known else "How long it takes is not known before the first launch.")
+    known = f"about {duration(expected_s)}, from decode rates {' and '.join(sorted(sources))}" if expected_s else None
+    print_wrapped(f"Expected time: {known}." if known else "The expected time is known after the first launch.")
 
 
 def print_wrapped(text: str) -> None:
@@ -71,7 +71,7 @@ def print_wrapped(text: str) -> None:
 
 def print_waiting(why: str) -> None:
     """Explain that another run holds the box and how long this one waits."""
-    print_wrapped(f"{why} It is waited for, {LAPSE_S:.0f} s at most.")
+    print_wrapped(f"{why} Waiting for it, {LAPSE_S:.0f} s at most.")
 
 
 def cell_count(count: int) -> str:
@@ -142,10 +142,10 @@ def cell_name(key: CellKey) -> str:
 def noise_text(found: Mapping[str, Noise]) -> str:
     """Describe the measured noise of the box and the smallest difference that later runs may claim."""
     if not found:
-        return "The noise cannot be told before all cells are measured in three launches; nothing is kept of it."
+        return "The noise is unknown until all cells are measured in three launches; nothing was saved."
     lines = [
         f"{metric:<10} launches {100 * one.launch_sd:.2f} % apart (SD), requests of a launch {100 * one.within_sd:.2f} %; two equal "
         f"arms differ by up to {100 * one.floor(2, one.samples):.1f} % in standard mode, {100 * one.floor(4, one.samples):.1f} % in careful"
         for metric, one in found.items()
     ]
-    return "\n".join([*lines, "Runs that begin from now on claim no smaller difference."])
+    return "\n".join([*lines, "Later runs claim no smaller difference."])

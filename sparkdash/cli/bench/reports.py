@@ -26,22 +26,23 @@ if TYPE_CHECKING:
     from sparkdash.domain.profile import Profile
     from sparkdash.domain.weights import WeightFacts
 
-RunName = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or `last`.", metavar="RUN")]
+RunName = Annotated[str, typer.Argument(help="A run's id, its beginning, or `last`.", metavar="RUN")]
 LayoutName = Annotated[
-    str | None, typer.Option("--layout", help="A layout's name (qwen3-coder) or YAML file; else derived from the run.")
+    str | None,
+    typer.Option("--layout", help="A layout's name (qwen3-coder) or YAML file; default: derived from the run."),
 ]
 MetricName = Annotated[
     str | None,
     typer.Option(
         "--metric",
-        help="What the tables show: decode, or e2e (prefill included, as published tables have it), prefill, ttft, ttfv, visible.",
+        help="Figure in the tables: decode, e2e (with prefill, as published tables show it), prefill, ttft, ttfv, visible.",
     ),
 ]
 
 
 MathRun = Annotated[
     str | None,
-    typer.Option("--math", metavar="RUN", help="A run of the suite math, whose right answers stand in the tables."),
+    typer.Option("--math", metavar="RUN", help="Add the right answers of this run of the suite math to the tables."),
 ]
 
 
@@ -57,17 +58,17 @@ class ReportFormat(StrEnum):
 
 def show(
     run: Annotated[
-        str | None, typer.Argument(help="A run's id, the beginning of one, or `last`; none: all runs.")
+        str | None, typer.Argument(help="A run's id, its beginning, or `last`; without it: all runs.")
     ] = None,
     layout: LayoutName = None,
     metric: MetricName = None,
     math: MathRun = None,
-    simulated: Annotated[bool, typer.Option("--simulated", help="Of all runs, those of simulated engines.")] = False,
+    simulated: Annotated[bool, typer.Option("--simulated", help="List only runs of simulated engines.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a run: its tables, and what can be claimed.
 
-    Every figure with its interval, and what is still to be measured.
+    Each figure has its interval. Missing cells are listed with the command that measures them.
 
     \b
     Examples:
@@ -98,7 +99,7 @@ def print_finished_run(run: str) -> None:
 
 def diff(
     old: RunName,
-    new: Annotated[str, typer.Argument(help="The run that is compared with it.", metavar="RUN")],
+    new: Annotated[str, typer.Argument(help="The run to compare with it.", metavar="RUN")],
     metric: Annotated[
         str, typer.Option("--metric", help="decode, e2e, prefill, ttft, ttfv, visible or aggregate.")
     ] = "decode",
@@ -106,10 +107,9 @@ def diff(
 ) -> None:
     """Set two runs side by side.
 
-    What of them may be compared, and the figures of the profiles that both have. Two runs are no experiment: launches
-    of one day are compared with launches of another. So differences are shown and none is claimed; `sparkdash ab`
-    measures one. What would lie (another suite, thinking flag, temperature, tokenizer, simulated beside real) is
-    refused.
+    Shows the figures of the profiles that both runs have. Two runs are no experiment: their launches happened at
+    different times. So differences are shown, and none is claimed; `sparkdash ab` measures one. Misleading
+    comparisons are refused: another suite, thinking flag, temperature or tokenizer, or simulated beside real.
 
     \b
     Examples:
@@ -131,16 +131,16 @@ def diff(
 
 def export(
     run: RunName,
-    form: Annotated[ReportFormat, typer.Option("--format", "-f", help="What to write.")] = ReportFormat.MD,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; none: stdout.")] = None,
+    form: Annotated[ReportFormat, typer.Option("--format", "-f", help="Output format.")] = ReportFormat.MD,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output file; default: stdout.")] = None,
     layout: LayoutName = None,
     metric: MetricName = None,
     math: MathRun = None,
-    arm: Annotated[str | None, typer.Option("--arm", help="localmaxxing: which arm; else the baseline.")] = None,
+    arm: Annotated[str | None, typer.Option("--arm", help="For localmaxxing: the arm; default: the baseline.")] = None,
 ) -> None:
     """Write a run as Markdown, CSV, JSON or HTML.
 
-    The CSV has llama-benchy's columns; `localmaxxing` is a submission to that site.
+    CSV has llama-benchy's columns; `localmaxxing` writes a submission for that site.
 
     \b
     Examples:
@@ -159,7 +159,7 @@ def export(
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise HostError(f"{output} cannot be written: {error.strerror}.", code="report_unwritable") from error
-    print_note(f"wrote {output}")
+    print_note(f"Wrote {output}.")
 
 
 def _rendered(
@@ -179,7 +179,7 @@ def _rendered(
 
         payload = localmaxxing.build_submission(report, arm)
         if missing := localmaxxing.missing_fields(payload):
-            print_note(f"To be filled in before it is sent: {', '.join(missing)}.")
+            print_note(f"Fill in before sending: {', '.join(missing)}.")
         return to_json(payload, indent=2).decode() + "\n"
     shelf, chosen = _shelf(report), _layout(report, layout, metric)
     if form is ReportFormat.HTML:
@@ -225,7 +225,9 @@ def _metric(name: str) -> BenchMetric:
         return BenchMetric(name)
     except ValueError:
         raise AdmissionError(
-            f"There is no figure {name}.", code="metric_not_found", hint=f"There are {', '.join(BenchMetric)}."
+            f"The figure {name} does not exist.",
+            code="metric_not_found",
+            hint=f"Choose one of {', '.join(BenchMetric)}.",
         ) from None
 
 

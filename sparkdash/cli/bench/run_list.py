@@ -22,7 +22,7 @@ def print_runs(found: Iterable[Results]) -> None:
     """Print the runs as a table; on a terminal, lines are cut at its width."""
     rows = [_row(one) for one in found]
     if not rows:
-        print_text("Nothing was measured yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
+        print_text("No run yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
         return
     lines = format_table(("RUN", "MODE", "CELLS", "ARMS"), rows, f"<<{RIGHT}<")
     room = terminal_width() if sys.stdout.isatty() else max(map(len, lines))

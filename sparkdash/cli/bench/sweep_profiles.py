@@ -71,10 +71,10 @@ async def remove_sweep_profiles(client: AsyncClient | None, arms: Sequence[Arm])
 async def _read(client: AsyncClient, arms: Sequence[Arm], file: Path) -> None:
     read = await client.reload()
     if problems := [one for one in read.problems if file.name in one]:
-        raise AdmissionError(f"The profile cannot be swept so: {problems[0]}", code="sweep_invalid")
+        raise AdmissionError(f"The profile cannot be swept with these values: {problems[0]}", code="sweep_invalid")
     if not {arm.profile for arm in arms} <= {one.name for one in read.profiles}:
         raise AdmissionError(
-            f"The daemon at {client.address} does not read the profiles in {file.parent}, where a sweep's are written.",
+            f"The daemon at {client.address} does not read the profiles in {file.parent}, where a sweep writes them.",
             code="sweep_unread",
-            hint="It has another config folder, as every demo has: run this where it runs, with its SPARKDASH_CONFIG_DIR.",
+            hint="The daemon uses another config folder, as every demo does. Run this on its box, with its SPARKDASH_CONFIG_DIR.",
         )

@@ -16,9 +16,9 @@ def demo(
 ) -> None:
     """Show everything on simulated engines.
 
-    The gateway, the swaps and the dashboard are the real ones. Every figure is marked SIMULATED; nothing is
-    installed, started or measured on this box. It ends cleanly on q, Ctrl-C or SIGTERM. Other commands reach it with
-    SPARKDASH_URL; runs of the bench stay when it ends, and its A/B page lists those of simulated engines.
+    Gateway, swaps and dashboard are the real ones. Every figure is marked SIMULATED; nothing is installed, started or
+    measured on this box. The demo ends on q, Ctrl-C or SIGTERM. Other commands reach it through SPARKDASH_URL. Runs
+    of the bench remain when it ends; its A/B page lists the runs of simulated engines.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def demo(
       SPARKDASH_URL=http://127.0.0.1:9000 sparkdash ab A B
     """
     if not headless and not sys.stdout.isatty():
-        raise typer.BadParameter("the dashboard needs a terminal; in a script use --headless")
+        raise typer.BadParameter("the dashboard needs a terminal; use --headless in a script")
     from sparkdash.demo import run_demo
 
     raise typer.Exit(run_demo(headless=headless, port=port, traffic=not no_traffic, speed=speed))

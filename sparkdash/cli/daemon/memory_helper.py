@@ -15,8 +15,8 @@ from sparkdash.cli.output.screen import confirm, is_interactive, print_note, pri
 from sparkdash.errors import HostError
 
 Helper = Annotated[bool, typer.Option("--helper", help="The memory helper (needs root) instead of the daemon.")]
-User = Annotated[str | None, typer.Option("--user", help="Who may start the helper.", metavar="NAME")]
-Root = Annotated[Path | None, typer.Option("--root", help="The helper's files go below it.", metavar="DIR")]
+User = Annotated[str | None, typer.Option("--user", help="User who may start the helper.", metavar="NAME")]
+Root = Annotated[Path | None, typer.Option("--root", help="Write the helper's files below this folder.", metavar="DIR")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -36,7 +36,7 @@ def install_helper(user: str | None, *, root: Path | None, yes: bool, force: boo
     written = installer.install(files, root or Path("/"), force=force)
     print_note(f"Wrote {' and '.join(written)}.")
     if root is None:
-        print_note(f"{name} may try it (the kernel drops what it has cached): {join(_start(uid))}")
+        print_note(f"{name} can test it (the kernel drops its caches): {join(_start(uid))}")
 
 
 def uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
@@ -66,7 +66,7 @@ def _who(user: str | None) -> tuple[str, int]:
     try:
         return name, pwd.getpwnam(name).pw_uid
     except KeyError:
-        raise HostError(f"There is no user {name} on this box.", code="user_unknown") from None
+        raise HostError(f"The user {name} does not exist on this box.", code="user_unknown") from None
 
 
 def _may_write(root: Path | None) -> bool:
@@ -80,7 +80,7 @@ def _hand_over(*words: str) -> None:
     """
     verb, *rest = words
     command = join(["sudo", sys.executable, "-B", "-m", "sparkdash", "service", verb, "--helper", *rest])
-    raise HostError("This needs root; nothing was changed.", code="needs_root", hint=f"Type: {command}")
+    raise HostError("This needs root. Nothing was changed.", code="needs_root", hint=f"Type: {command}")
 
 
 def _start(uid: int) -> tuple[str, ...]:
@@ -93,6 +93,10 @@ def _ask(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not is_interactive():
-        raise HostError("Nobody can be asked here; nothing was changed.", code="not_confirmed", hint="Say --yes.")
+        raise HostError(
+            "No terminal to ask on. Nothing was changed.",
+            code="not_confirmed",
+            hint="Use --yes to go ahead without a question.",
+        )
     if not confirm(question):
         raise HostError("Nothing was changed.", code="not_confirmed")

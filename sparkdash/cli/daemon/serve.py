@@ -12,13 +12,14 @@ import typer
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; beyond loopback only with keys.")] = None,
     port: Annotated[int | None, typer.Option(help="Port for clients; 0 takes a free one.", min=0, max=65535)] = None,
-    runtime: Annotated[str | None, typer.Option(help="What starts engines: podman, docker or process.")] = None,
-    profiles: Annotated[list[Path] | None, typer.Option(help="A further folder of profiles; may be repeated.")] = None,
+    runtime: Annotated[str | None, typer.Option(help="Runtime that starts engines: podman, docker or process.")] = None,
+    profiles: Annotated[list[Path] | None, typer.Option(help="Another folder of profiles; may be repeated.")] = None,
 ) -> None:
     """Run the daemon: the gateway and the engines behind it.
 
-    The gateway is on /v1, the control API on /api. It stays in the foreground and ends on Ctrl-C or SIGTERM; its engines
-    keep running, and the next daemon takes them over. Options win over SPARKDASH_* variables, those over config.toml.
+    The gateway is on /v1, the control API on /api. The daemon stays in the foreground and ends on Ctrl-C or SIGTERM.
+    Its engines keep running, and the next daemon adopts them. Options override SPARKDASH_* variables, which override
+    config.toml.
 
     \b
     Examples:
@@ -35,7 +36,7 @@ def serve(
         runtime=runtime,
         profiles=tuple(folder.expanduser().resolve() for folder in profiles) if profiles else None,
     )
-    load()  # what is wrong with them is told before the daemon's half is imported
+    load()  # report wrong settings before importing the daemon, which takes a second
     from sparkdash.daemon import run
 
     run(load)

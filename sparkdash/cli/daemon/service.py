@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Force = Annotated[bool, typer.Option("--force", help="Also a unit that sparkdash did not write.")]
+Force = Annotated[bool, typer.Option("--force", help="Even if sparkdash did not write the unit.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 SHOWN = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "StatusText")
 """Properties of the unit that `status` reads from systemd."""
@@ -29,7 +29,7 @@ SHOWN = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NR
 def service() -> None:
     """Run the daemon as a service of your own systemd.
 
-    It is started at boot or login, and kept alive.
+    systemd starts the daemon at boot or login, and restarts it when it fails.
 
     \b
     Examples:
@@ -42,7 +42,7 @@ def service() -> None:
 @app.command("install")
 def install(
     port: Annotated[int | None, typer.Option(help="Port for clients.", min=1, max=65535)] = None,
-    no_start: Annotated[bool, typer.Option("--no-start", help="Write the unit, and leave systemd alone.")] = False,
+    no_start: Annotated[bool, typer.Option("--no-start", help="Write the unit, but do not start it.")] = False,
     force: Force = False,
     dry_run: DryRun = False,
     helper: memory_helper.Helper = False,
@@ -52,12 +52,12 @@ def install(
 ) -> None:
     """Write the user unit, and (re)start the daemon under it.
 
-    The unit is enabled as well. Engines that run go on running: the new daemon takes them over. Tokens go into
+    The unit is enabled too. Running engines keep running: the new daemon adopts them. Tokens belong into the file
     `environment` in the config folder, as NAME=value lines.
 
-    With --helper: a system unit that empties the page cache and compacts the
-    memory, and the rule by which one user may start it without a password. Both
-    are shown first; without root, so is the command to type.
+    With --helper: a system unit that empties the page cache and compacts memory,
+    and a sudo rule that lets one user start it without a password. Both are shown
+    first; without root, the command to type is shown too.
 
     \b
     Examples:
@@ -85,7 +85,7 @@ def install(
         print_note("Start it with:\n  " + "\n  ".join(steps))
     else:
         _run(steps)
-        print_note("The daemon runs; `sparkdash status` shows it, `journalctl --user -u sparkdash -f` is its log.")
+        print_note("The daemon runs. `sparkdash status` shows it; `journalctl --user -u sparkdash -f` follows its log.")
     return _linger_hint()
 
 
@@ -96,7 +96,7 @@ def uninstall(
     helper: memory_helper.Helper = False,
     root: memory_helper.Root = None,
 ) -> None:
-    """Stop the daemon, disable its unit, and remove it. Engines that run are left running.
+    """Stop the daemon, disable and remove its unit. Running engines keep running.
 
     With --helper: remove the memory helper's unit and rule instead (needs root).
 
@@ -115,7 +115,7 @@ def uninstall(
     if dry_run:
         return print_text("\n".join((*before, f"rm {path}", *after)))
     if not path.exists():
-        return print_note(f"There is no {path}.")
+        return print_note(f"{path} does not exist.")
     _refuse_strangers(path, force=force)
     try:
         _run(before)
@@ -126,7 +126,7 @@ def uninstall(
         return print_note(f"Removed {path}. {error.message}")
     path.unlink()
     _run(after)
-    return print_note(f"Removed {path}. Engines that ran still run; the next daemon takes them over.")
+    return print_note(f"Removed {path}. Its engines keep running; the next daemon adopts them.")
 
 
 @app.command("status")
@@ -165,11 +165,7 @@ def status(as_json: AsJson = False) -> None:
     whose = "" if not written else "" if unit.ours(written) else "  (not written by sparkdash)"
     print_text(f"unit      {path if written else DASH}{whose}")
     if program:
-        lost = (
-            ""
-            if Path(program).exists()
-            else "  is not there any more: `sparkdash service install` writes the unit anew"
-        )
+        lost = "" if Path(program).exists() else "  no longer exists: `sparkdash service install` writes the unit again"
         print_text(f"program   {program}{lost}")
     print_text(f"state     {_state(known)}")
     print_text(f"lingers   {_yes(systemd.lingers())}")
@@ -225,7 +221,7 @@ def _refuse_strangers(path: Path, *, force: bool) -> None:
         raise HostError(
             f"{path} was not written by sparkdash.",
             code="unit_not_ours",
-            hint="Look at it; `--force` takes it away all the same.",
+            hint="Read it first; `--force` replaces or removes it anyway.",
         )
 
 
@@ -243,7 +239,7 @@ def _refuse_second_daemon() -> None:
         if state == "active" or not client.health():
             return
     raise DaemonError(
-        "A sparkdash daemon runs already, and not under systemd.",
+        "A sparkdash daemon runs already, outside systemd.",
         code="daemon_running",
         hint="End it with `sparkdash stop --daemon` (its engines keep running), then install again.",
     )
@@ -263,4 +259,6 @@ def _linger_hint() -> None:
     from sparkdash.host.systemd import lingers
 
     if lingers() is False:
-        print_note("It ends with your last logout; `loginctl enable-linger` lets it start at boot and stay.")
+        print_note(
+            "The daemon ends with your last logout. `loginctl enable-linger` starts it at boot and keeps it running."
+        )

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 def logs(
     profile: MaybeProfileName = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C or the engine's end.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the log until Ctrl-C or the engine's end.")
+    ] = False,
     lines: Annotated[int | None, typer.Option("--lines", "-n", help="Only the last N lines.", min=0)] = None,
 ) -> None:
     """Print an engine's log.
 
-    Without PROFILE that of the engine which runs or is coming up. When it hung in the last day, the folder with what
-    was kept of it follows on stderr.
+    Without PROFILE: the engine that runs or is starting. If it was stuck in the last day, the folder with the evidence
+    follows on stderr.
 
     \b
     Examples:
@@ -41,9 +43,9 @@ def logs(
             said = True
         folder = None if follow else evidence_of(client.state(), name)
     if folder:
-        print_note(f"Evidence of its last hang: {folder}")
+        print_note(f"Evidence of its last incident: {folder}")
     if not said and lines != 0:
-        print_note(f"{name} has said nothing since the daemon started.")
+        print_note(f"{name} has logged nothing since the daemon started.")
 
 
 def _present(world: Snapshot) -> str:

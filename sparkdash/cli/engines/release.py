@@ -9,7 +9,7 @@ import typer
 from sparkdash.cli.output.screen import print_json, print_text
 from sparkdash.cli.parameters import AsJson, MaybeProfileName
 
-NOTHING = "Nothing is parked."
+NOTHING = "No profile is parked."
 
 
 def release(
@@ -17,11 +17,11 @@ def release(
     everything: Annotated[bool, typer.Option("--all", help="Release every parked profile.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a parked profile be tried again.
+    """Allow a parked profile to start again.
 
-    Without PROFILE it shows which are parked, and why. A profile that fails twice within ten minutes, or twice for the
-    same reason, is parked: requests for it are refused with the reason, and nothing is evicted for it. Mend the cause,
-    then release it; an edit of its launch releases it too, and `sparkdash use` tries it once.
+    Without PROFILE: list the parked profiles and the reasons. A profile that fails twice within ten minutes, or twice
+    for the same reason, is parked: its requests are refused with the reason, and no engine leaves for it. Fix the
+    cause, then release the profile. An edit of its launch releases it too; `sparkdash use` tries it once.
 
     \b
     Examples:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def requests(
-    everything: Annotated[bool, typer.Option("--all", help="The last ones that ended, too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also list the last ended requests.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the requests that wait or run, oldest first.
@@ -38,7 +38,7 @@ def requests(
         head = ("id", "client", "profile", "state", "age", "out", "tok/s")
         print_text("\n".join(format_table(head, [_row(row, world) for row in rows], "<<<<>>>")))
     else:
-        print_text("No request waits or runs.")
+        print_text("No request is waiting or running.")
 
 
 def _row(row: Request, world: Snapshot) -> tuple[str, ...]:

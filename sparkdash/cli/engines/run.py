@@ -13,17 +13,15 @@ from sparkdash.cli.parameters import AsJson, ProfileName, Yes
 def run(
     profile: ProfileName,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact command and do nothing.")] = False,
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="With --dry-run: also of a profile that cannot run.")
-    ] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="With --dry-run: even if the profile cannot run.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring PROFILE up, with a daemon if there is none.
+    """Bring PROFILE up, and start a daemon if none runs.
 
-    It waits until the engine answers; a daemon is started in the background when none runs. With --dry-run: print the
-    command that would start its engine, to be read or pasted. That needs neither a daemon nor podman. Of a profile that
-    cannot run it says why, and prints the command only with --anyway.
+    Waits until the engine answers. If no daemon runs, one starts in the background. With --dry-run: print the command
+    that starts the engine, without a daemon or podman. For a profile that cannot run, print the reason, and the
+    command only with --anyway.
 
     \b
     Examples:
@@ -36,7 +34,9 @@ def run(
     if dry_run:
         return _print_command(profile, anyway=anyway, as_json=as_json)
     if anyway:
-        raise typer.BadParameter("it goes with --dry-run: what cannot run is never started.", param_hint="--anyway")
+        raise typer.BadParameter(
+            "use --anyway with --dry-run only: a profile that cannot run is never started.", param_hint="--anyway"
+        )
     from sparkdash.client import launch
 
     if launch.ensure_daemon() is not None:

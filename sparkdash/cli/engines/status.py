@@ -20,13 +20,13 @@ REDRAWS_PER_S = 4
 
 def status(
     as_json: AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it until Ctrl-C.")] = False,
 ) -> None:
-    """Show what runs, how fast, how full, and what waits.
+    """Show what runs, its speed, the memory and the queue.
 
-    The daemon, its engines with their live figures, the memory, the requests in flight.
+    Shows the daemon, its engines with live figures, the memory, and the requests in flight.
 
-    With --json: one document, the same as GET /api/state; with --watch as well: one line per change.
+    With --json: one document, the same as GET /api/state; with --json --watch: one line per change.
 
     \b
     Examples:

@@ -138,14 +138,14 @@ def _parked(world: Snapshot) -> Iterator[str]:
     for name, parked in world.parked.items():
         shown = name in world.engines  # with its failure
         why = "" if shown else f" {parked.failure.message} {parked.failure.hint or ''}".rstrip()
-        yield from _told("parked", f"{name}:{why} `sparkdash release {name}` when it is mended.")
+        yield from _told("parked", f"{name}:{why} Fix the cause, then `sparkdash release {name}`.")
 
 
 def _unadopted(world: Snapshot) -> Iterator[str]:
     for name in world.unadopted:
         yield from _told(
             "unadopted",
-            f"{name} runs and serves nobody, since its profile's file cannot be read. `sparkdash stop {name}` ends it.",
+            f"{name} runs but serves nobody: its profile's file cannot be read. `sparkdash stop {name}` ends it.",
         )
 
 
@@ -192,7 +192,9 @@ def _box(world: Snapshot) -> Iterator[str]:
             f"{number(gpu.sm_clock_mhz, 0, ' MHz')}",
         )
         if world.sample and world.sample.low_power:
-            yield from _told("", "stuck in its low-power state, and every speed with it: unplug the power for a minute")
+            yield from _told(
+                "", "stuck in its low-power state, which slows every engine: unplug the power for a minute"
+            )
 
 
 def _guard(guard: Guard, world: Snapshot) -> Iterator[str]:
@@ -216,7 +218,7 @@ def _age(world: Snapshot) -> str:
 
 def _stranger(each: Stranger) -> str:
     takes = [gib(each.bytes), *(["a GPU"] if each.gpu else []), *(f"port {port}" for port in each.ports)]
-    return f"{each.name} ({each.image or 'no image'}) has {', '.join(takes)}; not ours, and left alone"
+    return f"{each.name} ({each.image or 'no image'}) has {', '.join(takes)}; not started by sparkdash, left alone"
 
 
 def _memory(memory: Memory) -> str:

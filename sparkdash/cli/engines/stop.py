@@ -27,16 +27,16 @@ def stop(
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Stop an engine; without PROFILE the one that runs. Requests that run are let finish.
+    """Stop an engine; without PROFILE the one that runs. Running requests may finish.
 
-    A server that sparkdash did not start (engine `openai`) goes on running, and is no longer used.
+    A server that sparkdash did not start (engine `openai`) keeps running, and is no longer used.
 
     \b
     Examples:
       sparkdash stop
       sparkdash stop gpt-oss-120b
       sparkdash stop --all
-      sparkdash stop --daemon          engines go on, the next daemon adopts them
+      sparkdash stop --daemon          engines keep running for the next daemon
       sparkdash stop --daemon --all
     """
     import asyncio
@@ -53,9 +53,9 @@ def cancel(
     request: Annotated[str | None, typer.Argument(metavar="REQUEST", help="The id of a request.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give up every swap that is under way, or end one REQUEST.
+    """Cancel every swap under way, or end one REQUEST.
 
-    The request's client is told, and its engine stops working on it.
+    The request's client gets the reason, and its engine stops working on it.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ async def _cancel_swap(*, as_json: bool) -> None:
     async with AsyncClient() as client:
         swaps = (await client.state()).swaps_under_way
         if swaps:
-            with _progress(swaps[0].target or "the end", "the swap is given up all the same") as show:
+            with _progress(swaps[0].target or "the end", "the swap is cancelled anyway") as show:
                 await until_cancelled(client, show)
     if as_json:
         print_json({"cancelled": next(iter(swaps), None), "cancelled_beside": swaps[1:]})
@@ -105,7 +105,7 @@ async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json:
         given_up = [swap.target for swap in world.swaps_under_way if swap.target is not None]
         await client.shutdown(engines=engines)
         if wait:
-            with _progress("the end", "the daemon goes on ending") as show:
+            with _progress("the end", "the daemon keeps shutting down") as show:
                 await until_silent(client, show)
     if wait:
         with Client() as asked:
@@ -117,7 +117,7 @@ async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json:
         if kept:
             print_text(f"Still running: {', '.join(kept)}.")
         if given_up:
-            print_text(f"The load of {' and '.join(given_up)} was given up.")
+            print_text(f"The load of {' and '.join(given_up)} was cancelled.")
 
 
 def _serving(world: Snapshot) -> list[str]:
@@ -144,14 +144,14 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
         print_json({"stopped": stopped, "left_running": sorted(foreign, key=natural), "waited": wait})
         return
     if not names:
-        print_text("No engine runs.")
+        print_text("No engine is running.")
     if absent:
-        print_text(f"{', '.join(sorted(absent, key=natural))} does not run.")
+        print_text(f"{', '.join(sorted(absent, key=natural))} is not running.")
     if stopped:
         print_text(f"{', '.join(stopped)} {'has stopped' if wait else 'is stopping'}.")
     for name in sorted(foreign, key=natural):
         print_text(
-            f"{name} is no longer used. sparkdash does not stop the server at {foreign[name]}: stop it by its own means."
+            f"{name} is no longer used. The server at {foreign[name]} keeps running: sparkdash did not start it."
         )
 
 
@@ -174,7 +174,7 @@ async def _end(client: AsyncClient, name: str | None, *, wait: bool) -> None:
     if not wait:
         await client.stop(profile=name, wait=False)
         return
-    with _progress(name or "the end", "the engine goes on stopping") as show:
+    with _progress(name or "the end", "the engine keeps stopping") as show:
         await until_stopped(client, name, show)
 
 
@@ -190,7 +190,7 @@ def _progress(goal: str, goes_on: str) -> Iterator[Callable[[Snapshot], None]]:
         yield progress.show
     except asyncio.CancelledError:
         progress.clear()
-        print_note(f"Not waiting any longer; {goes_on}.")
+        print_note(f"No longer waiting; {goes_on}.")
         raise
     finally:
         progress.clear()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def use(
     profile: MaybeProfileName = None,
-    toggle: Annotated[bool, typer.Option("--toggle", help="Use the one of A and B that does not run.")] = False,
+    toggle: Annotated[bool, typer.Option("--toggle", help="Switch to whichever of A and B does not run.")] = False,
     a: Annotated[
         str | None, typer.Option("--a", metavar="PROFILE", help="Mark as A.", autocompletion=complete_profile)
     ] = None,
@@ -32,8 +32,8 @@ def use(
 ) -> None:
     """Swap to PROFILE and wait until it answers.
 
-    Says first what will leave, and asks when that stops something (never in a script). Requests that run are let
-    finish. Ctrl-C stops the waiting, not the swap: `sparkdash cancel` does that.
+    Shows first which engines leave, and asks if that stops something (never in a script). Running requests may finish.
+    Ctrl-C ends the waiting, not the swap: `sparkdash cancel` does that.
 
     With --json: {profile, ready, plan}, and engine and url once it is ready; an error as {error: {code, message, ...}}.
 
@@ -51,7 +51,9 @@ def use(
     if profile is not None and toggle:
         raise typer.BadParameter("give a PROFILE or --toggle, not both", param_hint="PROFILE")
     if profile == "auto":
-        raise typer.BadParameter("'auto' is for requests: whatever runs now. Name a profile", param_hint="PROFILE")
+        raise typer.BadParameter(
+            "'auto' works in requests only: it means whatever runs. Name a profile", param_hint="PROFILE"
+        )
     asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
 
 
@@ -65,7 +67,7 @@ async def _use(
         if pair:
             print_note(f"A is {pair.a or DASH}, B is {pair.b or DASH}.")
             if pair.a == pair.b:
-                print_note("Both are the same: there is nothing to flip between.")
+                print_note("A and B are the same: there is nothing to switch between.")
         name = _other(await client.state()) if toggle else profile
         if name:
             await switch_to(client, name, wait=wait, ask=ask, as_json=as_json)
@@ -100,7 +102,7 @@ async def _up(client: AsyncClient, name: str) -> Snapshot:
         return await until_ready(client, name, progress.show)
     except asyncio.CancelledError:
         progress.clear()
-        print_note("Not waiting any longer; the swap goes on. `sparkdash cancel` ends it.")
+        print_note("No longer waiting; the swap continues. `sparkdash cancel` cancels it.")
         raise
     finally:
         progress.clear()
@@ -110,9 +112,9 @@ def _other(world: Snapshot) -> str:
     """Return whichever of A and B neither runs nor is starting."""
     if world.toggle_a is None or world.toggle_b is None:
         raise AdmissionError(
-            "No two profiles are marked, so there is nothing to flip between.",
+            "No pair of profiles is marked, so there is nothing to switch between.",
             code="toggle_unset",
-            hint="Mark them: `sparkdash use --a PROFILE --b PROFILE`.",
+            hint="Mark a pair: `sparkdash use --a PROFILE --b PROFILE`.",
         )
     coming = next((swap.target for swap in world.swaps_under_way if swap.target is not None), None)
     present = coming or (world.active and world.active.profile)
@@ -124,7 +126,7 @@ def _announce(plan: Plan, world: Snapshot) -> None:
         print_note(plan.held)
     for name in plan.evict:
         engine = world.engines.get(name)
-        busy = f", which works on {engine.in_flight} request(s)" if engine and engine.in_flight else ""
+        busy = f", which serves {engine.in_flight} request(s)" if engine and engine.in_flight else ""
         print_note(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{busy}.")
         if reason := plan.reasons.get(name):
             print_note(f"  {name}: {reason}.")
@@ -142,7 +144,7 @@ def _begun(plan: Plan, *, as_json: bool) -> None:
     if as_json:
         return print_json({"profile": plan.profile, "ready": False, "plan": plan})
     left = f", replacing {', '.join(plan.evict)}" if plan.evict else ""
-    print_text(f"{plan.profile} is coming up{left}. `sparkdash status --watch` shows how it goes.")
+    print_text(f"{plan.profile} is starting{left}. `sparkdash status --watch` shows its progress.")
     return None
 
 
@@ -151,7 +153,9 @@ def _runs_already(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
         return _done(plan, world, as_json=True)
     engine = world.engines[plan.profile]
     mark = " (SIMULATED)" if engine.simulated else ""
-    print_text(f"{plan.profile} runs already, ready for {duration(world.at - (engine.ready_at or world.at))}{mark}.")
+    print_text(
+        f"{plan.profile} is running already, ready for {duration(world.at - (engine.ready_at or world.at))}{mark}."
+    )
     return None
 
 

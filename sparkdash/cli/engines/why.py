@@ -22,8 +22,8 @@ LABEL = 16
 def why(profile: ProfileName, as_json: AsJson = False) -> None:
     """Tell whether PROFILE fits now, and who would leave for it.
 
-    What it needs, term by term; what is available; who would leave and why; whether the memory guard lets it. When it
-    does not fit: who else holds memory, and the command that frees it. Nothing is started or stopped.
+    Shows its need by term, the available memory, who would leave and why, and whether the memory guard permits the
+    load. If it does not fit: who else holds memory, and the command that frees it. Nothing is started or stopped.
 
     With --json: the plan, as `use --json` has it under "plan".
 
@@ -71,7 +71,7 @@ def why_lines(plan: Plan, columns: int, others: Sequence[str] = ()) -> Iterator[
     for name in plan.beside:
         yield _row("stays", name)
     if plan.evict:
-        yield _row("can be had then", f"{gib(plan.available_bytes)}, the reserve taken off")
+        yield _row("available then", f"{gib(plan.available_bytes)}, without the reserve")
     if plan.expected_s:
         yield _row("takes about", duration(plan.expected_s))
     yield plan.verdict

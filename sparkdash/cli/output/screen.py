@@ -81,7 +81,7 @@ def print_fitting_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], ali
     print_text("\n".join(lines))
     if left_out:
         print_note(
-            f"Left out to fit {terminal_width()} columns: {', '.join(left_out)}. A wider terminal and --json have them."
+            f"Left out to fit {terminal_width()} columns: {', '.join(left_out)}. Use a wider terminal or --json."
         )
 
 

@@ -84,12 +84,12 @@ def _beyond_the_file(found: Catalog) -> Iterator[RuleFinding]:
     for name, profile in found.profiles.items():
         place = found.places[name]
         if profile.key_env and not os.environ.get(profile.key_env):
-            hint = f"The daemon's own environment must have {profile.key_env}; requests are refused until it does."
-            problem = place.problem(("key_env",), f"there is no {profile.key_env} in this environment", hint)
+            hint = f"Set {profile.key_env} in the daemon's own environment; requests are refused until then."
+            problem = place.problem(("key_env",), f"{profile.key_env} is not set in this environment", hint)
             told.setdefault(("key-missing", problem), []).append(name)
         for index, other in enumerate(profile.fallbacks):
             if not _is_known(found, other):
-                hint = "It is passed over. Name a profile or an alias."
+                hint = "This fallback is skipped. Name a profile or an alias."
                 problem = place.problem(("fallbacks", index), f"no profile is called {other!r}", hint)
                 told.setdefault(("unknown-fallback", problem), []).append(name)
     for (code, problem), names in told.items():

@@ -43,10 +43,10 @@ def profiles(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command("list")
 def list_profiles(as_json: AsJson = False) -> None:
-    """List every profile: what it needs, its state, what is here.
+    """List every profile with its memory need, state and local files.
 
-    Its best published decode rate, too, and the size of its image and weights on disk. Works without a daemon; then the
-    state is unknown. Columns that do not fit the terminal are left out; --json has everything.
+    Also shows its best published decode rate, and the size of its image and weights on disk. Without a daemon the
+    state is unknown. Columns that do not fit the terminal are left out; --json prints everything.
 
     \b
     Examples:
@@ -70,8 +70,8 @@ def list_profiles(as_json: AsJson = False) -> None:
 def show(profile: ProfileName, as_json: AsJson = False) -> None:
     """Show one whole profile, with the source of each figure.
 
-    What it needs, term by term, and its published figures. The need is computed here, from the profile and the headers of
-    its weights.
+    Shows its memory need by term, and its published figures. The need is computed here, from the profile and the
+    headers of its weights.
 
     \b
     Examples:
@@ -92,14 +92,13 @@ def show(profile: ProfileName, as_json: AsJson = False) -> None:
 @app.command("check")
 def check(
     path: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Folders or files; without any: all that is used.")
+        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Folders or files; default: all profiles in use.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check profile files: every problem, with its file and line.
 
-    What the rules find is told too. Exits 2 when there is a problem or an error; with warnings only it says so and exits
-    0.
+    Includes the findings of the rules. Exits 2 with a problem or an error, and 0 with warnings only.
 
     \b
     Examples:
@@ -113,7 +112,7 @@ def check(
     from sparkdash.rules import RULES, Severity
 
     if missing := [one for one in path or () if not one.expanduser().exists()]:
-        raise ProfileError(f"{missing[0]}: there is no such folder or file.", code="unreadable")
+        raise ProfileError(f"{missing[0]}: no such folder or file.", code="unreadable")
     found = configured_catalog(path)
     told = check_catalog(found)
     findings = tuple(map(finding_facts, told))
@@ -135,7 +134,7 @@ def check(
         print_text(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
 
 
-_RULES = "`sparkdash profiles rules NAME` tells how a rule is known; `silence: {NAME: reason}` overrules it."
+_RULES = "`sparkdash profiles rules NAME` shows the evidence of a rule; `silence: {NAME: reason}` overrules it."
 
 
 @app.command("rules")
@@ -143,7 +142,7 @@ def rules(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One rule, with its evidence.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what `profiles check` knows to go wrong, and how it is known.
+    """List the rules of `profiles check`, with their evidence.
 
     \b
     Examples:
@@ -178,7 +177,7 @@ def schema() -> None:
 
 
 def _and_warnings(count: int) -> str:
-    return f"; {count} warning(s), which stop nothing" if count else ""
+    return f"; {count} warning(s)" if count else ""
 
 
 def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | None]:

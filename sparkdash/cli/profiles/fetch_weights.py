@@ -42,7 +42,7 @@ class WeightsFetch:
         self._home = known.hf_home.expanduser()
         self._as_json = as_json
         if (other := os.environ.get("HF_HOME")) and Path(other).expanduser() != self._home:
-            print_note(f"HF_HOME is {other}; sparkdash uses `hf_home` of config.toml: {self._home}.")
+            print_note(f"HF_HOME is {other}, but sparkdash uses `hf_home` of config.toml: {self._home}.")
         self._hub = Hub(self._home, endpoint=failures.hub_url())
         self._plan: Plan = asyncio.run(self._hub.plan(profile.weights))
         self._hub.check_space(self._plan)
@@ -84,14 +84,14 @@ class WeightsFetch:
 def _not_whole(one: Presence, ref: ModelRef) -> HostError:
     if ref.hf:
         return HostError(
-            f"{one.ref} came, and is not whole: {one.lacks}.",
+            f"{one.ref} was fetched but is incomplete: {one.lacks}.",
             code="weights_missing",
-            hint="See on the hub which weights it holds, and mend `hf` in the profile.",
+            hint="Check on the hub which weights it holds, and correct `hf` in the profile.",
         )
     return HostError(
-        f"{one.ref} cannot be fetched, and is not whole: {one.lacks}.",
+        f"{one.ref} is incomplete and cannot be fetched: {one.lacks}.",
         code="weights_missing",
-        hint=f"Put it there (`hf download OWNER/NAME --local-dir {one.ref}`), or give `hf` in the profile.",
+        hint=f"Download it (`hf download OWNER/NAME --local-dir {one.ref}`), or set `hf` in the profile.",
     )
 
 

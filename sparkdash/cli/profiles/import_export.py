@@ -35,11 +35,11 @@ def import_profiles(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make profiles of other tools' files.
+    """Make profiles from other tools' files.
 
-    Of a podman or docker command, a script, a sparkrun or eugr recipe, a llama-swap configuration or a repro folder.
-    Nothing of it is run, and no variable of the environment is filled in. What could not be carried over stands in the
-    comments above each profile. Exits 2 when a profile still has to be mended before it loads.
+    Reads a podman or docker command, a script, a sparkrun or eugr recipe, a llama-swap configuration or a repro
+    folder. Nothing is run, and no environment variable is filled in. Comments above each profile list what could not
+    be converted. Exits 2 if a profile must be corrected before it loads.
 
     \b
     Examples:
@@ -61,9 +61,9 @@ def import_profiles(
         print_text("---\n".join(texts.values()), nl=False)
     if problems:
         raise ProfileError(
-            f"{len(problems)} thing(s) to mend before it loads.",
+            f"{len(problems)} problem(s) to fix before it loads.",
             problems=problems,
-            hint="What is left open was not in the source.",
+            hint="The source does not contain the missing values.",
         )
 
 
@@ -78,7 +78,7 @@ class ExportFormat(StrEnum):
 
 def export_profile(
     profile: ProfileName,
-    form: Annotated[ExportFormat, typer.Option("--as", help="What it becomes.")] = ExportFormat.PODMAN,
+    form: Annotated[ExportFormat, typer.Option("--as", help="Output format.")] = ExportFormat.PODMAN,
 ) -> None:
     """Print PROFILE as another tool's file.
 
@@ -163,7 +163,7 @@ def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
     folder = output.is_dir() or not (output.exists() or output.suffix in SUFFIXES)
     if len(texts) > 1 and not folder:
         raise ProfileError(
-            f"There are {len(texts)} profiles ({', '.join(texts)}), and {output} is no folder.",
+            f"{len(texts)} profiles ({', '.join(texts)}) do not fit into one file, {output}.",
             code="import_refused",
             hint="Give a folder.",
         )
@@ -171,7 +171,7 @@ def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
     taken = [str(place) for place in places if place.exists()]
     if taken and not force:
         raise ProfileError(
-            f"Already there: {', '.join(taken)}.", code="import_refused", hint="Use --force to overwrite."
+            f"Files exist already: {', '.join(taken)}.", code="import_refused", hint="Use --force to overwrite."
         )
     for place, text in places.items():
         try:

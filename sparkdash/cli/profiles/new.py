@@ -34,25 +34,25 @@ def new_profile(
         str, typer.Argument(metavar="MODEL", help="owner/name on the hub, a model's folder, or a GGUF file.")
     ],
     engine: Annotated[
-        EngineChoice | None, typer.Option("--engine", help="Else llamacpp for GGUF files, vllm for all others.")
+        EngineChoice | None, typer.Option("--engine", help="Default: llamacpp for GGUF files, vllm for all others.")
     ] = None,
     context: Annotated[
-        int | None, typer.Option("--context", min=1, metavar="TOKENS", help="Else the model's own, or what fits.")
+        int | None, typer.Option("--context", min=1, metavar="TOKENS", help="Default: the model's own, or what fits.")
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="The profile's name.")] = None,
     image: Annotated[str | None, typer.Option("--image", help="The container image.")] = None,
     engine_version: Annotated[
-        str | None, typer.Option("--engine-version", metavar="VERSION", help="Of the engine in that image.")
+        str | None, typer.Option("--engine-version", metavar="VERSION", help="Version of the engine in that image.")
     ] = None,
-    write: Annotated[bool, typer.Option("--write", help="Write it where your profiles are.")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Ask no network, whatever is missing.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write it to your profiles' folder.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Never use the network.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Propose a profile for MODEL, every flag with its reason.
+    """Propose a profile for MODEL, with a reason for every flag.
 
-    It tells what the model needs of the memory, term by term. Reads config.json and the headers of the weights, no
-    weights. A model that is not in the Hugging Face cache is asked for at the hub, headers only. Prints YAML that
-    `profiles check` accepts; --write puts it into your profiles' folder and overwrites nothing.
+    Shows the model's memory need by term. Reads config.json and the headers of the weights, not the weights. For a
+    model outside the Hugging Face cache, it reads the headers from the hub. Prints YAML that `profiles check` accepts;
+    --write puts it into your profiles' folder and overwrites nothing.
 
     \b
     Examples:
@@ -100,17 +100,17 @@ def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str
         return {"hf": model}, weights.read_weight_facts(weights.locate_checkpoint(ModelRef(hf=model), home))
     except ProfileError as missing:
         if "/" not in model:
-            why = "it is no owner/name of the hub"
+            why = "it is not an owner/name of the hub"
             raise ProfileError(f"{model} is not on this box, and {why}.", code="weights_missing") from None
         if offline:
             close = nearest(model, weights.cached_repositories(home))
-            asked = "Without --offline the hub is asked for its headers."
+            asked = "Leave out --offline to read the headers from the hub."
             missing.hint = f"Did you mean {' or '.join(close)}?" if close else asked
             raise
         from sparkdash.host.hub import failures, weight_headers
 
         endpoint = failures.hub_url()
-        print_note(f"{missing.message} Asking the hub for its headers.")
+        print_note(f"{missing.message} Reading its headers from the hub.")
         return {"hf": model}, weight_headers.read_weight_headers(model, endpoint=endpoint)
 
 
@@ -139,7 +139,7 @@ def _write(made: CheckedProposal) -> Path:
     if made.name in others.names() or place.exists():
         where = others.find(made.name).source if made.name in others.names() else place
         raise ProfileError(
-            f"There is a profile {made.name} already: {where}.",
+            f"The profile {made.name} exists already: {where}.",
             code="profile_exists",
             hint="Choose another name with --name.",
         )

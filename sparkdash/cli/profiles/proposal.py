@@ -54,9 +54,9 @@ def propose_checked(
     proposal = propose(_name(name), engine, ref, facts, box, wish)
     if "image" not in proposal.profile and known.runtime != "process":
         raise ProfileError(
-            f"No image of {engine.value} for a Spark (arm64, SM121) is known.",
+            f"No {engine.value} image for a Spark (arm64, SM121) is known.",
             code="image_missing",
-            hint="Give yours with --image; build it on the Spark if there is none.",
+            hint="Name one with --image; build it on the Spark if you have none.",
         )
     profile, _ = _tried(proposal.profile["profile"], annotated.annotated_yaml(proposal.profile, proposal.reasons, ()))
     need = estimate(profile, {"target": facts}, box.total)
@@ -70,7 +70,7 @@ def _name(text: str) -> str:
     base = text.rstrip("/").rpartition("/")[2].removesuffix(".gguf").lower()
     if found := profile_name(base):
         return found
-    raise ProfileError(f"{text!r} gives no name for a profile.", code="name_missing", hint="Give one with --name.")
+    raise ProfileError(f"No profile name can be made from {text!r}.", code="name_missing", hint="Give one with --name.")
 
 
 def _tried(name: str, text: str) -> tuple[Profile, tuple[str, ...]]:
@@ -83,7 +83,7 @@ def _tried(name: str, text: str) -> tuple[Profile, tuple[str, ...]]:
     told = findings(found)
     wrong = (*map(str, found.problems), *(_told(one) for one in told if one.level is Severity.ERROR))
     if wrong:
-        raise ProfileError(f"No profile that would start can be made of {name}.", problems=wrong)
+        raise ProfileError(f"No valid profile can be made for {name}.", problems=wrong)
     return found.profiles[name], tuple(_told(one) for one in told if one.level is Severity.WARNING)
 
 
@@ -98,14 +98,14 @@ def _short(need: Need, box: MemoryBudget) -> Iterator[str]:
     if total is not None and total > box.total - box.reserve:
         yield (
             f"it needs {gib(total)}, and this box has {gib(box.total)} with {gib(box.reserve)} kept free: "
-            "a start will be refused. Use a smaller checkpoint or --context."
+            "sparkdash will refuse to start it. Use a smaller checkpoint or --context."
         )
 
 
 def _head(facts: WeightFacts, need: Need) -> Iterator[str]:
     """Yield the comment above the profile: the facts of the weights, and the need."""
     origin = " ".join(facts.origin.split())
-    yield f"Proposed by `sparkdash profiles new` from the headers of {origin}. Nothing of it was measured."
+    yield f"Proposed by `sparkdash profiles new` from the headers of {origin}. Nothing was measured."
     yield ""
     yield from wrap(_described(facts), HEAD_COLUMNS)
     yield ""
@@ -114,7 +114,7 @@ def _head(facts: WeightFacts, need: Need) -> Iterator[str]:
 
 def _described(facts: WeightFacts) -> str:
     size = f"{facts.parameters / 1e9:.1f} billion parameters" if facts.parameters else "Parameters unknown"
-    kinds = ", ".join(f"{layers.layers} {layers.kind.value}" for layers in facts.kv) or "what they keep is not known"
+    kinds = ", ".join(f"{layers.layers} {layers.kind.value}" for layers in facts.kv) or "their KV size is unknown"
     each, active = facts.kv_bytes_per_token(), facts.active_bytes()
     words = [
         f"{size} in {gib(facts.bytes.total)} ({facts.quantization or facts.dtype or 'unquantized'}), "

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from sparkdash.domain.state import Snapshot
     from sparkdash.host.runtime import Runtime
 
-ImageOnly = Annotated[bool, typer.Option("--image-only", help="Leave the weights.")]
-WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Leave the image.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing: tell what is missing.")]
+ImageOnly = Annotated[bool, typer.Option("--image-only", help="Do not fetch the weights.")]
+WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Do not fetch the image.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing; list missing files.")]
 
 
 def pull(
@@ -38,10 +38,10 @@ def pull(
 ) -> None:
     """Fetch the image and the weights that a profile needs.
 
-    What runs goes on running. Weights go to the Hugging Face cache, after a look
-    whether the disk has room; a pull that was cut goes on where it ended. With
-    --offline, or HF_HUB_OFFLINE=1, it exits 5 when something is missing. With
-    --json: one document per step of progress.
+    Running engines keep running. Weights go to the Hugging Face cache, if the
+    disk has room. An interrupted pull resumes where it ended. With --offline, or
+    HF_HUB_OFFLINE=1, the command exits 5 if something is missing. With --json:
+    one document per step of progress.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def pull(
       sparkdash pull gpt-oss-120b --offline
     """
     if image_only and weights_only:
-        raise typer.BadParameter("--image-only and --weights-only leave nothing to fetch.")
+        raise typer.BadParameter("--image-only and --weights-only together leave nothing to fetch.")
     order = _order(profile, image=not weights_only, weights=not image_only, as_json=as_json)
     try:
         if offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
@@ -140,7 +140,7 @@ def _must_be_here(order: PullJob) -> None:
     if order.world is not None and not on_this_box(order.world):
         host, name = order.world.daemon.host, order.profile.name
         raise HostError(
-            f"The daemon runs on {host}, and the weights of {name} belong there.",
+            f"The daemon runs on {host}, so the weights of {name} must be fetched there.",
             code="other_box",
             hint=f"Run `sparkdash pull {name}` on {host}; --image-only works from here.",
         )
@@ -161,7 +161,7 @@ def _fetch_image(order: PullJob) -> None:
         return
     if image is None:
         text = f"Profile {order.profile.name} names no image."
-        raise ProfileError(text, code="image_missing", hint="Add `image:` to it.")
+        raise ProfileError(text, code="image_missing", hint="Add `image:` to the profile.")
     line = _Line(order.as_json)
     known = local_images(local, [image]).get(image) if on_this_box(order.world) else None
     if known is not None and known.here:

@@ -21,7 +21,7 @@ def one_rule(name: str) -> list[dict[str, str]]:
     if name not in RULES:
         close = nearest(name, RULES)
         hint = f"Did you mean {' or '.join(close)}?" if close else "`sparkdash profiles rules` lists them."
-        raise AdmissionError(f"There is no rule {name!r}.", code="rule_not_found", hint=hint)
+        raise AdmissionError(f"The rule {name!r} does not exist.", code="rule_not_found", hint=hint)
     return [_told(RULES[name])]
 
 

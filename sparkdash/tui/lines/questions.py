@@ -59,7 +59,7 @@ def need_lines(plan: Plan, width: int) -> list[Line]:
         lines += _fact("leaves", f"{name}: {plan.reasons.get(name, '')}", room)
     lines += _fact("stays", ", ".join(plan.beside), room)
     if plan.evict:
-        lines += _fact("can be had then", f"{gib(plan.available_bytes)}, the reserve taken off", room)
+        lines += _fact("available then", f"{gib(plan.available_bytes)}, without the reserve", room)
     if plan.expected_s:
         lines += _fact("takes about", duration(plan.expected_s), room)
     return [*lines, EMPTY, *wrap(plan.verdict, width, Ink.STRONG)]
@@ -97,13 +97,14 @@ def stop_question(name: str, snapshot: Snapshot, width: int) -> list[Line]:
     """Ask before stopping an engine: what stops, and which waiting requests are refused."""
     waiting = sum(one.profile == name and one.state is RequestState.WAITING for one in snapshot.requests.values())
     lines = [*leaving_engine_lines(name, snapshot, width), *refused_lines(waiting, width)]
-    return [*lines, EMPTY, *wrap("A request that names it brings it back.", width, Ink.DIM)]
+    return [*lines, EMPTY, *wrap("A request for it starts it again.", width, Ink.DIM)]
 
 
 def stop_using_question(name: str, url: str | None, width: int) -> list[Line]:
     """Ask before detaching from a server that sparkdash cannot stop."""
-    text = f"{name} runs by itself at {url or 'its address'} and goes on running. Requests that it serves may finish."
-    again = "A request that names it uses it again."
+    server = f"{name} is a server at {url or 'an unknown address'} that sparkdash did not start."
+    text = f"{server} It keeps running, and its requests may finish."
+    again = "A request for it uses it again."
     return [*wrap(text, width), EMPTY, *wrap(again, width, Ink.DIM)]
 
 
@@ -151,5 +152,5 @@ def labelled(label: str, rows: list[Line]) -> list[Line]:
 
 def _load(plan: Plan) -> Line:
     if plan.expected_s is None:
-        return inked("not known yet: it never ran here", Ink.STRONG)
+        return inked("not known yet: it has never run here", Ink.STRONG)
     return inked(f"about {duration(plan.expected_s)}", Ink.STRONG) + inked("; requests wait that long", Ink.DIM)

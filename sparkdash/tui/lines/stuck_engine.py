@@ -12,9 +12,9 @@ from sparkdash.tui.ink import EMPTY, Ink, Line, inked, wrap
 from sparkdash.tui.mirror import View
 
 FOLLOWS = {
-    RepairStep.WATCH: "nothing is done; `sparkdash stop` ends it",
+    RepairStep.WATCH: "no repair; `sparkdash stop` ends it",
     RepairStep.EVIDENCE: "then its requests are cancelled",
-    RepairStep.CANCEL: "if that does not help, it is ended and started again",
+    RepairStep.CANCEL: "if that does not help, the engine is restarted",
     RepairStep.END: "requests wait for it",
 }
 """Consequence of each repair step."""

@@ -52,13 +52,13 @@ STANDING: dict[LivenessState, tuple[str, Ink]] = {
 
 CAUSES: dict[SwapCause, str] = {
     SwapCause.REQUEST: "a request asked for it",
-    SwapCause.USER: "asked for by hand",
-    SwapCause.BENCH: "a benchmark asked for it",
-    SwapCause.IDLE: "nobody used it",
-    SwapCause.FALLBACK: "the one before failed",
-    SwapCause.ADOPT: "an earlier daemon began it",
+    SwapCause.USER: "started by hand",
+    SwapCause.BENCH: "started by a benchmark",
+    SwapCause.IDLE: "idle for too long",
+    SwapCause.FALLBACK: "the swap before failed",
+    SwapCause.ADOPT: "begun by an earlier daemon",
     SwapCause.PRELOAD: "preloaded",
-    SwapCause.REPAIR: "the engine before was stuck",
+    SwapCause.REPAIR: "the engine was stuck",
 }
 
 OUTCOMES: dict[SwapOutcome, tuple[str, Ink]] = {

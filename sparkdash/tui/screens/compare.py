@@ -43,7 +43,7 @@ class ComparePage(Page):
     ]
 
     title_key = "compare"
-    keys = "tab cells  n arm  m copy  h html  r go on  e end  t flip  ? help"
+    keys = "tab cells  n arm  m copy  h html  r resume  e end  t flip  ? help"
     AUTO_FOCUS = "RunTable"
     _read: tuple[float, object] = (0.0, None)
     """Time of the last read of a report, and the daemon's event number then."""
@@ -69,6 +69,8 @@ class ComparePage(Page):
     def show(self, view: View) -> None:
         """Draw the view, and read the runs or the report again when they changed."""
         super().show(view)
+        if not self.query(CellTable):
+            return  # a paint may come before the page has its panels
         now, before = view.measuring, self._measured_run
         self._read_after_reconnect(view)
         report = self.query_one(CellTable).report
@@ -109,16 +111,16 @@ class ComparePage(Page):
         """Set the next arm beside the baseline."""
         cells = self.query_one(CellTable)
         if self._report() and len(cells.others) < 2:
-            self.services.say("this run has no other arm to set beside the baseline")
+            self.services.say("This run has no other arm to show.")
         cells.show_next_arm()
 
     def action_resume(self) -> None:
         """Measure what the run under the cursor still lacks."""
         run = self.query_one(RunTable).chosen
         if run is None:
-            self.services.say("no run is shown: j and k walk to one")
+            self.services.say("No run is selected: move to one with j and k.")
         elif run.ended_at is not None:
-            self.services.say(f"{run.id} is whole: nothing of it is missing")
+            self.services.say(f"{run.id} is complete.")
         else:
             self.services.orders.resume_run(run.id)
 
@@ -126,7 +128,7 @@ class ComparePage(Page):
         """Copy the report as Markdown."""
         if report := self._report():
             self.app.copy_to_clipboard(markdown.render_markdown(report_page(report)))
-            self.services.say(f"copied: {report.run.id} as Markdown")
+            self.services.say(f"Copied {report.run.id} as Markdown.")
 
     def action_html(self) -> None:
         """Write the report as one HTML page and tell where."""
@@ -136,7 +138,7 @@ class ComparePage(Page):
     def _report(self) -> Report | None:
         report = self.query_one(CellTable).report
         if report is None:
-            self.services.say("no run is shown: j and k walk to one")
+            self.services.say("No run is selected: move to one with j and k.")
         return report
 
     def _ask(self, run: str) -> None:
@@ -176,6 +178,6 @@ class ComparePage(Page):
         except SparkdashError as error:
             self.services.say(error.text(), bad=True)
         except OSError as error:
-            self.services.say(f"The page could not be written: {error.strerror} ({place.parent}).", bad=True)
+            self.services.say(f"The page cannot be written: {error.strerror} ({place.parent}).", bad=True)
         else:
-            self.services.say(f"wrote {place}")
+            self.services.say(f"Wrote {place}.")

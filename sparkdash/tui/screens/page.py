@@ -85,9 +85,11 @@ class Page(Screen[None]):
         row = focused.current if isinstance(focused, Table) else None
         if row is not None and row.copy:
             self.app.copy_to_clipboard(row.copy)
-            self.services.say(f"copied: {row.copy}")
+            self.services.say(f"Copied: {row.copy}")
         else:
-            self.services.say("nothing to copy in this row" if row else "no row to copy: j and k walk to one")
+            self.services.say(
+                "This row has nothing to copy." if row else "No row is selected: move to one with j and k."
+            )
 
     def on_search_changed(self, message: SearchChanged) -> None:
         """Apply the search to tables and logs."""
@@ -97,5 +99,5 @@ class Page(Screen[None]):
             log.find(message.text)
         if message.left:
             if message.text and self.query(Table):  # a log says by itself how many lines hold it
-                self.services.say(f"only what holds “{message.text}”; esc shows all")
+                self.services.say(f"Showing rows with “{message.text}”; esc shows all.")
             self.set_focus(self.query(self.AUTO_FOCUS or "*").first())

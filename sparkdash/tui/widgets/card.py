@@ -120,7 +120,7 @@ def _no_daemon(view: View, width: int) -> list[Line]:
         return rows + (
             [inked("Start it with `sparkdash serve`; this screen finds it.", Ink.STRONG)] if waited > 2 else []
         )
-    return [inked("The daemon has not told its state yet.", Ink.DIM)]
+    return [inked("The daemon has not sent its state yet.", Ink.DIM)]
 
 
 def _nothing(view: View, width: int) -> list[Line]:
@@ -128,10 +128,10 @@ def _nothing(view: View, width: int) -> list[Line]:
     if snapshot is None or snapshot.profiles:
         advice = (
             "Press 2 for the profiles and ⏎ to start one,",
-            "or send a request: the model it names is brought up by itself.",
+            "or send a request: the model that it names starts by itself.",
         )
         return [inked("No engine is loaded."), EMPTY, *(inked(line, Ink.STRONG) for line in advice)]
-    rows = [inked("There are no profiles, so there is nothing to run yet.")]
+    rows = [inked("No profiles yet, so there is nothing to run.")]
     rows += wrap(
         "→ Put a YAML file into ~/.config/sparkdash/profiles (`sparkdash profiles --help`), then press r.",
         width,

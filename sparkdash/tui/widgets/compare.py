@@ -43,7 +43,7 @@ FIGURES = (
 )
 
 
-ELSEWHERE, ABOVE = "page 4 lists its runs", "the list above has its runs"
+ELSEWHERE, ABOVE = "page 4 lists the runs", "the list above shows the runs"
 """Texts that say where the measured runs are listed."""
 
 
@@ -59,7 +59,7 @@ def compare_rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
     lines = [_heads(a, b, cells), _states(view, snapshot, a, b, cells)]
     lines += [_row(figure, _seen(snapshot, a), _seen(snapshot, b), cells) for figure in FIGURES]
     lines.append(_rates(snapshot, a, b, cells))
-    note = wrap("Seen in passing, each with whatever it was asked: no verdict.", width, Ink.DIM)
+    note = wrap("Seen in passing, with different requests: no verdict.", width, Ink.DIM)
     return [*lines, *note]
 
 
@@ -68,7 +68,7 @@ def _advice(snapshot: Snapshot | None, width: int, runs: str) -> list[Line]:
     marked = "".join(f"{side} is {name}. " for side, name in sides if name)
     blank = [side for side, name in sides if not name]
     wanted = f"{blank[0]} as well (page 2, key {blank[0].lower()})" if marked else "two profiles (page 2, keys a and b)"
-    text = f"{marked}Mark {wanted} to keep their figures side by side; t flips between them."
+    text = f"{marked}Mark {wanted} to compare their figures; t flips between them."
     return [*wrap(text, width, Ink.PLAIN), EMPTY, *wrap(f"{_measured(snapshot)}; {runs}.", width, Ink.DIM)]
 
 
@@ -77,7 +77,7 @@ def _measured(snapshot: Snapshot | None) -> str:
     there = (
         f"SPARKDASH_URL={snapshot.daemon.url.removesuffix('/v1')} " if snapshot and snapshot.daemon.simulated else ""
     )
-    return f"In a shell, `{there}sparkdash ab PROFILE PROFILE` measures them, with a verdict"
+    return f"In a shell, `{there}sparkdash ab PROFILE PROFILE` measures them and gives a verdict"
 
 
 def _sides(snapshot: Snapshot | None) -> list[tuple[str, str | None]]:

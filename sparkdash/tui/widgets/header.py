@@ -88,7 +88,7 @@ class NoticeRow(Panel):
 
 
 def _said(view: View) -> Line:
-    """Return the answer to the last key, unless an error followed: "is coming up" must not cover a failure."""
+    """Return the answer to the last key, unless an error followed: "is starting" must not cover a failure."""
     if view.feedback is None:
         return EMPTY
     last = next((one for one in (view.snapshot.notices if view.snapshot else ()) if one.level is Level.ERROR), None)

@@ -204,19 +204,19 @@ class LogPanel(Panel, can_focus=True):
         return clip((*inked(seen[:at], ink), Span(seen[at:end], Ink.STRONG, lit=True), *inked(seen[end:], ink)), width)
 
     def _silence(self) -> str:
-        return self._ended or (
-            "Nothing in the log yet." if self._source else "No engine runs; its log would stand here."
-        )
+        return self._ended or ("The log is empty." if self._source else "No engine is running, so there is no log.")
 
     def _mode(self, begin: int, room: int) -> Line:
         if self._top is None:
-            return inked("follows", Ink.GOOD)
+            return inked("following", Ink.GOOD)
         return inked(f"held at {begin + 1}-{min(begin + room, len(self.lines))} of {len(self.lines)}", Ink.WARN)
 
     def _foot(self) -> EdgeText:
         found = sum(self.search.lower() in line.lower() for line in self.lines) if self.search else 0
         search = (
-            inked(f"“{self.search}” {words.counted(found, 'line')}, n next N before", Ink.DIM) if self.search else EMPTY
+            inked(f"“{self.search}” {words.counted(found, 'line')}, n next N previous", Ink.DIM)
+            if self.search
+            else EMPTY
         )
         over = inked(self._ended, Ink.DIM) if self._ended and self.lines else EMPTY
         return EdgeText(join([search, over], inked(" · ", Ink.DIM)))

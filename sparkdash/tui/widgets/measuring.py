@@ -37,7 +37,5 @@ def _bar(now: Measuring) -> Line:
 def _where(now: Measuring, width: int) -> Line:
     what = inked(f" · {now.cell or now.doing}", Ink.PLAIN)
     where = inked(f"launch {now.launch} of {now.launches} · ", Ink.DIM) + inked(now.arm, Ink.STRONG) + what
-    key = (
-        inked("stops after this moment", Ink.WARN) if now.ends else inked("e", Ink.STRONG) + inked(" ends it", Ink.DIM)
-    )
+    key = inked("is stopping", Ink.WARN) if now.ends else inked("e", Ink.STRONG) + inked(" ends it", Ink.DIM)
     return justify(where, key, width) if width else EMPTY

@@ -227,9 +227,7 @@ def _verdict(
         nearest = f". Nearest that runs: {profile.nearest}" if profile.nearest else ""
         return wrap(f"✗ cannot run as published: {profile.cannot_run.rstrip('.')}{nearest}", width, Ink.WARN, limit=2)
     if profile.engine is EngineKind.REMOTE:
-        return wrap(
-            "a service elsewhere: nothing to start, and no memory; requests that name it go there", width, Ink.DIM
-        )
+        return wrap("remote service: nothing to start, no memory here; requests for it are forwarded", width, Ink.DIM)
     if parked := snapshot.parked.get(profile.name):
         why = f"✗ parked, u releases it: {parked.failure.message} {parked.failure.hint or ''}"
         return wrap(why, width, Ink.BAD, limit=3)
@@ -239,7 +237,7 @@ def _verdict(
     if engine and engine.liveness and engine.liveness.state is LivenessState.STUCK:
         return wrap(f"✗ stuck, {engine.liveness.why}", width, Ink.BAD, limit=3)
     if snapshot.swap_to(profile.name):
-        return [inked("coming up", Ink.GOOD)]
+        return [inked("starting", Ink.GOOD)]
     if plan and plan.held and not plan.evict:
         return wrap(plan.held, width, Ink.WARN, limit=2)
     if plan and missing and engine is None:
@@ -276,4 +274,4 @@ def _leaves(plan: Plan) -> str:
     after = f"after {', '.join(others)} leaves" if others else stay
     if plan.profile not in plan.evict:
         return after
-    return "runs as its file was before an edit: started anew" + (f" {after}" if others else "")
+    return "its file was edited: the engine is restarted" + (f" {after}" if others else "")

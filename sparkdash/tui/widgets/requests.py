@@ -63,7 +63,7 @@ class RequestTable(Table):
 
     title = "requests"
     live = True
-    nothing = "No request yet. Clients use the URL of the card; `model` names the profile."
+    nothing = "No request yet. Clients use the URL on the card; `model` names the profile."
 
     def __init__(self, *, beside: bool = False, cursor: bool = True, **rest: object) -> None:
         """Make the table. `beside`: framed on wide terminals, where panels stand side by side."""
@@ -148,5 +148,5 @@ def _detail(request: Request, view: View) -> list[Line]:
     ]
     wrong = f"error {request.error}" if request.error else words.stuck_on(request, view)
     error = inked(wrong, Ink.BAD)
-    made = inked("made by sparkdash itself: the demo's traffic", Ink.DIM) if request.internal else EMPTY
+    made = inked("sent by sparkdash itself: the demo's traffic", Ink.DIM) if request.internal else EMPTY
     return [inked(" · ".join(parts), Ink.PLAIN), inked(" · ".join(times), Ink.PLAIN), error or made]

@@ -86,7 +86,7 @@ def _name(width: int) -> int:
 
 
 def _run(run: Run, width: int, *, measured: bool) -> Line:
-    state, ink = ("whole", Ink.PLAIN) if run.ended_at else ("has gaps", Ink.WARN)
+    state, ink = ("complete", Ink.PLAIN) if run.ended_at else ("has gaps", Ink.WARN)
     if measured:
         state, ink = "measuring", Ink.GOOD
     arms = ", ".join(arm.name for arm in run.arms)
@@ -237,6 +237,6 @@ def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> lis
             time = "" if one.seconds is None else f", about {duration(one.seconds)}"
             lines.append(
                 inked(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Ink.DIM)
-                + inked("they are being measured" if measured else f"r, or {one.command}")
+                + inked("being measured now" if measured else f"r, or {one.command}")
             )
     return [clip(line, width) for line in lines]

@@ -125,7 +125,7 @@ def notice_lines(view: View, width: int) -> list[Line]:
     snapshot = view.snapshot
     told = [row for notice in (snapshot.notices if snapshot else ()) for row in _notice(notice, view, width)]
     told += [row for problem in (snapshot.problems if snapshot else ()) for row in _problem(problem, width)]
-    return told or [inked("Nothing to tell.", Ink.DIM)]
+    return told or [inked("No notices.", Ink.DIM)]
 
 
 def _problem(problem: str, width: int) -> list[Line]:
