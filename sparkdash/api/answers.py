@@ -61,7 +61,7 @@ class GatewayHealth(ApiAnswer):
 class ErrorBody(BaseModel):
     """Description of an error, and what to do."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
     message: str
     type: str
@@ -73,5 +73,7 @@ class ErrorBody(BaseModel):
 
 class ErrorEnvelope(BaseModel):
     """Body of every error."""
+
+    model_config = ConfigDict(defer_build=True)
 
     error: ErrorBody

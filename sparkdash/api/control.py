@@ -61,7 +61,9 @@ class ControlApi:
     """Every call. A client that inherits this class has them as methods, which take keyword arguments."""
 
     state = Call("GET", "/api/state", NoParameters, Snapshot, "Everything that is known now")
-    events = Stream("GET", "/api/events", FeedPosition, _feed_reader, "The feed: a snapshot, then facts", FEED_S)
+    events = Stream(
+        "GET", "/api/events", FeedPosition, _feed_reader, "The feed: a snapshot, then facts", silence_s=FEED_S
+    )
     profiles = Call("GET", "/api/profiles", NoParameters, ProfileList, "The catalog")
     profile = Call("GET", "/api/profiles/{name:path}", ProfileName, Profile, "One whole profile, by name or alias")
     plan = Call("GET", "/api/plan/{name:path}", ProfileName, Plan, "What using a profile would do")

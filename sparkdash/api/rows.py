@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Literal, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
 from urllib.parse import quote, urlencode
@@ -101,16 +100,16 @@ class BlockingCaller(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class Row(Generic[P]):
     """Route with the model of its parameters, `request`.
 
     Parameters that the path names go there; the others go into the body of a POST, or into the query.
     """
 
-    method: Method
-    path: str
-    request: Callable[P, ApiRequest]
+    def __init__(self, method: Method, path: str, request: Callable[P, ApiRequest]) -> None:
+        self.method = method
+        self.path = path
+        self.request = request
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> HttpCall:
         """Build the request. Parameters that the caller left out are left out."""
@@ -131,17 +130,28 @@ def _encoded(query: Mapping[str, object]) -> str:
     return urlencode(query, doseq=True, quote_via=quote, safe="")
 
 
-@dataclass(frozen=True, slots=True)
 class Call(Row[P], Generic[P, T]):
     """Route with one answer, a JSON value of the type `answer`.
 
     `silence_s`: longest silence, in seconds, before the daemon counts as not answering; None: no limit.
     """
 
-    answer: type[T]
-    summary: str
-    status: int = 200
-    silence_s: float | None = ANSWER_S
+    def __init__(
+        self,
+        method: Method,
+        path: str,
+        request: Callable[P, ApiRequest],
+        answer: type[T],
+        summary: str,
+        *,
+        status: int = 200,
+        silence_s: float | None = ANSWER_S,
+    ) -> None:
+        super().__init__(method, path, request)
+        self.answer = answer
+        self.summary = summary
+        self.status = status
+        self.silence_s = silence_s
 
     def read(self, content: bytes) -> T:
         """Read the answer. Raises pydantic.ValidationError: it has another type."""
@@ -157,7 +167,6 @@ class Call(Row[P], Generic[P, T]):
         return self if client is None else partial(client.call, self)
 
 
-@dataclass(frozen=True, slots=True)
 class DocumentCall(Call[P, bytes]):
     """Route whose answer is JSON of a shape that only its readers know."""
 
@@ -166,13 +175,23 @@ class DocumentCall(Call[P, bytes]):
         return content
 
 
-@dataclass(frozen=True, slots=True)
 class Stream(Row[P], Generic[P, T]):
     """Route whose answer is a stream of items. `silence_s`: as in Call."""
 
-    reader: Callable[[], StreamReader[T]]
-    summary: str
-    silence_s: float | None = None
+    def __init__(
+        self,
+        method: Method,
+        path: str,
+        request: Callable[P, ApiRequest],
+        reader: Callable[[], StreamReader[T]],
+        summary: str,
+        *,
+        silence_s: float | None = None,
+    ) -> None:
+        super().__init__(method, path, request)
+        self.reader = reader
+        self.summary = summary
+        self.silence_s = silence_s
 
     @overload
     def __get__(self, client: None, owner: type[object]) -> Self: ...

@@ -61,26 +61,26 @@ class RequestBody:
         "_expects", "_parts", "begun", "head", "keeps", "length",
     )  # fmt: skip
 
-    def __init__(self, connection: ChannelConnection, head: RequestHead, length: bytes | None) -> None:
-        self._connection = connection
-        self.head = head
-        self.length = length
-        self.keeps = head.keeps
-        """Whether the connection is kept after the answer."""
-        self.begun = False
-        """Whether the head of the answer is made."""
-        self._complete = False
-        """Whether the answer is complete."""
-        self._client_gone = False
-        self._expects = head.expects
-        self._parts: list[bytes] = []
-        self._buffered_bytes = 0
-        self._body_open = True
-        """Whether more of the body comes."""
-        self._end_taken = False
-        """Whether the application has taken the end of the body."""
-        self._changed: asyncio.Event | None = None
-        """Set when a receiver should look again."""
+    # The channel sets these in its own constructor: a second call for each request would cost a fiftieth of its parsing.
+    head: RequestHead
+    length: bytes | None
+    keeps: bool
+    """Whether the connection is kept after the answer."""
+    begun: bool
+    """Whether the head of the answer is made."""
+    _connection: ChannelConnection
+    _complete: bool
+    """Whether the answer is complete."""
+    _client_gone: bool
+    _expects: bool
+    _parts: list[bytes]
+    _buffered_bytes: int
+    _body_open: bool
+    """Whether more of the body comes."""
+    _end_taken: bool
+    """Whether the application has taken the end of the body."""
+    _changed: asyncio.Event | None
+    """Set when a receiver should look again."""
 
     def feed_body(self, part: bytes) -> None:
         """Keep a part of the body until the application takes it."""

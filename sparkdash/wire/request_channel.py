@@ -36,7 +36,16 @@ class RequestChannel(RequestBody):
     )  # fmt: skip
 
     def __init__(self, connection: ChannelConnection, head: RequestHead, length: bytes | None) -> None:
-        super().__init__(connection, head, length)
+        self._connection = connection
+        self.head = head
+        self.length = length
+        self.keeps = head.keeps
+        self.begun = self._complete = self._client_gone = self._end_taken = False
+        self._expects = head.expects
+        self._parts = []
+        self._buffered_bytes = 0
+        self._body_open = True
+        self._changed = None
         self._bodiless: bool
         self._chunked: bool
         self._response_length: int | None

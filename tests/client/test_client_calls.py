@@ -5,14 +5,14 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_daemon import FakeDaemon, engine, summary
 
-from sparkdash.api.control import HEALTH
+from sparkdash.api.requests import NoParameters
+from sparkdash.api.rows import DocumentCall
 from sparkdash.client import address
 from sparkdash.client.blocking import Client
 from sparkdash.client.client import AsyncClient
@@ -168,7 +168,7 @@ def test_no_daemon_says_how_to_start_one(unused_tcp_port: int) -> None:
 def test_something_else_on_the_port_is_named_as_such(daemon: FakeDaemon, client: Client) -> None:
     """An answer that is no envelope of ours is another program, or another version."""
     with pytest.raises(DaemonError) as caught:
-        client.call(replace(HEALTH, path="/api/no-such-route"))
+        client.call(DocumentCall("GET", "/api/no-such-route", NoParameters, bytes, ""))
     assert caught.value.code == "daemon_version"
     daemon.whole["a"] = summary("a")  # type: ignore[assignment] # what a newer daemon might send
     with pytest.raises(DaemonError, match="is of another version: ") as other:

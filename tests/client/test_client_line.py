@@ -10,7 +10,6 @@ import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from fake_daemon import FakeDaemon
 
 from sparkdash import listen
 from sparkdash.api.control import HEALTH
+from sparkdash.api.requests import NoParameters
+from sparkdash.api.rows import DocumentCall
 from sparkdash.client.blocking import Client
 from sparkdash.errors import DaemonError
 
@@ -60,7 +61,7 @@ def test_a_connection_serves_several_calls_and_is_opened_again_once_closed() -> 
         for _ in range(2):
             assert client.call(HEALTH) == b"{}"
         assert select.select([client._connection._connection.sock], [], [], 60)[0]  # the end of the connection has come
-        assert client.call(replace(HEALTH, path="/b")) == b"{}"
+        assert client.call(DocumentCall("GET", "/b", NoParameters, bytes, "")) == b"{}"
     assert [head.split()[1] for head in asked] == [b"/health", b"/health", b"/b"]
 
 
@@ -69,7 +70,7 @@ def test_one_that_says_nothing_is_silent() -> None:
     over = threading.Event()
     with scripted(lambda connection: over.wait(60) and None) as url, Client(url) as client:
         with pytest.raises(DaemonError, match="did not answer in time") as caught:
-            client.call(replace(HEALTH, silence_s=0.05))
+            client.call(DocumentCall("GET", "/health", NoParameters, bytes, "", silence_s=0.05))
         over.set()
     assert caught.value.code == "daemon_silent"
 
