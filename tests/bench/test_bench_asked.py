@@ -50,7 +50,7 @@ async def test_no_process_is_started_for_a_run_that_there_is_not(
     async def call(*_: object, **__: object) -> CommandResult:
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr(room.command, "call", call)
+    monkeypatch.setattr(room.command, "run_command", call)
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
     (bench_dir() / ID).mkdir(parents=True)
     (bench_dir() / ID / "run.json").touch()
@@ -68,7 +68,7 @@ async def test_a_command_that_gives_no_reason_is_told_by_its_last_words(
     async def call(*_: object, **__: object) -> CommandResult:
         return CommandResult(1, "", "Traceback\nOSError: No space left on device\n")
 
-    monkeypatch.setattr(room.command, "call", call)
+    monkeypatch.setattr(room.command, "run_command", call)
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
     (bench_dir() / ID).mkdir(parents=True)
     (bench_dir() / ID / "run.json").touch()
