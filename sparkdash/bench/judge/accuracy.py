@@ -66,9 +66,8 @@ def compare_accuracy(a: Mapping[str, bool], b: Mapping[str, bool], margin: float
     both = sum(a[item] and b[item] for item in shared)
     pairs = Paired(both, len(only_a), len(only_b), len(shared) - both - len(only_a) - len(only_b))
     low, high = paired_difference(pairs)
-    gate = AccuracyGate.PASS if low > -margin else AccuracyGate.FAIL if high < -margin else AccuracyGate.NO_EVIDENCE
     return AccuracyVerdict(
-        gate=gate,
+        gate=_gate(low, high, margin),
         n=pairs.n,
         difference=pairs.difference,
         low=low,
@@ -77,6 +76,12 @@ def compare_accuracy(a: Mapping[str, bool], b: Mapping[str, bool], margin: float
         only_a=only_a,
         only_b=only_b,
     )
+
+
+def _gate(low: float, high: float, margin: float) -> AccuracyGate:
+    if low > -margin:
+        return AccuracyGate.PASS
+    return AccuracyGate.FAIL if high < -margin else AccuracyGate.NO_EVIDENCE
 
 
 class OutputIdentity(Frozen):

@@ -104,17 +104,21 @@ def fixed_time_s(results: Results, arm: str) -> float:
     The intercept of the median TTFT over the uncached prompt tokens, from single cold requests. A probe of its own would
     understate short prefills by up to 30 %. 0 while fewer than two contexts were measured: the rate then includes it.
     """
-    points = []
-    for cell in results.run.cells:
-        if cell.key.concurrency == 1:
-            seen = [(_uncached(one), one.ttft_s) for one in results.good(arm, cell.key)]
-            known = [(tokens, ttft) for tokens, ttft in seen if tokens and ttft]
-            if known:
-                points.append((median(tokens for tokens, _ in known), median(ttft for _, ttft in known)))
+    keys = [cell.key for cell in results.run.cells if cell.key.concurrency == 1]
+    points = [point for key in keys if (point := _median_ttft(results, arm, key)) is not None]
     if len({tokens for tokens, _ in points}) < 2:
         return 0.0
     line = linear_regression([tokens for tokens, _ in points], [ttft for _, ttft in points])
     return max(0.0, line.intercept)
+
+
+def _median_ttft(results: Results, arm: str, key: CellKey) -> tuple[float, float] | None:
+    """Return median uncached tokens and median TTFT of a cell; None without valid samples."""
+    seen = ((_uncached(one), one.ttft_s) for one in results.good(arm, key))
+    known = [(tokens, ttft) for tokens, ttft in seen if tokens and ttft]
+    if not known:
+        return None
+    return median(tokens for tokens, _ in known), median(ttft for _, ttft in known)
 
 
 def decode_rates(results: Results, arm: str, key: CellKey) -> dict[int, float]:
@@ -133,21 +137,17 @@ def acceptance_lengths(results: Results, arm: str, key: CellKey) -> dict[int, fl
     """
     counted: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for cell in results.cells:
-        if (
-            cell.arm == arm
-            and cell.key == key
-            and cell.void is None
-            and cell.drafts
-            and cell.accepted_tokens is not None
-        ):
+        mine = cell.arm == arm and cell.key == key and cell.void is None
+        if mine and cell.drafts and cell.accepted_tokens is not None:
             counted[cell.launch].append((cell.drafts, cell.accepted_tokens))
     lengths = {launch: 1 + sum(a for _, a in ones) / sum(d for d, _ in ones) for launch, ones in counted.items()}
-    plain = {
-        one.index: 1.0
-        for one in results.launches
-        if one.arm == arm and one.provenance.fingerprint is not None and one.provenance.speculation is None
-    }
-    return plain | lengths
+    return dict.fromkeys(_plain_launches(results, arm), 1.0) | lengths
+
+
+def _plain_launches(results: Results, arm: str) -> list[int]:
+    """Return the launches of a managed engine without speculation."""
+    mine = ((one.index, one.provenance) for one in results.launches if one.arm == arm)
+    return [index for index, what in mine if what.fingerprint is not None and what.speculation is None]
 
 
 def _uncached(sample: RequestSample) -> int | None:

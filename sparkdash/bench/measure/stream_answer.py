@@ -116,19 +116,10 @@ class _Reader:
         thought = _text(delta, "reasoning") or _text(delta, "reasoning_content")
         self._finish = _text(choice, "finish_reason") or self._finish
         before = self._count
-        if (count := _count(usage, "completion_tokens")) is not None:
-            self._count, self._told = count, True
-        elif isinstance(ids := choice.get("token_ids"), list):
-            self._count, self._told = before + len(ids), True
+        self._count_tokens(choice, usage)
         if not (content or thought or delta.get("tool_calls") or self._count > before):
             return
-        self._chunks += 1
-        self._last = at
-        if self._first is None:
-            self._first = at
-        if at == self._first:
-            self._first_chunks += 1
-            self._k1 = max(1, self._count) if self._told else self._chunks
+        self._note_moment(at)
         if thought:
             self._thoughts += self._count - before
             self._thought.append(thought)
@@ -136,6 +127,23 @@ class _Reader:
             self._text.append(content)
             if self._visible_at is None:
                 self._visible_at = at
+
+    def _count_tokens(self, choice: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
+        """Update the token count where the chunk tells one."""
+        if (count := _count(usage, "completion_tokens")) is not None:
+            self._count, self._told = count, True
+        elif isinstance(ids := choice.get("token_ids"), list):
+            self._count, self._told = self._count + len(ids), True
+
+    def _note_moment(self, at: int) -> None:
+        """Note the arrival of an event with tokens."""
+        self._chunks += 1
+        self._last = at
+        if self._first is None:
+            self._first = at
+        if at == self._first:
+            self._first_chunks += 1
+            self._k1 = max(1, self._count) if self._told else self._chunks
 
     def answer(self) -> StreamedAnswer:
         n = _count(self._usage, "completion_tokens")

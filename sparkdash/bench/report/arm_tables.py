@@ -7,7 +7,7 @@ Pure.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from sparkdash.bench.judge.judgement import ArmFigure
 from sparkdash.bench.judge.metrics import BenchMetric
@@ -246,16 +246,16 @@ Column = tuple[str, dict[int, CellKey]]
 
 
 def _columns(source: TableSource, warm: bool) -> list[Column]:
-    words = source.words
-    cold = [
-        (word, {one.context: one for one in source.grid_keys if one.output == output}) for output, word in words.items()
-    ]
-    warmed = [one for one in source.report.planned() if one.warm and one.concurrency == 1 and not one.text]
-    beside = [
-        (f"{word}, warm", {one.context: one for one in warmed if one.output == output})
-        for output, word in words.items()
-    ]
-    return [*cold, *(column for column in beside if column[1])] if warm else cold
+    cold = [(word, _by_context(source.grid_keys, output)) for output, word in source.words.items()]
+    if not warm:
+        return cold
+    keys = [one for one in source.report.planned() if one.warm and one.concurrency == 1 and not one.text]
+    warmed = [(f"{word}, warm", _by_context(keys, output)) for output, word in source.words.items()]
+    return [*cold, *(column for column in warmed if column[1])]
+
+
+def _by_context(keys: Iterable[CellKey], output: int) -> dict[int, CellKey]:
+    return {one.context: one for one in keys if one.output == output}
 
 
 def _contexts(source: TableSource) -> list[int]:

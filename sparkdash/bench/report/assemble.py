@@ -118,37 +118,40 @@ def _decompositions(results: Results, speed: list[CellKey]) -> tuple[Decompositi
 
 
 def _speculation(results: Results) -> tuple[Speculation, ...]:
-    found = []
-    for arm in results.run.arms:
-        for planned in _speed(results).run.cells:
-            cells = _finished(results, arm.name, planned.key)
-            known = [one for one in cells if one.drafts and one.accepted_tokens is not None]
-            drafts = sum(one.drafts or 0 for one in known)
-            if not drafts:
-                continue
-            depth = min(len(one.accepted_at) for one in known)
-            found.append(
-                Speculation(
-                    arm=arm.name,
-                    key=planned.key,
-                    acceptance_length=1 + sum(one.accepted_tokens or 0 for one in known) / drafts,
-                    accepted_at=tuple(sum(one.accepted_at[at] for one in known) / drafts for at in range(depth)),
-                )
-            )
-    return tuple(found)
+    keys = [planned.key for planned in _speed(results).run.cells]
+    found = (_cell_speculation(results, arm.name, key) for arm in results.run.arms for key in keys)
+    return tuple(one for one in found if one is not None)
+
+
+def _cell_speculation(results: Results, arm: str, key: CellKey) -> Speculation | None:
+    """Return the effect of speculation in a cell; None without its counters."""
+    cells = _finished(results, arm, key)
+    known = [one for one in cells if one.drafts and one.accepted_tokens is not None]
+    drafts = sum(one.drafts or 0 for one in known)
+    if not drafts:
+        return None
+    depth = min(len(one.accepted_at) for one in known)
+    return Speculation(
+        arm=arm,
+        key=key,
+        acceptance_length=1 + sum(one.accepted_tokens or 0 for one in known) / drafts,
+        accepted_at=tuple(sum(one.accepted_at[at] for one in known) / drafts for at in range(depth)),
+    )
 
 
 def _hits(results: Results) -> tuple[PrefixHits, ...]:
-    found = []
-    for arm in results.run.arms:
-        for planned in results.run.cells:
-            if planned.key.kind is not Kind.PREFIX:
-                continue
-            known = [one for one in _finished(results, arm.name, planned.key) if one.prefix_hits is not None]
-            if queries := sum(one.prefix_queries or 0 for one in known):
-                rate = sum(one.prefix_hits or 0 for one in known) / queries
-                found.append(PrefixHits(arm=arm.name, key=planned.key, rate=rate))
-    return tuple(found)
+    keys = [planned.key for planned in results.run.cells if planned.key.kind is Kind.PREFIX]
+    found = (_cell_hits(results, arm.name, key) for arm in results.run.arms for key in keys)
+    return tuple(one for one in found if one is not None)
+
+
+def _cell_hits(results: Results, arm: str, key: CellKey) -> PrefixHits | None:
+    """Return the hit rate of the prefix cache in a cell; None without its counters."""
+    known = [one for one in _finished(results, arm, key) if one.prefix_hits is not None]
+    queries = sum(one.prefix_queries or 0 for one in known)
+    if not queries:
+        return None
+    return PrefixHits(arm=arm, key=key, rate=sum(one.prefix_hits or 0 for one in known) / queries)
 
 
 def _scores(results: Results, apart: tuple[str, ...]) -> tuple[AnswerQuality, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.bench.judge.accuracy import AccuracyGate
-from sparkdash.bench.judge.judgement import Overall
+from sparkdash.bench.judge.judgement import Decomposition, Overall
 from sparkdash.bench.judge.quality import AnswerQuality, OutputEquality
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.plan.math_questions import Stratum
@@ -30,7 +30,8 @@ from sparkdash.bench.report.blocks import (
     format_spread,
     format_value,
 )
-from sparkdash.bench.report.layout import Build, Layout
+from sparkdash.bench.report.layout import Build, Layout, SpeculationMode
+from sparkdash.bench.report.report import Speculation
 from sparkdash.bench.run import CellKey
 
 TONES = {Conclusion.FASTER: Tone.BETTER, Conclusion.SLOWER: Tone.WORSE}
@@ -59,9 +60,7 @@ def comparison_table(source: TableSource, layout: Layout) -> Iterator[Block]:
 def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     """Table of every other build against the baseline in the same cell. Brackets mark changes that cannot be claimed."""
     key, base = source.compared, source.report.run.baseline
-    home = next(
-        ((build, mode) for build in layout.builds for mode in layout.modes if _is(source, build, mode.name, base)), None
-    )
+    home = _baseline_build(source, layout)
     if key is None or home is None:
         return
     build, mode = home
@@ -121,27 +120,26 @@ def evidence_tables(source: TableSource) -> Iterator[Block]:
 def speculation_tables(source: TableSource) -> Iterator[Block]:
     """Tables of tok/s = acceptance length x steps/s, which separate the text's effect from the engine's."""
     report = source.report
-    words = source.words
     parts = {(one.arm, one.key): one for one in report.decompositions}
     arms = list(dict.fromkeys(one.arm for one in report.speculation))
     if arms:
         yield Heading(2, "What speculation did")
         yield TextBlock(("tok/s = acceptance length x steps/s, both by the engine's own counters.",), Tone.DIM)
     for arm in arms:
-        rows = []
-        for one in report.speculation:
-            if one.arm == arm:
-                part = parts.get((arm, one.key))
-                by_place = " ".join(f"{share:.2f}" for share in one.accepted_at) or DASH
-                steps = format_value(part.steps_per_s if part else None) or DASH
-                told = _moved(part.steps_s) if part else TableCell(DASH, Tone.DIM)
-                cells = (cell_names.cell_name(one.key, words), f"{one.acceptance_length:.2f}", by_place, steps)
-                rows.append((*(TableCell(text) for text in cells), told))
+        mine = (one for one in report.speculation if one.arm == arm)
         yield Heading(3, arm)
         yield Grid(
             head=("Cell", "Acceptance length", "Accepted by position", "Steps/s", "Steps/s against the baseline"),
-            rows=tuple(rows),
+            rows=tuple(_speculation_row(one, parts.get((arm, one.key)), source.words) for one in mine),
         )
+
+
+def _speculation_row(one: Speculation, part: Decomposition | None, words: dict[int, str]) -> tuple[TableCell, ...]:
+    by_place = " ".join(f"{share:.2f}" for share in one.accepted_at) or DASH
+    steps = format_value(part.steps_per_s if part else None) or DASH
+    told = _moved(part.steps_s) if part else TableCell(DASH, Tone.DIM)
+    cells = (cell_names.cell_name(one.key, words), f"{one.acceptance_length:.2f}", by_place, steps)
+    return (*(TableCell(text) for text in cells), told)
 
 
 def _moved(verdict: Verdict) -> TableCell:
@@ -234,6 +232,13 @@ def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Fo
         if verdict.claim in HINTS
         else TableCell(text, TONES.get(verdict.claim, Tone.PLAIN))
     )
+
+
+def _baseline_build(source: TableSource, layout: Layout) -> tuple[Build, SpeculationMode] | None:
+    """Return the baseline's place in the layout."""
+    base = source.report.run.baseline
+    places = ((build, mode) for build in layout.builds for mode in layout.modes)
+    return next((one for one in places if _is(source, one[0], one[1].name, base)), None)
 
 
 def _maths(source: TableSource, build: Build, layout: Layout) -> str:
