@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from sparkdash.client.blocking import Client
 from sparkdash.client.client import AsyncClient
 from sparkdash.gateway import control
 
+ROOT = Path(__file__).parents[2]
 ROWS: dict[str, Row[...]] = {name: row for name, row in vars(ControlApi).items() if isinstance(row, Row)}
 ROUTES = {(method, route.path): route for route in control.router().routes for method in route.methods}  # type: ignore[attr-defined]
 
@@ -65,6 +70,27 @@ def test_a_route_answers_what_its_row_says(row: Row[...], route: APIRoute) -> No
 def test_both_clients_have_every_call_from_the_table(name: str) -> None:
     """Neither writes one of its own."""
     assert getattr(Client, name) is getattr(AsyncClient, name) is ROWS[name]
+
+
+def test_mypy_knows_what_each_method_takes_and_answers(tmp_path: Path) -> None:
+    """A misspelt name, a wrong type, a cause that is none, an answer that is another: each is an error of its own line."""
+    file = tmp_path / "planted.py"
+    file.write_text(
+        "from sparkdash.client.blocking import Client\n"
+        "def planted(client: Client) -> bytes:\n"
+        "    client.plan(nam='a')\n"
+        "    client.stop(profile=1)\n"
+        "    client.use(profile='a', cause='nobody')\n"
+        "    plan: str = client.plan(name='a')\n"
+        "    lines: list[str] = [*client.logs(name='a', follow=True)]\n"
+        "    return client.run_report(run='a')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir", tmp_path, file],
+        capture_output=True, text=True, check=False, timeout=100, cwd=ROOT,
+    )  # fmt: skip
+    wrong = re.findall(r"planted\.py:(\d+): error", done.stdout)
+    assert wrong == ["3", "4", "5", "6"], done.stdout + done.stderr
 
 
 def test_a_method_refuses_parameters_that_its_call_does_not_have() -> None:
