@@ -1,8 +1,8 @@
 """Bus: the journal of facts, the snapshot they add up to, and the listeners.
 
-Rule 1: `publish` never waits and never fails because of a listener. Rule 2: facts queue per listener, bounded; a
-listener that overflows gets a snapshot instead of a gap. Rule 3: a listener that is behind gets only the latest
-sample.
+Rule 1: `publish` never waits and never fails because of a listener.
+Rule 2: facts queue per listener, bounded; a listener that overflows gets a snapshot instead of a gap.
+Rule 3: a listener that is behind gets only the latest sample.
 """
 
 from __future__ import annotations

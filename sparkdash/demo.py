@@ -194,15 +194,15 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
 
 async def _left(running: daemon.Daemon) -> None:
     """Return when the gateway has seen that its own clients are gone; soon in any case."""
-    heard = running.bus.subscribe(samples=False)
+    listener = running.bus.subscribe(samples=False)
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
-                async for _ in heard:
+                async for _ in listener:
                     if not any(request.internal for request in running.bus.snapshot.requests.values()):
                         break
     finally:
-        running.bus.unsubscribe(heard)
+        running.bus.unsubscribe(listener)
 
 
 def _say(running: daemon.Daemon) -> None:

@@ -72,7 +72,7 @@ class Tls:
             raise HostError(
                 f"sparkdash cannot serve https with {self.cert} and {self.key}: {why}.",
                 code="tls_unusable",
-                hint="tls_cert and tls_key in config.toml must name PEM files of one pair, the key without a passphrase.",
+                hint="tls_cert and tls_key in config.toml must name one pair of PEM files, the key without passphrase.",
             ) from None
         if self.key.stat().st_mode & OTHERS:
             raise HostError(

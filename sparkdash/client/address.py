@@ -68,8 +68,10 @@ def at_socket(uds: Path) -> Address:
 
 
 def resolve(url: str | None, uds: Path | None) -> Address:
-    """Address of the daemon behind the socket `uds` or at `url`; without either, as `find_daemon` says. Raises as `find_daemon`
-    does.
+    """Return the address of the daemon behind `uds` or at `url`; without either, that of `find_daemon`.
+
+    Raises:
+        DaemonError, ProfileError: as `at_url` and `find_daemon`.
     """
     if uds is not None:
         return at_socket(uds)

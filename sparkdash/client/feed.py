@@ -1,8 +1,8 @@
 """Feed: the daemon's state as it changes, across lost connections.
 
 Rule 1: what comes out can be folded with `domain.state.apply` without a gap; on a gap the feed fetches a snapshot.
-Rule 2: a lost link is reported once, as None; the next item that is not None means that it is back. Rule 3: only a
-daemon that may come back is waited for; any other error is raised.
+Rule 2: a lost link is reported once, as None; the next item that is not None means that it is back.
+Rule 3: only a daemon that may come back is waited for; any other error is raised.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ seconds.
 """
 
 
-class _Place:
+class _FeedPosition:
     """Position of this reader, and the daemon whose journal it is in."""
 
     def __init__(self) -> None:
@@ -63,31 +63,31 @@ async def follow_feed(
     Raises:
         DaemonError: what answers is no daemon, or one of another version.
     """
-    place, delay, told = _Place(), FIRST_DELAY_S, False
+    position, delay, lost_reported = _FeedPosition(), FIRST_DELAY_S, False
     while True:
         try:
-            async with aclosing(_once(client, place)) as items:
+            async with aclosing(_once(client, position)) as items:
                 async for item in items:
-                    delay, told = FIRST_DELAY_S, False
+                    delay, lost_reported = FIRST_DELAY_S, False
                     yield item
-            lost = place.seq is not None
+            lost = position.seq is not None
         except DaemonError as error:
             if error.code not in LINK_LOST:
                 raise
             lost = True
-        if lost and not told:
-            told = True
+        if lost and not lost_reported:
+            lost_reported = True
             yield None
         await pause(delay)
         delay = min(delay * 2, LONGEST_DELAY_S)
 
 
-async def _once(client: AsyncClient, place: _Place) -> AsyncGenerator[Snapshot | Event, None]:
+async def _once(client: AsyncClient, position: _FeedPosition) -> AsyncGenerator[Snapshot | Event, None]:
     """Yield the items of one connection, until the daemon ends it or an event is missing."""
-    await place.confirm(client)
-    async with aclosing(client.events(since=place.seq)) as items:
+    await position.confirm(client)
+    async with aclosing(client.events(since=position.seq)) as items:
         async for item in items:
-            if not place.take(item):
+            if not position.take(item):
                 return
             yield item
 

@@ -56,10 +56,10 @@ def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> Trial
     address, began = Address(root, given=True), time.monotonic()
     headers = _headers(key, protocol)
     first, parts = None, []
-    door = httpx.HTTPTransport(verify=root.startswith("https:"))  # of its own: no proxy between a box and itself
+    transport = httpx.HTTPTransport(verify=root.startswith("https:"))  # of its own: no proxy between a box and itself
     with (
         speaking_to(address),
-        httpx.Client(base_url=root, headers=headers, timeout=PATIENCE, transport=door) as client,
+        httpx.Client(base_url=root, headers=headers, timeout=PATIENCE, transport=transport) as client,
     ):
         if protocol == "router":
             _listed(client.get("/v1/models"), model, address)
@@ -75,10 +75,10 @@ def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> Trial
 
 
 def _headers(key: str | None, protocol: Protocol) -> dict[str, str]:
-    told = {"User-Agent": "sparkdash-connect/1"}
+    headers = {"User-Agent": "sparkdash-connect/1"}
     if protocol == "messages":
-        told["anthropic-version"] = "2023-06-01"
-    return told | ({"Authorization": f"Bearer {key}"} if key else {})
+        headers["anthropic-version"] = "2023-06-01"
+    return headers | ({"Authorization": f"Bearer {key}"} if key else {})
 
 
 def _listed(reply: httpx.Response, model: str, address: Address) -> None:

@@ -104,7 +104,7 @@ class Upstream:
 
 
 class OpenRequest:
-    """One request and its answer: see `Upstream.open`."""
+    """A request and its answer: see `Upstream.open`."""
 
     __slots__ = ("_bodiless", "_body", "_called", "_connection", "_head", "_origin", "_pool")
 

@@ -31,8 +31,8 @@ IDLE_S = 0.1
 """Seconds without use after which a connection counts as idle: earlier, its next request may be in the socket
 already.
 """
-TELL_S = 60.0
-"""Seconds between two reports."""
+REPORT_S = 60.0
+"""Least number of seconds between two reports."""
 
 _BODY = (
     b'{"error":{"message":"All connections of sparkdash are taken. Try again soon.",'
@@ -76,11 +76,11 @@ class EvictableConnection(Protocol):
 
 
 class ConnectionLimit:
-    """Limit of connections of one server. `told` is called when the limit is met, at most once in TELL_S."""
+    """Limit of connections of one server. `report` is called when the limit is met, at most once in REPORT_S."""
 
-    def __init__(self, most: int, told: Callable[[Crowding], object]) -> None:
+    def __init__(self, most: int, report: Callable[[Crowding], object]) -> None:
         self.most = most
-        self._told = told
+        self._report = report
         self._by_address: Counter[str] = Counter()
         self._closed = self._refused = self._kept_refusals = 0
         self._address: str | None = None
@@ -95,7 +95,7 @@ class ConnectionLimit:
             self._address = address if own_limit else None
             self._closed += made
             self._refused += not made
-            self._tell()
+            self._report_soon()
             if not made:
                 return False
         if address is not None:
@@ -128,19 +128,19 @@ class ConnectionLimit:
         ]
         longest = heapq.nsmallest(max(1, self.most // ROOM_SHARE), idle)
         for _, _, each in longest:
-            others.discard(each)  # its end is told in a later turn, and others may come in this one
+            others.discard(each)  # its end is reported in a later turn, and others may come in this one
             each.evict()
         return len(longest)
 
-    def _tell(self) -> None:
+    def _report_soon(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TELL_S, self._tell_rest)
-            self._told(self._figures())
+            self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_rest)
+            self._report(self._figures())
 
-    def _tell_rest(self) -> None:
+    def _report_rest(self) -> None:
         self._timer = None
         if self._closed or self._refused:
-            self._tell()
+            self._report_soon()
 
     def _figures(self) -> Crowding:
         found = Crowding(self.most, self._closed, self._refused, self._address)

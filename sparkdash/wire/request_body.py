@@ -61,7 +61,7 @@ class RequestBody:
         "_expects", "_parts", "begun", "head", "keeps", "length",
     )  # fmt: skip
 
-    # The channel sets these in its own constructor: a second call for each request would cost a fiftieth of its parsing.
+    # Set in the constructor of the channel: a second one would be a call more for each request.
     head: RequestHead
     length: bytes | None
     keeps: bool

@@ -62,7 +62,7 @@ class RequestChannel(RequestBody):
     # For the connection.
 
     def on_connection_lost(self) -> None:
-        """Tell whoever answers that the connection has ended."""
+        """Tell the application that the connection has ended."""
         if not self._complete:
             self._client_gone = True
             if self._changed is not None:

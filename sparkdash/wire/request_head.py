@@ -29,8 +29,8 @@ class RequestHead:
     """
 
     __slots__ = (
-        "__weakref__", "expects", "headers", "is_http10", "keeps", "listener", "memo", "method", "named", "path", "query",
-        "raw", "raw_path", "version",
+        "__weakref__", "expects", "headers", "is_http10", "keeps", "listener", "memo", "method", "named", "path",
+        "query", "raw", "raw_path", "version",
     )  # fmt: skip
 
     def __init__(self, raw: RawHead, *, keeps: bool) -> None:

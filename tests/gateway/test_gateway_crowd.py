@@ -193,7 +193,7 @@ async def test_one_box_elsewhere_has_half_of_them_at_most() -> None:
 
 async def test_what_comes_after_is_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A notice a minute, and not one for each client."""
-    monkeypatch.setattr(connection_limit, "TELL_S", 0.01)
+    monkeypatch.setattr(connection_limit, "REPORT_S", 0.01)
     told = asyncio.Queue[Crowding]()
     limit, held = ConnectionLimit(1, told.put_nowait), {Held(None, None)}
     for _ in range(5):
