@@ -104,13 +104,8 @@ def _waiting(swap: Swap, view: View, width: int) -> Line:
         if words.waits_for(request, swap)
     ]
     count = max(swap.waiting, len(names))
-    who = (
-        f"{count} wait{'s' if count == 1 else ''}: {', '.join(names)}"
-        if names
-        else f"{count} wait"
-        if count
-        else "nobody waits"
-    )
+    verb = "waits" if count == 1 else "wait"
+    who = f"{count} {verb}{': ' if names else ''}{', '.join(names)}" if count else "nobody waits"
     cause = inked(f"{words.CAUSES[swap.cause]}  ", Ink.DIM)
     return justify(
         inked(who, Ink.PLAIN if count else Ink.DIM), cause + inked("x", Ink.STRONG) + inked(" cancels", Ink.DIM), width

@@ -78,7 +78,7 @@ class Dialog(ModalScreen[bool]):
         self._yes = yes
         self._again = again
         both = f"⏎ {again}" if again else "⏎"
-        keys = [(both, yes), ("esc", "leave it")] if yes else [("esc", "close")]
+        keys = [(both, yes), ("esc", "back")] if yes else [("esc", "close")]
         self._words = DialogText(title, told, keys)
 
     def compose(self) -> ComposeResult:
