@@ -356,7 +356,7 @@ def test_logs_are_those_of_the_engine_that_is_meant(sparkdash: Run, daemon: Fake
     daemon.set(engines={"f": engine("f", EngineState.FAILED)}, swap=None)
     sparkdash("logs")
     assert [path for _, path, _ in daemon.calls if "logs" in path] == [
-        "/api/logs/x?tail=5&follow=1", "/api/logs/a", "/api/logs/b", "/api/logs/f",
+        "/api/logs/x?tail=5&follow=1", "/api/logs/a?follow=0", "/api/logs/b?follow=0", "/api/logs/f?follow=0",
     ]  # fmt: skip
 
 
