@@ -79,7 +79,7 @@ class Deps:
     memory: Callable[[], Awaitable[MemoryAccount]] | None = None
     """Account for the box's memory by holder; None on a simulated box."""
     keys: KeysPort | None = None
-    """None: no key is ever needed."""
+    """Source of keys; None: no key is ever needed."""
     used_today: Callable[[str], int] = _no_usage
     """Tokens that the key of that name has used since midnight UTC."""
     audit: Callable[[Mapping[str, object]], object] | None = None
@@ -89,9 +89,9 @@ class Deps:
     resume: Callable[[str], Awaitable[None]] | None = None
     """Resume an unfinished bench run; a Notice tells how it ended."""
     translator: Translator | None = None
-    """None: engines get every request untranslated."""
+    """Client of the translator; None: engines get every request untranslated."""
     counter: TokenCounter | None = None
-    """None: tokens are counted by loaded engines only."""
+    """Client of the token counter; None: only loaded engines count."""
     fallback_notices: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """When each (asked profile, answering profile, code) was last announced."""
     exclusive: Exclusive = field(default_factory=Exclusive)

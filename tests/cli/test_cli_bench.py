@@ -85,7 +85,7 @@ async def test_what_served_before_is_brought_back_for_the_benchmark(daemon: Fake
 @pytest.mark.parametrize(("patience_s", "times"), [(1e-9, 1), (0.0, 0)])
 async def test_who_waits_for_another_measurement_says_so(daemon: FakeDaemon, patience_s: float, times: int) -> None:
     """Once, and why; who only tells how far it is waits for nobody."""
-    why = "sparkdash bench (seeds) has this box to itself, so that its figures are true."
+    why = "sparkdash bench (seeds) has this box to itself, to measure without other load."
     daemon.errors["/api/lease"] = (503, {"message": why, "code": "held"})
     said: list[str] = []
     pulse = box_lease.LeaseHeartbeat(expected_s=lambda: None, measuring=lambda: None, ends=lambda: None)

@@ -16,8 +16,8 @@ PURE = "Pure."
 """Last line of the docstring of a module that does no I/O and reads no clock."""
 # fmt: off
 IMPURE = frozenset({
-    "aiohttp", "asyncio", "fastapi", "fcntl", "http", "httptools", "httpx", "logging", "mmap", "multiprocessing",
-    "psutil", "pynvml", "queue", "requests", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl",
+    "aiohttp", "asyncio", "fastapi", "fcntl", "http.client", "http.server", "httptools", "httpx", "logging", "mmap",
+    "multiprocessing", "psutil", "pynvml", "queue", "requests", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl",
     "structlog", "subprocess", "tempfile", "threading", "time", "urllib.request", "uvicorn",
 })
 # fmt: on

@@ -325,7 +325,7 @@ async def test_ollamas_own_client_gets_embeddings(house: Any, tools: Any) -> Non
         several = await client.embed("alpha:latest", ["one", "two"])
         one = await client.embed("alpha", "two", dimensions=8)
         before = await client.embeddings("alpha", "one")
-        with pytest.raises(ollama.ResponseError, match="input is a text") as refused:
+        with pytest.raises(ollama.ResponseError, match="input must be a text") as refused:
             await client._request_raw("POST", "/api/embed", json={"model": "alpha", "input": [5]})
         await client._client.aclose()
     assert [list(vector) for vector in several.embeddings] == [item["embedding"] for item in theirs["data"]]

@@ -195,7 +195,7 @@ def _look(keys: KeysPort) -> tuple[Key, ...]:
     try:
         return tuple(keys.look())
     except SparkdashError as error:
-        LOG.warning("the keys cannot be read; those of before hold", why=error.text())
+        LOG.warning("the keys cannot be read; the last ones read stay valid", why=error.text())
         return tuple(keys.last)
 
 
@@ -270,7 +270,7 @@ def _presented(headers: RequestHeaders) -> list[str]:
 
 def _missing() -> AdmissionError:
     return AdmissionError(
-        "This gateway wants a key, and the request has none.",
+        "This gateway needs a key, and the request has none.",
         code="key_missing",
         status=401,
         hint="Send it as `Authorization: Bearer KEY`; on the box, `sparkdash keys add NAME` makes one.",
@@ -279,8 +279,8 @@ def _missing() -> AdmissionError:
 
 def _unknown() -> AdmissionError:
     return AdmissionError(
-        "The key of this request is not known here, or was revoked.",
+        "The key of this request is unknown or was revoked.",
         code="invalid_api_key",
         status=401,
-        hint="On the box, `sparkdash keys list` shows which there are, and `sparkdash keys add NAME` makes one.",
+        hint="On the box, `sparkdash keys list` lists the keys, and `sparkdash keys add NAME` makes one.",
     )

@@ -82,14 +82,14 @@ def check_size(url: int, headers: int) -> None:
             f"The request's path and query have {url} characters.",
             code="url_too_long",
             status=414,
-            hint=f"At most {URL} are read.",
+            hint=f"The limit is {URL}.",
         )
     if headers > HEADERS:
         raise AdmissionError(
             f"The request has {headers} headers.",
             code="too_many_headers",
             status=431,
-            hint=f"At most {HEADERS} are read.",
+            hint=f"The limit is {HEADERS}.",
         )
 
 
@@ -124,12 +124,12 @@ def _check_host(host: str, policy: OriginPolicy) -> None:
     name = _hostname(f"//{host}")
     if host and not (is_loopback(name) or name in policy.names or (policy.beyond and _is_address(name))):
         raise AdmissionError(
-            f"The gateway was called {host[:80]!r}, which is none of its names.",
+            f"The gateway does not answer to the host name {host[:80]!r}.",
             code="host_refused",
             status=403,
             hint=(
                 "Use http://127.0.0.1 and its port; from another box, through `ssh -L`, "
-                "or name it in host_names of config.toml."
+                "or add the name to host_names in config.toml."
             ),
         )
 
@@ -140,10 +140,10 @@ def _check_origin(origin: str, policy: OriginPolicy) -> None:
         return
     if not any(fnmatchcase(origin, pattern) for pattern in (*APPS, *policy.origins)):
         raise AdmissionError(
-            f"A web page of {origin[:80]!r} asked the gateway, which serves this box's own programs.",
+            f"A web page of {origin[:80]!r} called the gateway, and its origin is not allowed.",
             code="origin_refused",
             status=403,
-            hint="If it is yours, name it in allowed_origins of config.toml.",
+            hint="If the page is yours, add its origin to allowed_origins in config.toml.",
         )
 
 
@@ -152,7 +152,7 @@ def _check_same_origin(origin: str, host: str) -> None:
     origin."""
     if origin not in (f"http://{host}", f"https://{host}"):
         raise AdmissionError(
-            f"A web page of {origin[:80]!r} asked the control API, which no page may.",
+            f"A web page of {origin[:80]!r} called the control API, which pages may not use.",
             code="origin_refused",
             status=403,
         )
@@ -169,7 +169,7 @@ def check_json(content_type: str) -> None:
             f"The control API takes JSON, not {content_type[:80]!r}.",
             code="not_json",
             status=415,
-            hint="Send Content-Type: application/json, and {} when there is nothing to say.",
+            hint="Send Content-Type: application/json, and {} as the body when there are no parameters.",
         )
 
 

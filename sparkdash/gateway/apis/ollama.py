@@ -51,9 +51,9 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
         return
     if word in _OWNERS:
         raise AdmissionError(
-            f"Models are added and removed by their owner here, not by clients: there is no /api/{word}.",
+            f"Clients cannot add or remove models here: there is no /api/{word}.",
             code="not_supported",
-            hint="Each model is a profile: `sparkdash profiles new` writes one.",
+            hint="Each model is a profile of the owner's: `sparkdash profiles new` writes one.",
         )
     if exchange.method != "POST":
         exchange.set_extra_headers(((b"allow", b"POST"),))
@@ -85,7 +85,7 @@ async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise AdmissionError(f"The request's body is not JSON: {str(error)[:120]}.", code="invalid_json") from None
     if not isinstance(body, dict):
-        raise AdmissionError("The request's body is no JSON object.", code="invalid_json")
+        raise AdmissionError("The request's body is not a JSON object.", code="invalid_json")
     return body
 
 
@@ -128,7 +128,7 @@ async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
     """Load the model of a request without a prompt; answer when it is loaded."""
     if ask.unload:
         raise AdmissionError(
-            "Models are not unloaded by their clients here.", code="not_supported", hint="`sparkdash stop` does it."
+            "Clients cannot unload models here.", code="not_supported", hint="`sparkdash stop` does it."
         )
     deps.exclusive.admit(exchange.head.token)
     wanted, _ = resolve_model(ask.model, deps.catalog(), deps.settings.model_names)
@@ -143,7 +143,7 @@ async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
     await _tell(exchange, said | {"done_reason": "load", "done": True})
 
 
-# --- what is known of the models --------------------------------------------------------------------------------
+# --- facts about models ------------------------------------------------------------------------------------------
 
 
 def _version(_deps: Deps) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def redirect_scope(scope: Scope, path: str) -> Scope:
 
 
 class OllamaChat:
-    """One chat: passthrough speaks OpenAI's protocol with it, the client Ollama's."""
+    """Relays a single chat: passthrough speaks OpenAI's protocol with it, the client Ollama's."""
 
     def __init__(self, deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
         self._deps = deps
@@ -129,7 +129,7 @@ class OllamaChat:
         """Translate a piece of the event stream into Ollama's lines."""
         lines = [*self._lines.feed(piece), *(self._lines.end() if last else ())]
         out = [self._line(one[5:].strip()) for one in lines if one.startswith("data:")]
-        if last and not self._over and self._heard.reason:  # an engine that forgets its [DONE]
+        if last and not self._over and self._heard.reason:  # some engines omit [DONE]
             out.append(self._end())
         return b"".join(out)
 
@@ -151,7 +151,7 @@ class OllamaChat:
             self._last = self._deps.monotonic()
             self._first = self._first or self._last
         elif self._heard.reason:
-            return b""  # the last chunk, which only says how it ended
+            return b""  # the last chunk has only the finish reason
         return json_line(self._said(message) | {"done": False})
 
     def _end(self) -> bytes:

@@ -60,7 +60,7 @@ def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, An
     each = texts if isinstance(texts, list) and not older else [texts]
     if not each or not all(isinstance(text, str) for text in each):
         key = "prompt" if older else "input"
-        raise AdmissionError(f"{key} is a text{'' if older else ', or a list of texts'}.", code="invalid_request")
+        raise AdmissionError(f"{key} must be a text{'' if older else ', or a list of texts'}.", code="invalid_request")
     size = body.get("dimensions")
     return {"input": texts, "encoding_format": "float"} | (
         {"dimensions": size} if size and isinstance(size, int) else {}

@@ -111,7 +111,7 @@ def _messages(messages: list[Any]) -> Iterator[dict[str, Any]]:
     unanswered = _Unanswered()
     for number, message in enumerate(messages):
         if not isinstance(message, Mapping):
-            raise AdmissionError(f"messages[{number}] is no object.", code="invalid_json")
+            raise AdmissionError(f"messages[{number}] is not an object.", code="invalid_json")
         made = {"role": message.get("role", "user"), "content": _content(message)}
         if calls := _list(message, "tool_calls"):
             made["tool_calls"] = [_call_there(call, f"call_{number}_{i}") for i, call in enumerate(calls)]
@@ -187,9 +187,7 @@ def _answered(unanswered: _Unanswered, message: Mapping[str, Any]) -> str:
     if given := message.get("tool_call_id"):
         return str(given)
     found = unanswered.take(message.get("tool_name") or message.get("name"))
-    return (
-        "call_unknown" if found is None else found
-    )  # what to make of an answer without a question the engine's template decides
+    return "call_unknown" if found is None else found  # the engine's template decides about an answer without a call
 
 
 def _options(options: Any) -> dict[str, Any]:
@@ -197,7 +195,7 @@ def _options(options: Any) -> dict[str, Any]:
         return {}
     made = {there: options[here] for here, there in _OPTIONS.items() if options.get(here) is not None}
     limit = options.get("num_predict")
-    if isinstance(limit, int) and limit > 0:  # -1 and -2 mean without a limit
+    if isinstance(limit, int) and limit > 0:  # -1 and -2 mean no limit
         made["max_tokens"] = limit
     return made
 
@@ -220,7 +218,7 @@ def _think(think: Any) -> dict[str, Any]:
 def _list(body: Mapping[str, Any], key: str) -> list[Any]:
     value = body.get(key) or []
     if not isinstance(value, list):
-        raise AdmissionError(f"`{key}` is no array.", code="invalid_json")
+        raise AdmissionError(f"`{key}` is not an array.", code="invalid_json")
     return value
 
 

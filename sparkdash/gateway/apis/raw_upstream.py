@@ -29,11 +29,11 @@ async def serve_raw(deps: Deps, exchange: Exchange) -> None:
 
 def _route(deps: Deps, exchange: Exchange) -> Route:
     catalog = deps.catalog()
-    # by its whole name only: what follows a slash may be the engine's
+    # exact names only: the part after a slash may belong to the engine's path
     route = raw_route(exchange.raw_path, lambda name: catalog.exactly(name) is not None)
     if route is None or route.profile is None:
         path = shown(exchange.raw_path)
-        raise problems.status_error(404, f"{path} is no engine's path that is open to clients (/upstream/PROFILE/PATH)")
+        raise problems.status_error(404, f"{path} is not an engine path for clients (/upstream/PROFILE/PATH)")
     if exchange.method == "POST":
         return route
     found = catalog.find(route.profile)

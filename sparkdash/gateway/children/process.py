@@ -96,12 +96,12 @@ class ChildProcess(ABC):
         with self._in_use():
             running = await self._started()
             question = running.upstream.open("POST", f"http://{self.name}{path}", encode_headers(headers), body)
-            del body  # sent, and no longer needed while the answer comes
+            del body  # frees the memory while the answer comes
             try:
                 async with question as answer:
                     yield answer
             except (EngineDeadError, BadAnswerError):
-                raise  # what it passed on from an engine is no fault of its own
+                raise  # an engine's fault, passed on by the child
             except UpstreamError:
                 raise await self._why(running) from None
 
@@ -199,7 +199,7 @@ class _Running:
         assert self.process.stdout  # noqa: S101 - a pipe was asked for
         if await self.process.stdout.readline() != READY:
             await self.process.wait()
-            await self._listens  # to its last word
+            await self._listens  # read its last line
             raise self._failed(f"it ended with code {self.process.returncode}")
         with suppress(psutil.Error):
             self.rss = psutil.Process(self.process.pid).memory_info().rss
@@ -210,7 +210,7 @@ class _Running:
         while True:
             try:
                 line = await self.process.stderr.readline()
-            except ValueError:  # longer than asyncio keeps; its rest comes as a line
+            except ValueError:  # longer than asyncio's limit; the rest comes as a line
                 continue
             if not line:
                 return
@@ -221,7 +221,7 @@ class _Running:
         return HostError(
             f"The {self._name} did not start: {how} ({words}).",
             code=f"{self._name}_failed",
-            hint="`sparkdash doctor` looks at it; `pip install 'sparkdash[translate]'` mends a broken installation.",
+            hint="`sparkdash doctor` examines it; `pip install 'sparkdash[translate]'` repairs a broken installation.",
         )
 
     async def ended_within(self, limit_s: float) -> bool:
@@ -241,10 +241,10 @@ class _Running:
             if self.process.stdin:
                 self.process.stdin.close()
             if await self.ended_within(grace_s):
-                await self._listens  # to its last word
+                await self._listens  # read its last line
         finally:
             await command.end_child(self.process)
-        await self._listens  # of one that was killed, too: its pipes are closed
+        await self._listens  # ends after a kill, too: the pipes are closed
 
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:

@@ -31,9 +31,9 @@ def serve_child(app: App, program: str) -> None:
     """Serve `app` until standard input ends; `program` is how the process was started, for its usage."""
     parser = argparse.ArgumentParser(prog=program)
     parser.add_argument("--fd", type=int, required=True, help="a listening socket")
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # a stream that broke off is told by its end
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the gateway sees a broken stream by its end
     asyncio.run(_serve(app, parser.parse_args().fd))
-    os._exit(0)  # taking litellm's modules down in order takes a second, and the daemon's end waits for ours
+    os._exit(0)  # an orderly exit with litellm takes a second, and the daemon waits for it
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -71,4 +71,4 @@ def _say_ready() -> None:
     """The socket listens since it was made: what came meanwhile is waiting in it."""
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
-    os.dup2(2, 1)  # nobody reads on there: a library that prints would fill the pipe, and stand still
+    os.dup2(2, 1)  # the pipe is not read any more: a library that prints would fill it and block

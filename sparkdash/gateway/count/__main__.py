@@ -37,6 +37,6 @@ def _told(sent: bytes) -> CountResult:
 
 
 if __name__ == "__main__":
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a box that serves has better things for its cores
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the cores are for serving
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     serve_child(app, "python -m sparkdash.gateway.count")

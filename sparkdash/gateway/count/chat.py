@@ -120,7 +120,7 @@ def _turn(role: str, content: object) -> list[Message]:
             case "thinking", _:
                 thoughts.append(str(block.get("thinking") or ""))
             case "redacted_thinking", _:
-                pass  # sealed: nobody but the cloud reads it
+                pass  # sealed: only the cloud reads it
             case "tool_use", _:
                 calls.append(_call(block))
             case "tool_result", "user":
@@ -173,7 +173,6 @@ def _strange(block: Message) -> Uncountable:
     kind = block.get("type")
     if kind in _MEDIA:
         return Uncountable(
-            f"the request has {'an image' if kind == 'image' else 'a document'}, "
-            "and only an engine knows how many tokens that becomes"
+            f"the request has {'an image' if kind == 'image' else 'a document'}, and only an engine knows its tokens"
         )
-    return Uncountable(f"the request has a block of type {kind!r}, of which only an engine knows what becomes")
+    return Uncountable(f"the request has a block of type {kind!r}, which only an engine can turn into tokens")

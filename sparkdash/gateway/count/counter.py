@@ -53,14 +53,14 @@ class TokenCounter(ChildProcess):
             async with asyncio.timeout(LIMIT_S):
                 told = await self._told(encode_count_request(order, body))
         except TimeoutError:
-            self.shut_down(grace_s=0)  # it hears nothing
+            self.shut_down(grace_s=0)  # a busy child does not react to its closed input
             raise not_loaded_error(profile, f"counting took longer than {LIMIT_S:g} s") from None
         except SparkdashError as error:
             raise not_loaded_error(profile, error.message[:1].lower() + error.message[1:]) from None
         if told.refused is not None:
             raise AdmissionError(f"{told.refused[:1].upper()}{told.refused[1:]}.", code="invalid_request")
         if told.tokens is None:
-            raise not_loaded_error(profile, told.unknown or "nobody said why")
+            raise not_loaded_error(profile, told.unknown or "no reason is known")
         return told.tokens
 
     async def _told(self, sent: bytes) -> CountResult:
@@ -70,7 +70,7 @@ class TokenCounter(ChildProcess):
     def not_installed_error(self) -> HostError:
         """Build the error for a missing installation; its message ends a sentence."""
         return HostError(
-            "what counts them is not installed (`pip install 'sparkdash[translate]'`)", code="counter_missing"
+            "the token counter is not installed (`pip install 'sparkdash[translate]'`)", code="counter_missing"
         )
 
 

@@ -34,7 +34,7 @@ def _folder(order: CountRequest) -> Path:
     except ProfileError as error:
         raise Uncountable(error.text()) from None
     if not found.is_dir():
-        raise Uncountable(f"{found.name} is one file, and its tokenizer inside is not read")
+        raise Uncountable(f"{found.name} is one file, and the tokenizer inside is not read")
     return found
 
 

@@ -34,11 +34,11 @@ class CountResult(Frozen):
     """Why no engine would take the request; ends a sentence."""
 
 
-class Uncountable(Exception):  # noqa: N818 - said to the client
+class Uncountable(Exception):  # noqa: N818 - its text goes to the client
     """Only the engine can count this; the text becomes `CountResult.unknown`."""
 
 
-class InvalidPrompt(Exception):  # noqa: N818 - said to the client
+class InvalidPrompt(Exception):  # noqa: N818 - its text goes to the client
     """No engine would take this; the text becomes `CountResult.refused`."""
 
 
@@ -48,12 +48,12 @@ def encode_count_request(order: CountRequest, body: bytes) -> bytes:
 
 
 def decode_count_request(sent: bytes) -> tuple[CountRequest, dict[str, Any]]:
-    """Decode a count request and a client's body. Raises InvalidPrompt: the body is no JSON object."""
+    """Decode a count request and a client's body. Raises InvalidPrompt: the body is not a JSON object."""
     first, _, rest = sent.partition(b"\n")
     try:
         body = json.loads(rest.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise InvalidPrompt("the body is no JSON object")
+        raise InvalidPrompt("the body is not a JSON object")
     return CountRequest.model_validate_json(first), body

@@ -39,7 +39,7 @@ SLOWEST_BODY = 64 * 1024
 
 
 class Exchange:
-    """One request. `key`: the caller's key once it is known; None when no key was needed.
+    """HTTP request and its answer. `key`: the caller's key once it is known; None when no key was needed.
 
     `collected`: another handler collects the answer and sends it in its own format.
     """
@@ -112,7 +112,7 @@ class Exchange:
             raise _too_slow(limit_s) from None
 
     async def _parts(self, limit_mib: int, share: BodyShare, deadline: asyncio.Timeout) -> bytes:
-        body = bytearray()  # no list: of a body that comes byte by byte it would take forty times as much
+        body = bytearray()  # a list would take forty times as much for a body that comes byte by byte
         while True:
             message = await self._channel.receive()
             if message["type"] == "http.disconnect":

@@ -12,7 +12,7 @@ from typing import Protocol
 from sparkdash.gateway.http.channel import ClientChannel
 
 
-class ClientGone(Exception):  # noqa: N818 - not an error of ours
+class ClientGone(Exception):  # noqa: N818 - an event, not an error
     """The client closed its connection."""
 
 

@@ -48,7 +48,7 @@ class CompatTarget:
 
 @dataclass(frozen=True, slots=True)
 class CompatRule:
-    """One rule: when it is needed, and what it changes."""
+    """Named rule: when it is needed, and what it changes."""
 
     name: MendName
     dialects: frozenset[Dialect]

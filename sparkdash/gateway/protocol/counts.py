@@ -112,7 +112,7 @@ def _object_at(data: bytes, start: int) -> dict[str, Any]:
 
 def _count(counts: dict[str, Any], key: str) -> int | None:
     value = counts.get(key)
-    return value if type(value) is int else None  # a bool is none
+    return value if type(value) is int else None  # a bool is an int to isinstance
 
 
 def _openai(counts: dict[str, Any]) -> TokenUsage:
@@ -125,7 +125,7 @@ def _openai(counts: dict[str, Any]) -> TokenUsage:
         _count(counts, prompt),
         _detail(counts, of_prompt, "cached_tokens"),
         _count(counts, completion),
-        # SGLang tells it beside the others
+        # SGLang has it at the top level
         _count(counts, "reasoning_tokens") if reasoning is None else reasoning,
     )
 

@@ -82,7 +82,7 @@ def _doubled(body: bytes, message: str) -> bytes:
     try:
         text = body.decode()
         return "".join(_pieces(text, message)).encode()
-    except (ValueError, IndexError, RecursionError):  # no JSON that we can read
+    except (ValueError, IndexError, RecursionError):  # unreadable JSON
         return body
 
 

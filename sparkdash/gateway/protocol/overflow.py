@@ -20,10 +20,10 @@ _OPENAI = re.compile(r"maximum context length is \d+ tokens")
 _TOLD = (
     # llama.cpp
     re.compile(r"request \((?P<asked>\d+) tokens\) exceeds the available context size \((?P<limit>\d+) tokens\)"),
-    # SGLang: the prompt alone, and with what was to be generated
+    # SGLang: the prompt alone, and with max_tokens
     re.compile(r"input \((?P<asked>\d+) tokens\) is longer than the model's context length \((?P<limit>\d+) tokens\)"),
     re.compile(r"maximum context length of (?P<limit>\d+) tokens\. You requested a total of (?P<asked>\d+) tokens"),
-    # TensorRT-LLM, its three ways
+    # TensorRT-LLM's three messages
     re.compile(
         r"sum of prompt length \((?P<asked>\d+)(?:\.0)?\),? (?:and )?query length \((?P<more>\d+)\)"
         r"(?: max_tokens \((?P<output>\d+)\))? should not exceed max_(?:seq_len|num_tokens) \((?P<limit>\d+)\)"

@@ -133,7 +133,9 @@ def _json_type(value: object) -> str:
 def _name(value: object) -> str | None:
     if isinstance(value, str) and len(value) <= NAME:
         if not value.isascii():
-            value = value.encode("utf-8", "replace").decode()  # half an emoji would break every JSON that tells of it
+            value = value.encode(
+                "utf-8", "replace"
+            ).decode()  # a lone surrogate would break every JSON that contains it
         return value or None
     if value is None:
         return None
@@ -158,7 +160,7 @@ def _form(body: bytes, delimiter: bytes) -> PeekedBody:
         following = body.find(b"\r\n" + delimiter, head)
         if following < 0:
             break
-        # up to the next delimiter: otherwise each of many delimiters would look through the headers behind all of them
+        # only up to the next delimiter: otherwise many delimiters would each search all headers that follow
         blank = body.find(b"\r\n\r\n", head, min(head + PART_HEADERS_LIMIT, following + 2))
         if blank < 0:
             break

@@ -73,7 +73,7 @@ def error_body(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[
 def stream_error_body(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
     """Build the error inside a stream that began with 200, where only `type` and `code` can say "do not try again"."""
     body = error_body(error, dialect)
-    if _blames_request(error) and error.code != overflow.CODE:  # that one agents know by its own code
+    if _blames_request(error) and error.code != overflow.CODE:  # agents know this error by its own code
         body["error"] |= {"type": "invalid_request_error"}
         if dialect is not Dialect.MESSAGES:
             body["error"] |= {"code": "invalid_request_error", "reason": error.code}
@@ -88,9 +88,9 @@ def error_headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
     if error.retry_after is not None:
         found.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
     if error.status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
-        found.append((b"accept-encoding", b"identity"))  # RFC 9110, section 12.5.3: what a request may be coded as
+        found.append((b"accept-encoding", b"identity"))  # RFC 9110, section 12.5.3: accepted codings of requests
     if error.status == HTTPStatus.REQUEST_TIMEOUT:
-        found.append((b"connection", b"close"))  # what is still to come of the request is not read
+        found.append((b"connection", b"close"))  # the rest of the request is not read
     if error.status == HTTPStatus.UNAUTHORIZED:
         found.append((b"www-authenticate", b"Bearer"))  # RFC 9110, section 15.5.2
     if error.status >= 500 and is_permanent(error):

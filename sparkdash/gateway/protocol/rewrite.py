@@ -86,7 +86,7 @@ def _lacks(body: bytes, edits: Edits) -> bool:
     """Whether a plain search shows that the body has none of the keys."""
     needles = edits.needles
     if needles is None or body.find(b"\\u") >= 0:
-        return False  # a key may be spelled in other ways
+        return False  # escapes may spell a key in other ways
     return all(body.find(needle) < 0 for needle in needles)
 
 

@@ -38,7 +38,7 @@ def answer_fault(begins: bytes) -> str | None:
     """
     body = begins.lstrip()
     if not body:
-        return None if begins else "nothing"  # blanks may be sent to keep a connection alive
+        return None if begins else "nothing"  # blanks may be keep-alives
     if not body.startswith(b"{"):
         return f"no JSON object: {body[:SHOWN].decode('utf-8', 'replace')}"
     if is_error(body) and not _BLAMES_REQUEST.search(body):

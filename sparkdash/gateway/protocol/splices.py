@@ -56,7 +56,7 @@ class FrameSplice:
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; return the whole frames, changed where needed."""
-        if not self._rest and chunk.endswith(b"\n\n"):  # as nearly always
+        if not self._rest and chunk.endswith(b"\n\n"):  # nearly every chunk
             return self._spliced(chunk) if chunk.find(self._mark) >= 0 else chunk
         data = self._rest + chunk if self._rest else chunk
         end = whole_frames(data)

@@ -202,7 +202,7 @@ class Tap:
         if not self._words.counts_first:
             return counts.parse_usage(self.tail())
         usage, since = counts.parse_message_usage(self._head(), self.tail())
-        # an answer that was left at its beginning has no count of what has come since
+        # an answer that was left early has only the first count
         return usage if since or not self._stream or self.complete else usage._replace(completion=None)
 
     def decode_tok_s(self, completion: int | None) -> float | None:

@@ -57,7 +57,7 @@ async def dispatch_request(
     if needed is not True:
         body, adds_usage, mirrors = _prepare(context, lease)
         opened = _open(context, lease, body, is_remote=is_remote)
-        del body  # nothing here keeps it: it is let go once an answer comes
+        del body  # the body is freed once an answer comes
         async with opened as answer:
             if needed is False or answer.status not in UNKNOWN_PATH:
                 if is_remote:
@@ -107,7 +107,7 @@ def _open(
         )
     else:
         url, headers = lease.url.rstrip("/") + path, head.for_engine(lease.headers)
-    called = None if is_remote else lease.profile.name  # a service elsewhere has words of its own
+    called = None if is_remote else lease.profile.name  # a remote service reports under its own name
     return context.deps.upstream.open(head.method, url, headers, body, called)
 
 

@@ -123,5 +123,5 @@ def notify_fallback(deps: Deps, asked: str, error: SparkdashError, other: str) -
     now, what = deps.monotonic(), (asked, other, error.code)
     if now - deps.fallback_notices.get(what, -AGAIN_S) >= AGAIN_S:
         deps.fallback_notices[what] = now
-        text = f"{other} answers in the place of {asked}: {error.message}"
+        text = f"{other} answers instead of {asked}: {error.message}"
         deps.bus.publish(Notice(level=Level.WARNING, code="fallback", text=text, profile=asked))

@@ -44,5 +44,5 @@ class KeepAlive:
                 await self._say()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(over.wait(), KEEP_ALIVE_S)
-        except Exception as error:  # noqa: BLE001 - whoever waits is told
+        except Exception as error:  # noqa: BLE001 - the waiting request gets it
             self._failed(error)

@@ -55,6 +55,6 @@ def profile_to_count_offline(name: str, catalog: CatalogPort, snapshot: Snapshot
         return None
     profile = catalog.find(name)
     if is_remote(profile):
-        return None  # nothing is loaded for it, and it says itself whether it can count
+        return None  # needs no load, and tells itself whether it can count
     engine = snapshot.engines.get(profile.name)
     return None if engine is not None and engine.state is EngineState.READY else profile

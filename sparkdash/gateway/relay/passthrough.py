@@ -120,7 +120,7 @@ def _wrong_protocol(route: Route) -> AdmissionError:
 
 
 class _Relay:
-    """One request that may wait for an engine."""
+    """Request that may wait for an engine, with its row, reply and cancel scope."""
 
     __slots__ = ("_context", "_deps", "_exchange", "_keepalive", "_lost", "_reply", "_row", "_scope")
 
@@ -162,8 +162,8 @@ class _Relay:
         except SparkdashError as error:
             LOG.info("a request failed", id=self._row.id, profile=self._row.profile, code=error.code)
             await self._reply.fail(error)
-        except Exception:  # whatever it was, the client gets an answer and the log a trace
-            LOG.exception("a request met a fault in sparkdash", id=self._row.id)
+        except Exception:  # the client gets an answer and the log a traceback
+            LOG.exception("sparkdash failed on a request", id=self._row.id)
             await self._reply.fail(
                 SparkdashError("sparkdash itself failed on this request.", hint="Its log says more.")
             )
@@ -239,7 +239,7 @@ class _Relay:
             self._lost = None
 
     def _on_lost(self, lost: asyncio.Future[SparkdashError]) -> None:
-        if lost is self._lost:  # a call that is on its way is not called back
+        if lost is self._lost:  # a scheduled callback cannot be removed
             self._scope.interrupt(_lost_error(lost.result()))
 
     async def _announce_fallback(self, other: str, error: SparkdashError) -> None:
@@ -247,7 +247,7 @@ class _Relay:
         fallbacks.notify_fallback(self._deps, asked, error, other)
         self._exchange.set_extra_headers(fallbacks.fallback_headers(asked, error, other))
         if self._exchange.started:  # too late for headers
-            await self._reply.send_keepalive(f"{other} answers in the place of {asked} ({error.code})")
+            await self._reply.send_keepalive(f"{other} answers instead of {asked} ({error.code})")
 
     def _on_wait(self, position: int) -> None:
         """Note the place in the queue; start keep-alives for a client that can take them."""
@@ -272,7 +272,7 @@ def _client(exchange: Exchange) -> str | None:
 
 def _lost_error(error: SparkdashError) -> SparkdashError:
     if error.code == problems.CUT:
-        return copy(error)  # many requests are cut by one error, and a traceback belongs to one
+        return copy(error)  # one error cuts many requests, and each needs its own traceback
     return UpstreamError(error.message, code=error.code, hint=error.hint)
 
 

@@ -47,19 +47,8 @@ class Reply:
     """Answer to one request. Its body is released once no other engine can answer any more."""
 
     __slots__ = (
-        "_context",
-        "_deps",
-        "_exchange",
-        "_flow",
-        "_framed",
-        "_is_refusal",
-        "_lease",
-        "_route",
-        "_row",
-        "_splice",
-        "_tap",
-        "_waiting",
-        "begun",
+        "_context", "_deps", "_exchange", "_flow", "_framed", "_is_refusal", "_lease", "_route", "_row", "_splice",
+        "_tap", "_waiting", "begun",
     )  # fmt: skip
 
     def __init__(self, context: RequestContext, row: RequestRow) -> None:
@@ -109,11 +98,10 @@ class Reply:
         await self._exchange.send(self._waiting.next(waits_for))
 
     def _keepalive_frames(self) -> frames.KeepAliveFrames:
-        told = (
-            self._deps.settings.progress_as_reasoning or self._exchange.head.headers.get(PROGRESS_HEADER) == "reasoning"
-        )
+        wants_progress = self._exchange.head.headers.get(PROGRESS_HEADER) == "reasoning"
+        reasoning = self._deps.settings.progress_as_reasoning or wants_progress
         now = self._deps.clock()
-        return frames.KeepAliveFrames(self._route.dialect, self._row.id, self._context.name, now, reasoning=told)
+        return frames.KeepAliveFrames(self._route.dialect, self._row.id, self._context.name, now, reasoning=reasoning)
 
     @property
     def heard_at(self) -> float | None:
@@ -177,7 +165,7 @@ class Reply:
             last = await answer.pour(take)
             note(last, now())
             self._check_end(answer)
-            if not self.begun:  # all of it came at once, as nearly every answer does that is no stream
+            if not self.begun:  # the whole answer came at once, as most answers without a stream do
                 self._begin(answer, last)
             await self._exchange.finish(last if splice is None else splice.feed(last) + splice.end())
         failed = tap.failed
@@ -269,7 +257,7 @@ class Reply:
 
     async def fail(self, error: SparkdashError) -> None:
         """Tell the client of a failure: with its true status, or inside the stream."""
-        # first, as a client that stands still may never take the words
+        # before the answer: a stalled client may never take it
         self._row.ended(RequestState.FAILED, self._tap, client_status(error), error.code)
         if not self._exchange.started:
             await self._exchange.refuse(error, self._route.dialect)
@@ -298,7 +286,7 @@ class Reply:
     def end_disconnected(self) -> None:
         """End the row of a client that hung up. Most do so at the stream's last event and have all that they need."""
         failed = self._tap.failed
-        if failed or self._tap.complete:  # SDKs hang up at an error event, too
+        if failed or self._tap.complete:  # SDKs also hang up at an error event
             self._done(HTTPStatus.OK, failed=failed)
         else:
             self._row.ended(RequestState.GONE, self._tap, error="client_gone")

@@ -13,7 +13,7 @@ from sparkdash.gateway.shared.body_budget import BodyShare
 
 @per_request
 class RequestContext:
-    """One request, understood and admitted."""
+    """Request, understood and admitted."""
 
     deps: Deps
     exchange: Exchange

@@ -70,7 +70,7 @@ class SilenceTimer:
 
     def _look(self) -> None:
         now, at = self._now(), self._heard.heard_at
-        if at is not None and at < self._began:  # of an engine that was asked before
+        if at is not None and at < self._began:  # from an earlier engine of this request
             at = None
         limit, since = (self._first_s, self._began) if at is None else (self._between_s, at)
         if limit is None or self._heard.is_held_up:

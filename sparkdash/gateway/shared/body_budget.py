@@ -65,7 +65,7 @@ class BodyShare:
 
 def _full(budget: BodyBudget) -> AdmissionError:
     return AdmissionError(
-        f"The requests that wait hold {budget.taken // MIB} MiB, and no more than {budget.limit // MIB} are kept.",
+        f"The bodies of waiting requests take {budget.taken // MIB} MiB; the limit is {budget.limit // MIB} MiB.",
         code="bodies_full",
         status=503,
         retry_after=RETRY_S,

@@ -33,14 +33,14 @@ class RunningRequests:
         off = self._offs.pop(request_id, None)
         if off is None:
             raise unknown_request(request_id)
-        off(AdmissionError("This request was cancelled by the one who runs this box.", code="request_cancelled"))
+        off(AdmissionError("The owner of this box cancelled this request.", code="request_cancelled"))
 
 
 def unknown_request(request_id: str) -> AdmissionError:
     """Build the refusal to cancel a request that has ended, or never existed."""
     return AdmissionError(
-        f"No request {shown(request_id)!r} waits or runs.",
+        f"No request {shown(request_id)!r} is waiting or running.",
         code="request_not_found",
         status=404,
-        hint="`sparkdash requests` lists those that do.",
+        hint="`sparkdash requests` lists the current ones.",
     )

@@ -78,7 +78,7 @@ class Exclusive:
                 "This lease has lapsed: it was not renewed in time, or the daemon was restarted.",
                 code="lease_lost",
                 status=409,
-                hint="Take a new one.",
+                hint="Take a new lease.",
             )
         self._held = replace(self._right(token, held.holder, expected_s), shares=held.shares, ends=held.ends)
         return self._held
@@ -98,7 +98,7 @@ class Exclusive:
         """
         held = self.held
         if held is None:
-            raise AdmissionError("Nobody has this box to himself.", code="not_held", status=409)
+            raise AdmissionError("No client has this box to itself.", code="not_held", status=409)
         self._held = replace(held, ends=True)
 
     def admit(self, token: str | None) -> None:
@@ -124,19 +124,19 @@ class Exclusive:
 
     def _refusal(self, held: ExclusiveHold) -> AdmissionError:
         now = self._now()
-        text = f"{held.holder} has this box to itself, so that its figures are true."
+        text = f"{held.holder} has this box to itself, to measure without other load."
         if held.shares:
-            text = f"{held.holder} measures here, and two measurements would spoil each other."
+            text = f"{held.holder} measures here, and a second measurement would disturb it."
         wait = COME_BACK_S if held.free_at is None else max(1.0, held.free_at - now)
         if (silent_s := now - held.lapses_at + TTL_S) > SILENT_S:
             wait = max(1.0, held.lapses_at - now)
-            text += f" It was not heard of for {silent_s:.0f} s; unless it is within {wait:.0f} s, it has let go."
+            text += f" It has been silent for {silent_s:.0f} s; after {wait:.0f} s more, the box is free."
         return AdmissionError(
             text,
             code="held",
             status=503,
             retry_after=wait,
-            hint="Come back when it is done, or end it: `e` on the dashboard's A/B page, or Ctrl-C where it runs.",
+            hint="Try again when it is done, or end it: `e` on the dashboard's A/B page, or Ctrl-C where it runs.",
         )
 
     def _right(self, token: str, holder: str, expected_s: float | None) -> ExclusiveHold:

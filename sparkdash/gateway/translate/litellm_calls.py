@@ -22,11 +22,11 @@ _shim.llm_router = None
 # litellm tries to import its proxy with every call, in vain, and blocks the loop for 100 ms (seen with 1.106, 1.109).
 sys.modules["litellm.proxy.proxy_server"] = _shim
 
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it fetches a list of prices from the net as it is loaded
-os.environ["LITELLM_MODE"] = "PRODUCTION"  # or it reads the nearest .env file
-import litellm  # noqa: E402 - the shim and the words above must be there first
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it fetches a price list from the net on import
+os.environ["LITELLM_MODE"] = "PRODUCTION"  # otherwise it reads the nearest .env file
+import litellm  # noqa: E402 - needs the shim and the variables above
 
-logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)  # what fails is told to the gateway; its log lines hold prompts
+logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)  # its log lines contain prompts
 litellm.suppress_debug_info = True
 litellm.disable_streaming_logging = True
 litellm.drop_params = True
@@ -60,7 +60,7 @@ _TOOLS = {MESSAGES: frozenset({None, "custom"}), RESPONSES: frozenset({"function
 _NEEDED = {MESSAGES: ("messages", "max_tokens"), RESPONSES: ("input",)}
 
 
-class TranslationRefused(Exception):  # noqa: N818 - said to the client, whose request it is
+class TranslationRefused(Exception):  # noqa: N818 - its text goes to the client
     """The request cannot be translated, or the engine refused it; `status` and words are for the client."""
 
     def __init__(self, status: int, words: str, code: str = "engine_refused") -> None:
@@ -69,7 +69,7 @@ class TranslationRefused(Exception):  # noqa: N818 - said to the client, whose r
         self.code = code
 
 
-class EngineUnreachable(Exception):  # noqa: N818 - said to the gateway
+class EngineUnreachable(Exception):  # noqa: N818 - its text goes to the gateway
     """The engine did not answer, or broke off."""
 
 
@@ -93,7 +93,7 @@ async def ask_as_chat(
         return _responses(answer) if stream else _whole_response(answer)
     except TranslationRefused:
         raise
-    except Exception as error:  # noqa: BLE001 - litellm has dozens of kinds, and every one is the client's to hear
+    except Exception as error:  # noqa: BLE001 - litellm raises dozens of types, and the client must get each
         raise _said(error) from None
 
 
@@ -116,7 +116,7 @@ def _options(path: str, body: Mapping[str, Any], engine: str, authorization: str
         "model": f"hosted_vllm/{body.get('model') or 'default'}",
         "api_base": engine,
         "api_key": (authorization or "").removeprefix("Bearer ")
-        or "none",  # it wants one; a header of ours it overwrites
+        or "none",  # litellm requires a key, and overwrites our own header
         "extra_body": extra,
         "timeout": LIMIT_S,
         "max_retries": 0,
@@ -126,7 +126,7 @@ def _options(path: str, body: Mapping[str, Any], engine: str, authorization: str
 
 async def _messages(answer: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for frame in answer:
-        if frame.startswith(b"event: error"):  # litellm's long words for an engine that broke off
+        if frame.startswith(b"event: error"):  # litellm's long message for an engine that broke off
             raise EngineUnreachable("it broke off in the middle of its answer")
         yield frame
 

@@ -50,13 +50,13 @@ class Translator(ChildProcess):
             self._keep(self._early)
 
     async def _start_early(self) -> None:
-        with suppress(HostError), self._in_use():  # whoever needs it then is told why it does not start
+        with suppress(HostError), self._in_use():  # the request that needs it gets the error
             await self._started()
 
     def on_started(self, rss: int | None) -> None:
         """Publish a notice with the translator's memory."""
-        size = f"It takes {gib(rss)} of the memory, until nobody has used it for {duration(self._idle_s)}."
-        text = f"The translator runs, since an engine lacks a protocol that its client speaks. {size}"
+        size = f"It takes {gib(rss)} of memory and ends after {duration(self._idle_s)} without use."
+        text = f"The translator has started, as an engine does not speak its client's protocol. {size}"
         self._publish(Notice(level=Level.INFO, code="translator_started", text=text))
 
     def broke_off_error(self) -> UpstreamError:
@@ -67,7 +67,7 @@ class Translator(ChildProcess):
     def not_installed_error(self) -> HostError:
         """Build the error for a missing installation, with a status that no client retries."""
         return HostError(
-            "This engine does not speak the request's protocol, and the translator for that is not installed.",
+            "This engine does not speak the request's protocol, and the translator is not installed.",
             code="translator_missing",
             status=501,
             hint=(
