@@ -24,7 +24,7 @@ from pydantic import Field
 from sparkdash.domain.base import Frozen
 
 PREFIX = "sk-sparkdash-"
-"""Begins with `sk-`, as some clients require; the rest lets a scanner that finds a key in a repository name its origin."""
+"""Begins with `sk-`, as some clients require; the rest lets a scanner of repositories name the origin."""
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 RANDOM_BYTES = 32
 _SPAN = re.compile(r"([1-9]\d{0,4})([mhdw])")

@@ -1,7 +1,7 @@
 """Lifecycle of the daemon: the order of start and stop, and what happens when a part crashes.
 
-Owns: restarts of telemetry (logged, counted, shown), and the end of the daemon after a crash in the supervisor, as wrong
-state is worse than none. Must not know what any part does, nor how it is made.
+Owns: restarts of telemetry (logged, counted, shown), and the end of the daemon after a crash in the supervisor, as
+wrong state is worse than none. Must not know what any part does, nor how it is made.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LOG = structlog.get_logger("sparkdash")
 RESTART_S = (1.0, 5.0, 30.0)
 """Pauses before telemetry is started again; the last one repeats."""
 ADOPTED_S = 2.0
-"""Longest wait at the start for the engines of an earlier daemon. Afterwards only requests for an engine wait: each call
-to the runtime may take 20 seconds.
+"""Longest wait at the start for the engines of an earlier daemon. Afterwards only requests for an engine wait: each
+call to the runtime may take 20 seconds.
 """
 FAREWELL_S = listen.GRACE_S - 1.0
 """Time for running answers after a request to stop; the last second is for telling clients whose answers are cut."""

@@ -39,8 +39,8 @@ class Listeners:
 def open_listeners(settings: Settings, handover: Handover) -> Iterator[Listeners]:
     """Bind the sockets, or take inherited ones, and lock out a second daemon.
 
-    Listening begins before the daemon is built (80 ms of CPU), so that the kernel keeps early connections until they can
-    be answered. Raises SparkdashError when a socket or the lock cannot be had.
+    Listening begins before the daemon is built (80 ms of CPU), so that the kernel keeps early connections until they
+    can be answered. Raises SparkdashError when a socket or the lock cannot be had.
     """
     folder, tls = paths.runtime_dir(), _tls(settings)
     keys = _keys(settings)

@@ -27,13 +27,13 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 
 YOUNG = 10_000
-"""Allocations between two collections of young objects. Python's default of 700 is reached by ten running requests, none
-of them garbage: collecting cost each request a twentieth of its time (measured with 32 at once).
+"""Allocations between two collections of young objects. Python's default of 700 is reached by ten running requests,
+none of them garbage: collecting cost each request a twentieth of its time (measured with 32 at once).
 """
 
 FILES = 65_536
-"""Wanted soft limit of open files. A stream takes two descriptors, so the usual 1,024 allow five hundred streams. The hard
-limit, mostly half a million, stays.
+"""Wanted soft limit of open files. A stream takes two descriptors, so the usual 1,024 allow five hundred streams. The
+hard limit, mostly half a million, stays.
 """
 
 

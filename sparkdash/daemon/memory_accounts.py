@@ -1,7 +1,7 @@
 """Accounts of the box's memory, shared between callers.
 
-Owns: sharing one account between all who ask at the same time, and how long it stays valid. Must not know how an account
-is made. Rule: no account is made without a caller.
+Owns: sharing one account between all who ask at the same time, and how long it stays valid. Must not know how an
+account is made. Rule: no account is made without a caller.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Parser of `podman info`, as far as the checks need it.
 
-Owns: the shape of that answer: podman 4.3.1 as run here, 4.9 and 5 from their documentation. Must not know how it is run.
+Owns: the shape of that answer: podman 4.3.1 as run here, 4.9 and 5 from their documentation. Must not know how it is
+run.
 
 Pure.
 """

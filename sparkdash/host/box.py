@@ -1,6 +1,6 @@
-"""BoxReader: the real box, measured.
+"""BoxReader: figures of the real box.
 
-Owns: putting the kernel's and NVML's figures together. Must not know: engines, profiles, what is enough.
+Owns: joining the kernel's and NVML's figures. Must not know: engines, profiles, how much is enough.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from sparkdash.host.reader import GpuReading
 
 
 class BoxReader:
-    """The HostReader of a real box. `proc` and `nvml` are given by tests only."""
+    """HostReader of a real box; only tests give `proc` and `nvml`."""
 
     def __init__(self, proc: Path = PROC, nvml: Nvml | None = None) -> None:
         self._proc = proc
         self._nvml = nvml or Nvml()
 
     def memory(self) -> Memory:
-        """The kernel's figures. Raises HostError when it does not tell them."""
+        """Read the kernel's memory figures. Raises HostError without them."""
         return meminfo.read_memory(self._proc)
 
     def contiguity(self) -> Contiguity | None:
-        """Free memory by block size; None where the kernel does not tell."""
+        """Read free memory by block size; None if the kernel does not report it."""
         return contiguity.read_contiguity(self._proc)
 
     async def gpu(self) -> GpuReading:
-        """One look through NVML; empty without it, or while it hangs."""
+        """Read the GPU through NVML; empty without NVML, or while it hangs."""
         return await self._nvml.read()
 
     def engine_bytes(self, pids: set[int], reading: GpuReading) -> int | None:
-        """GPU memory by NVML plus the host memory that is the processes' own; on a GB10 neither holds the other.
+        """Add GPU memory by NVML and the processes' own host memory; on a GB10 neither includes the other.
 
-        File pages are left out: they are page cache and shown as such.
+        File pages are left out, as they are shown as page cache.
         """
         on_gpu = [(reading.processes or {}).get(pid) for pid in pids]
         on_host = [host_bytes(pid, self._proc) for pid in pids]
@@ -46,7 +46,7 @@ class BoxReader:
         return sum(known) if known else None
 
     async def others_bytes(self, pids: set[int], reading: GpuReading) -> int:
-        """In a thread: a walk through all of /proc takes some ten milliseconds."""
+        """Add GPU and anonymous memory of all other processes, in a thread: the walk takes some ten milliseconds."""
         on_gpu = sum(size for pid, size in (reading.processes or {}).items() if pid not in pids)
         return on_gpu + await asyncio.to_thread(anonymous_of_others, pids, self._proc)
 

@@ -1,7 +1,7 @@
-"""Running a command-line program from the event loop, and never longer than allowed.
+"""Command-line programs run from the event loop, each with a deadline.
 
-Owns: the child's life: its deadline, and its end when the caller is cancelled or stops listening.
-Must not know which program it is or what its output means.
+Owns: the child's deadline, and its end when the caller is cancelled or stops listening. Must not know the program, or
+the meaning of its output.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import IO, Any
 from sparkdash.host.files.line_splitter import LineSplitter
 
 REAP_S = 2.0
-"""How long a killed child may take to go. One stuck in the kernel is left behind rather than waited for."""
+"""Longest wait for a killed child; one stuck in the kernel is left behind."""
 
 _CHUNK = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """A command that ended. Output is decoded, bytes that are not UTF-8 replaced."""
+    """Exit code and output of a command; bytes that are not UTF-8 are replaced."""
 
     code: int
     out: str
@@ -36,14 +36,15 @@ class CommandResult:
 async def run_command(
     argv: Sequence[str], *, deadline_s: float | None, env: Mapping[str, str] | None = None
 ) -> CommandResult:
-    """Run a program to its end; `deadline_s` None: no limit, `env` None: our own environment.
+    """Run a program to its end. `deadline_s` None means no deadline, `env` None our own environment.
 
     Output goes through files. A pipe would stay open until every process that the program left behind has ended, and
     `podman run -d` leaves the container's monitor. The files are in memory: on a full disk `podman ps` writes nothing
     and reports success, as if there were no container.
 
-    Raises: TimeoutError: the deadline passed; the child has been killed. OSError: the program cannot be run
-    (FileNotFoundError: there is none).
+    Raises:
+        TimeoutError: the deadline passed, and the child was killed.
+        OSError: the program cannot be run (FileNotFoundError: it does not exist).
     """
     with _in_memory() as out, _in_memory() as err:
         async with asyncio.timeout(deadline_s), child_running(argv, stdout=out, stderr=err, env=env) as process:
@@ -54,14 +55,14 @@ async def run_command(
 async def command_output(
     argv: Sequence[str], *, deadline_s: float, limit: int, env: Mapping[str, str] | None = None
 ) -> str:
-    """Run a program for both its output streams, `limit` bytes at most; its children end with it.
+    """Run a program and return both output streams, `limit` bytes at most; end its children with it.
 
     Raises:
-        TimeoutError, OSError: as `call`.
+        TimeoutError, OSError: as `run_command`.
     """
     said = bytearray()
     async with asyncio.timeout(deadline_s), child_running(argv, stderr=STDOUT, env=env) as process:
-        assert process.stdout is not None  # noqa: S101 - `running` makes this pipe
+        assert process.stdout is not None  # noqa: S101 - `child_running` makes this pipe
         try:
             while len(said) < limit and (chunk := await process.stdout.read(_CHUNK)):
                 said += chunk
@@ -89,10 +90,10 @@ async def child_running(
     stderr: int | IO[bytes] = PIPE,
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Process]:
-    """Run a child for the length of the block; kill it at the end if it still runs. `env` None: our own environment.
+    """Run a child for the length of the block; kill it at the end if it still runs.
 
     Raises:
-        OSError: as `call`.
+        OSError: as `run_command`.
     """
     process = await begin_child(argv, stdin=DEVNULL, stdout=stdout, stderr=stderr, env=env)
     try:
@@ -102,18 +103,19 @@ async def child_running(
 
 
 async def begin_child(argv: Sequence[str], **how: Any) -> Process:
-    """Start a child in a session of its own, so that Ctrl-C in the daemon's terminal does not cut it in half; `how` as
-    `asyncio.create_subprocess_exec` takes it. Who is cancelled meanwhile leaves none behind.
+    """Start a child in a session of its own, so that Ctrl-C in the daemon's terminal does not end it.
+
+    `how` goes to `asyncio.create_subprocess_exec`. A cancelled caller leaves no child behind.
 
     Raises:
-        OSError: as `call`.
+        OSError: as `run_command`.
     """
     making = asyncio.ensure_future(asyncio.create_subprocess_exec(*argv, start_new_session=True, **how))
     left: asyncio.CancelledError | None = None
     while not making.done():
         try:
             await asyncio.wait((making,))
-        except asyncio.CancelledError as again:  # asyncio itself bears one, and would leave the child at the second
+        except asyncio.CancelledError as again:  # asyncio handles one itself, and would leave the child at the second
             left = again
     if left is None:
         return making.result()
@@ -123,8 +125,9 @@ async def begin_child(argv: Sequence[str], **how: Any) -> Process:
 
 
 async def end_child(process: Process) -> None:
-    """Kill a child that still runs, and let its pipes go. It is seen to go also when its caller is cancelled meanwhile, however
-    often: one that nobody saw go is told of by a loop that is no more.
+    """Kill a child that still runs, wait for its end, and close its pipes.
+
+    Waits even if the caller is cancelled, however often: asyncio would report an unawaited end to a closed loop.
     """
     left: asyncio.CancelledError | None = None
     if process.returncode is None:
@@ -146,12 +149,12 @@ async def end_child(process: Process) -> None:
 
 
 async def stdout_lines(process: Process, *, silence_s: float | None = None) -> AsyncIterator[str]:
-    """What `process` writes to stdout, line by line, until it closes it.
+    """Yield the lines that `process` writes to stdout, until it closes the stream.
 
     Raises:
-        TimeoutError: nothing came for `silence_s` seconds.
+        TimeoutError: no output came for `silence_s` seconds.
     """
-    assert process.stdout is not None  # noqa: S101 - `running` always makes this pipe
+    assert process.stdout is not None  # noqa: S101 - `child_running` always makes this pipe
     splitter = LineSplitter()
     while chunk := await asyncio.wait_for(process.stdout.read(_CHUNK), silence_s):
         for line in splitter.feed(chunk):

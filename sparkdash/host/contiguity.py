@@ -1,9 +1,8 @@
 """Contiguity of the free memory, by /proc/buddyinfo and /proc/vmstat.
 
-Owns: reading those files. Must not know how much is enough.
-Rule: cheap (three reads, well under 1 ms) and without root. /proc/pagetypeinfo, which tells more, is root's alone. Orders are counted
-and the page size is asked for: kernels of Sparks have 4 KiB pages and blocks of up to 32 MiB, or 64 KiB pages and blocks of
-up to 512 MiB; x86 ends at 4 MiB.
+Owns: reading those files. Must not know how much is enough. Rule: cheap (three reads, well under 1 ms) and without
+root, which /proc/pagetypeinfo would need. Orders and the page size are read, not assumed: kernels of Sparks have 4
+KiB pages and blocks of up to 32 MiB, or 64 KiB pages and blocks of up to 512 MiB; x86 ends at 4 MiB.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from sparkdash.units import MIB
 
 HUGE = 2 * MIB
 NORMAL, MOVABLE = "Normal", frozenset({"Movable", "Device"})
-"""Movable memory is of no use to a driver, which does not let its pages be moved."""
+"""Zones by use: drivers pin their pages, and cannot use movable memory."""
 MOST_ORDERS, MOST_PAGES = 32, 1 << 40
-"""Beyond these a line is garbage."""
+"""Bounds of a plausible line."""
 
 
 def read_contiguity(proc: Path = PROC) -> Contiguity | None:
-    """One look; None where the kernel does not tell its free blocks, or in a way that nobody knows."""
+    """Read the free blocks; None if the kernel does not report them in a known form."""
     try:
         buddyinfo = (proc / "buddyinfo").read_text(errors="replace")
     except OSError:
@@ -38,7 +37,7 @@ def read_contiguity(proc: Path = PROC) -> Contiguity | None:
 
 
 def parse_contiguity(buddyinfo: str, vmstat: str, page_bytes: int) -> Contiguity | None:
-    """Both files' text as one value; None when no zone can be read. Pure."""
+    """Parse the text of both files; None without a readable zone."""
     zones = _zones(buddyinfo)
     if not zones:
         return None
@@ -65,15 +64,15 @@ def parse_contiguity(buddyinfo: str, vmstat: str, page_bytes: int) -> Contiguity
 
 
 def counters(vmstat: str) -> dict[str, int]:
-    """The lines of /proc/vmstat by their names. Pure."""
+    """Parse /proc/vmstat into counters by name."""
     words = (line.split() for line in vmstat.splitlines())
     return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdecimal()}
 
 
 def total_counters(told: Mapping[str, int], names: Iterable[str]) -> int | None:
-    """Sum of the counters with one of these names, also where a kernel has one for each zone (`allocstall_normal`).
+    """Sum the counters with one of these names, or with one for each zone (`allocstall_normal`).
 
-    The counter of those who were made to wait (`pgscan_direct_throttle`) counts no pages. None when there is none.
+    Excludes `pgscan_direct_throttle`, which counts no pages. None without any.
     """
     wanted = tuple(names)
     found = [
@@ -85,8 +84,10 @@ def total_counters(told: Mapping[str, int], names: Iterable[str]) -> int | None:
 
 
 def watermarks(zoneinfo: str, page_bytes: int) -> dict[str, int]:
-    """Bytes under which the kernel wakes and stops reclaim, by `min`, `low` and `high`, all zones of /proc/zoneinfo; in effect
-    now, boosts included. Empty when it does not tell. Pure."""
+    """Parse /proc/zoneinfo into the effective watermarks of reclaim in bytes, over all zones: `min`, `low` and `high`.
+
+    Boosts are included; empty without watermarks.
+    """
     sums: dict[str, int] = {}
     for line in zoneinfo.splitlines():
         words = line.split()
@@ -96,7 +97,7 @@ def watermarks(zoneinfo: str, page_bytes: int) -> dict[str, int]:
 
 
 def _zones(buddyinfo: str) -> list[tuple[str, list[int]]]:
-    """Name and free blocks by order of each zone of each node; lines of another shape are passed over."""
+    """Parse name and free blocks by order of each zone of each node; other lines are skipped."""
     found = []
     for line in buddyinfo.splitlines():
         head, zone, rest = line.partition("zone")

@@ -1,7 +1,7 @@
-"""Flags that programs have listed, kept from one daemon to the next.
+"""Store of the flags that programs list, kept between daemons.
 
-Owns: one small JSON file for each program of an image or of the box, and how long it is valid: as long as the image has
-the same id, and the program's file the same size and time. Must not know how a program is asked.
+Owns: one small JSON file for each program of an image or of the box, and its validity: as long as the image has the
+same id, and the program's file the same size and time. Must not know how a program is asked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparkdash.engines.registry import adapter
 
 
 class StoredFlags(Frozen):
-    """Flags that one program listed. `identity` is its `identity()` at that time."""
+    """Flags of one program. `identity` is its `identity()` at that time."""
 
     image: str | None
     argv: tuple[str, ...]
@@ -32,26 +32,25 @@ class StoredFlags(Frozen):
 
 
 class FlagStore:
-    """Folder of the kept flags. A file that cannot be read or written counts as missing."""
+    """Folder of stored flags. A file that cannot be read or written counts as missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def recall(self, spec: ContainerSpec, program: str | None) -> KnownFlags | None:
-        """Flags that the program of `spec` listed with the identity `program`; None with another identity, or if never
-        asked.
-        """
+        """Return the stored flags of the program of `spec`; None without any, or if its identity is not `program`."""
         kept = self._kept(spec)
         return KnownFlags(kept.definitions) if kept and kept.identity == program else None
 
     def of(self, profile: Profile, *, containerised: bool) -> KnownFlags | None:
-        """Flags of the program of this profile, as `last`; None when it has no program that lists flags."""
+        """Return the flags of this profile's program, as `last`; None if it has no program that lists flags."""
         asked = adapter(profile.engine).help(profile)
         return self.last(containers.helping(profile, asked.argv, containerised=containerised)) if asked else None
 
     def last(self, spec: ContainerSpec) -> KnownFlags | None:
-        """Flags that the program of `spec` listed last, without asking a runtime: the image's name may mean another
-        image by now.
+        """Return the last stored flags of the program of `spec`, without asking a runtime.
+
+        The image's name may mean another image by now.
         """
         kept = self._kept(spec)
         if kept is None or (spec.image is None and kept.identity != identity(spec, None)):
@@ -63,7 +62,7 @@ class FlagStore:
         kept = StoredFlags(image=spec.image, argv=spec.argv, identity=program, definitions=known.definitions)
         file = self._file(spec)
         part = file.with_suffix(".part")
-        with suppress(OSError):  # a full disk: it is asked again
+        with suppress(OSError):  # a full disk: the program is asked again
             self._folder.mkdir(parents=True, exist_ok=True)
             part.write_text(kept.model_dump_json())
             part.replace(file)
@@ -80,12 +79,9 @@ class FlagStore:
 
 
 def identity(spec: ContainerSpec, image_id: str | None) -> str | None:
-    """Compute a value that changes whenever the program of `spec` does; None when it cannot be told.
+    """Compute a value that changes with the program of `spec`; None if it is unknown. Reads the disk.
 
-    Touches the disk.
-
-    The value is the image's id. For a program of this box (no image, or out of a mount) it comes from the program's
-    file.
+    The value is the image's id, or comes from the file of a program on this box (no image, or out of a mount).
     """
     file = _file_of(spec)
     if file is None:
@@ -98,7 +94,7 @@ def identity(spec: ContainerSpec, image_id: str | None) -> str | None:
 
 
 def _file_of(spec: ContainerSpec) -> Path | None:
-    """Find the program's file on this box; None when the program comes from the image."""
+    """Find the program's file on this box; None if the program comes from the image."""
     if spec.image is None:
         found = shutil.which(spec.argv[0], path=spec.env.get("PATH"))
         return Path(found or spec.argv[0])

@@ -1,7 +1,7 @@
-"""The kernel's own memory figures.
+"""Memory figures of the kernel.
 
-Owns: /proc/meminfo and /proc/pressure/memory. Must not know: NVML, engines, what is enough.
-Rule: cheap (two small reads, no subprocess, no driver), as the memory guard must work when all else is stuck.
+Owns: /proc/meminfo and /proc/pressure/memory. Must not know: NVML, engines, how much is enough. Rule: cheap (two small
+reads, no subprocess, no driver), as the memory guard must work when all else hangs.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from sparkdash.host.processes.proc import PROC
 from sparkdash.units import KIB, gib, percent
 
 TOLD_PRESSURE = 0.01
-"""Share of time lost in waiting for memory from which it is worth a word."""
+"""Least share of time lost in waiting for memory that is mentioned."""
 
 
 def read_memory(proc: Path = PROC) -> Memory:
-    """One look. On a GB10 this is the GPU's memory too: CUDA's own "free" leaves out what the page cache would give back.
+    """Read memory, on a GB10 the GPU's too: CUDA's own "free" excludes reclaimable page cache.
 
     Raises:
-        HostError: there is no /proc/meminfo, or it lacks MemTotal or MemAvailable (kernels before 3.14).
+        HostError: /proc/meminfo is missing, or lacks MemTotal or MemAvailable (kernels before 3.14).
     """
     found = meminfo_figures(proc)
     try:
         total, available, free = found["MemTotal"], found["MemAvailable"], found["MemFree"]
     except KeyError as missing:
         raise HostError(
-            f"{proc}/meminfo does not tell {missing}.",
+            f"{proc}/meminfo lacks {missing}.",
             code="no_meminfo",
             hint="sparkdash needs Linux, with /proc mounted.",
         ) from None
@@ -45,9 +45,9 @@ def read_memory(proc: Path = PROC) -> Memory:
 
 
 def describe_memory(proc: Path = PROC) -> str:
-    """ "Then 3.1 GiB of 121.7 GiB of memory were available, and 23 % of the last 10 s were lost in waiting for memory."
+    """Describe: "Then 3.1 GiB of 121.7 GiB of memory were available, and 23 % of the last 10 s were lost in waiting…".
 
-    Empty where the kernel does not tell.
+    Empty if the kernel does not report memory.
     """
     try:
         found = read_memory(proc)
@@ -59,7 +59,7 @@ def describe_memory(proc: Path = PROC) -> str:
 
 
 def meminfo_figures(proc: Path = PROC) -> dict[str, int]:
-    """/proc/meminfo: bytes by the kernel's own names; empty when there is no such file."""
+    """Read /proc/meminfo: bytes by the kernel's own names; empty without the file."""
     try:
         lines = (proc / "meminfo").read_text().splitlines()
     except OSError:
@@ -69,14 +69,14 @@ def meminfo_figures(proc: Path = PROC) -> dict[str, int]:
 
 
 def _page_cache(found: dict[str, int]) -> int | None:
-    """Cached counts shared memory, which cannot be given back, and leaves out the slab that can."""
+    """Correct Cached, which includes shared memory (not reclaimable) and excludes reclaimable slab."""
     if "Cached" not in found:
         return None
     return max(found["Cached"] + found.get("SReclaimable", 0) - found.get("Shmem", 0), 0)
 
 
 def _pressure(proc: Path) -> float | None:
-    """PSI "full avg10" as a share; None where the kernel was built or booted without PSI."""
+    """Read PSI "full avg10" as a share; None if the kernel was built or booted without PSI."""
     try:
         text = (proc / "pressure/memory").read_text()
     except OSError:

@@ -1,9 +1,9 @@
-"""The one door to NVML.
+"""GPU figures through NVML, NVIDIA's management library.
 
-Owns: every call into NVIDIA's management library, the thread they are made in, and their deadline.
-Must not know: engines, memory's meaning. On a GB10 "not supported" is the normal answer to many calls, so it
-is remembered and not asked again. nvmlDeviceGetMemoryInfo is asked once, for its total alone: a GPU that shares the
-system's memory has none (not supported, or zero), and what is free there only /proc/meminfo tells. Without the library a reading costs nothing.
+Owns: every call into the library, their thread, and their deadline. Must not know: engines, the meaning of memory.
+On a GB10 many calls answer "not supported", which is remembered and not asked again. nvmlDeviceGetMemoryInfo is called
+once, for its total alone: a GPU that shares the system's memory has none (not supported, or zero), and only
+/proc/meminfo has its free memory. Without the library a reading costs nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOG = structlog.get_logger("sparkdash.nvml")
 DEADLINE_S = 0.8
 """Longest wait for one reading (about ten calls, a few ms together), within a tick of telemetry."""
 RETRY_S = 60.0
-"""Pause before a driver that was not there, or was lost, is tried again."""
+"""Pause before another try after a missing or lost driver."""
 NOTHING = GpuReading(gpu=None)
 
 _THROTTLE = (
@@ -42,16 +42,16 @@ _THROTTLE = (
     ("nvmlClocksEventReasonHwPowerBrakeSlowdown", "power brake"),
     ("nvmlClocksEventReasonDisplayClockSetting", "display clock"),
 )
-"""NVML's names of why clocks are lower than they could be, and ours. Its "idle" is left out: nothing is held back then."""
+"""NVML's reasons for lowered clocks, with our words. Its "idle" is left out, as nothing is held back then."""
 
 _FINAL = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_FUNCTION_NOT_FOUND", "NVML_ERROR_NO_PERMISSION")
-"""Answers that stay as they are while the driver does: the call is not made again."""
+"""Answers that last as long as the driver, so that the call is not repeated."""
 _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_UNINITIALIZED", "NVML_ERROR_RESET_REQUIRED")
-"""Answers after which the device must be opened anew."""
+"""Answers after which the device must be reopened."""
 
 
 class Device:
-    """The first GPU, asked synchronously. Not thread-safe: one thread owns it. `library` is pynvml or a test's stand-in."""
+    """First GPU, read synchronously. Not thread-safe: one thread owns it. `library` is pynvml or a test's stand-in."""
 
     def __init__(self, library: ModuleType, clock: Callable[[], float] = time.monotonic) -> None:
         self._nvml: Any = library
@@ -64,11 +64,11 @@ class Device:
 
     @property
     def absent(self) -> bool:
-        """No NVML on this box, for as long as this process lives."""
+        """Whether this box has no NVML, which holds for the life of this process."""
         return self._again_at == math.inf
 
     def look(self) -> GpuReading:
-        """Everything at once; what the driver does not tell is None."""
+        """Read all figures at once; None for those that the driver does not report."""
         if not self._open():
             return NOTHING
         gpu, entries = self._gpu(), self._entries()
@@ -126,8 +126,10 @@ class Device:
         return tuple(word for name, word in _THROTTLE if (bits or 0) & getattr(self._nvml, name))
 
     def _entries(self) -> list[Any] | None:
-        """Processes on the GPU; None when the driver does not tell. One with a compute and a graphics context is listed
-        twice with the same memory."""
+        """List processes on the GPU; None if the driver does not report them.
+
+        A process with a compute and a graphics context is listed twice with the same memory.
+        """
         lists = [
             self._ask("nvmlDeviceGetComputeRunningProcesses"),
             self._ask("nvmlDeviceGetGraphicsRunningProcesses"),
@@ -156,7 +158,7 @@ class Device:
 
 
 class Nvml:
-    """Device in a daemon thread of its own, so that a call that hangs holds up neither the loop nor the exit."""
+    """Device in a daemon thread of its own, so that a hanging call blocks neither the loop nor the exit."""
 
     def __init__(self, library: ModuleType | None = None, *, deadline_s: float = DEADLINE_S) -> None:
         self._library = library
@@ -167,7 +169,7 @@ class Nvml:
         self._thread: threading.Thread | None = None
 
     async def read(self) -> GpuReading:
-        """One look; empty without NVML, and while an earlier look still hangs."""
+        """Read the GPU; empty without NVML, and while an earlier call hangs."""
         if (self._device and self._device.absent) or (self._pending and not self._pending.done()):
             return NOTHING
         if self._thread is None:
@@ -178,11 +180,11 @@ class Nvml:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(self._pending), self._deadline_s)
         except TimeoutError:
-            LOG.warning("NVML does not answer; GPU figures are unknown until it does", seconds=self._deadline_s)
+            LOG.warning("NVML does not answer; GPU figures are unknown until then", seconds=self._deadline_s)
             return NOTHING
 
     def close(self) -> None:
-        """Release the driver, in the thread's own time."""
+        """Release the driver once the thread is free."""
         if self._thread is not None:
             self._asked.put(None)
 
@@ -193,7 +195,7 @@ class Nvml:
                 continue
             try:
                 future.set_result(device.look())
-            except Exception as error:  # noqa: BLE001 - it belongs to the one who asked, and the thread must live on
+            except Exception as error:  # noqa: BLE001 - handed to the caller; the thread must live on
                 future.set_exception(error)
         device.close()
 

@@ -1,4 +1,4 @@
-"""HostReader: the contract of whatever measures the box (the real one, or the simulated one of the demo)."""
+"""HostReader: protocol of a reader of the box's figures, real or simulated."""
 
 from __future__ import annotations
 
@@ -11,37 +11,40 @@ from sparkdash.domain.metric import Gpu, Memory
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One look at the GPU. `processes` maps host pid to bytes of GPU memory; None when the driver does not tell."""
+    """Reading of the GPU. `processes` maps host pid to bytes of GPU memory; None if the driver does not report it."""
 
     gpu: Gpu | None
     processes: dict[int, int] | None = None
     own_memory: int | None = None
-    """Bytes of memory on the GPU itself; None for one that shares the system's memory."""
+    """Bytes of memory on the GPU itself; None if it shares the system's memory."""
     unmeasured: frozenset[int] = frozenset()
-    """Processes on the GPU whose memory the driver does not tell."""
+    """Processes on the GPU whose memory the driver does not report."""
 
 
 class HostReader(Protocol):
-    """Measures the box."""
+    """Reader of the box's figures."""
 
     def memory(self) -> Memory:
-        """One cheap read of the kernel's own figures (microseconds, no NVML, no subprocess). `engines` is empty and `reserve` 0: callers fill them in."""
+        """Read the kernel's memory figures (microseconds, no NVML, no subprocess).
+
+        `engines` is empty and `reserve` 0; callers fill them in.
+        """
         ...
 
     def contiguity(self) -> Contiguity | None:
-        """How much of the free memory lies in large blocks: a cheap read of the kernel's own figures; None where it does not tell."""
+        """Read free memory by block size, cheaply; None if the kernel does not report it."""
         ...
 
     async def gpu(self) -> GpuReading:
-        """One look, in a thread of its own and with a deadline; a call that hangs yields an empty reading until it returns."""
+        """Read the GPU in a thread of its own, with a deadline; empty while an earlier call hangs."""
         ...
 
     def engine_bytes(self, pids: set[int], reading: GpuReading) -> int | None:
-        """What these processes hold of the unified memory: their NVML figures plus their resident host memory; None when nothing is known."""
+        """Unified memory of these processes: NVML's figures plus resident host memory; None if nothing is known."""
         ...
 
     async def others_bytes(self, pids: set[int], reading: GpuReading) -> int:
-        """What all processes but these keep for themselves: their NVML figures plus their anonymous host memory."""
+        """Memory of all other processes: NVML's figures plus anonymous host memory."""
         ...
 
     def close(self) -> None:

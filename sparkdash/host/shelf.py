@@ -1,7 +1,7 @@
-"""What of each profile is on this box: its image and its weights, for lists and for `pull --offline`.
+"""Images and weights of profiles on this box, for lists and for `pull --offline`.
 
-Owns: asking the runtime once for all images, and looking at each model once. Must not know how either is fetched.
-Rule: a list never waits long: a runtime that is absent or silent leaves the images unknown.
+Owns: one query of the runtime for all images, and one look at each model. Must not know how either is fetched. Rule: a
+list never waits long, so a missing or silent runtime leaves the images unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparkdash.host.runtime import Runtime
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A profile's image. `size` is in bytes."""
+    """Image of a profile, with its size in bytes."""
 
     name: str
     here: bool
@@ -28,14 +28,14 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ProfileStock:
-    """One profile's. None: it needs none, or it is not known."""
+    """Image and weights of one profile; None where not needed or unknown."""
 
     image: Image | None
     weights: Presence | None
 
 
 async def stock_of(profiles: Iterable[ProfileSummary], runtime: Runtime, hf_home: Path) -> dict[str, ProfileStock]:
-    """By profile. One call of the runtime, and a look at each model's folder, in a thread: `hf_home` may be a slow disk."""
+    """Find images and weights by profile; folders are read in a thread, as `hf_home` may be a slow disk."""
     listed = list(profiles)
     found = await image_presence(runtime, [profile.image for profile in listed if profile.image])
     weights = await asyncio.to_thread(_weights, {ref for profile in listed for ref in profile.weights}, hf_home)
@@ -46,7 +46,7 @@ async def stock_of(profiles: Iterable[ProfileSummary], runtime: Runtime, hf_home
 
 
 async def image_presence(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
-    """What is known of these images; nothing when the runtime needs none or does not answer."""
+    """Find these images; empty if the runtime needs none or does not answer."""
     wanted = sorted(set(names))
     if not runtime.containerised:
         return {}

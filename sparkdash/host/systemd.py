@@ -1,6 +1,7 @@
-"""The user's own systemd, through systemctl.
+"""The user's systemd, through systemctl.
 
-Owns: where user units live, calling systemctl with a deadline, and what its refusals mean. Must not know what a unit says.
+Owns: the folder of user units, calling systemctl with a deadline, and the meaning of refusals. Must not know a unit's
+content.
 """
 
 from __future__ import annotations
@@ -15,28 +16,28 @@ from sparkdash.errors import HostError
 
 LINGER = Path("/var/lib/systemd/linger")
 LIMIT_S = 240.0
-"""Longest wait for systemctl: it returns when the daemon is ready, and that is after it has looked for its engines."""
+"""Longest wait for systemctl, which returns when the daemon is ready, after its look for engines."""
 
 _NO_MANAGER = ("failed to connect to bus", "has not been booted with systemd", "no medium found")
 
 
 def unit_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where a user's own units are (systemd.unit(5))."""
+    """Folder of the user's own units (systemd.unit(5))."""
     return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
 
 
 def lingers() -> bool | None:
-    """Do this user's services outlive the last logout? None where no systemd keeps such a list."""
+    """Whether this user's services outlive the last logout; None without systemd's list."""
     if not LINGER.parent.is_dir():
         return None
     return (LINGER / getpass.getuser()).exists()
 
 
 def systemctl(*words: str) -> str:
-    """Run `systemctl --user WORDS` and give what it printed.
+    """Run `systemctl --user WORDS` and return its output.
 
     Raises:
-        HostError: code `no_user_manager` when there is no systemd for this user, `systemctl_failed` with its words.
+        HostError: code `no_user_manager` without a systemd for this user, `systemctl_failed` with its words.
     """
     command = ["systemctl", "--user", *words]
     shown = " ".join(command)
@@ -53,7 +54,7 @@ def systemctl(*words: str) -> str:
         raise HostError(
             f"`{shown}` failed: {said.rstrip('.')}.",
             code="systemctl_failed",
-            hint="`journalctl --user -u sparkdash -n 50` shows what the daemon said.",
+            hint="`journalctl --user -u sparkdash -n 50` shows the daemon's log.",
         )
     return done.stdout
 

@@ -1,6 +1,8 @@
-"""PURE: the user unit that runs the daemon.
+"""Text of the user unit that runs the daemon.
 
-Owns: its text, and how to know one that sparkdash wrote. Must not know where it is put or who loads it.
+Owns: the text, and recognising a unit that sparkdash wrote. Must not know where the unit is installed.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ KEPT = (
     "XDG_STATE_HOME",
     "XDG_CACHE_HOME",
 )
-"""Variables that say where and what things are. The user manager does not know the shell's, and the daemon must agree with it."""
+"""Variables copied from the installing shell, as the user manager does not have them."""
 
 
 def text(command: Sequence[str], environment_file: Path, environ: Mapping[str, str]) -> str:
-    """The unit (systemd.service(5)); `command` is absolute, `environ` the installing shell's."""
+    """Compose the unit (systemd.service(5)); `command` is absolute, `environ` the installing shell's."""
     kept = "".join(f"Environment={_word(f'{name}={environ[name]}')}\n" for name in KEPT if environ.get(name))
     return f"""{MARK}; the next install writes it anew.
 # Changes of your own belong into `systemctl --user edit sparkdash`.
@@ -67,19 +69,19 @@ WantedBy=default.target
 
 
 def ours(unit: str) -> bool:
-    """Did sparkdash write this unit?"""
+    """Whether sparkdash wrote this unit."""
     return unit.startswith(MARK)
 
 
 def program(unit: str) -> str | None:
-    """The program that the unit starts; None when it names none. For units that sparkdash wrote."""
+    """Parse the program that a unit of sparkdash starts; None without one."""
     line = next((line for line in unit.splitlines() if line.startswith("ExecStart=")), "")
     words = shlex.split(line.removeprefix("ExecStart="))
     return words[0].replace("%%", "%").replace("$$", "$") if words else None
 
 
 def _word(word: str) -> str:
-    """One word of a command line or assignment, as systemd.syntax(7) unquotes it."""
+    """Quote one word of a command line or assignment, by systemd.syntax(7)."""
     escaped = _percent(word).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"' if any(letter in " \t'\"\\;" for letter in word) else escaped
 

@@ -1,7 +1,7 @@
-"""Blocking work beside the event loop, in a thread that nobody waits for.
+"""Blocking work beside the event loop, in a daemon thread.
 
-Owns: that thread. Unlike an executor's it does not hold up the end of the program, so that Ctrl-C is prompt while a
-download sits in a read.
+Owns: the thread. Unlike an executor's, it does not delay the end of the program, so Ctrl-C is prompt even during a
+blocking read.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 AGAIN_S = 0.2
-"""Pause before another try where the box has no thread to give: it is at its limit of processes."""
+"""Pause before another try while the box is at its limit of threads."""
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """What `work` returns or raises. When the caller is cancelled, the thread is left to end by itself.
+    """Run `work` in a thread; return its result or raise its exception. After a cancellation the thread ends by itself.
 
-    Waits while the box has no thread to give, so that a program which starts too many does not end the daemon.
+    Waits while the box has no free thread, so that another program's excess does not end the daemon.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -40,7 +40,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         with suppress(RuntimeError):  # the loop has gone
             loop.call_soon_threadsafe(settle, outcome)
 
-    while not _started(run):  # noqa: ASYNC110 - the kernel does not tell when there is one
+    while not _started(run):  # noqa: ASYNC110 - the kernel does not report a free thread
         await asyncio.sleep(AGAIN_S)
     return await future
 

@@ -142,7 +142,7 @@ def parked_row(profile: str, parked: Parked) -> Row:
 
 
 def parse_parked(row: Sequence[Any]) -> tuple[str, Parked]:
-    """Parse a row of GET_PARKED: the profile, and why it is parked. Raises ValueError for a row that no daemon wrote."""
+    """Parse a row of GET_PARKED into profile and reason. Raises ValueError for a row that no daemon wrote."""
     profile, since, fingerprint, failures, failure = row
     why = Failure.model_validate_json(failure)
     return profile, Parked(since=since, fingerprint=fingerprint, failures=failures, failure=why)

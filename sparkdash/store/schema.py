@@ -14,8 +14,8 @@ VERSION = 8
 """Version of the schema, stored in `PRAGMA user_version`.
 
 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: usage by access key. 4: parked profiles. 5: the
-requests' reasoning tokens. 6: attached servers in use. 7: incidents of engines that stood still. 8: free memory by block
-size before and after loads.
+requests' reasoning tokens. 6: attached servers in use. 7: incidents of engines that stood still. 8: free memory by
+block size before and after loads.
 """
 
 REQUESTS_KEPT = 100_000
@@ -64,13 +64,14 @@ _TABLES = (
         failure TEXT NOT NULL
     )""",
     """CREATE TABLE IF NOT EXISTS contiguity (
-        id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, need_bytes INTEGER, outcome TEXT NOT NULL, before TEXT,
+        id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, need_bytes INTEGER, outcome TEXT NOT NULL,
+        before TEXT,
         after TEXT
     )""",
     "CREATE TABLE IF NOT EXISTS attached (profile TEXT PRIMARY KEY, fingerprint TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS incidents (
-        id TEXT PRIMARY KEY, began REAL NOT NULL, named_at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL,
-        why TEXT NOT NULL, steps TEXT NOT NULL, ended_at REAL, how TEXT, note TEXT NOT NULL, evidence TEXT
+        id TEXT PRIMARY KEY, began REAL NOT NULL, named_at REAL NOT NULL, profile TEXT NOT NULL,
+        fingerprint TEXT NOT NULL, why TEXT NOT NULL, steps TEXT NOT NULL, ended_at REAL, how TEXT, note TEXT NOT NULL, evidence TEXT
     )""",
     """CREATE TABLE IF NOT EXISTS key_usage (
         key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
@@ -102,8 +103,8 @@ _TRIM = (
 )
 
 
-# sqlite3 searches an adapter for every bound None and fails by an exception. With this adapter the row of a request, most
-# of whose columns are None, costs a third less.
+# sqlite3 searches an adapter for every bound None and fails by an exception. With this adapter the row of a request,
+# most of whose columns are None, costs a third less.
 sqlite3.register_adapter(NoneType, lambda none: none)
 
 

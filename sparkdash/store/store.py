@@ -36,8 +36,8 @@ from sparkdash.store.transactions import Rows
 LOG = structlog.get_logger("sparkdash.store")
 T = TypeVar("T")
 TOGETHER_S = 0.1
-"""Delay that collects finished requests into one transaction, at a third of the cost of one each. Other rows are written
-at once. A crash loses at most the requests of this time.
+"""Delay that collects finished requests into one transaction, at a third of the cost of one each. Other rows are
+written at once. A crash loses at most the requests of this time.
 """
 
 AGAIN_S = 15.0

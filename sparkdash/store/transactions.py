@@ -71,8 +71,8 @@ def write_rows(
 ) -> None:
     """Write the rows as one transaction, and sometimes delete old rows.
 
-    Rows before a failure are kept, unless the failure may pass by itself. A row that SQLite cannot hold (a count of 2**63
-    tokens) is skipped.
+    Rows before a failure are kept, unless the failure may pass by itself. A row that SQLite cannot hold (a count of
+    2**63 tokens) is skipped.
     """
     before = database.total_changes
     try:

@@ -28,7 +28,7 @@ Used = tuple[str, int, int, int]
 DAYS_HELD = 2
 """Days in memory. More than today: after a clock that was ahead is set right, today's tokens must still count."""
 _HELD = f"(SELECT day FROM key_usage GROUP BY day ORDER BY max(rowid) DESC LIMIT {DAYS_HELD})"  # noqa: S608 - constant
-GET_TOKENS = f"SELECT key, day, prompt_tokens + completion_tokens FROM key_usage WHERE day IN {_HELD} ORDER BY rowid"  # noqa: S608 - constant
+GET_TOKENS = f"SELECT key, day, prompt_tokens + completion_tokens FROM key_usage WHERE day IN {_HELD} ORDER BY rowid"
 _SUM = "coalesce(sum({0}), 0), coalesce(sum({0}) FILTER (WHERE day = :today), 0)"
 _SUMS = ", ".join(_SUM.format(column) for column in ("requests", "prompt_tokens", "completion_tokens"))
 
@@ -74,7 +74,7 @@ def usage_of_request(request: Request) -> Used:
 
 
 def summed(used: Iterable[Used]) -> list[tuple[str, int, int, int, int]]:
-    """Add usage up to rows for PUT, one for each key and day; implausible counts are skipped, so that others stay right."""
+    """Add usage up to rows for PUT, one for each key and day, without implausible counts."""
     sums: defaultdict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     for key, day, prompt, completion in used:
         if max(prompt, completion) < ABSURD:

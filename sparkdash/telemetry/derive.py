@@ -64,9 +64,9 @@ class EngineHistory:
     def add(self, reading: Reading, slots: Slots | None = None, *, leapt: bool = False) -> None:
         """Add a reading, later than the last; start over after a restart of the engine.
 
-        `slots` is llama.cpp's own answer of the same moment. Counters change their meaning with the first and after the
-        last of them, so the history starts over then too. `leapt`: the time since the last reading is unknown, so no rate
-        spans it.
+        `slots` is llama.cpp's own answer of the same moment. Counters change their meaning with the first and after
+        the last of them, so the history starts over then too. `leapt`: the time since the last reading is unknown, so
+        no rate spans it.
         """
         if self._has_restarted(reading):
             self._forget()
@@ -204,8 +204,8 @@ class EngineHistory:
 def quantile(before: Mapping[float, float], after: Mapping[float, float], q: float) -> float | None:
     """Quantile of a histogram's gain between two readings, linear within a bucket.
 
-    `before` and `after` map upper bounds, ascending, to cumulative counts. A quantile beyond the last finite bound is that
-    bound. None without a gain, after a bucket fell, and without an infinite bucket.
+    `before` and `after` map upper bounds, ascending, to cumulative counts. A quantile beyond the last finite bound is
+    that bound. None without a gain, after a bucket fell, and without an infinite bucket.
     """
     gained = {bound: count - before.get(bound, 0.0) for bound, count in after.items()}
     total = gained.get(math.inf, 0.0)

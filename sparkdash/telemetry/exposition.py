@@ -27,7 +27,7 @@ _LARGEST = 2.0**63
 
 
 class Measured(NamedTuple):
-    """One sample line."""
+    """Sample line with its labels and value."""
 
     labels: dict[str, str]
     value: float

@@ -25,7 +25,7 @@ CURE = "Unplug the power supply at both ends for a minute; a reboot does not hel
 
 
 def shows_low_power(gpu: Gpu) -> bool:
-    """Whether one reading shows the state; False if a figure is missing or a throttle reason (such as a cap) is given."""
+    """Whether one reading shows the state; False if a figure is missing or a throttle reason is given."""
     if gpu.utilization is None or gpu.sm_clock_mhz is None or gpu.power_w is None:
         return False
     return gpu.utilization >= BUSY and gpu.sm_clock_mhz < SLOW_MHZ and gpu.power_w < LOW_W and not gpu.throttle

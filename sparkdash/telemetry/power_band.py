@@ -1,12 +1,12 @@
 """Power below which a GPU computes nothing, learnt from its idle and decoding times.
 
-Owns: the samples, and the limit learnt from them. Must not know how power is read, nor what an engine is.
-Liveness uses the limit: an engine that holds work on a GPU below it may be stuck. A hung kernel shows 96 % utilization, so
+Owns: the samples, and the limit learnt from them. Must not know how power is read, nor what an engine is. Liveness
+uses the limit: an engine that holds work on a GPU below it may be stuck. A hung kernel shows 96 % utilization, so
 only the power tells it from work.
 
-A GB10 idles at 3-12 W, waits in a hung kernel at 13-27 W, and decodes at 45 W and more (reports by owners of vLLM issues
-#40926 and #49203, model-serving-minefield; not measured by us). Other GPUs differ by a factor of ten. Their limit is
-learnt: halfway between the idle mean and the 10th percentile of the last hour's decoding.
+A GB10 idles at 3-12 W, waits in a hung kernel at 13-27 W, and decodes at 45 W and more (reports by owners of vLLM
+issues #40926 and #49203, model-serving-minefield; not measured by us). Other GPUs differ by a factor of ten. Their
+limit is learnt: halfway between the idle mean and the 10th percentile of the last hour's decoding.
 
 Pure.
 """
@@ -36,7 +36,7 @@ class PowerBand:
         self._idle: deque[tuple[float, float]] = deque(maxlen=int(KEPT_S / EVERY_S))
 
     def see(self, at: float, power_w: float | None, *, decodes: bool, holds_work: bool) -> None:
-        """Add one sample. `decodes`: an engine generated tokens since the last one; `holds_work`: an engine has requests."""
+        """Add a sample. `decodes`: an engine generated tokens since the last one; `holds_work`: it has requests."""
         if power_w is None or (holds_work and not decodes):
             return
         samples = self._decoding if decodes else self._idle

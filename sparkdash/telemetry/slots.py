@@ -24,7 +24,7 @@ class Slot(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """One answer of /slots.
+    """Answer of /slots.
 
     `capacity` is the sum of all slots' contexts. That is too much where slots share one cache (`--kv-unified`, or
     `--parallel` left to llama-server), which /slots does not tell.

@@ -275,7 +275,7 @@ async def test_processes_that_are_gone_are_told(take: Take) -> None:
     """Between the look that found the engine stuck and this one it may end."""
     gone = await asyncio.create_subprocess_exec("true")
     await gone.wait()
-    assert f"Not there any more, or not looked at: {gone.pid}" in files(await take(gone.pid))["processes.txt"]
+    assert f"Ended, or beyond the limit of processes: {gone.pid}" in files(await take(gone.pid))["processes.txt"]
     assert "processes are not known" in files(await take())["processes.txt"]
 
 

@@ -200,7 +200,7 @@ async def test_processes_that_vanish_or_are_rubbish_are_left_out(gb10_proc: Path
     (gb10_proc / "52").mkdir()
     (gb10_proc / "52/status").write_bytes(b"Name:\t\xff\xfe\nRssAnon:\t12 kB\n")
     (gb10_proc / "53").symlink_to("nowhere")
-    table = process_table.read(gb10_proc)
+    table = process_table.read_process_table(gb10_proc)
     assert sorted(one.pid for one in table.processes) == [52, 4242]
     assert adds_up(await account_for_memory(sources(gb10_proc)))
 
@@ -279,7 +279,7 @@ def test_a_file_that_nobody_maps_is_a_leftover(tmp_path: Path) -> None:
     aged(tmp_path / "my-model.bin", 9 * MIB)
     (tmp_path / "psm_folder").mkdir()
     (tmp_path / "psm_link").symlink_to("/etc/passwd")
-    (found,) = shm_files.leftovers([me()], user, tmp_path)
+    (found,) = shm_files.find_leftover_files([me()], user, tmp_path)
     assert found.names == ("psm_1234", "sem.mp-x")
     assert (found.own, found.certain, found.user) == (True, True, "alice")
     assert 2 * MIB <= found.bytes < 3 * MIB
@@ -297,9 +297,9 @@ def test_a_file_that_a_process_maps_or_has_open_is_none() -> None:
         aged(mapped, 2 * MIB)
         aged(opened, 2 * MIB)
         with mapped.open("r+b") as file, mmap.mmap(file.fileno(), 0), opened.open("rb"):
-            names = {name for one in shm_files.leftovers([me(MIB)], user) for name in one.names}
+            names = {name for one in shm_files.find_leftover_files([me(MIB)], user) for name in one.names}
             assert names.isdisjoint({mapped.name, opened.name})
-        names = {name for one in shm_files.leftovers([me(MIB)], user) for name in one.names}
+        names = {name for one in shm_files.find_leftover_files([me(MIB)], user) for name in one.names}
         assert {mapped.name, opened.name} <= names
     finally:
         mapped.unlink(missing_ok=True)
@@ -309,22 +309,22 @@ def test_a_file_that_a_process_maps_or_has_open_is_none() -> None:
 def test_a_young_file_may_not_be_mapped_yet(tmp_path: Path) -> None:
     """A program makes it first."""
     aged(tmp_path / "psm_1234", 2 * MIB)
-    assert shm_files.leftovers([], user, tmp_path) == ()
+    assert shm_files.find_leftover_files([], user, tmp_path) == ()
 
 
 @pytest.mark.usefixtures("later")
 def test_nothing_is_certain_while_a_process_cannot_be_looked_at(tmp_path: Path) -> None:
     """One that hangs is not asked; another user's files are not ours to judge."""
     aged(tmp_path / "psm_1234", 2 * MIB)
-    (hung,) = shm_files.leftovers([me(MIB, stuck=True)], user, tmp_path)
+    (hung,) = shm_files.find_leftover_files([me(MIB, stuck=True)], user, tmp_path)
     assert not hung.certain
-    (theirs,) = shm_files.leftovers([], user, tmp_path, uid=os.getuid() + 1)
+    (theirs,) = shm_files.find_leftover_files([], user, tmp_path, uid=os.getuid() + 1)
     assert (theirs.own, theirs.certain) == (False, False)
 
 
 def test_without_shared_memory_there_are_no_leftovers(tmp_path: Path) -> None:
     """No such folder."""
-    assert shm_files.leftovers([], user, tmp_path / "none") == ()
+    assert shm_files.find_leftover_files([], user, tmp_path / "none") == ()
 
 
 # this box -----------------------------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def test_hidden_processes_are_counted_as_unreadable(tmp_path: Path, monkeypatch:
         raise PermissionError
 
     monkeypatch.setattr(process_table, "_text", refuse)
-    assert process_table.read(tmp_path).unreadable == 1
+    assert process_table.read_process_table(tmp_path).unreadable == 1
 
 
 async def test_cached_weights_are_counted_where_the_kernel_tells(tmp_path: Path) -> None:

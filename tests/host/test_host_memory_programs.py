@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.host.memory_account.process_table import ProcessMemory
-from sparkdash.host.memory_account.program_names import LARGE, script, scripts
+from sparkdash.host.memory_account.program_names import LARGE, script, script_names
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_only_large_interpreters_that_answer_are_asked(tmp_path: Path) -> None:
         ProcessMemory(4, 0, "ollama", 0, LARGE, 0),
         ProcessMemory(5, 0, "python3", 0, LARGE, 0),
     ]
-    assert scripts(given, tmp_path) == {1: "python3.12 train.py"}
+    assert script_names(given, tmp_path) == {1: "python3.12 train.py"}

@@ -12,7 +12,7 @@ from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAc
 from sparkdash.host.memory_account.owners import Owner
 from sparkdash.host.memory_account.pools import MemoryFigures, ShmFiles, divide
 from sparkdash.host.memory_account.process_table import ProcessMemory
-from sparkdash.host.memory_account.sums import ROWS, account
+from sparkdash.host.memory_account.sums import ROWS, divide_memory
 from sparkdash.units import GIB, KIB, MIB
 
 GB10 = {
@@ -71,7 +71,7 @@ def row(found: MemoryAccount, name: str) -> Holding:
 
 def test_an_engine_holds_its_gpu_and_its_host_memory_in_one_row() -> None:
     """On a GB10 both are the same memory; the pages that its processes share count once."""
-    found = row(account(figures()), "qwen")
+    found = row(divide_memory(figures()), "qwen")
     assert (found.bytes, found.host_bytes, found.gpu_bytes) == (
         GPU_BYTES + 4 * GIB + 512 * MIB,
         4 * GIB + 512 * MIB,
@@ -82,20 +82,20 @@ def test_an_engine_holds_its_gpu_and_its_host_memory_in_one_row() -> None:
 
 def test_the_holdings_add_up_to_the_total() -> None:
     """Each byte once."""
-    found = account(figures())
+    found = divide_memory(figures())
     assert sum(one.bytes for one in found.holdings) == found.total == GB10["MemTotal"]
 
 
 def test_a_container_is_named_with_the_command_that_frees_it() -> None:
     """As its runtime names it, image and all; a small service has no command."""
-    found = account(figures())
+    found = divide_memory(figures())
     assert (row(found, "open-webui").what, row(found, "open-webui").remedy) == ("webui:1", "docker stop open-webui")
     assert row(found, "ssh.service").remedy is None
 
 
 def test_what_the_driver_took_for_nobody_is_a_row() -> None:
     """MemTotal without all that the kernel explains and without what NVML names: GPU memory of processes that ended shows here."""
-    alive, dead = account(figures()), account(figures(gpu={}))
+    alive, dead = divide_memory(figures()), divide_memory(figures(gpu={}))
     unnamed = row(alive, "GPU driver or kernel")
     assert unnamed.kind is Holder.UNACCOUNTED
     assert row(dead, "GPU driver or kernel").bytes == unnamed.bytes + GPU_BYTES
@@ -104,7 +104,7 @@ def test_what_the_driver_took_for_nobody_is_a_row() -> None:
 
 def test_without_nvml_the_engines_gpu_memory_is_not_guessed() -> None:
     """It stays with the driver, and the row says that the owner is not known."""
-    found = account(figures(gpu=None))
+    found = divide_memory(figures(gpu=None))
     assert (row(found, "qwen").gpu_bytes, row(found, "qwen").bytes) == (None, 4 * GIB + 512 * MIB)
     assert "NVML does not tell whose it is" in (row(found, "GPU driver or kernel").what or "")
     assert not found.gpu_told
@@ -112,20 +112,20 @@ def test_without_nvml_the_engines_gpu_memory_is_not_guessed() -> None:
 
 def test_a_driver_that_tells_of_some_processes_only_does_not_count_as_telling() -> None:
     """What it does not tell is then not called nobody's."""
-    found = account(figures(gpu={}, gpu_whole=False))
+    found = divide_memory(figures(gpu={}, gpu_whole=False))
     assert not found.gpu_told
     assert "NVML does not tell whose it is" in (row(found, "GPU driver or kernel").what or "")
 
 
 def test_a_driver_that_is_silent_is_told_apart_from_no_gpu() -> None:
     """The row's name says who may have it."""
-    assert row(account(figures(gpu=None, gpu_memory=GpuMemory.SILENT)), "GPU driver or kernel").bytes > 60 * GIB
-    assert row(account(figures(gpu=None, gpu_memory=GpuMemory.NONE)), "not accounted").bytes > 60 * GIB
+    assert row(divide_memory(figures(gpu=None, gpu_memory=GpuMemory.SILENT)), "GPU driver or kernel").bytes > 60 * GIB
+    assert row(divide_memory(figures(gpu=None, gpu_memory=GpuMemory.NONE)), "not accounted").bytes > 60 * GIB
 
 
 def test_the_cache_of_zfs_is_a_row() -> None:
     """It is in none of the figures of /proc/meminfo, and comes back on demand."""
-    found = row(account(figures(arc=7 * GIB)), "ZFS cache")
+    found = row(divide_memory(figures(arc=7 * GIB)), "ZFS cache")
     assert (found.bytes, found.reclaimable) == (7 * GIB, True)
 
 
@@ -133,21 +133,21 @@ def test_file_systems_in_memory_are_named() -> None:
     """The three largest of those that hold much; it is part of what shared memory holds."""
     tmpfs = {"/run": MIB, "/tmp": 3 * GIB, "/dev/shm": GIB // 2}
     assert (
-        row(account(figures(tmpfs=tmpfs)), "shared memory").what
+        row(divide_memory(figures(tmpfs=tmpfs)), "shared memory").what
         == "tmpfs, memfd, System V: /tmp 3.0 GiB, /dev/shm 0.5 GiB"
     )
 
 
 def test_a_gpu_with_memory_of_its_own_takes_nothing_of_the_systems() -> None:
     """Its figures are shown, and no byte of the account is theirs."""
-    found = account(figures(gpu_memory=GpuMemory.OWN))
+    found = divide_memory(figures(gpu_memory=GpuMemory.OWN))
     assert (row(found, "qwen").gpu_bytes, row(found, "qwen").bytes) == (GPU_BYTES, 4 * GIB + 512 * MIB)
     assert sum(one.bytes for one in found.holdings) == found.total
 
 
 def test_figures_of_the_driver_beyond_what_is_unexplained_are_scaled_and_told() -> None:
     """Two sources overlap: a note says so, and the sum stays exact."""
-    found = account(figures(gpu={10: 150 * GIB}))
+    found = divide_memory(figures(gpu={10: 150 * GIB}))
     assert sum(one.bytes for one in found.holdings) == found.total
     assert row(found, "qwen").gpu_bytes == 150 * GIB
     assert "150.0 GiB of GPU memory by NVML" in found.notes[0]
@@ -155,13 +155,13 @@ def test_figures_of_the_driver_beyond_what_is_unexplained_are_scaled_and_told() 
 
 def test_a_gpu_process_that_nobody_sees_has_a_row() -> None:
     """Hidden from this user, or ended while the driver still names it."""
-    found = row(account(figures(gpu={10: GPU_BYTES, 777: GIB})), "pid 777")
+    found = row(divide_memory(figures(gpu={10: GPU_BYTES, 777: GIB})), "pid 777")
     assert (found.kind, found.bytes, found.gpu_bytes) == (Holder.UNSEEN, GIB, GIB)
 
 
 def test_anonymous_memory_of_hidden_processes_is_a_row() -> None:
     """With hidepid only one's own are listed; the kernel's sum has all."""
-    found = account(figures(processes=(), owners={}, gpu=None))
+    found = divide_memory(figures(processes=(), owners={}, gpu=None))
     assert row(found, "other processes").bytes == GB10["AnonPages"]
 
 
@@ -173,14 +173,14 @@ def test_an_exact_share_is_not_scaled() -> None:
         ProcessMemory(12, 1, "alike", 0, 4 * GIB, 0),
     )
     named = {one.pid: Owner(Holder.PROGRAM, one.name) for one in forks}
-    found = account(figures(processes=forks, owners=named, gpu=None))
+    found = divide_memory(figures(processes=forks, owners=named, gpu=None))
     assert [row(found, name).bytes for name in ("big", "small", "alike")] == [6 * GIB, 3 * GIB // 2, 3 * GIB // 2]
 
 
 def test_leftover_files_are_named_with_their_removal() -> None:
     """Names that a shell could take amiss are not typed."""
     files = ShmFiles("alice", 2 * GIB // 4, ("psm_1", "psm_a;reboot", "sem.mp-x"), 7200.0, own=True, certain=True)
-    found = row(account(figures(leftovers=(files,))), "/dev/shm")
+    found = row(divide_memory(figures(leftovers=(files,))), "/dev/shm")
     assert (found.bytes, found.user) == (GIB // 2, "alice")
     assert found.remedy == "rm -- /dev/shm/psm_1 /dev/shm/sem.mp-x"
     assert found.what == "3 files like psm_1, up to 2h00m old; no process maps them"
@@ -189,14 +189,14 @@ def test_leftover_files_are_named_with_their_removal() -> None:
 def test_no_removal_without_certainty() -> None:
     """Another user's process may map them."""
     files = ShmFiles("root", GIB // 2, ("psm_1",), 7200.0, own=False, certain=False)
-    found = row(account(figures(leftovers=(files,))), "/dev/shm")
+    found = row(divide_memory(figures(leftovers=(files,))), "/dev/shm")
     assert found.remedy is None
     assert "may not look at may map them" in (found.what or "")
 
 
 def test_weights_are_part_of_the_page_cache() -> None:
     """What is cached of a model is its row; the rest stays one."""
-    found = account(figures(weights={"Qwen/Qwen3": 5 * GIB}))
+    found = divide_memory(figures(weights={"Qwen/Qwen3": 5 * GIB}))
     cached = GB10["Cached"] + GB10["Buffers"] - GB10["Shmem"]
     assert (row(found, "Qwen/Qwen3").kind, row(found, "Qwen/Qwen3").bytes) == (Holder.WEIGHTS, 5 * GIB)
     assert row(found, "page cache").bytes == cached - 5 * GIB
@@ -206,7 +206,7 @@ def test_many_small_holders_share_a_row() -> None:
     """A box with thousands of services has a table that ends."""
     many = tuple(process(pid, MIB) for pid in range(1000, 4000))
     named = {one.pid: Owner(Holder.UNIT, f"u{one.pid}.service") for one in many}
-    found = account(figures(processes=many, owners=named, gpu=None))
+    found = divide_memory(figures(processes=many, owners=named, gpu=None))
     assert len(found.holdings) < ROWS + 15
     small = row(found, f"{3000 - ROWS} smaller")
     assert (small.bytes, small.processes) == ((3000 - ROWS) * MIB, 3000 - ROWS)
@@ -214,7 +214,7 @@ def test_many_small_holders_share_a_row() -> None:
 
 def test_who_holds_comes_first_and_free_memory_last() -> None:
     """By size; what comes back on demand after what does not."""
-    found = account(figures()).holdings
+    found = divide_memory(figures()).holdings
     given_back = [one.reclaimable for one in found]
     assert given_back[:-1] == sorted(given_back[:-1])
     assert found[-1].kind is Holder.FREE
@@ -265,7 +265,7 @@ def boxes(draw: Any) -> MemoryFigures:
 @given(boxes())
 def test_any_figures_add_up_and_none_is_negative(box: MemoryFigures) -> None:
     """Whatever overlaps, is missing, or was read at another moment."""
-    found = account(box)
+    found = divide_memory(box)
     assert sum(one.bytes for one in found.holdings) == found.total
     assert all(one.bytes >= 0 for one in found.holdings)
     assert MemoryAccount.model_validate_json(found.model_dump_json()) == found

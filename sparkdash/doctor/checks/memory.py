@@ -74,8 +74,8 @@ def page_cache(facts: Facts) -> Iterator[CheckResult]:
 def handover(facts: Facts) -> Iterator[CheckResult]:
     """Detect memory kept for kexec handover: CmaFree is then above CmaTotal.
 
-    Its pages are free like CMA's, but in no area of CMA. On GB10s with kernel 7.0 some 9.3 GiB were kept so. RDMA memory
-    could not be registered once engines held the rest, and `kho=off` cured it (NVIDIA/NV-Kernels#591,
+    Its pages are free like CMA's, but in no area of CMA. On GB10s with kernel 7.0 some 9.3 GiB were kept so. RDMA
+    memory could not be registered once engines held the rest, and `kho=off` cured it (NVIDIA/NV-Kernels#591,
     MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#259).
     """
     found = meminfo(facts.file(MEMINFO) or "")

@@ -21,7 +21,7 @@ OLDEST = (4, 3)
 MOUNTS = "/proc/self/mountinfo"
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "lustre"})
 USERNS = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
-"""1 on Ubuntu from 24.04 on: only programs with an AppArmor profile may make user namespaces, such as /usr/bin/podman."""
+"""1 on Ubuntu from 24.04 on: user namespaces need an AppArmor profile, which /usr/bin/podman has."""
 NO_USERNS = re.compile(r"cannot clone|\bre-?exec", re.IGNORECASE)
 """Complaint of podman 4 and 5 without a user namespace (podman#24642, mgoltzsche/podman-static#111)."""
 LET_IN = (
@@ -29,7 +29,7 @@ LET_IN = (
     '"$(readlink -f "$(command -v podman)")" | sudo tee /etc/apparmor.d/podman-here; sudo systemctl reload apparmor'
 )
 FULL, SCARCE = 10 * GIB, 60 * GIB
-"""Bytes for any image, and for an update: a vLLM image has about 20 GB, and an update holds two and the layers again."""
+"""Bytes for any image, and for an update: a vLLM image has 20 GB, and an update holds two and the layers again."""
 
 
 @check(

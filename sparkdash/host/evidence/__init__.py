@@ -1,4 +1,7 @@
-"""What can be seen of an engine that hangs, kept in a folder before the engine is ended."""
+"""Evidence about a hanging engine, kept in a folder before the engine is ended.
+
+Owns: taking the evidence and its folders. Must not know why an engine looks stuck, or what happens to it.
+"""
 
 from sparkdash.host.evidence.taker import PAGE_S, EvidenceTaker
 

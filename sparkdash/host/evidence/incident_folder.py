@@ -1,7 +1,6 @@
-"""Folders of evidence, one for each incident, for the owner's eyes only.
+"""Folders of evidence, one for each incident, readable by their owner only.
 
-Owns: their names, their permissions, the size of a file, and how many are kept. Must not know what is in them.
-All functions block.
+Owns: names, permissions, the size of a file, and the number of folders. Must not know the content. All functions block.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from pathlib import Path
 from sparkdash.limits import INCIDENTS, SUSPICIONS
 
 FILE_LIMIT = 1 << 20
-"""Bytes of one file."""
+"""Limit of one file in bytes."""
 CUT = b"\n[cut here: the file is limited to 1 MiB]\n"
 
 _NAME = re.compile(r"\d{8}T\d{6}Z-.*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 80
-"""Characters of a profile's name in a folder's name."""
+"""Limit of a profile's name within a folder's name."""
 _LIGHT = ".suspect"
-"""Ends the name of a folder with light evidence."""
+"""Suffix of folders with light evidence."""
 
 
 def create(parent: Path, profile: str, at: float, *, light: bool) -> Path:
-    """Make a new folder. Raises OSError when it cannot be made."""
+    """Make a new folder. Raises OSError if that fails."""
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     safe = _UNSAFE.sub("_", profile)[:_LONGEST].strip(".") or "_"
     base = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(at))}-{safe}"
@@ -52,8 +51,9 @@ def write(folder: Path, name: str, text: str) -> None:
 
 
 def forget_old(newest: Path) -> None:
-    """Remove the oldest folders of the same kind beyond the limit, never `newest`; raises OSError when they cannot be
-    listed. Light evidence has a limit of its own, so that suspicions do not push out real hangs.
+    """Remove the oldest folders of the same kind beyond the limit, never `newest`. Raises OSError if listing fails.
+
+    Light evidence has a limit of its own, so that suspicions do not push out real hangs.
     """
     light = newest.name.endswith(_LIGHT)
     kept = SUSPICIONS if light else INCIDENTS

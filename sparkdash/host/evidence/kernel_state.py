@@ -1,6 +1,6 @@
-"""What the kernel tells of the box at the moment of a hang: its log, fragmentation, memory, pressure.
+"""State of the kernel during a hang: its log, fragmentation, memory, pressure.
 
-Owns: which files, and what of them. Each is read for itself: one that is missing does not hide the others.
+Owns: the choice of files and lines. Each file is read separately, so that a missing one does not hide the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparkdash.host.thread import in_thread
 from sparkdash.printable import one_line
 
 FILES_S = 3.0
-"""Limit of reading all files; they take milliseconds."""
+"""Time limit of reading all files; they take milliseconds."""
 FILE_LIMIT = 64 * 1024
 _FILES = ("buddyinfo", "meminfo", "pressure/memory", "pressure/cpu", "pressure/io", "loadavg")
 _VMSTAT = re.compile(
@@ -31,16 +31,16 @@ _GROUP = (
     ("memory.events", "memory.oom_control"),
     ("memory.pressure", "memory.pressure"),
 )
-"""Files of the engine's control group in version 2, and their like in version 1."""
+"""Files of the engine's control group in version 2, each with its counterpart in version 1."""
 
 
 async def kernel_text(log: KernelLog, since: float, pids: Collection[int]) -> str:
-    """The kernel's lines since that moment, and its figures now."""
+    """Report the kernel's log since that moment, and its present figures."""
     return f"{lines_text(await log.since(since), since)}\n{await _files(pids)}"
 
 
 def lines_text(found: KernelFindings | None, since: float) -> str:
-    """The lines that matter, oldest first."""
+    """Format the relevant lines, oldest first."""
     head = f"== kernel log since {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(since))}"
     if found is None:
         return f"{head}\n{NOT_READABLE}\n"

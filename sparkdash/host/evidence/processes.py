@@ -1,7 +1,7 @@
-"""What an engine's processes do: states, where their threads wait, processor time, memory.
+"""State of an engine's processes: where their threads wait, processor time, memory.
 
-Owns: reading /proc for them. Must not know how it is shown (`words`).
-Rule: the command line of a process with a thread that hangs in the kernel is not read: the reader would hang with it.
+Owns: reading /proc for them. Must not know how it is shown (`redacted_text`).
+Rule: the command line of a process with a thread that hangs in the kernel is not read, as the reader would hang too.
 All functions block.
 """
 
@@ -20,11 +20,11 @@ from sparkdash.units import KIB
 
 CGROUPS = Path("/sys/fs/cgroup")
 PROCESSES = 128
-"""Processes that are looked at."""
+"""Limit of processes."""
 THREADS = 4096
-"""Threads of one process that are looked at."""
+"""Limit of threads of one process."""
 BUSIEST = 5
-"""Threads that are named with their processor time."""
+"""Number of threads listed with their processor time."""
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _HANGS = "D"
@@ -33,7 +33,7 @@ _MEMORY = ("VmRSS", "RssAnon", "RssShmem", "VmSwap")
 
 @dataclass(frozen=True, slots=True)
 class ThreadSeen:
-    """One thread. `wchan` is the kernel's function that it waits in; "0": it runs, or the kernel does not tell."""
+    """Thread of a process. `wchan` is the kernel function that it waits in; "0" if it runs, or if that is hidden."""
 
     tid: int
     name: str
@@ -44,7 +44,7 @@ class ThreadSeen:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSeen:
-    """One process. Bytes, seconds; what the kernel does not tell is None."""
+    """Process with its threads, in bytes and seconds; None where the kernel reports nothing."""
 
     pid: int
     name: str
@@ -57,9 +57,9 @@ class ProcessSeen:
     """Threads by state and wchan."""
     memory: dict[str, int] = field(default_factory=dict)
     is_frozen: bool | None = None
-    """Whether its control group is frozen (`podman pause`)."""
+    """Whether the process's control group is frozen (`podman pause`)."""
     cpu_share: float | None = None
-    """Processor time over the measured span, 1.0 is one core."""
+    """Processor time over the measured span; 1.0 is one core."""
     busiest: tuple[tuple[ThreadSeen, float], ...] = ()
     """Threads with the most processor time over that span, each with its share."""
     program: str | None = None
@@ -67,18 +67,18 @@ class ProcessSeen:
 
     @property
     def hangs(self) -> bool:
-        """Whether a thread waits in the kernel where no signal reaches it; control groups of version 1 freeze so too."""
+        """Whether a thread waits in the kernel, where no signal reaches it, except in a frozen control group."""
         return not self.is_frozen and any(state == _HANGS for state, _ in self.groups)
 
 
 def measure_processes(
     pids: Iterable[int], span_s: float, proc: Path = PROC, cgroups: Path = CGROUPS
 ) -> tuple[ProcessSeen, ...]:
-    """Look twice, `span_s` seconds apart, at those that live; their command lines are still missing."""
+    """Read the living processes twice, `span_s` seconds apart, without command lines. Blocks: call it in a thread."""
     chosen = sorted(pids)[:PROCESSES]
     before = {pid: _threads(pid, proc) for pid in chosen}
     began = time.monotonic()
-    time.sleep(span_s)
+    time.sleep(span_s)  # in a thread of its own: the loop goes on, and a late result is dropped
     passed = time.monotonic() - began
     found = (_process(pid, before[pid], passed, proc, cgroups) for pid in chosen)
     return tuple(one for one in found if one is not None)
@@ -137,7 +137,7 @@ def _threads(pid: int, proc: Path) -> dict[int, ThreadSeen]:
 
 
 def _stat(path: Path) -> tuple[str, list[str]] | None:
-    """Name and the fields after it (proc(5): the first is the state)."""
+    """Parse the name and the fields after it (proc(5): the first is the state)."""
     try:
         text = path.read_text(errors="replace")
     except OSError:
@@ -171,8 +171,9 @@ def _is_frozen(folder: Path, cgroups: Path) -> bool | None:
 
 
 def group_file(folder: Path, unified: str, controller: str, legacy: str, cgroups: Path = CGROUPS) -> str | None:
-    """Read a file of a process's control group; `unified` its name in version 2, `legacy` in version 1 under
-    `controller`. None where there is no such file.
+    """Read a file of a process's control group; None without such a file.
+
+    `unified` is its name in version 2, `legacy` in version 1 under `controller`.
     """
     try:
         lines = (folder / "cgroup").read_text(errors="replace").splitlines()

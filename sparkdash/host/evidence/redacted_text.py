@@ -1,6 +1,8 @@
-"""Evidence as text, without secrets and prompts. PURE.
+"""Evidence as text, without secrets and prompts.
 
-Owns: how processes are shown, and which lines of an engine's log may hold somebody's prompt.
+Owns: the form of processes, and which log lines may contain a prompt. Must not know how anything is read.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from sparkdash.units import DASH, size
 
 LOG_LINES = 200
 LINE_LIMIT = 2000
-"""Characters of a log line that are kept."""
+"""Limit of a log line in characters."""
 READ_LIMIT = 8192
-"""Characters of a line or an argument that are looked at."""
+"""Characters of a line or an argument that are searched."""
 ARGUMENT_LIMIT = 500
-"""Characters of one argument that are kept."""
+"""Limit of one argument in characters."""
 ARGUMENTS = 400
 PROMPT_CUT = "[cut: it may hold a prompt]"
 
@@ -29,23 +31,24 @@ _PROMPT = re.compile(
     r"prompt_?token_?ids|(?:token|input)_ids['\"]?\s*[=:]|SchedulerOutput\(|RequestData\(|ReqInput\("
     r"|\bprompts?['\"]?\s*[:=]|\b(?:text|messages|content|input|output|delta|arguments)\s*=\s*['\"\[{]"
     r"|['\"](?:messages|content|text|input|output|prompt|delta|arguments|system)['\"]\s*:"
-    r"|\b(?:request|response|output|input|message)s?:\s*['\"{\[]|parsed message|sampled token|next token:|\btoken: \d+ ="
-    r"|generated text|Dumping (?:input|scheduler)",
+    r"|\b(?:request|response|output|input|message)s?:\s*['\"{\[]|parsed message|sampled token|next token:"
+    r"|\btoken: \d+ =|generated text|Dumping (?:input|scheduler)",
     re.IGNORECASE,
 )
-"""What comes before a prompt or an answer in the logs of vLLM (request logging, the dump after a failed step), SGLang
-(request logging) and llama-server (verbose)."""
+"""Text before a prompt or an answer in the logs of vLLM (request logging, the dump after a failed step), SGLang
+(request logging) and llama-server (verbose).
+"""
 _NEW_LINE = re.compile(
     r"(?:\([^)]{1,80}\)\s*)?(?:INFO|WARNING|WARN|ERROR|DEBUG|CRITICAL)(?:\s+\d\d-\d\d|:)|\[\d{4}-\d\d-\d\d"
     r"|\d+\.\d\d\.\d{3}\.\d{3} [A-Z] |(?:srv|slot|que)\s+\S+: |(?:main|(?:llama|ggml|common|load)_\w+): "
 )
-"""How a line begins that a logger wrote; any other goes on with what the line before it began."""
+"""Beginning of a logger's line; any other line continues the one before."""
 _PROMPT_FLAG = re.compile(r"--?(?:system[-_])?prompt")
 _SECRET_ENDS = ("token", "password", "key")
 
 
 def log_lines(lines: Sequence[str]) -> list[str]:
-    """The last lines of a log, without secrets; what may hold a prompt is cut, with the lines that go on with it."""
+    """Take the last lines of a log, without secrets; possible prompts are cut, with their continuation lines."""
     found: list[str] = []
     cutting = False
     for whole in lines:
@@ -60,7 +63,7 @@ def log_lines(lines: Sequence[str]) -> list[str]:
 
 
 def argv_text(words: Sequence[str]) -> str:
-    """A command line without secrets and prompts, cut to a readable length."""
+    """Format a command line without secrets and prompts, cut to a readable length."""
     found: list[str] = []
     hidden: str | None = None
     for word in words[:ARGUMENTS]:
@@ -83,13 +86,13 @@ def argv_text(words: Sequence[str]) -> str:
 
 
 def _masked(text: str, limit: int) -> str:
-    """Mask first and cut then: the beginning of a token has no form of its own."""
+    """Mask before cutting, as the beginning of a token is not recognised as one."""
     clean = masked(text)
     return clean if len(clean) <= limit else f"{clean[:limit]}…"
 
 
 def _hides(flag: str) -> str | None:
-    """What stands in place of this flag's value; None when the value is shown."""
+    """Replacement for this flag's value; None to show the value."""
     if not flag.startswith("-"):
         return None
     if _PROMPT_FLAG.fullmatch(flag):
@@ -98,7 +101,7 @@ def _hides(flag: str) -> str | None:
 
 
 def processes_text(found: Iterable[ProcessSeen], span_s: float) -> str:
-    """Every process with its threads, grouped by state and place."""
+    """Format every process with its threads, grouped by state and kernel function."""
     return "\n".join(_process_text(one, span_s) for one in found)
 
 
@@ -109,7 +112,8 @@ def _process_text(seen: ProcessSeen, span_s: float) -> str:
     memory = ", ".join(f"{name} {size(count)}" for name, count in seen.memory.items()) or DASH
     groups = sorted(seen.groups.items(), key=lambda item: -item[1])
     lines = [
-        f"pid {seen.pid}  {one_line(seen.name)}  state {state}  parent {seen.parent}  program {one_line(seen.program or DASH)}",
+        f"pid {seen.pid}  {one_line(seen.name)}  state {state}  parent {seen.parent}"
+        f"  program {one_line(seen.program or DASH)}",
         f"  cpu      {seen.cpu_s:.1f} s in all, {share}",
         f"  memory   {memory}",
         f"  threads  {seen.threads}",
@@ -127,7 +131,7 @@ def _argv(seen: ProcessSeen) -> str:
 
 
 def slots_text(body: bytes) -> str:
-    """Figures of llama-server's /slots, without prompts: numbers and yes or no, by name. Raises ValueError for no JSON."""
+    """Keep numbers and booleans of llama-server's /slots, without prompts. Raises ValueError for no JSON."""
     return json.dumps(_figures(json.loads(body)), indent=1) + "\n"
 
 

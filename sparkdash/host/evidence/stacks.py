@@ -1,7 +1,7 @@
-"""Stacks of an engine's processes: Python's by py-spy where it is installed, the kernel's where root asks.
+"""Stacks of an engine's processes: Python's by py-spy if installed, the kernel's for root.
 
-Owns: finding and running py-spy, and what to tell when it cannot. py-spy is nobody's dependency and is never installed
-by sparkdash. `--nonblocking` pauses no process.
+Owns: finding and running py-spy, and the reason when that fails. py-spy is no dependency, and sparkdash never installs
+it. `--nonblocking` pauses no process.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from sparkdash.redaction import masked
 
 PY_SPY = "py-spy"
 DUMP_S = 3.0
-"""Limit of one dump; 60 threads take 60 ms."""
+"""Time limit of one dump; 60 threads take 60 ms."""
 KERNEL_S = 2.0
-"""Limit of reading the kernel's stacks of all processes."""
+"""Time limit of reading the kernel's stacks of all processes."""
 DUMP_LIMIT = 128 * 1024
-"""Bytes of one dump that are kept; 130 threads have 60 kB."""
+"""Limit of one dump in bytes; 130 threads have 60 kB."""
 DUMPED = 16
-"""Processes that are dumped."""
+"""Limit of dumped processes."""
 AT_ONCE = 4
 THREADS = 1024
-"""Threads of one process whose kernel stacks are read."""
+"""Limit of threads of one process."""
 
 ABSENT = (
     "py-spy is not installed for the daemon's user, so Python's stacks are missing. "
     "`uv tool install py-spy` or `pipx install py-spy` provides it; sparkdash looks on PATH and in ~/.local/bin."
 )
 DENIED = (
-    "The kernel lets this user not look into the process. An engine of root's podman needs root: "
-    "`sudo py-spy dump --nonblocking --pid {pid}`. For an engine of this user set `sudo sysctl kernel.yama.ptrace_scope=0`."
+    "The kernel does not let this user look into the process. An engine of root's podman needs root: "
+    "`sudo py-spy dump --nonblocking --pid {pid}`. For an engine of this user set "
+    "`sudo sysctl kernel.yama.ptrace_scope=0`."
 )
 _DENIED = re.compile(r"permission denied|operation not permitted|\bEPERM\b|\bEACCES\b", re.IGNORECASE)
 _VERSION = re.compile(r"^Python v", re.MULTILINE)
@@ -48,7 +49,7 @@ _PYTHON = re.compile(r"python|^VLLM::|^sglang::", re.IGNORECASE)
 
 
 async def python_stacks(processes: Sequence[ProcessSeen]) -> str:
-    """Dumps of the Python processes, one after the other; where one is missing, why."""
+    """Dump the Python processes; give the reason in place of a missing dump."""
     chosen = [one for one in processes if _PYTHON.search(one.program or one.name)][:DUMPED]
     if not chosen:
         return "No Python process was seen.\n"
@@ -65,7 +66,7 @@ async def python_stacks(processes: Sequence[ProcessSeen]) -> str:
 
 
 def found_py_spy() -> str | None:
-    """Path of py-spy, on PATH or where tools of this user are installed; None without one."""
+    """Path of py-spy, on PATH or among this user's tools; None without one."""
     places = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path("~/.local/bin").expanduser())])
     return shutil.which(PY_SPY, path=places)
 
@@ -89,7 +90,7 @@ def _without_command(text: str) -> str:
 
 
 async def kernel_stacks(processes: Sequence[ProcessSeen]) -> str:
-    """Where each thread is in the kernel, equal stacks together; only root may read them."""
+    """Report the kernel stack of each thread, equal ones together; only root may read them."""
     try:
         async with asyncio.timeout(KERNEL_S):
             return await in_thread(lambda: _kernel_stacks([one.pid for one in processes]))

@@ -1,7 +1,7 @@
-"""Taking evidence: every part beside the others, each with its limit, each written once it is there.
+"""EvidenceTaker: takes all parts of the evidence at once, each with its own time limit.
 
-Owns: which parts there are, how long each may take, and that no part's failure costs another. Must not know why an
-engine looks stuck, nor what is done about it.
+Owns: the parts, their time limits, and keeping one part's failure from the others. Must not know why an engine looks
+stuck, nor what follows.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ from sparkdash.redaction import masked_values
 LOG = structlog.get_logger("sparkdash.evidence")
 
 TAKE_S = 15.0
-"""Limit of all parts together; making the folder and ending what is late take some seconds more."""
+"""Time limit of all parts together; making the folder and ending late parts take some seconds more."""
 SPAN_S = 1.0
 """Seconds over which processor time is measured."""
 LIGHT_SPAN_S = 0.25
 LIGHT_S = 3.0
-"""Limit of light evidence, which takes 0.3 s on a box that is not overloaded."""
+"""Time limit of light evidence, which takes 0.3 s unless the box is overloaded."""
 PROCESSES_S = 4.0
 ARGV_S = 0.5
-"""Limit of reading all command lines; they take microseconds."""
+"""Time limit of reading all command lines; they take microseconds."""
 STACKS_S = 14.0
 PAGE_S = 2.0
-"""Limit of a question to the engine; one that hangs mostly answers this one at once."""
+"""Time limit of a request to the engine; even a hanging one mostly answers at once."""
 KERNEL_S = 8.0
 BOX_S = 2.0
-"""Limit of a figure of the box; the driver itself may hang."""
+"""Time limit of a figure of the box, as the driver itself may hang."""
 LIGHT_BOX_S = 0.5
 WRITE_S = 3.0
-"""Limit of one file. A disk that hangs must not hold up the repair."""
+"""Time limit of writing a file, as a hanging disk must not delay the repair."""
 HOUR_S = 3600.0
-"""Span of the kernel's log where the engine's start is not known."""
+"""Span of the kernel's log if the engine's start is unknown."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
 
 
 @dataclass(slots=True)
 class _Case:
-    """One taking of evidence, with what its parts share."""
+    """Evidence being taken, with the state that its parts share."""
 
     request: EvidenceRequest
     folder: Path
@@ -70,7 +70,7 @@ class _Case:
 
 
 class EvidenceTaker:
-    """Takes evidence into folders below `parent`. `fetch` gets a page of an engine, and raises what it likes."""
+    """Takes evidence into folders below `parent`. `fetch` gets a page of an engine, and may raise anything."""
 
     def __init__(
         self, parent: Path, reader: HostReader, fetch: Fetch, log: KernelLog, clock: Callable[[], float] = time.time
@@ -82,9 +82,9 @@ class EvidenceTaker:
         self._clock = clock
 
     async def take(self, request: EvidenceRequest) -> Evidence:
-        """Keep what can be seen of this engine now; within TAKE_S and a few seconds, a light one in 0.3 s.
+        """Take evidence of this engine now, within TAKE_S and a few seconds; light evidence takes 0.3 s.
 
-        Never raises but when it is cancelled: a repair goes on without evidence.
+        Raises only when cancelled, as a repair goes on without evidence.
         """
         at = self._clock()
         create = partial(incident_folder.create, self._parent, request.profile, at, light=request.light)
@@ -153,7 +153,7 @@ class EvidenceTaker:
             try:
                 async with asyncio.timeout(limit_s):
                     found[name] = await look()
-            except Exception as error:  # noqa: BLE001 - a driver that fails must not cost the other figures
+            except Exception as error:  # noqa: BLE001 - a failing driver must not cost the other figures
                 failed[name] = _why(error, limit_s)
         try:
             found["cpu_share"] = {f"{one.pid} {one.name}": one.cpu_share for one in await asyncio.shield(case.seen)}
@@ -207,7 +207,7 @@ async def _processes(request: EvidenceRequest, span_s: float) -> tuple[ProcessSe
         for one in found:
             named[one.pid] = processes.with_argv(one)
 
-    with suppress(TimeoutError):  # one that began to hang just now: those before it are there
+    with suppress(TimeoutError):  # a process began to hang just now: those before it are named
         async with asyncio.timeout(ARGV_S):
             await in_thread(name)
     return tuple(named.get(one.pid, one) for one in found)
@@ -215,10 +215,10 @@ async def _processes(request: EvidenceRequest, span_s: float) -> tuple[ProcessSe
 
 async def _processes_text(case: _Case, span_s: float) -> str:
     if not case.request.pids:
-        return "The engine's processes are not known: the runtime did not tell them.\n"
+        return "The engine's processes are unknown: the runtime did not report them.\n"
     found = await asyncio.shield(case.seen)
     gone = sorted(case.request.pids - {one.pid for one in found})
-    ended = f"\nNot there any more, or not looked at: {', '.join(map(str, gone))}\n" if gone else ""
+    ended = f"\nEnded, or beyond the limit of processes: {', '.join(map(str, gone))}\n" if gone else ""
     return redacted_text.processes_text(found, span_s) + ended
 
 

@@ -1,8 +1,10 @@
-"""Lines of the kernel's log that explain why engines fail, and what each means. PURE.
+"""Lines of the kernel's log that explain why engines fail, and their meaning.
 
-Owns: the patterns, the meaning of the driver's Xid numbers, and the choice of the line that explains a death. Must not
-know where lines are read (`kernel_log`). Sources: the kernel's own message texts (mm/oom_kill.c, kernel/hung_task.c,
-mm/page_alloc.c), NVIDIA's list of Xid errors, and reports from GB10 owners. Most hangs of a GB10 leave no line at all.
+Owns: the patterns, the meaning of a line, and the choice of the line that explains a death. Must not know where lines
+are read (`reader`). Sources: the kernel's own message texts (mm/oom_kill.c, kernel/hung_task.c, mm/page_alloc.c),
+NVIDIA's list of Xid errors, and reports from GB10 owners. Most hangs of a GB10 leave no line at all.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from sparkdash.redaction import masked
 from sparkdash.units import KIB, size
 
 TEXT_LIMIT = 400
-"""Characters of a line that are kept."""
+"""Limit of a line in characters."""
 KEPT = 500
-"""Lines that findings keep, the newest; all are counted. A wedge writes some 200 of them."""
+"""Newest lines that findings keep; all are counted. A freeze writes some 200 of them."""
 
 
 class KernelKind(StrEnum):
-    """What a line of the kernel tells."""
+    """Kind of event in a line of the kernel's log."""
 
     DRIVER_MEMORY = "driver_memory"
     """The NVIDIA driver was refused memory."""
@@ -35,16 +37,16 @@ class KernelKind(StrEnum):
     XID = "xid"
     OOM_KILL = "oom_kill"
     HUNG_TASK = "hung_task"
-    """A task or a processor that stands still in the kernel."""
+    """Task or processor that stands still in the kernel."""
     PAGE_ALLOCATION = "page_allocation"
     HARDWARE = "hardware"
-    """Machine check, error of the memory, too hot."""
+    """Machine check, memory error, overheating."""
     KERNEL_CRASH = "kernel_crash"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelLine:
-    """One line that matters. What it does not tell is None."""
+    """Relevant line of the kernel's log; None for missing facts."""
 
     at: float
     """Unix seconds; the kernel's clock may be some seconds off after days."""
@@ -56,26 +58,26 @@ class KernelLine:
     bytes: int | None = None
     """Resident memory of a killed process."""
     order: int | None = None
-    """Power of two of the pages that could not be had together."""
+    """Power of two of the contiguous pages that were not available."""
     cgroup: str | None = None
     """Control group of a killed process."""
 
     @property
     def is_harmless(self) -> bool:
-        """Whether the line is part of normal work, as the clean-up after a kill."""
+        """Whether the line belongs to normal work, such as the clean-up after a kill."""
         return self.xid is not None and is_harmless(self.xid)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFindings:
-    """The lines that matter since a moment, oldest first."""
+    """Relevant lines since a moment, oldest first."""
 
     lines: tuple[KernelLine, ...] = ()
     counts: Mapping[KernelKind, int] = field(default_factory=lambda: MappingProxyType({}))
-    """All of them, also those beyond KEPT."""
+    """Counts of all lines, also beyond KEPT."""
 
     def count(self, kind: KernelKind) -> int:
-        """How many lines of this kind there were."""
+        """Number of lines of this kind."""
         return self.counts.get(kind, 0)
 
 
@@ -111,7 +113,8 @@ _XID_PID = re.compile(r"\bpid='?(\d{1,10})")
 _XID_NAME = re.compile(r"\bname='?([^,']+)")
 _HUNG = re.compile(r"INFO: task (.*):(\d{1,10}) blocked (?:in I/O wait )?for more than \d+ seconds")
 _LOCKUP = re.compile(
-    r"watchdog: BUG: soft lockup .*\[(.*):(\d{1,10})\]|hard LOCKUP|rcu: INFO: \S+ (?:self-)?detected (?:expedited )?stall"
+    r"watchdog: BUG: soft lockup .*\[(.*):(\d{1,10})\]|hard LOCKUP"
+    r"|rcu: INFO: \S+ (?:self-)?detected (?:expedited )?stall"
 )
 _ORDER = re.compile(r"^(?:warn_alloc: )?(.*): page allocation (?:failure|stalls).*?\border:\s?(\d{1,2})\b")
 _DRIVER_MEMORY = re.compile(r"NVRM:.*NV_ERR_NO_MEMORY|sysmemConstruct_IMPL.*Cannot allocate sysmem")
@@ -124,7 +127,7 @@ _CRASH = re.compile(r"^(?:Unable to handle kernel |Internal error: |Kernel panic
 
 
 def read_line(text: str, at: float) -> KernelLine | None:
-    """One line of the kernel, without its prefix; None when it does not matter here."""
+    """Parse a line without its prefix; None for an irrelevant one."""
     kept = masked(text)[:TEXT_LIMIT]
     if found := _XID.search(text):
         pid, name = _XID_PID.search(found[2]), _XID_NAME.search(found[2])
@@ -168,7 +171,7 @@ _MEANING = {
     KernelKind.KERNEL_CRASH: "the kernel itself crashed",
 }
 _ADVICE = {
-    KernelKind.DRIVER_MEMORY: "Memory is too fragmented or too short: stop engines and drop the page cache, else reboot.",
+    KernelKind.DRIVER_MEMORY: "Memory is too fragmented or too short: stop engines and drop the page cache, or reboot.",
     KernelKind.DRIVER_FAULT: "Look at the lines around it with `journalctl -k`.",
     KernelKind.OOM_KILL: "Give the engine a shorter context or a smaller KV cache, or stop what else holds memory.",
     KernelKind.HUNG_TASK: "If it stays so, only a reboot ends it.",
@@ -179,7 +182,7 @@ _ADVICE = {
 
 
 def meaning(line: KernelLine) -> str:
-    """Say in half a sentence what the kernel told."""
+    """Word the meaning of a line as half a sentence."""
     if line.xid is not None:
         return f"the NVIDIA driver reported Xid {line.xid} ({xid_meaning(line.xid)})"
     if line.kind is KernelKind.OOM_KILL:
@@ -193,12 +196,12 @@ def meaning(line: KernelLine) -> str:
 
 
 def advice(line: KernelLine) -> str:
-    """Say what to do about it."""
+    """Word the advice for a line."""
     return xid_advice(line.xid) if line.xid is not None else _ADVICE[line.kind]
 
 
 def is_of(line: KernelLine, pids: Collection[int], container: str | None = None) -> bool:
-    """Whether the line names one of these host pids, or the control group of the container of this id."""
+    """Whether the line names one of these host pids, or this container's control group."""
     in_group = container is not None and line.cgroup is not None and container in line.cgroup
     return in_group or (line.pid is not None and line.pid in pids)
 
@@ -206,10 +209,10 @@ def is_of(line: KernelLine, pids: Collection[int], container: str | None = None)
 def explains(
     found: KernelFindings, pids: Collection[int], container: str | None = None, near: float | None = None
 ) -> KernelLine | None:
-    """Choose the line that explains why an engine with these host pids, or in the container of this id, ended.
+    """Choose the line that explains the end of an engine with these host pids, or in this container.
 
-    Its own OOM kill first, then an Xid of its own processes, then an Xid that stops every user of the GPU. From the
-    moment `near` on also kills and Xids that are not known to be its own. Last, memory that the driver was refused.
+    Its own OOM kill comes first, then an Xid of its own processes, then an Xid that stops every user of the GPU. From
+    the moment `near` on kills and Xids of unknown processes count too. Last comes memory that the driver was refused.
     """
     lines = [line for line in reversed(found.lines) if not line.is_harmless]
     kills = [line for line in lines if line.kind is KernelKind.OOM_KILL]
@@ -227,8 +230,9 @@ def explains(
 
 
 def holds_up(found: KernelFindings) -> KernelLine | None:
-    """Choose the line that explains why an engine stands still: a fault of the GPU first, then a task that hangs in the
-    kernel, then memory that the driver or the kernel could not have. The newest of its kind.
+    """Choose the newest line that explains why an engine stands still.
+
+    A fault of the GPU comes first, then a task that hangs in the kernel, then memory that was refused.
     """
     lines = [line for line in reversed(found.lines) if not line.is_harmless]
     for kinds in _HOLD_UP:

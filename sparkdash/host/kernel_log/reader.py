@@ -1,8 +1,8 @@
-"""The kernel's log, where this user may read it.
+"""Reader of the kernel's log, as far as this user may read it.
 
-Owns: the two ways to it. /dev/kmsg needs root or CAP_SYSLOG where `kernel.dmesg_restrict` is 1; journalctl needs the
-group adm or systemd-journal. Must not know what a line means (`lines`).
-Rule: read on demand only. Nothing runs while nobody loads an engine or asks.
+Owns: the two sources. /dev/kmsg needs root or CAP_SYSLOG if `kernel.dmesg_restrict` is 1; journalctl needs the group
+adm or systemd-journal. Must not know the meaning of a line (`lines`).
+Rule: read on demand only. Nothing runs while no engine loads and no caller asks.
 """
 
 from __future__ import annotations
@@ -25,37 +25,38 @@ from sparkdash.units import MIB
 KMSG = Path("/dev/kmsg")
 NOT_READABLE = "The kernel's log is not readable: it needs the group adm or systemd-journal."
 READ_S = 3.0
-"""Limit of one look; journalctl takes 0.1 s for a day."""
+"""Deadline of one reading; journalctl takes 0.1 s for a day."""
 LINES = 20_000
-"""Lines of the journal that one look reads, the newest."""
+"""Newest lines of the journal in one reading."""
 OUTPUT_LIMIT = 8 * MIB
 RECORD_LIMIT = 8192
-"""Bytes of one record of /dev/kmsg (its longest)."""
+"""Longest record of /dev/kmsg in bytes."""
 RECORDS_AT_ONCE = 1_000
-"""Records that one call takes from /dev/kmsg; the rest comes with the next call."""
+"""Records of /dev/kmsg in one call; the rest comes with the next call."""
 CLOCK_S = 2.0
-"""Seconds that the kernel's clock may be behind the box's."""
+"""Tolerated lag of the kernel's clock behind the box's."""
 WAITING = 2_000
-"""Lines that wait for who follows; older ones are dropped."""
+"""Lines buffered for a follower; older ones are dropped."""
 
 _KERN = 0
-"""Facility of the kernel's own records. Programs that write to /dev/kmsg cannot use it."""
+"""Facility of the kernel's own records, which programs writing to /dev/kmsg cannot use."""
 _JOURNAL_LINE = re.compile(r"(\d+\.\d+) \S+ kernel: (.*)")
 _DENIED = re.compile(
-    r"not seeing messages from other users|insufficient permissions|No journal files were|Failed to open|Permission denied"
+    r"not seeing messages from other users|insufficient permissions|No journal files were|Failed to open"
+    r"|Permission denied"
 )
 
 
 class KernelTail(Protocol):
-    """New lines of the kernel's log for as long as somebody follows it."""
+    """New lines of the kernel's log during a `follow` block."""
 
     def news(self) -> tuple[KernelLine, ...]:
-        """Lines that matter since the last call; never waits."""
+        """Return relevant lines since the last call; never waits."""
         ...
 
 
 class KernelLog:
-    """The kernel's log of this box."""
+    """Kernel's log of this box."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class KernelLog:
         self._monotonic = monotonic
 
     async def since(self, unix_s: float) -> KernelFindings | None:
-        """Lines that matter from this moment on, at most since the boot; None where the log is not readable."""
+        """Read relevant lines since this moment, at most since the boot; None if the log is not readable."""
         with suppress(OSError, RuntimeError, TimeoutError):  # RuntimeError: the box has no thread left
             async with asyncio.timeout(READ_S):
                 return await in_thread(lambda: findings(self._records(unix_s)))
@@ -78,7 +79,7 @@ class KernelLog:
 
     @asynccontextmanager
     async def follow(self) -> AsyncIterator[KernelTail | None]:
-        """Follow the log from now on for the length of the block; None where it is not readable."""
+        """Follow the log for the length of the block; yields None if it is not readable."""
         descriptor = self._followed()
         if descriptor is not None:
             try:
@@ -171,7 +172,7 @@ def _journal_lines(lines: Iterable[str]) -> Iterator[KernelLine]:
 
 
 def _lines(descriptor: int, boot: float, most: int | None = None) -> Iterator[KernelLine]:
-    """The records that are there (Documentation/ABI/testing/dev-kmsg); raises OSError when they cannot be read."""
+    """Read the present records (Documentation/ABI/testing/dev-kmsg). Raises OSError if they cannot be read."""
     taken = 0
     while most is None or taken < most:
         taken += 1
@@ -179,7 +180,7 @@ def _lines(descriptor: int, boot: float, most: int | None = None) -> Iterator[Ke
             record = os.read(descriptor, RECORD_LIMIT)
         except BlockingIOError:
             return
-        except BrokenPipeError:  # overwritten while we read: the next read goes on with the oldest that is left
+        except BrokenPipeError:  # overwritten meanwhile: the next read continues with the oldest record
             continue
         if not record:
             return

@@ -1,6 +1,9 @@
-"""Meanings of the NVIDIA driver's Xid numbers, and what to do about each. PURE.
+"""Xid numbers of the NVIDIA driver: the meaning of each, and the advice.
 
-Source: NVIDIA's list of Xid errors; notes on 8, 45, 154 and 169 from owners of GB10 and other Blackwell devices.
+Owns: the table. Must not know lines. Source: NVIDIA's list of Xid errors; notes on 8, 45, 154 and 169 from owners of
+GB10 and other Blackwell devices.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -33,15 +36,15 @@ _HARMLESS = frozenset({45, 63})
 
 
 def meaning(number: int) -> str:
-    """Say what this Xid is."""
+    """Word the meaning of an Xid."""
     return _KNOWN[number][0] if number in _KNOWN else "not in our list"
 
 
 def advice(number: int) -> str:
-    """Say what to do about this Xid."""
+    """Word the advice for an Xid."""
     return _KNOWN[number][1] if number in _KNOWN else "NVIDIA's list of Xid errors explains it."
 
 
 def is_harmless(number: int) -> bool:
-    """Whether this Xid is part of normal work."""
+    """Whether an Xid belongs to normal work."""
     return number in _HARMLESS

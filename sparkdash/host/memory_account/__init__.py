@@ -1,4 +1,4 @@
-"""Who holds the box's memory: `await account_for_memory(Sources(…))`, on demand."""
+"""Account of the box's memory by holder, made on demand: `await account_for_memory(Sources(…))`."""
 
 from sparkdash.host.memory_account.reading import Sources, account_for_memory
 

@@ -1,7 +1,7 @@
-"""Names of the containers on this box, asked of every runtime that may know them.
+"""Names of the containers on this box, from every runtime that may know them.
 
-Owns: which runtimes are asked, and how long. Must not know who counts as ours, or what a container holds.
-Rule: a runtime that hangs or is absent costs seconds at most, and its containers keep their short ids.
+Owns: which runtimes are asked, and their deadlines. Must not know which containers are ours, or their memory.
+Rule: a hanging or missing runtime costs seconds at most, and its containers keep their short ids.
 """
 
 from __future__ import annotations
@@ -17,36 +17,38 @@ from sparkdash.host.memory_account.owners import Container
 from sparkdash.host.runtime import Runtime
 
 OWN_S = 5.0
-"""Limit of our own runtime's answer: two short calls."""
+"""Deadline of our own runtime: two short calls."""
 OTHER_S = 3.0
-"""Limit of another runtime's answer."""
+"""Deadline of another runtime."""
 OTHERS = ("podman", "docker", "nerdctl")
-"""Programs that list containers in the same words."""
+"""Programs that list containers in the same format."""
 
 _LIST = ("ps", "--no-trunc", "--format", "{{.ID}}\t{{.Names}}\t{{.Image}}")
 
 
-class Named(NamedTuple):
-    """Running containers."""
+class RunningContainers(NamedTuple):
+    """Running containers by id and by process."""
 
     by_id: dict[str, Container]
     by_pid: dict[int, Container]
-    """By the host pid of the first process."""
+    """Containers by the host pid of their first process."""
 
 
-async def of_runtime(runtime: Runtime, owner: str) -> Named:
-    """Those that our own runtime lists; empty while it does not answer. `owner` marks our engines."""
+async def containers_of_runtime(runtime: Runtime, owner: str) -> RunningContainers:
+    """List the containers of our own runtime; empty while it does not answer. `owner` marks our engines."""
     try:
         async with asyncio.timeout(OWN_S):
             found = await runtime.containers({})
     except (HostError, TimeoutError):
-        return Named({}, {})
+        return RunningContainers({}, {})
     running = [(each, _named(each, runtime.name, owner)) for each in found if each.state is ContainerState.RUNNING]
-    return Named({each.id: named for each, named in running}, {each.pid: named for each, named in running if each.pid})
+    return RunningContainers(
+        {each.id: named for each, named in running}, {each.pid: named for each, named in running if each.pid}
+    )
 
 
-async def of_others(unknown: Mapping[str, Collection[str]], asked: str) -> dict[str, Container]:
-    """Containers of other runtimes; `unknown` has their ids by runtime, `asked` is our own, which need not be asked again."""
+async def containers_of_others(unknown: Mapping[str, Collection[str]], asked: str) -> dict[str, Container]:
+    """List containers of other runtimes; `unknown` has ids by runtime, `asked` is our own, which is skipped."""
     wanted = [runtime for runtime in OTHERS if runtime in unknown and runtime != asked]
     listed = await asyncio.gather(*(_listed(runtime) for runtime in wanted))
     return {id_: named for each in listed for id_, named in each.items()}
@@ -55,7 +57,7 @@ async def of_others(unknown: Mapping[str, Collection[str]], asked: str) -> dict[
 async def _listed(runtime: str) -> dict[str, Container]:
     try:
         done = await run_command((runtime, *_LIST), deadline_s=OTHER_S)
-    except OSError:  # not here, or it hangs: TimeoutError is one
+    except OSError:  # not installed, or hanging: TimeoutError is an OSError
         return {}
     rows = [line.split("\t") for line in done.out.splitlines()]
     return {id_: Container(name, runtime, image) for id_, name, image in (row for row in rows if len(row) == 3)}

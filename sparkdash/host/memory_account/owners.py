@@ -1,6 +1,8 @@
-"""PURE: whose a process is, by who started it, its control group and its user.
+"""Owner of each process, by its ancestors, its control group and its user.
 
-Owns: the order of the marks, and the name that the owner of the box knows. Must not know figures.
+Owns: the order of the marks, and the name that a person knows. Must not know figures.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from sparkdash.domain.memory.account import Holder
 from sparkdash.host.memory_account.process_table import ProcessMemory
 
 SHORT_ID = 12
-"""Characters of a container's id that runtimes show."""
+"""Length of a container's id as runtimes show it."""
 OURS = "sparkdash"
 
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -26,64 +28,64 @@ _RUNTIMES = (
     ("kubepods", "kubernetes"),
     ("nerdctl", "nerdctl"),
 )
-"""What a control group's path says of the runtime, the first that is met."""
+"""Runtimes by a mark in a control group's path; the first match counts."""
 _APP = re.compile(r"app-(?:gnome-|kde-|flatpak-|glib-)?(?P<name>.+?)(?:[-@](?:\d+|[0-9a-f]{8,}))?\.(?:scope|service)")
-"""Applications of a desktop, as the desktop's own specification has their units named."""
+"""Units of desktop applications, named by the desktop's specification."""
 _SHELLS = re.compile(r"(session-|tmux-spawn-|vte-spawn-|run-)[^/]*\.scope|init\.scope|user@\d+\.service")
-"""Units that say nothing of what runs in them: logins, terminals."""
+"""Units whose name does not tell their content: logins, terminals."""
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
 
 
 class Container(NamedTuple):
-    """A container as its runtime names it."""
+    """Container with the name that its runtime gives."""
 
     name: str
     runtime: str
     image: str | None = None
     profile: str | None = None
-    """Of an engine of this daemon."""
+    """Profile of an engine of this daemon."""
 
 
 class Owner(NamedTuple):
-    """Who holds; processes with an equal owner are one row."""
+    """Owner of processes; those with an equal owner share a row."""
 
     kind: Holder
     name: str
     user: str | None = None
     runtime: str | None = None
-    """Of a container."""
+    """Runtime of a container."""
     image: str | None = None
     unit: str | None = None
-    """systemd's name of it, for its commands; only of units."""
+    """systemd's name, for its commands; None except for units."""
     of_user: bool = False
-    """Whether a user's own service manager runs it."""
+    """Whether a user's service manager runs the unit."""
     own: bool = True
-    """Whether it is a process of the user who asks."""
+    """Whether the process belongs to the user who asks."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownOwners:
-    """What is known of the box's processes beyond /proc."""
+    """Knowledge about the box's processes beyond /proc."""
 
     engines: Mapping[int, str] = field(default_factory=dict)
     """Profile by pid."""
     containers: Mapping[str, Container] = field(default_factory=dict)
-    """By full id."""
+    """Containers by full id."""
     mains: Mapping[int, Container] = field(default_factory=dict)
-    """By the pid of the first process, for containers whose control group does not name them."""
+    """Containers by the pid of their first process, if their control group does not name them."""
     ours: frozenset[int] = frozenset()
-    """Pids of our daemon and of who asks."""
+    """Pids of our daemon and of the asking process."""
     asks: int = 0
     """Uid of the user who asks."""
     users: Mapping[int, str] = field(default_factory=dict)
 
     def user(self, uid: int) -> str:
-        """The user's name, else his number."""
+        """Name of the user, or "uid N"."""
         return self.users.get(uid, f"uid {uid}")
 
 
 def owners(processes: Iterable[ProcessMemory], known: KnownOwners) -> dict[int, Owner]:
-    """The owner of each process, by pid."""
+    """Find the owner of each process, by pid."""
     listed = {one.pid: one for one in processes}
     ours = known.ours | {pid for pid, one in listed.items() if one.name == OURS}
     known = replace(known, ours=ours)
@@ -91,7 +93,7 @@ def owners(processes: Iterable[ProcessMemory], known: KnownOwners) -> dict[int, 
 
 
 def container_id(cgroups: str) -> tuple[str, str] | None:
-    """(runtime, full id) of the outermost container that a control group names."""
+    """Parse (runtime, full id) of the outermost container in a control group."""
     for line in cgroups.splitlines():
         path = line.split(":", 2)[-1]
         if found := _ID.search(path):
@@ -102,7 +104,7 @@ def container_id(cgroups: str) -> tuple[str, str] | None:
 
 
 def _ancestors(one: ProcessMemory, listed: Mapping[int, ProcessMemory]) -> list[int]:
-    """Its own pid and its parents', nearest first."""
+    """Pid of the process and its ancestors, nearest first."""
     found = [one.pid]
     while (parent := listed.get(one.parent)) is not None and parent.pid not in found:
         found.append(parent.pid)
@@ -133,7 +135,7 @@ def _contained(told: Container) -> Owner:
 
 
 def _unit(cgroups: str, user: str, *, own: bool) -> Owner | None:
-    """The service or application that systemd has it in; None for one that says nothing."""
+    """Service or application of a control group by systemd; None for logins and terminals."""
     for line in cgroups.splitlines():
         number, _, rest = line.partition(":")
         controller, _, path = rest.partition(":")
@@ -144,7 +146,7 @@ def _unit(cgroups: str, user: str, *, own: bool) -> Owner | None:
             continue
         app, of_user = _APP.fullmatch(units[-1]), units[0].startswith("user@")
         name = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), app["name"] if app else units[-1])
-        if not of_user:  # a service's processes may run as several users
+        if not of_user:  # processes of one service may run as several users
             return Owner(Holder.UNIT, name, unit=units[-1])
         return Owner(Holder.UNIT, name, user, unit=units[-1], of_user=True, own=own)
     return None

@@ -1,6 +1,8 @@
-"""PURE: MemTotal by the kernel's own figures, and how a figure is divided among claims.
+"""MemTotal split by the kernel's own figures, and the division of a figure among claims.
 
-Owns: which figure of the kernel holds which other. Must not know whose anything is.
+Owns: which kernel figure includes which other. Must not know the holders.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ K = TypeVar("K")
 
 
 class ShmFiles(NamedTuple):
-    """Files of one user in /dev/shm that vLLM and its like left behind, as far as this user can tell."""
+    """Files of one user in /dev/shm that vLLM and similar programs left behind, as far as this user can see."""
 
     user: str
     bytes: int
@@ -27,36 +29,36 @@ class ShmFiles(NamedTuple):
     own: bool
     """Whether this user may delete them."""
     certain: bool
-    """Whether this user could look at every process that might map them."""
+    """Whether this user could read every process that might map the files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryFigures:
-    """Everything that was read."""
+    """All readings for one account."""
 
     at: float
     meminfo: Mapping[str, int]
     zram: int = 0
-    """RAM that swap compressed in memory takes."""
+    """RAM of swap that is compressed in memory."""
     arc: int = 0
-    """What ZFS caches of files, outside the page cache."""
+    """ZFS's cache of files, outside the page cache."""
     tmpfs: Mapping[str, int] = field(default_factory=dict)
     """Bytes in use of each file system in memory, by mount point."""
     processes: Iterable[ProcessMemory] = ()
     unreadable: int = 0
     owners: Mapping[int, Owner] = field(default_factory=dict)
     gpu: Mapping[int, int] | None = None
-    """GPU memory by pid; None when the driver does not tell."""
+    """GPU memory by pid; None if the driver does not report it."""
     gpu_whole: bool = True
-    """Whether `gpu` has every process that is on the GPU."""
+    """Whether `gpu` has every process on the GPU."""
     gpu_memory: GpuMemory = GpuMemory.NONE
     leftovers: tuple[ShmFiles, ...] = ()
     weights: Mapping[str, int] = field(default_factory=dict)
-    """Cached bytes of weight files, by the profile or profiles that read them."""
+    """Cached bytes of weight files, by the profiles that read them."""
 
 
 class Pools(NamedTuple):
-    """MemTotal by the kernel's own figures, each byte once."""
+    """MemTotal split by the kernel's own figures, each byte once."""
 
     free: int
     anonymous: int
@@ -64,16 +66,18 @@ class Pools(NamedTuple):
     cached: int
     """Page cache without shared memory."""
     reclaimable: int
-    """Kernel objects that can be given back."""
+    """Kernel objects that can be reclaimed."""
     arc: int
     kernel: tuple[Holding, ...]
     rest: int
-    """In none of these figures."""
+    """Bytes in none of these figures."""
 
 
 def pools(seen: MemoryFigures) -> Pools:
-    """The kernel's figures in the order of their certainty. None is larger than what those before it left of MemTotal:
-    they overlap in places, and are not read at one moment."""
+    """Split MemTotal by the kernel's figures, the most certain first, each cut to the rest of MemTotal.
+
+    The figures overlap in places, and are not read at the same moment.
+    """
     info, left = seen.meminfo, seen.meminfo["MemTotal"]
 
     def take(size: int) -> int:
@@ -97,7 +101,7 @@ def pools(seen: MemoryFigures) -> Pools:
 
 
 def divide(total: int, claims: Mapping[K, int]) -> tuple[dict[K, int], int]:
-    """(share of each claim, what nobody claims). Together they are `total`; claims that exceed it are scaled down."""
+    """Divide `total` into shares by claim and an unclaimed rest; claims that exceed it are scaled down."""
     wanted = {key: claim for key, claim in claims.items() if claim > 0}
     asked = sum(wanted.values())
     if asked <= total:

@@ -1,8 +1,8 @@
 """All processes with their memory, in one walk of /proc.
 
-Owns: which two files of a process are read. Must not know who owns what.
+Owns: which two files of a process are read. Must not know the owners.
 Rule: only files that the kernel answers without the process's memory lock. `smaps_rollup`, `maps`, `cmdline` and
-`environ` take that lock, and a reader hangs with a process that hangs. 3,566 processes took 0.35 s on two cores (two small reads each).
+`environ` take that lock, and a reader hangs with a hanging process. 3,566 processes took 0.35 s on two cores.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from sparkdash.units import KIB
 
 _FIELDS = re.compile(rb"^(Name|State|PPid|Uid|RssAnon|RssShmem|VmSwap):[ \t]*(.*)$", re.M)
 _READ = 16_384
-"""Bytes of a status or cgroup file that are read; they have 1.5 kB."""
+"""Limit of a status or cgroup file in bytes; they have 1.5 kB."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """One process. Bytes; `anonymous` counts pages shared by a fork in each of the processes."""
+    """Memory of one process in bytes; `anonymous` counts pages shared by a fork in each process."""
 
     pid: int
     parent: int
     name: str
-    """The kernel's short name, up to 15 characters, chosen by the program."""
+    """Kernel's name, up to 15 characters, chosen by the program."""
     uid: int
     anonymous: int
     shared: int
@@ -35,22 +35,22 @@ class ProcessMemory:
     cgroups: str = ""
     """/proc/<pid>/cgroup as text."""
     exact: bool = False
-    """Whether `anonymous` is this process's own share of pages that others have too."""
+    """Whether `anonymous` has only this process's share of shared pages."""
     stuck: bool = False
-    """It waits in the kernel; its memory lock may be held."""
+    """Whether the process waits in the kernel, where its memory lock may be held."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTable:
-    """All that could be seen."""
+    """Processes that could be read."""
 
     processes: tuple[ProcessMemory, ...]
     unreadable: int = 0
-    """Processes that exist and whose figures this user may not read."""
+    """Number of processes whose figures this user may not read."""
 
 
-def read(root: Path = PROC) -> ProcessTable:
-    """Processes with memory of their own; kernel threads and those that end meanwhile are left out.
+def read_process_table(root: Path = PROC) -> ProcessTable:
+    """Read all processes with memory of their own; kernel threads and ended processes are left out.
 
     Raises:
         OSError: there is no such folder.
@@ -69,7 +69,7 @@ def read(root: Path = PROC) -> ProcessTable:
 
 
 def refined(one: ProcessMemory, anonymous: int | None, name: str | None) -> ProcessMemory:
-    """The process with a more exact figure of its anonymous memory, and a better name, as far as there are any."""
+    """Return the process with a more exact figure of anonymous memory and a better name, where given."""
     if anonymous is None and name is None:
         return one
     named = replace(one, name=name or one.name)

@@ -1,7 +1,7 @@
-"""Names of programs that an interpreter runs: `python3 train.py` says more than `python3`.
+"""Names of programs run by an interpreter: `python3 train.py` in place of `python3`.
 
-Owns: what of a command line is shown: the script's or module's name, never its arguments, which may hold secrets.
-It blocks: call it in a thread with a limit, as a reader of `cmdline` hangs with a process that hangs.
+Owns: which part of a command line is shown: the script's or module's name, never arguments, which may hold secrets.
+Blocks: call it in a thread with a time limit, as a reader of `cmdline` hangs with a hanging process.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from sparkdash.host.processes.proc import PROC
 from sparkdash.units import MIB
 
 LARGE, MOST = 64 * MIB, 32
-"""Processes whose command lines are read: of this size, and so many, the largest."""
+"""Least size and largest number of the processes whose command lines are read."""
 LONGEST = 40
-"""Characters of a script's name."""
+"""Limit of a script's name in characters."""
 
 _INTERPRETER = re.compile(r"(python|pypy|node|ruby|perl)[\d.]*")
 _VALUED = frozenset({"-W", "-X", "--require", "-r", "--import", "-I"})
-"""Options that take the next word."""
+"""Options with a value in the next word."""
 
 
-def scripts(processes: Iterable[ProcessMemory], proc: Path = PROC) -> dict[int, str]:
-    """By pid, the better name of the largest processes that are an interpreter."""
+def script_names(processes: Iterable[ProcessMemory], proc: Path = PROC) -> dict[int, str]:
+    """Better names of the largest interpreter processes, by pid."""
     asked = [one for one in processes if one.anonymous >= LARGE and not one.stuck and _INTERPRETER.fullmatch(one.name)]
     found = {}
     for one in sorted(asked, key=lambda one: -one.anonymous)[:MOST]:
@@ -39,7 +39,7 @@ def scripts(processes: Iterable[ProcessMemory], proc: Path = PROC) -> dict[int, 
 
 
 def script(words: Sequence[str]) -> str | None:
-    """What an interpreter's command line runs, without its folder; None when it names no file or module. Pure."""
+    """File or module that an interpreter's command line runs, without its folder; None without one."""
     rest = iter(words[1:])
     for word in rest:
         if word == "-m":

@@ -1,6 +1,7 @@
 """The account of the box's memory, read on demand.
 
-Owns: what is read, in which order, and each read's limit; never a figure's meaning (`sums`) or owner (`owners`). What does not answer in time is left out, and the account still adds up. Nothing here repeats itself.
+Owns: the reads, their order and time limits. Must not know a figure's meaning (`sums`) or owner (`owners`). A late read
+is left out, and the account still adds up. Nothing here runs periodically.
 """
 
 from __future__ import annotations
@@ -31,38 +32,38 @@ from sparkdash.host.thread import in_thread
 from sparkdash.units import KIB
 
 TABLE_S = 10.0
-"""Limit of the walk through all processes: 0.35 s for 3,566 on two cores, more on a box that stands still."""
+"""Time limit of the walk through all processes: 0.35 s for 3,566 on two cores, more on a frozen box."""
 DETAIL_S = 2.0
-"""Limit of each detail: leftover files, shares of shared pages, cached weights."""
+"""Time limit of each detail: leftover files, shares of shared pages, cached weights."""
 ALIKE = 0.05
-"""A GPU that tells a memory of its own within this share of the system's is telling of the system's (seen of a GB10)."""
+"""Difference up to which a GPU's reported own memory is taken for the system's, as a GB10 reports it."""
 GPU_TRIES, GPU_PAUSE_S = 5, 0.1
 _DRIVER = "driver/nvidia/version"
 SHARES = 12
-"""Largest processes whose exact share of shared pages is asked for."""
+"""Number of the largest processes whose exact share of shared pages is read."""
 T = TypeVar("T")
 
 
 class GpuReader(Protocol):
-    """The part of HostReader that is asked."""
+    """Part of HostReader that the account needs."""
 
     async def gpu(self) -> GpuReading:
-        """One look, with a deadline of its own."""
+        """Read the GPU once, with a deadline of its own."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """Where to look. The paths are given by tests only."""
+    """Sources of an account; only tests give the paths."""
 
     runtime: Runtime
     reader: GpuReader
     owner: str
     """Label of our engines."""
     ours: frozenset[int] = field(default_factory=lambda: frozenset({os.getpid()}))
-    """Pids of our daemon and of who asks; their children are ours too."""
+    """Pids of our daemon and of the asking process; their children are ours too."""
     engines: Mapping[str, set[int]] = field(default_factory=dict)
-    """Pids by profile, as far as somebody knows them already."""
+    """Pids by profile, as far as already known."""
     weights: Callable[[], Mapping[str, Collection[Path]]] = dict
     """Weight files by model; called in a thread."""
     uid: int = field(default_factory=os.getuid)
@@ -73,17 +74,17 @@ class Sources:
 
 
 async def account_for_memory(sources: Sources) -> MemoryAccount:
-    """One account.
+    """Account for the box's memory once.
 
     Raises:
-        HostError: `no_meminfo`; `memory_unread`, /proc did not answer within TABLE_S.
+        HostError: `no_meminfo`; `memory_unread` if /proc did not answer within TABLE_S.
     """
-    named = await container_names.of_runtime(sources.runtime, sources.owner)
+    named = await container_names.containers_of_runtime(sources.runtime, sources.owner)
     reading = await _gpu(sources)
     read = await _limited(lambda: _read(sources, named.by_id.keys()), TABLE_S)
     known = KnownOwners(
         engines={pid: profile for profile, pids in sources.engines.items() for pid in pids},
-        containers=named.by_id | await container_names.of_others(read.unknown, sources.runtime.name),
+        containers=named.by_id | await container_names.containers_of_others(read.unknown, sources.runtime.name),
         mains=named.by_pid,
         ours=sources.ours,
         asks=sources.uid,
@@ -92,16 +93,16 @@ async def account_for_memory(sources: Sources) -> MemoryAccount:
     listed = read.table.processes
     shares, names, shm, weights = await asyncio.gather(
         _shares(read.meminfo, listed, sources.proc),
-        _detail(lambda: program_names.scripts(listed, sources.proc), otherwise=dict[int, str]()),
+        _detail(lambda: program_names.script_names(listed, sources.proc), otherwise=dict[int, str]()),
         _detail(
-            lambda: shm_files.leftovers(listed, known.user, sources.shm, sources.proc, sources.uid),
+            lambda: shm_files.find_leftover_files(listed, known.user, sources.shm, sources.proc, sources.uid),
             otherwise=tuple[ShmFiles, ...](),
         ),
         _detail(lambda: _cached(sources.weights()), otherwise=dict[str, int]()),
     )
     processes = tuple(process_table.refined(one, shares.get(one.pid), names.get(one.pid)) for one in listed)
     return await in_thread(  # thousands of processes take some ten milliseconds
-        lambda: sums.account(
+        lambda: sums.divide_memory(
             MemoryFigures(
                 at=time.time(),
                 meminfo=read.meminfo,
@@ -122,7 +123,7 @@ async def account_for_memory(sources: Sources) -> MemoryAccount:
 
 
 class _Read(NamedTuple):
-    """What the first thread read."""
+    """Readings of the first thread."""
 
     meminfo: Mapping[str, int]
     table: ProcessTable
@@ -137,9 +138,9 @@ class _Read(NamedTuple):
 
 
 def _read(sources: Sources, named: Collection[str]) -> _Read:
-    """The kernel's figures right after the processes' own, so that they agree."""
-    meminfo.read_memory(sources.proc)  # raises for a box that tells too little
-    table = process_table.read(sources.proc)
+    """Read the kernel's figures right after those of the processes, so that they agree."""
+    meminfo.read_memory(sources.proc)  # raises without the needed figures
+    table = process_table.read_process_table(sources.proc)
     kernel = meminfo.meminfo_figures(sources.proc)
     unknown: dict[str, set[str]] = {}
     for one in table.processes:
@@ -150,7 +151,7 @@ def _read(sources: Sources, named: Collection[str]) -> _Read:
 
 
 async def _gpu(sources: Sources) -> GpuReading:
-    """One look. The driver is asked by others too, and who comes while it is asked gets nothing: then it is tried again."""
+    """Read the GPU, with repeats: a reading during another one is empty."""
     for _ in range(GPU_TRIES):
         reading = await sources.reader.gpu()
         if reading.gpu is not None or not (sources.proc / _DRIVER).exists():
@@ -181,7 +182,7 @@ def _where(reading: GpuReading, read: _Read) -> GpuMemory:
 
 
 async def _shares(info: Mapping[str, int], processes: tuple[ProcessMemory, ...], proc: Path) -> dict[int, int]:
-    """Exact shares of the largest by pid, where pages that processes share by a fork count more than once."""
+    """Exact shares of the largest processes by pid, if pages shared by a fork count more than once."""
     anonymous = sum(one.anonymous for one in processes)
     if anonymous <= info.get("AnonPages", anonymous) * OVERLAP:
         return {}
@@ -190,7 +191,7 @@ async def _shares(info: Mapping[str, int], processes: tuple[ProcessMemory, ...],
 
 
 def _exact(largest: Iterable[ProcessMemory], proc: Path) -> dict[int, int]:
-    """As many as there is time for."""
+    """Read exact shares until half of DETAIL_S is over."""
     until, found = time.monotonic() + DETAIL_S / 2, dict[int, int]()
     for one in largest:
         if time.monotonic() > until:
@@ -201,7 +202,7 @@ def _exact(largest: Iterable[ProcessMemory], proc: Path) -> dict[int, int]:
 
 
 def _share(pid: int, proc: Path) -> int | None:
-    """Anonymous memory with each shared page divided by the number of its users; None when it may not be read."""
+    """Anonymous memory with each shared page divided by its number of users; None if it may not be read."""
     try:
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
     except OSError:
@@ -210,7 +211,7 @@ def _share(pid: int, proc: Path) -> int | None:
 
 
 def _cached(weights: Mapping[str, Iterable[Path]]) -> dict[str, int]:
-    """Cached bytes by model; a model with a file that this user may not ask about is left out."""
+    """Cached bytes by model, without models of which this user may not query a file."""
     until, found, counted = time.monotonic() + DETAIL_S / 2, dict[str, int](), set[Path]()
     for model, files in weights.items():
         sizes = []
@@ -236,7 +237,7 @@ def _cached_bytes(file: Path) -> int | None:
 
 
 def _zram(sys: Path) -> int:
-    """RAM of swap that is compressed in memory: third figure of mm_stat (kernel's zram.rst)."""
+    """RAM of swap compressed in memory: third figure of mm_stat (kernel's zram.rst)."""
     total = 0
     for file in sys.glob("block/zram*/mm_stat"):
         with suppress(OSError, ValueError, IndexError):
@@ -245,7 +246,7 @@ def _zram(sys: Path) -> int:
 
 
 def _arc(proc: Path) -> int:
-    """Size of the cache of ZFS, which /proc/meminfo does not have: "size 4 BYTES" in its arcstats."""
+    """Size of ZFS's cache, which /proc/meminfo lacks: "size 4 BYTES" in its arcstats."""
     try:
         rows = [line.split() for line in (proc / "spl/kstat/zfs/arcstats").read_text().splitlines()]
     except OSError:
@@ -254,7 +255,7 @@ def _arc(proc: Path) -> int:
 
 
 def _tmpfs(proc: Path) -> dict[str, int]:
-    """Bytes in use of each tmpfs that this process sees, by mount point; one that is mounted twice counts once."""
+    """Used bytes of each visible tmpfs, by mount point; one that is mounted twice counts once."""
     found: dict[str, tuple[str, int]] = {}
     try:
         rows = (proc / "self/mountinfo").read_text(errors="replace").splitlines()
@@ -269,7 +270,7 @@ def _tmpfs(proc: Path) -> dict[str, int]:
 
 
 def _users(passwd: Path) -> dict[int, str]:
-    """Local users. Directory services are not asked: they may hang with the network."""
+    """Local users by uid, without directory services, which may hang with the network."""
     try:
         rows = [line.split(":") for line in passwd.read_text(errors="replace").splitlines()]
     except OSError:

@@ -1,7 +1,9 @@
-"""PURE: the command that frees what somebody holds.
+"""Command that frees the memory of a holder.
 
-Owns: which holders have one. A command is there to be copied: names are quoted, and one that a shell or a terminal could
-take amiss is replaced by a number, or there is no command.
+Owns: which holders have a command. Commands are made to be copied: names are quoted; for a name that is unsafe in a
+shell or a terminal, a number replaces it, or there is no command. Must not know figures.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -14,22 +16,22 @@ from sparkdash.host.memory_account.owners import Owner
 from sparkdash.units import MIB
 
 LARGE = 256 * MIB
-"""Least that a command is worth."""
+"""Least memory for which a command is given."""
 SHM = "/dev/shm"  # noqa: S108 - where the kernel has shared memory as files
 FILES = 8
-"""Files that one command names."""
+"""Limit of files in one command."""
 
 _PLAIN = re.compile(r"\w[\w.@:/+\\=-]*", re.ASCII)
 _KEPT = re.compile(
-    r"(ssh|sshd|dbus(-broker)?|systemd-.*|NetworkManager|wpa_supplicant|polkit|getty@.*|serial-getty@.*|nvidia-persistenced"
-    r"|docker|containerd|podman|user@.*|dbus-:.*)\.(service|scope)"
+    r"(ssh|sshd|dbus(-broker)?|systemd-.*|NetworkManager|wpa_supplicant|polkit|getty@.*|serial-getty@.*"
+    r"|nvidia-persistenced|docker|containerd|podman|user@.*|dbus-:.*)\.(service|scope)"
 )
-"""Units whose end would cut the owner off, or take other rows with it."""
+"""Units whose stop would cut the owner off, or end other holders too."""
 _STOPS = {"podman": "podman stop", "docker": "docker stop", "nerdctl": "nerdctl stop"}
 
 
 def remedy(owner: Owner, pid: int | None) -> str | None:
-    """What ends this holder; None where there is nothing to recommend. `pid` is its largest process."""
+    """Command that ends this holder; None if none is advisable. `pid` is its largest process."""
     if owner.kind is Holder.ENGINE and _PLAIN.fullmatch(owner.name):
         return f"sparkdash stop {owner.name}"
     if owner.kind is Holder.CONTAINER and owner.runtime in _STOPS and _PLAIN.fullmatch(owner.name):
@@ -42,7 +44,7 @@ def remedy(owner: Owner, pid: int | None) -> str | None:
 
 
 def removal(names: tuple[str, ...], *, own: bool) -> str | None:
-    """The command that deletes files of /dev/shm, the largest first; None when no name can be typed."""
+    """Command that deletes files of /dev/shm, the largest first; None if no name can be typed."""
     typed = [shlex.quote(f"{SHM}/{name}") for name in names if _PLAIN.fullmatch(name)][:FILES]
     return f"{'' if own else 'sudo '}rm -- {' '.join(typed)}" if typed else None
 

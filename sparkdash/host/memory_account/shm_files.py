@@ -1,9 +1,9 @@
-"""Files in /dev/shm that their program left behind when it was killed.
+"""Files in /dev/shm left behind by killed programs.
 
-Owns: which names count (those that Python, NCCL, CUDA and PyTorch make for themselves), and whether a process still uses
-them. Must not delete anything. It blocks: call it in a thread with a limit, as a reader of `maps` hangs with a process that hangs.
+Owns: which names count (made by Python, NCCL, CUDA and PyTorch), and whether a process still uses the files. Must not
+delete anything. Blocks: call it in a thread with a time limit, as a reader of `maps` hangs with a hanging process.
 
-A straight SIGKILL of vLLM with the host's IPC leaves `psm_*` and `sem.mp-*` until the next boot.
+A SIGKILL of vLLM with the host's IPC leaves `psm_*` and `sem.mp-*` until the next boot.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from sparkdash.host.processes.proc import PROC
 from sparkdash.units import MIB
 
 LEAST = MIB
-"""Least that the files of one user must hold to be told of."""
+"""Least size of one user's files that is reported."""
 YOUNG_S = 60.0
-"""A younger file may belong to a program that has not mapped it yet."""
+"""Least age of a file, as a program may not have mapped a younger one yet."""
 BLOCK = 512
 """Bytes of a block as stat(2) counts."""
 
@@ -40,16 +40,16 @@ class _File(NamedTuple):
     age_s: float
 
 
-def leftovers(
+def find_leftover_files(
     processes: Iterable[ProcessMemory],
     user: Callable[[int], str],
     folder: Path = Path(SHM),
     proc: Path = PROC,
     uid: int | None = None,
 ) -> tuple[ShmFiles, ...]:
-    """Files that no process of their owner uses, by owner. `uid` asks (root sees all processes).
+    """Find files that no process of their owner uses, by owner. `uid` is the asking user.
 
-    Of files of other users nothing is certain, unless root asks.
+    Only root sees all processes, so nothing is certain about other users' files.
     """
     asks = os.getuid() if uid is None else uid
     found = [one for one in _files(folder) if one.age_s >= YOUNG_S]
@@ -91,8 +91,10 @@ def _files(folder: Path) -> list[_File]:
 
 
 def _used(one: ProcessMemory, proc: Path) -> set[tuple[int, int]] | None:
-    """Files of shared memory that a process maps or has open; None when it cannot be told. One that was seen to hold no shared
-    memory and may not be looked at (a login's helper) counts as one that uses none."""
+    """Files of shared memory that a process maps or has open; None if unknown.
+
+    An unreadable process without shared memory (a login's helper) counts as using none.
+    """
     unknown = None if one.shared else set[tuple[int, int]]()
     if one.stuck:
         return unknown
@@ -108,7 +110,7 @@ def _used(one: ProcessMemory, proc: Path) -> set[tuple[int, int]] | None:
 
 
 def _key(line: str) -> tuple[int, int]:
-    """proc(5): address, permissions, offset, device as hexadecimal major:minor, inode."""
+    """Parse proc(5): address, permissions, offset, device as hexadecimal major:minor, inode."""
     words = line.split()
     major, _, minor = words[3].partition(":")
     return os.makedev(int(major, 16), int(minor, 16)), int(words[4])

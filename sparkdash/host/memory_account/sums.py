@@ -1,11 +1,13 @@
-"""PURE: every byte of the box's memory to one holder, so that all add up to MemTotal.
+"""Division of the box's memory among holders, so that all rows add up to MemTotal.
 
-Owns: how each figure is divided among its owners. Must not know how any figure is read.
+Owns: how each figure is divided among its owners. Must not know how a figure is read.
 
-The kernel's own figures come first: free, anonymous, page cache with shared memory in it, kernel objects. Each is divided
-among its owners. Claims that exceed it (pages shared between processes count in each of them) are scaled down; what
-nobody claims is a row of its own. What is left of MemTotal after all of the kernel's figures is memory that drivers
-took without telling: on a GB10 the GPU's. NVML's figures per process divide that.
+The kernel's own figures come first: free, anonymous, page cache with shared memory in it, kernel objects. Each is
+divided among its owners. Claims that exceed the figure (pages shared between processes count in each of them) are
+scaled down, and an unclaimed rest is a row of its own. The rest of MemTotal after all kernel figures is memory that
+drivers took unreported, on a GB10 the GPU's. NVML's figures per process divide it.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ from sparkdash.host.memory_account.remedies import LARGE, SHM, remedy, removal
 from sparkdash.units import duration, gib
 
 ROWS = 40
-"""Holders that have a row each; smaller ones share a row with others of their kind."""
+"""Number of holders with a row of their own; smaller ones share a row with others of their kind."""
 OVERLAP = 1.02
-"""Claims may exceed their figure by so much, as files are read one after the other, before a note tells of it."""
+"""Factor by which claims may exceed their figure without a note, as files are read one after the other."""
 TOP = 3
-"""Programs that a row names."""
+"""Number of programs that a row names."""
 
 
-def account(seen: MemoryFigures) -> MemoryAccount:
-    """Divide MemTotal; see the module."""
+def divide_memory(seen: MemoryFigures) -> MemoryAccount:
+    """Divide MemTotal among the holders."""
     found, notes = pools(seen), list[str]()
     rows = [*_held(seen, found, notes), *found.kernel, *_given_back(seen, found)]
     rows.sort(key=lambda row: (row.reclaimable, -row.bytes))
@@ -50,7 +52,7 @@ def account(seen: MemoryFigures) -> MemoryAccount:
 
 
 def _held(seen: MemoryFigures, found: Pools, notes: list[str]) -> Iterator[Holding]:
-    """Everything that does not come back by itself, but for the kernel's own objects."""
+    """Holdings that do not come back by themselves, without the kernel's own objects."""
     processes = list(seen.processes)
     by_pid, rest = divide(found.anonymous, {one.pid: one.anonymous for one in processes if one.exact})
     others, unseen = divide(rest, {one.pid: one.anonymous for one in processes if not one.exact})
@@ -162,7 +164,8 @@ def _small(rows: list[Holding]) -> Iterator[Holding]:
 
 
 def _leftover(one: ShmFiles, share: int) -> Holding:
-    count = f"{len(one.names)} file{'s' if len(one.names) > 1 else ''} like {one.names[0]}, up to {duration(one.oldest_s)} old"
+    number = f"{len(one.names)} file{'s' if len(one.names) > 1 else ''}"
+    count = f"{number} like {one.names[0]}, up to {duration(one.oldest_s)} old"
     known = "no process maps them" if one.certain else "a process that this user may not look at may map them"
     command = removal(one.names, own=one.own) if one.certain else None
     return Holding(kind=Holder.LEFTOVER, name=SHM, bytes=share, user=one.user, what=f"{count}; {known}", remedy=command)

@@ -10,8 +10,8 @@ use of PSI are unverified on a GB10.
 
 Promise, on a Spark's floors, for available memory that falls steadily from above the hold floor: at 3 GiB a second or
 less it stays above the kill floor, at 8 above FROZEN. So an engine is killed once the observed fall reaches the kill
-floor sooner than a kill after the next look would take effect. A faster fall is seen too late: only the admission before
-each start protects against it.
+floor sooner than a kill after the next look would take effect. A faster fall is seen too late: only the admission
+before each start protects against it.
 
 Pure.
 """
@@ -55,8 +55,8 @@ SAMPLES = 2
 MARGIN = 1.1
 """Hysteresis: a level is left only above its floor times this factor."""
 PRESSED = 0.10
-"""Rising PSI "full avg10" (all processes waited for a tenth of the time) that makes each level one worse. Alone it kills
-nothing, as reading weights through a full page cache raises it too.
+"""Rising PSI "full avg10" (all processes waited for a tenth of the time) that makes each level one worse. Alone it
+kills nothing, as reading weights through a full page cache raises it too.
 """
 RISE = 0.02
 ROSE_S = 4.0
@@ -230,8 +230,8 @@ def _raised(level: GuardLevel, pressed: bool) -> GuardLevel:
 def cheapest_victim(victims: Iterable[Victim], lacking: int) -> Victim | None:
     """Choose the engine to kill for `lacking` bytes; None without engines.
 
-    An engine that does not serve goes first: mostly it loads, and takes the memory. Then in this order: large enough before
-    too small, not pinned before pinned, idle before busy, quick to restart before slow, large before small.
+    An engine that does not serve goes first: mostly it loads, and takes the memory. Then in this order: large enough
+    before too small, not pinned before pinned, idle before busy, quick to restart before slow, large before small.
     """
     return min(victims, key=lambda victim: _cost(victim, lacking), default=None)
 

@@ -65,8 +65,8 @@ class KillTarget:
                 os.close(self._fd)
 
     def _kill(self) -> int:
-        # listed before the kill, as the end of the leader orphans its children; the leader goes first, as it might end or
-        # start others when it loses them
+        # listed before the kill, as the end of the leader orphans its children; the leader goes first, as it might end
+        # or start others when it loses them
         others = self._others()
         leader = _gone(partial(signal.pidfd_send_signal, self._fd, signal.SIGKILL))
         return leader + sum(_gone(partial(os.kill, pid, signal.SIGKILL)) for pid in others)

@@ -3,9 +3,10 @@
 Owns: the signs and their thresholds. Must not know how figures are read, or what follows from a sign.
 
 Available memory alone does not announce a freeze ("wedge"), and neither does any other single figure:
-* RECLAIM: the kernel scans pages and reclaims hardly any. It scanned 97 pages for each reclaimed one in the 232 s before
-  a GB10 froze, and 1.07 over the 22 h before (MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks#23). The kernel itself calls 20
-  "critical" (95 % of the scanned pages were not reclaimed; mm/vmpressure.c), twice the geometric mean of the two.
+* RECLAIM: the kernel scans pages and reclaims hardly any. It scanned 97 pages for each reclaimed one in the 232 s
+  before a GB10 froze, and 1.07 over the 22 h before (MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks#23). The kernel itself
+  calls 20 "critical" (95 % of the scanned pages were not reclaimed; mm/vmpressure.c), twice the geometric mean of the
+  two.
 * DRIVER: the driver was refused memory while available memory falls. Its log line alone means nothing (vllm#56824 has
   ten, and healthy starts have some too); there MemAvailable fell by 22.7 GiB in 11 s at the same time.
 * LIVELOCK: hardly any free memory, no read, no page fault and no line in the log, for minutes. A load by mmap of 90 GB

@@ -1,7 +1,8 @@
 """MemoryHelper: the installed unit that frees and compacts the box's memory as root.
 
-Owns: whether it is installed, starting it with a deadline, and what it freed. Must not know when that is worth it, nor what it does.
-Rule: it never asks for a password (`sudo -n`), and nobody waits longer than the deadline.
+Owns: whether the unit is installed, starting it with a deadline, and the freed bytes. Must not know when that is
+useful, nor what the unit does. Rule: it never asks for a password (`sudo -n`), and no caller waits longer than the
+deadline.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from sparkdash.host.command import CommandResult, run_command
 from sparkdash.host.memory_helper.unit_files import START, UNIT
 
 LIMIT_S = 75.0
-"""Longest wait: the unit itself is ended after 60 s."""
+"""Longest wait; the unit itself ends after 60 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class HelperResult:
-    """How one run ended."""
+    """Result of one run."""
 
     ok: bool
     took_s: float
     freed_bytes: int | None = None
-    """What MemFree gained meanwhile; None: not known."""
+    """Gain of MemFree meanwhile; None if unknown."""
     why: str | None = None
-    """Why it did not run, in the words of whoever refused; None when it did."""
+    """Reason of a failed run, in the program's own words; None after success."""
 
 
 async def _started(argv: Sequence[str]) -> CommandResult:
@@ -40,7 +41,7 @@ async def _started(argv: Sequence[str]) -> CommandResult:
 
 
 class MemoryHelper:
-    """One for the daemon's life. `start` runs a command line; only tests hand in another."""
+    """Starter of the unit, for the life of the daemon. `start` runs a command line; only tests give another."""
 
     def __init__(
         self,
@@ -55,11 +56,11 @@ class MemoryHelper:
         self._under_way: asyncio.Task[HelperResult] | None = None
 
     def available(self) -> bool:
-        """Whether the unit is there: one stat. Whether it may be started is known only by starting it."""
+        """Whether the unit is installed, by one stat; only a start shows whether it is permitted."""
         return self._unit.exists()
 
     async def run(self) -> HelperResult:
-        """Free and compact the memory, once: who asks meanwhile gets the same answer. Never raises; takes LIMIT_S at most."""
+        """Free and compact the memory; concurrent callers share one run. Never raises; takes LIMIT_S at most."""
         if not self.available():
             return HelperResult(ok=False, took_s=0.0, why="The memory helper is not installed.")
         if self._under_way is None or self._under_way.done():

@@ -1,7 +1,8 @@
-"""Writing the memory helper's files as root, and taking them away again.
+"""Installation and removal of the memory helper's files, as root.
 
-Owns: whether they may be written, each file put in place whole, and telling systemd. Must not know what they say, nor who is asked first.
-Rule: a rule for sudo that sudo cannot read locks everybody out of it, so `visudo` sees it first, and a name with a dot is none of sudo's.
+Owns: permission to write, replacing each file whole, and the reload of systemd. Must not know the files' content, nor
+the question to the user. Rule: an invalid sudo rule disables sudo for everybody. So `visudo` checks it first, under a
+name with a dot, which sudo ignores.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ LIMIT_S = 60.0
 
 
 def install(files: Sequence[HelperFile], root: Path = BOX, *, force: bool = False) -> list[str]:
-    """Write them below `root`, and have systemd read its units again where that is this box; the paths written.
+    """Write the files below `root`, reload systemd's units if that is this box, and return the paths.
 
     Raises:
-        HostError: needs_root, no_sudo, unit_not_ours (without `force`), rule_invalid, folder_unusable, systemctl_failed.
+        HostError: needs_root, no_sudo, unit_not_ours (without `force`), rule_invalid, folder_unusable,
+        systemctl_failed.
     """
     _refuse(root)
     wants_sudo = any(file.path == RULE for file in files)
@@ -46,7 +48,7 @@ def install(files: Sequence[HelperFile], root: Path = BOX, *, force: bool = Fals
 
 
 def uninstall(root: Path = BOX, *, force: bool = False) -> list[str]:
-    """Remove both files below `root`, the rule first; the paths removed.
+    """Remove both files below `root`, the rule first, and return their paths.
 
     Raises:
         HostError: needs_root, unit_not_ours (without `force`), folder_unusable, systemctl_failed.
@@ -85,7 +87,7 @@ def _refuse_strangers(places: Sequence[Path], *, force: bool) -> None:
             raise HostError(
                 f"{place} was not written by sparkdash.",
                 code="unit_not_ours",
-                hint="Look at it; `--force` takes it away all the same.",
+                hint="Look at it first; `--force` replaces or removes it all the same.",
             )
 
 

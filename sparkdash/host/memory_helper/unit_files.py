@@ -1,6 +1,8 @@
-"""PURE: the two files that let one user free and compact the box's memory without a password.
+"""Texts of the two files that let one user free and compact the box's memory without a password.
 
-Owns: the system unit's text, the sudo rule, and how to know them. Must not know how they are written or started.
+Owns: the system unit's text, the sudo rule, and recognising them. Must not know how they are written or started.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ UNIT = f"/etc/systemd/system/{NAME}"
 RULE = "/etc/sudoers.d/sparkdash-memory"
 SYSTEMCTL = "/usr/bin/systemctl"
 START = (SYSTEMCTL, "start", NAME)
-"""The one command that the rule allows, word for word."""
+"""Only command that the rule allows, word for word."""
 MARK = "# Written by `sparkdash service install --helper`"
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_-]*")
 
-# ProtectKernelTunables would make /proc/sys read-only, the two files with it. No capability is needed: they belong to root, mode 0200.
+# ProtectKernelTunables would make /proc/sys read-only, including the two files. No capability is needed: root owns
+# them, mode 0200.
 TEXT = f"""{MARK}; the next install writes it anew.
 [Unit]
 Description=Free and compact the memory before sparkdash loads a model
@@ -57,12 +60,12 @@ SystemCallArchitectures=native
 SystemCallFilter=@system-service
 UMask=0077
 """
-"""The unit (systemd.service(5), systemd.exec(5)). Nothing enables it: only a start runs it."""
+"""Unit (systemd.service(5), systemd.exec(5)). Nothing enables it: only a start runs it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HelperFile:
-    """One file of the helper: its place on the box, its content and its mode."""
+    """File of the helper, with its path, content and mode."""
 
     path: str
     text: str
@@ -70,17 +73,17 @@ class HelperFile:
 
 
 def rule(user: str, uid: int) -> str:
-    """The line for sudoers(5). A name that would need quoting there is given as a number."""
+    """Compose the line for sudoers(5); a number replaces a user name that would need quoting."""
     who = user if _PLAIN.fullmatch(user) else f"#{uid}"
     return f"{MARK}.\n{who} ALL=(root) NOPASSWD: {' '.join(START)}\n"
 
 
 def files(user: str, uid: int) -> tuple[HelperFile, ...]:
-    """What an install writes for this user. Root needs no rule."""
+    """Files to install for this user; root needs no rule."""
     unit = HelperFile(UNIT, TEXT, 0o644)
     return (unit,) if uid == 0 else (unit, HelperFile(RULE, rule(user, uid), 0o440))
 
 
 def ours(text: str) -> bool:
-    """Whether sparkdash wrote it."""
+    """Whether sparkdash wrote a file with this text."""
     return text.startswith(MARK)
