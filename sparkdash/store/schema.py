@@ -65,13 +65,13 @@ _TABLES = (
     )""",
     """CREATE TABLE IF NOT EXISTS contiguity (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, need_bytes INTEGER, outcome TEXT NOT NULL,
-        before TEXT,
-        after TEXT
+        before TEXT, after TEXT
     )""",
     "CREATE TABLE IF NOT EXISTS attached (profile TEXT PRIMARY KEY, fingerprint TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS incidents (
         id TEXT PRIMARY KEY, began REAL NOT NULL, named_at REAL NOT NULL, profile TEXT NOT NULL,
-        fingerprint TEXT NOT NULL, why TEXT NOT NULL, steps TEXT NOT NULL, ended_at REAL, how TEXT, note TEXT NOT NULL, evidence TEXT
+        fingerprint TEXT NOT NULL, why TEXT NOT NULL, steps TEXT NOT NULL,
+        ended_at REAL, how TEXT, note TEXT NOT NULL, evidence TEXT
     )""",
     """CREATE TABLE IF NOT EXISTS key_usage (
         key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,

@@ -28,7 +28,8 @@ Used = tuple[str, int, int, int]
 DAYS_HELD = 2
 """Days in memory. More than today: after a clock that was ahead is set right, today's tokens must still count."""
 _HELD = f"(SELECT day FROM key_usage GROUP BY day ORDER BY max(rowid) DESC LIMIT {DAYS_HELD})"  # noqa: S608 - constant
-GET_TOKENS = f"SELECT key, day, prompt_tokens + completion_tokens FROM key_usage WHERE day IN {_HELD} ORDER BY rowid"
+_TOKENS = "prompt_tokens + completion_tokens"
+GET_TOKENS = f"SELECT key, day, {_TOKENS} FROM key_usage WHERE day IN {_HELD} ORDER BY rowid"  # noqa: S608 - constant
 _SUM = "coalesce(sum({0}), 0), coalesce(sum({0}) FILTER (WHERE day = :today), 0)"
 _SUMS = ", ".join(_SUM.format(column) for column in ("requests", "prompt_tokens", "completion_tokens"))
 

@@ -276,7 +276,7 @@ async def test_processes_that_are_gone_are_told(take: Take) -> None:
     gone = await asyncio.create_subprocess_exec("true")
     await gone.wait()
     assert f"Ended, or beyond the limit of processes: {gone.pid}" in files(await take(gone.pid))["processes.txt"]
-    assert "processes are not known" in files(await take())["processes.txt"]
+    assert "processes are unknown" in files(await take())["processes.txt"]
 
 
 @pytest.mark.parametrize("profile", ["../../etc/passwd", "a/b\0c", "..", "", "x" * 5000, "größe 🙂", "-rf *"])

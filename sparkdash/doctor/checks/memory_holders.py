@@ -60,8 +60,8 @@ def _nobodys(found: MemoryAccount) -> Iterator[CheckResult]:
             yield note(f"The GPU driver or the kernel holds {gib(one.bytes)}; NVML does not report for which process.")
         elif any(other.gpu_bytes for other in found.holdings):
             yield note(
-                f"The GPU driver or the kernel holds {gib(one.bytes)} for no process that NVML names: page-locked memory "
-                "of running processes, or memory of ended ones.",
+                f"The GPU driver or the kernel holds {gib(one.bytes)} for no process that NVML names: "
+                "page-locked memory of running processes, or memory of ended ones.",
                 "sparkdash stop; only a reboot frees the rest",
             )
         else:
