@@ -1,7 +1,8 @@
 """Reports and resumed runs for a daemon, each in a process of its own.
 
-Owns: those processes. Rule: nothing is read or judged in the daemon's interpreter: while a run is measured, a thread that
-computes a report would be seen in its latencies.
+Owns: those processes. Must not know: what a report contains.
+Rule: the daemon's interpreter reads and judges no run. A thread that computes a report would show in the latencies of a
+run under measurement.
 """
 
 from __future__ import annotations

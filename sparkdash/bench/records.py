@@ -1,9 +1,9 @@
 """Records of a run, as the runner writes them: a line each for launches, requests and finished cells.
 
-Owns: the definitions of each figure of one request. Must not know: files (folder.py), HTTP, which samples count (results.py),
-statistics over several samples.
-Rule 1: a sample keeps its raw timestamps; every rate is computed from them here and nowhere else.
-Rule 2: None was not measured or cannot be told; zero is measured.
+Owns: the formula of each figure of one request. Must not know: files (run_folder.py), HTTP, which samples count
+(results.py), statistics over several samples.
+Rule 1: a sample keeps its raw timestamps. Every rate is computed from them here and nowhere else.
+Rule 2: None is unknown or not measured; zero is measured.
 Pure.
 """
 

@@ -1,8 +1,8 @@
 """Results of a run: which samples count, and which are still missing.
 
-Owns: those two. Must not know: files (folder.py), statistics over several samples.
-Rule: a cell of a launch is an atom. Samples count once a Cell of the same launch and key that is not void follows them in the
-file; so a run that was killed measures the cell it was in again, and no finished one.
+Owns: the rule of what counts. Must not know: files (run_folder.py), statistics over several samples.
+Rule: a cell of a launch is atomic. Samples count once a valid CellRecord of the same launch and key follows them in the
+file. A killed run therefore repeats the interrupted cell, and no finished one.
 Pure.
 """
 

@@ -1,7 +1,7 @@
 """Definition of a run: its arms, the order of its launches, its cells.
 
-Owns: the identity of a run, which lies in run.json. Must not know: files (folder.py), what was measured (records.py).
-Rule: None was not told.
+Owns: the identity of a run, as run.json stores it. Must not know: files (run_folder.py), measurements (records.py).
+Rule: None is unknown.
 Pure.
 """
 

@@ -1,9 +1,9 @@
 """Rehearsal of a shipped profile on the simulated engine.
 
-Owns: how a profile's published figures become a SimSpec. Must not know how a simulated engine works.
+Owns: how a profile's published figures become a SimSpec. Must not know: how a simulated engine works.
 Taken from the profile: name, aliases, args, context, nodes, known memory terms, published decode and prefill speeds.
-INVENTED: everything that was not published (prefill, the fall with context, memory terms), acceptance by position,
-load times. `about` and the memory's source begin with "simulated".
+INVENTED: everything unpublished (prefill, the fall with context, memory terms), acceptance by position, load times.
+`about` and the memory's source begin with "simulated".
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ LOAD_S_PER_GIB = 0.08
 """Short enough for a demo, longer for larger ones; a real 120B takes minutes."""
 
 KEPT = ("name", "engine_version", "serves", "args", "nodes", "request", "published", "cannot_run", "nearest", "source")
-"""Fields that a twin shares with its original. `args` stay: the simulated dialect reads speculation and batch from them."""
+"""Fields that a twin shares with its original. `args` stay: the simulated dialect reads speculation and batch from
+them.
+"""
 
 _DEPTH = re.compile(r"\b(?:ctx|context|depth)\s*[=@:]?\s*(\d+(?:\.\d+)?)\s*(k?)", re.IGNORECASE)
 _SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z0-9])")

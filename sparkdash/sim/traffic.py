@@ -1,8 +1,8 @@
 """Traffic of the demo: simulated clients that talk to `auto`, as people's tools do.
 
-Owns: who they are, what they say, how often, and the switch. Must not know the gateway beyond its URL.
-They never cause a swap, since `auto` means whatever runs; what cannot be had they ask for again later. Each request
-says who made it: its User-Agent begins with "sparkdash-demo/".
+Owns: the clients, their messages, their pace, and the switch. Must not know: the gateway beyond its URL.
+The clients never cause a swap, since `auto` means whatever runs. They repeat a failed request later. The User-Agent of
+each request begins with "sparkdash-demo/".
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Accuracy and equality of answers, compared item by item between two arms.
 
-Owns: the gate on accuracy, and the share of equal outputs. Must not know: how items are made or judged.
-Rule: the same items in both arms, or none: a difference between 74 % and 70 % of fifty is noise, and only the items on
-which the arms differ say anything.
+Owns: the accuracy gate, and the share of equal outputs. Must not know: how items are made or judged.
+Rule: arms are compared only on the same items. A difference between 74 % and 70 % of fifty is noise; only the items on
+which the arms differ carry information.
 Pure.
 """
 
@@ -85,7 +85,10 @@ def _gate(low: float, high: float, margin: float) -> AccuracyGate:
 
 
 class OutputIdentity(Frozen):
-    """Count of greedy outputs that equal the baseline's. A diagnostic: numerics make some differ, a broken verifier most."""
+    """Count of greedy outputs that equal the baseline's.
+
+    A diagnostic: numerics make some differ, a broken verifier most.
+    """
 
     n: int
     same: int

@@ -1,7 +1,7 @@
 """The judge of what was answered to an arithmetic question.
 
-Owns: scorer v1. Must not know: engines, files, how questions are made (maths.py), how two arms compare.
-Rule: a published version never changes: what is mended becomes v2. Results carry its name.
+Owns: scorer v1. Must not know: engines, files, how questions are made (math_questions.py), how two arms compare.
+Rule: a published version never changes; a correction becomes v2. Results carry the version.
 Pure.
 """
 

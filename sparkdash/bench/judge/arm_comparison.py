@@ -1,17 +1,17 @@
 """Comparing arms by their launches: how much faster, and how sure.
 
-Owns: the model of a cell. Must not know: what is measured (any positive figure), words, several cells' families.
+Owns: the model of a cell. Must not know: which positive figure is measured, words, families of several cells.
 
-The experimental unit is the launch of an engine, not the request: requests of one launch share its memory layout, its
-graphs and its moment of the day, and 30 of them are no 30 observations. The model of a cell is
+The experimental unit is the launch of an engine, not the request. Requests of one launch share its memory layout, its
+graphs and its time of day, so 30 of them are not 30 observations. The model of a cell is
     ln y = arm + slope x place + launch + prompt + prompt:arm + noise
-Rule 1: prompts are paired: what one prompt differs from another by is taken out before launches are compared.
-Rule 2: a launch has one value, the median over its prompts of what remains; a single hiccup moves it little.
-Rule 3: the spread between launches is estimated from all arms together, as in an analysis of variance (an arm that is
-less steady than the others is judged by its own); a linear trend
-over their places in the order is taken out where enough launches remain to tell (TREND_DF).
-Rule 4: where arms answer differently by prompt (speculation does), so few prompts are one more source of doubt, and
-its variance is added, with degrees of freedom by Satterthwaite (1946).
+Rule 1: prompts are paired. Differences between prompts are removed before launches are compared.
+Rule 2: a launch has one value, the median over its prompts of the remainder. A single hiccup moves it little.
+Rule 3: the spread between launches is estimated from all arms together, as in an analysis of variance. An arm less
+steady than the others is judged by its own spread. A linear trend over the places in the order is removed where enough
+launches remain to estimate it (TREND_DF).
+Rule 4: with speculation, arms respond differently to prompts. The small number of prompts is then another source of
+uncertainty: its variance is added, with degrees of freedom by Satterthwaite (1946).
 Pure.
 """
 
@@ -29,7 +29,7 @@ Values = Mapping[int, Mapping[str, float]]
 """Positive figures of one arm, by launch (its index in the order) and prompt."""
 
 TREND_DF = 3
-"""A trend is fitted only if so many degrees of freedom remain; with fewer the interval would grow more than it gains."""
+"""Degrees of freedom that must remain to fit a trend; with fewer the interval would grow more than it gains."""
 
 _SWEEPS = 50
 
@@ -102,7 +102,9 @@ class Fit:
         return Contrast(self.log_ratio(arm, over), math.sqrt(total), df)
 
     def _variance(self, arm: str, over: str) -> float:
-        """Return the variance of all arms together, or of these two where it is larger, so that steady arms hide no unsteady one."""
+        """Return the variance of all arms together, or of these two where it is larger, so that steady arms hide no
+        unsteady one.
+        """
         ends = {one: len(self.launches[one]) - 1 for one in (arm, over)}
         if not sum(ends.values()):
             return self.variance or 0.0
@@ -248,7 +250,7 @@ def _noise(
 
 
 def _trend(launches: Mapping[str, Mapping[int, float]]) -> tuple[float | None, dict[str, float], int]:
-    """Slope over places, each arm's sum of squares around it, and their degrees of freedom: least squares within arms."""
+    """Fit a slope over places by least squares within arms. Returns it, each arm's sum of squares, and their df."""
     around = {arm: _around_their_means(values) for arm, values in launches.items()}
     spread = _spread_of_places(launches)
     df = sum(len(values) - 1 for values in launches.values())

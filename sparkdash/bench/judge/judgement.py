@@ -1,6 +1,6 @@
-"""A run's table: each cell of each arm with its figure and its verdict, the arms over all cells, and what speculation did.
+"""Table of a run: figures and verdicts by cell and arm, the arms over all cells, and the effect of speculation.
 
-Owns: which comparison is made of which samples. Must not know: layouts, files.
+Owns: which samples each comparison uses. Must not know: layouts, files.
 Rule: one factor at a time. Every arm is compared with the run's baseline in the same cell, never with another cell.
 Pure.
 """
@@ -61,8 +61,9 @@ class Overall(Frozen):
 class Decomposition(Frozen):
     """Reason why a speculating arm is faster or slower: tok/s = acceptance length x steps/s, and so are their ratios.
 
-    Verdicts against the baseline on the very prompts that were sent; whether other texts gain as much is what the cell's
-    own verdict judges. Acceptance depends on the text, steps/s hardly does: it shows the engine where tok/s cannot.
+    Verdicts against the baseline on the very prompts that were sent; whether other texts gain as much is what the
+    cell's own verdict judges. Acceptance depends on the text, steps/s hardly does: it shows the engine where tok/s
+    cannot.
     """
 
     arm: str
@@ -234,7 +235,10 @@ def _judged(
     *,
     panel: bool = False,
 ) -> dict[str, Verdict]:
-    """Judge each arm's fit against the baseline. Without a spread between launches, or in screen mode, give only a hint."""
+    """Judge each arm's fit against the baseline.
+
+    Without a spread between launches, or in screen mode, give only a hint.
+    """
     contrasts = {arm: one.contrast(arm, base, panel=panel) for arm, one in fits.items()}
     known = {arm: one for arm, one in contrasts.items() if one is not None and mode is not Mode.SCREEN}
     less_is_better = metric is not None and metric.less_is_better

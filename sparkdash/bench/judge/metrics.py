@@ -1,8 +1,8 @@
 """The figures that arms are compared by: what each is, in words, and its values out of a run's samples.
 
 Owns: the columns. Must not know: statistics, verdicts.
-Rule: no column is called by a name alone; `definition` says what divides what, since the same word (TPOT, ITL) means
-different things in different tools.
+Rule: `definition` gives the formula of every column, because the same name (TPOT, ITL) has different meanings in
+different tools.
 Pure.
 """
 
@@ -50,10 +50,13 @@ class BenchMetric(StrEnum):
 
 _TIMES = frozenset({BenchMetric.TTFT, BenchMetric.TTFV})
 _DEFINITIONS = {
-    BenchMetric.DECODE: "(completion tokens - tokens of the first chunk) / (last token - first token); reasoning counts; blank below 16 tokens",
-    BenchMetric.E2E: "completion tokens / (last token - request sent): prefill included, comparable with bench.py's tables",
+    BenchMetric.DECODE: "(completion tokens - tokens of the first chunk) / (last token - first token); "
+    "reasoning counts; blank below 16 tokens",
+    BenchMetric.E2E: "completion tokens / (last token - request sent): prefill included, "
+    "comparable with bench.py's tables",
     BenchMetric.VISIBLE: "tokens outside the reasoning / (last token - request sent)",
-    BenchMetric.PREFILL: "uncached prompt tokens / (first token - request sent - fixed time), the fixed time fitted over the contexts",
+    BenchMetric.PREFILL: "uncached prompt tokens / (first token - request sent - fixed time), "
+    "the fixed time fitted over the contexts",
     BenchMetric.TTFT: "first content or reasoning token - request sent",
     BenchMetric.TTFV: "first token outside the reasoning - request sent; without reasoning the same as ttft",
     BenchMetric.AGGREGATE: "completion tokens of all concurrent requests / (last end - first start)",
@@ -61,7 +64,10 @@ _DEFINITIONS = {
 
 
 def figures_by_launch(results: Results, arm: str, key: CellKey, metric: BenchMetric) -> dict[int, dict[str, float]]:
-    """Return an arm's valid values in a cell by launch and prompt. Prompts repeated in a launch have their geometric mean."""
+    """Return an arm's valid values in a cell by launch and prompt.
+
+    Prompts repeated in a launch have their geometric mean.
+    """
     found: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     samples = results.good(arm, key)
     if metric is BenchMetric.AGGREGATE:
@@ -101,8 +107,9 @@ def request_figure(sample: RequestSample, metric: BenchMetric, fixed_s: float = 
 def fixed_time_s(results: Results, arm: str) -> float:
     """Return the time to first token of a prompt without length: scheduling, tokenizing, one decode step.
 
-    The intercept of the median TTFT over the uncached prompt tokens, from single cold requests. A probe of its own would
-    understate short prefills by up to 30 %. 0 while fewer than two contexts were measured: the rate then includes it.
+    The intercept of the median TTFT over the uncached prompt tokens, from single cold requests. A probe of its own
+    would understate short prefills by up to 30 %. 0 while fewer than two contexts were measured: the rate then
+    includes it.
     """
     keys = [cell.key for cell in results.run.cells if cell.key.concurrency == 1]
     points = [point for key in keys if (point := _median_ttft(results, arm, key)) is not None]
@@ -131,7 +138,8 @@ def decode_rates(results: Results, arm: str, key: CellKey) -> dict[int, float]:
 
 
 def acceptance_lengths(results: Results, arm: str, key: CellKey) -> dict[int, float]:
-    """Return mean tokens per verify step by launch, from the engine's counters; 1 for a managed engine without speculation.
+    """Return mean tokens per verify step by launch, from the engine's counters; 1 for a managed engine without
+    speculation.
 
     Of a server that is not ours nothing is known without counters.
     """

@@ -1,7 +1,8 @@
 """Quality and equality of a run's answers, arm by arm against the baseline.
 
-Owns: which answers of a run are judged. Must not know: how one is judged (scorer.py), how two arms compare (accuracy.py).
-Rule: answers are judged anew from their text, so that a run that was judged by an older scorer can be compared.
+Owns: which answers of a run are judged. Must not know: how an answer is judged (answer_scorer.py), how two arms compare
+(accuracy.py).
+Rule: answers are judged anew from their text, so that runs of older scorers can be compared.
 Pure.
 """
 

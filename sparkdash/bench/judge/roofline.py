@@ -1,10 +1,11 @@
 """Upper bound of decode speed: memory bandwidth divided by the bytes that a step reads.
 
-Owns: the decode roofline of a memory-bound model. Must not know: how facts were read from headers, or rates measured.
-Rule 1: bytes come from a checkpoint's own headers and the KV dtype that the engine resolved; never from a model's name
-or its number of parameters, which overstates the ceiling up to twofold. What is not known leaves no ceiling.
-Rule 2: a measured rate above the ceiling is flagged, never explained away: something is read in fewer bits than the
-headers say, or the figure is wrong.
+Owns: the decode roofline of a memory-bound model. Must not know: how facts are read from headers, how rates are
+measured.
+Rule 1: bytes come from the checkpoint's own headers and the KV dtype that the engine resolved. A model's name or its
+number of parameters would overstate the ceiling up to twofold. Without these facts there is no ceiling.
+Rule 2: a measured rate above the ceiling is flagged: the engine reads fewer bits than the headers say, or the figure
+is wrong.
 Pure.
 """
 
@@ -66,7 +67,8 @@ class Roofline(Frozen):
 def roofline(
     step: DecodeStep, sequences: int = 1, acceptance_length: float | None = 1.0, nodes: int = 1
 ) -> Roofline | None:
-    """Return the ceilings; None for speculation without a known acceptance length, as a step is then no number of tokens.
+    """Return the ceilings; None for speculation without a known acceptance length, as a step is then no number of
+    tokens.
 
     `nodes` share the bytes evenly and lose nothing to their link: a ceiling all the more.
     """
@@ -134,7 +136,10 @@ def mtp_draft_bytes(facts: WeightFacts) -> int | None:
 
 
 def model_draft_bytes(drafter: WeightFacts, target: WeightFacts) -> int | None:
-    """Return bytes read per token drafted by another checkpoint (EAGLE, a small model). Without a head it uses the target's."""
+    """Return bytes read per token drafted by another checkpoint (EAGLE, a small model).
+
+    Without a head it uses the target's.
+    """
     active = drafter.active_bytes()
     if active is None:
         return None

@@ -56,7 +56,10 @@ def p_two_sided(value: float, df: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Values of one cell and arm. `bootstrap` tells what the bounds are: a 95 % interval of the median, or min and max."""
+    """Values of one cell and arm.
+
+    `bootstrap` tells what the bounds are: a 95 % interval of the median, or min and max.
+    """
 
     median: float
     n: int
@@ -241,7 +244,7 @@ def _first_beyond(weighted: Sequence[tuple[float, float]], share: float) -> floa
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularized incomplete beta function, by its continued fraction (DLMF 8.17.22, evaluated by Lentz's method)."""
+    """Regularized incomplete beta function, by its continued fraction (DLMF 8.17.22, Lentz's method)."""
     if x <= 0 or x >= 1:
         return 0.0 if x <= 0 else 1.0
     if x > (a + 1) / (a + b + 2):

@@ -1,10 +1,10 @@
 """Verdict of one cell, in words that claim no more than was measured.
 
-Owns: what may be said of a comparison. Must not know: runs, how the comparison was made.
-Rule 1: a difference is claimed only if its interval leaves out zero and it is larger than the box's own floor.
-Rule 2: `no difference > y` says what is excluded: y covers the whole interval, and is no less than what would have been
-found. A comparison that leaves more open than RESOLUTION decides nothing and says so.
-Rule 3: with several arms Holm's levels hold within the cell, for the claim and for the interval that is shown.
+Owns: the claims that a comparison allows. Must not know: runs, how the comparison was made.
+Rule 1: a difference is claimed only if its interval excludes zero and it is larger than the box's own floor.
+Rule 2: `no difference > y` states what is excluded: y covers the whole interval, and is at least the detectable effect.
+A comparison that leaves more than RESOLUTION open is inconclusive.
+Rule 3: with several arms Holm's levels hold within the cell, for the claim and for the printed interval.
 Pure.
 """
 
@@ -19,7 +19,9 @@ from sparkdash.bench.judge.stats import holm_levels
 from sparkdash.domain.base import Frozen
 
 FLOOR = 0.005
-"""Without a calibration: half a per cent. Launches of one profile lie 0.1 to 2 % apart on the boxes that were published."""
+"""Without a calibration: half a per cent. Launches of one profile lie 0.1 to 2 % apart on the boxes that were
+published.
+"""
 
 RESOLUTION = 0.05
 """A comparison that cannot exclude 5 % decides nothing: kernels for this box are told apart by 4 to 5 %."""

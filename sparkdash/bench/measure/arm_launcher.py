@@ -1,7 +1,7 @@
 """Launchers of arms: start an engine through the daemon, or use a server at a URL.
 
-Owns: starting an engine anew for a launch, through the daemon; what really ran. Must not know: cells, order, files.
-A server that is not ours is taken as it is: its launches are passes over the same process, and say so.
+Owns: starting the engine of a launch, readings of the box during it. Must not know: cells, order, files.
+A server at a URL is not restarted: its launches are passes over the same process, and say so.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class ArmLauncher(Protocol):
 
 
 class DaemonLauncher:
-    """Launches profiles through a daemon. `client` goes to the gateway; `direct` sends requests to the engine itself."""
+    """Launches profiles through a daemon.
+
+    `client` goes to the gateway; `direct` sends requests to the engine itself.
+    """
 
     def __init__(self, client: AsyncClient, wire: BenchClient, *, direct: bool = False) -> None:
         self._client = client
@@ -102,7 +105,7 @@ class UrlLauncher:
         self._wire = wire
         self.model = model
 
-    async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:  # noqa: ARG002 - nothing happens that could be shown
+    async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:  # noqa: ARG002 - nothing to show
         """Identify the server, which is not restarted. Raises SparkdashError."""
         self._wire.url = arm.profile.rstrip("/").removesuffix("/v1").rstrip("/")
         try:

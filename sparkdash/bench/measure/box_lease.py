@@ -1,6 +1,6 @@
 """Lease on the daemon for the length of a run: exclusive, or shared with clients but not with other runs.
 
-Owns: taking the daemon's lease, its heartbeat, taking it anew when it was lost. Must not know: what is measured.
+Owns: taking the daemon's lease, its heartbeat, taking it again after a loss. Must not know: what is measured.
 """
 
 from __future__ import annotations

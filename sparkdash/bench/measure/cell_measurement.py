@@ -1,9 +1,9 @@
 """Measurement of one cell in one launch: warm-up, repetitions, and the engine's counters around them.
 
-Owns: the order of requests in a cell, tries, which figures belong to the cell. Must not know: launches, files.
-Rule 1: prompts are built before the clock runs; nothing but the requests happens while they run.
-Rule 2: a repetition counts as a whole: when one of its concurrent requests does not, none does.
-Rule 3: repetitions that show an engine still warming up do not count, and are measured again, once.
+Owns: the order of requests in a cell, retries, which figures belong to the cell. Must not know: launches, files.
+Rule 1: prompts are built before the clock runs. Only the requests run while it does.
+Rule 2: a repetition counts as a whole: if one of its concurrent requests does not count, none does.
+Rule 3: repetitions of an engine that is still warming up do not count, and are repeated once.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ async def _built(ground: CellContext, key: CellKey, rep: int, attempt: int = 0) 
 
 
 async def _warm_up(ground: CellContext, key: CellKey) -> str | None:
-    """Send as many concurrent requests as the cell will, so that every kernel of this shape is compiled.
-    In a prefix cell this is also the first use of the shared text. Returns the error when every request failed, else None.
+    """Send as many concurrent requests as the cell will, so that every kernel of this shape is compiled. In a prefix
+    cell this is also the first use of the shared text. Returns the error when every request failed, else None.
     """
     batch = await _built(ground, key, WARM_UP)
     answers = await ground.send(key, batch, min(key.output, WARM_UP_TOKENS))

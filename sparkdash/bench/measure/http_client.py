@@ -1,7 +1,7 @@
 """HTTP client of the bench, and the lateness of its own event loop.
 
-Owns: the bench's HTTP client: timed chats (stopwatch.py), and small questions, which nobody times. Must not know: cells,
-suites, what an answer says (answer.py).
+Owns: the bench's HTTP client: timed chats (timed_exchange.py), and small untimed questions. Must not know: cells,
+suites, the content of an answer (stream_answer.py).
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ class BenchClient:
         return (await self.chats([body]))[0]
 
     async def chats(self, bodies: Sequence[Mapping[str, Any]]) -> list[StreamedAnswer]:
-        """Send several chats concurrently. Answers are parsed after all have ended, as parsing one would delay the others."""
+        """Send several chats concurrently.
+
+        Answers are parsed after all have ended, as parsing one would delay the others.
+        """
         data = [json.dumps({**body, "stream": True}).encode() for body in bodies]
         mark = self.lag.begin()
         try:
@@ -139,8 +142,9 @@ def _read(timed: TimedAnswer | str) -> StreamedAnswer:
 def _doubted(answer: StreamedAnswer, lag_ms: float) -> StreamedAnswer:
     """Set `lag_ms`, the largest possible error of the timestamps, when the loop was late by `lag_ms`.
 
-    Where the kernel noted the arrivals, what waited together has the moment of the last. That is right for the last token,
-    and for the rate, which counts the tokens of the first moment; the first token may be late when others came with it.
+    Where the kernel noted the arrivals, what waited together has the moment of the last. That is right for the last
+    token, and for the rate, which counts the tokens of the first moment; the first token may be late when others
+    came with it.
     """
     noted = bool(answer.late_ns) and answer.first_chunks <= 1
     return answer if noted else replace(answer, lag_ms=lag_ms)

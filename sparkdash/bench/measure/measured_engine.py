@@ -1,7 +1,7 @@
 """The measured engine: requests in its dialect, its counters, and its token counts.
 
-Owns: the body of a measured request, the engine's own counters, how its tokens are counted. Must not know: cells, order.
-What an engine must be told is engines/measuring's.
+Owns: the body of a measured request, reading the engine's counters, counting its tokens. Must not know: cells, order.
+The dialects of engines are in engines/measuring.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Provenance of a launch, asked of the daemon, the engine and podman.
 
 Owns: the provenance of a launch. Must not know: what is measured.
-Rule: what is not told is None; nothing is taken from what was asked for when the engine can say what it does.
+Rule: unknown is None. Requested values never replace those that the engine reports.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Runner of a whole run, launch by launch, from its first gap to its last.
 
-Owns: the order of doing, what is written when, stopping and going on. Must not know: HTTP, terminals.
-Rule 1: the file is the state: whatever is not in it is measured, whatever is in it is not measured again.
-Rule 2: a launch that was broken off is launched anew: half a launch's figures and a second engine's do not mix within a
-cell, which is the atom.
+Owns: the sequence of a run, what is written when, stopping and resuming. Must not know: HTTP, terminals.
+Rule 1: the file is the state. What it lacks is measured; what it has is not measured again.
+Rule 2: an interrupted launch is started anew. Figures of two engines never mix within a cell, which is atomic.
 """
 
 from __future__ import annotations
@@ -166,7 +165,10 @@ class Runner:
         self._fastest_mhz = ground.fastest_mhz
 
     async def _settle(self, raised: LaunchedArm) -> None:
-        """Wait until the GPU is about as cool as before the first launch or stops changing. Returns at once without a sensor."""
+        """Wait until the GPU is about as cool as before the first launch or stops changing.
+
+        Returns at once without a sensor.
+        """
         seen: list[BoxReading] = []
         until = self._clock() + SETTLE_S
         while self._clock() < until:

@@ -1,7 +1,8 @@
 """Progress of a run: the measured share and the seconds left. The clock is an argument.
 
-Work is counted as `plan.work` counts it. Rounding keeps the parts from adding up exactly to the whole, so the work that
-is left has a floor of zero.
+Owns: the estimate. Must not know: what is measured.
+Work is counted by `run_plan.token_cost`. Its rounding keeps the parts from adding up to the whole, so the remaining
+work has a floor of zero.
 Pure.
 """
 

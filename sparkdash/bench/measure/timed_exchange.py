@@ -1,11 +1,11 @@
 """HTTP exchange that stamps each piece of the answer with its arrival time.
 
-Owns: connections to what is measured, kept between requests; when each piece came, and how late it was read. Must not
-know: what the pieces say.
-Rule 1: while an answer comes in, a piece costs one clock, one append and the parser's look for the end.
-Rule 2: a piece's moment is that of its arrival at this machine as the kernel noted it (Linux, TCP: SO_TIMESTAMPNS, which
-recvmsg tells since 4.13), so that a client that is late reads late and measures in time. Bytes that waited together have
-the moment of the last. Over a unix socket and TLS nobody tells: there it is the moment of reading.
+Owns: connections to the measured server, kept between requests; when each piece arrived, and how late it was read.
+Must not know: what the pieces say.
+Rule 1: while an answer arrives, a piece costs one clock, one append and the parser's look for the end.
+Rule 2: a piece is stamped with its arrival in the kernel (Linux, TCP: SO_TIMESTAMPNS, available to recvmsg since
+4.13), so that a late client reads late but measures in time. Bytes that waited together have the moment of the last.
+Unix sockets and TLS have no such stamp: there it is the moment of reading.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _reader(sock: socket.socket, answer: _Answer) -> Callable[[], None]:
 
 
 def _wall_ahead_ns() -> int:
-    """Return the wall clock minus the monotonic clock: the least interrupted of three readings. Both are slewed alike."""
+    """Return wall clock minus monotonic clock, the least interrupted of three readings. Both are slewed alike."""
     looks = []
     for _ in range(3):
         before, wall, after = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()

@@ -1,7 +1,7 @@
 """Rules by which a request, or a whole cell, does not count.
 
 Owns: the rules and their limits. Must not know: how anything was measured.
-Rule: what does not count is kept and says why; nothing is silently left out.
+Rule: what does not count is kept with its reason; nothing is silently left out.
 Pure.
 """
 

@@ -1,10 +1,10 @@
 """Detection of an engine that was still warming up when a cell began.
 
 Owns: how many of a cell's first repetitions do not count. Must not know: what a repetition is made of.
-Real engines show it in two ways: first requests that take many times the others' time, as something is compiled in them,
-and a rate that rises by a tenth over thirty repetitions. So the first repetitions do not count when all of them are slower
-than all that follow, by more than chance does; and when the times fall all along. Where nothing but noise is, at most one
-cell in fifty is taken for warming up (seen in simulation, normal and Student's t with three degrees of freedom).
+Real engines warm up in two ways. Either the first requests take many times longer than the others, as something is
+compiled in them, or the rate rises by a tenth over thirty repetitions. The first repetitions therefore do not count in
+two cases: all of them are slower than all that follow, by more than chance; or the times fall throughout. With pure
+noise at most one cell in fifty loses a repetition (simulated: normal, and Student's t with three degrees of freedom).
 Pure.
 """
 

@@ -1,6 +1,6 @@
 """Captured requests of the owner as the prompts of a suite.
 
-Owns: which of the captured requests become prompts, and how they are kept. Must not know: files, the gateway.
+Owns: which captured requests become prompts, and their format. Must not know: files, the gateway.
 Rule: their text stays in the file beside the suite. A run keeps their digests, never their words.
 Pure.
 """

@@ -1,8 +1,9 @@
 """Order of the launches of a run, and of the cells in a launch.
 
-Owns: the orders and why a drift of the box cannot pass for a difference in them. Must not know: what is measured.
-Rule: an order is a function of its arguments alone, equal on every machine and in every version of Python: ranks by
-SHA-256, not by `random`.
+Owns: the orders, and why a drift of the box cannot look like a difference between arms. Must not know: what is
+measured.
+Rule: an order depends on its arguments alone, on every machine and in every version of Python: ranks by SHA-256, not
+by `random`.
 Pure.
 """
 

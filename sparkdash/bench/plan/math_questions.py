@@ -1,10 +1,10 @@
 """Arithmetic questions with whole-number answers.
 
-Owns: generator v1. Must not know: engines, files, how an answer is judged (scorer.py).
-Rule 1: question i of a seed is made of the bytes of SHA-256("sparkdash-math/v1|SEED|I") alone, eight big-endian words of
-32 bits, each used as `lowest + word % count`. Any language can make the same questions; asking for more of them changes
-none of the first.
-Rule 2: a published version never changes: what is mended becomes v2. Results carry its name.
+Owns: generator v1. Must not know: engines, files, how an answer is judged (answer_scorer.py).
+Rule 1: question i of a seed depends only on the bytes of SHA-256("sparkdash-math/v1|SEED|I"): eight big-endian 32-bit
+words, each used as `lowest + word % count`. Any language can generate the same questions, and asking for more of them
+changes none of the first.
+Rule 2: a published version never changes; a correction becomes v2. Results carry the version.
 Pure.
 """
 
@@ -27,7 +27,9 @@ class Stratum(StrEnum):
     """Kinds of question, separate in every report: two arms may differ in only one of them."""
 
     SUM = "sum"
-    """A fifth of the questions: three digits plus or minus three digits. Nearly all models can; it shows what is broken."""
+    """A fifth of the questions: three digits plus or minus three digits. Nearly all models can; it shows what is
+    broken.
+    """
     PRODUCT = "product"
     """Two fifths: 2 x 2, 3 x 1 or 3 x 2 digits."""
     WORDS = "words"

@@ -1,9 +1,9 @@
 """Generated prompt text: prose, code, JSON and chat, varied, and equal on every machine.
 
 Owns: the words and their draws. Must not know: tokens, cells.
-Rule 1: draws come from SHA-256, not from `random`: a text is a function of its seed in any language and version.
-Rule 2: no loop of a few sentences: text that repeats itself is guessed by n-gram drafters and flatters them.
-VERSION is raised when any text changes; it is part of what a run records.
+Rule 1: draws come from SHA-256, not from `random`: a text depends on its seed in any language and version.
+Rule 2: no loop of a few sentences. N-gram drafters guess repeated text, which flatters them.
+VERSION is raised when any text changes; it is part of a run's record.
 Pure.
 """
 

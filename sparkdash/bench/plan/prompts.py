@@ -1,8 +1,8 @@
 """Prompts of each repetition of a cell, cut to an exact number of tokens.
 
 Owns: prompt = f(seed, cell, repetition, stream), equal in all arms; the nonce at its head; the cut. Must not know:
-HTTP, engines: how tokens are counted is handed in.
-Rule: a prompt begins with what no other prompt of the launch begins with, so that no prefix cache knows it.
+HTTP, engines. The function that counts tokens is an argument.
+Rule: no two prompts of a launch begin alike, so that no prefix cache knows one.
 Pure.
 """
 
@@ -67,8 +67,8 @@ def prompt_id(seed: int, key: CellKey, place: PromptIndex) -> str:
 async def build_prompt(seed: int, key: CellKey, place: PromptIndex, count: Count, head: str = "") -> Prompt:
     """Build one request's prompt of `key.context` tokens; 0 leaves only the question.
 
-    In a prefix cell all repetitions share what comes before the question. `head` makes another nonce of it, for an engine
-    that may know the same prompts from an earlier run.
+    In a prefix cell all repetitions share what comes before the question. `head` makes another nonce of it, for an
+    engine that may know the same prompts from an earlier run.
     """
     kind = text_class(key, place.rep)
     source = _source(seed, key, place)

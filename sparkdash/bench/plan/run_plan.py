@@ -1,7 +1,7 @@
 """Planning of a run: create it, and estimate its remaining work and time.
 
-Owns: the Run of a question, how much of it is left and how long that takes. Must not know: HTTP.
-Rule: a time that cannot be known is None, and the words say so.
+Owns: the creation of a Run, how much of it is left and how long that takes. Must not know: HTTP.
+Rule: an unknown time is None, and the words say so.
 """
 
 from __future__ import annotations

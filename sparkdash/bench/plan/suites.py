@@ -1,7 +1,7 @@
 """Suites: the cells to measure, as YAML shipped with sparkdash (workloads/) or written by the owner.
 
 Owns: the file format, its errors with file and line, a suite's hash. Must not know: how a cell is measured.
-Rule: the hash is over the meaning, not the file: comments and order of keys do not change it, a cell does.
+Rule: the hash covers the meaning, not the file: comments and the order of keys do not change it, a cell does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Sweep over one engine parameter: one profile at several values.
 
-Owns: the profiles of a sweep as a document. Must not know: files, the daemon; which value to choose (report/advice.py).
+Owns: the profiles of a sweep as a document. Must not know: files, the daemon, which value to choose
+(report/sweep_advice.py).
 Rule: only the parameter differs between the arms; the first value is the baseline.
 Pure.
 """

@@ -1,9 +1,10 @@
 """File with the profiles of a sweep, kept among the owner's while the sweep is incomplete.
 
-Owns: that file: its place, which files are a sweep's, when one goes. Must not know: what is swept (sweep.py), the daemon.
-Rule 1: a file without this first line, or under another name, is the owner's: it is neither written over nor taken away.
-Rule 2: a file goes when no process measures with it and no run wants it, also after a crash: a lock tells the first, and
-the run's folder the second.
+Owns: the file: its path, how a sweep's file is recognised, when it is deleted. Must not know: what is swept (sweep.py),
+the daemon.
+Rule 1: a file without this first line, or under another name, is the owner's. It is never overwritten or deleted.
+Rule 2: a file is deleted when no process measures with it (its lock is free) and no run needs it (by the run folders),
+also after a crash.
 """
 
 from __future__ import annotations

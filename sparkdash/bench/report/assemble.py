@@ -1,6 +1,6 @@
 """Assembly of a report from the results of a run.
 
-Owns: which parts a report has. Must not know: files, forms; the comparisons are bench/judgement's.
+Owns: the parts of a report. Must not know: files, formats, how a comparison is made (judge/judgement.py).
 Pure.
 """
 

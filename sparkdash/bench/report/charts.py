@@ -1,7 +1,8 @@
 """Charts of a report as plotly figures: plain data that plotly's script draws in the reader's browser.
 
-Owns: what is drawn against what. Must not know: HTML, colours of the page (the page's script sets them by its theme).
-Rule: an arm has one colour in all charts; only what may be claimed is coloured in the chart of differences.
+Owns: which figures each chart shows. Must not know: HTML, the page's colours (the page's script sets them by its
+theme).
+Rule: an arm has one colour in all charts. In the chart of differences only claimed ones are coloured.
 Pure.
 """
 

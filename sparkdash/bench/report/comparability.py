@@ -1,12 +1,12 @@
 """Rules that refuse misleading comparisons, within a run and between runs.
 
-Owns: what two measurements must share before a difference between them is told, within a run and between runs.
+Owns: what two measurements must share before a difference between them is shown, within a run and between runs.
 Must not know: how a refusal is shown.
-Rule 1: what changes the work (suite, thinking, temperature, tokenizer, simulated or real) refuses: the figures stand,
-no difference between them is told.
-Rule 2: what changes the box or the build (driver, kernel, image under one name) is flagged: it may be the very thing
-that is compared, and a reader must know of it.
-Rule 3: unknown on one side is no difference and no proof of equality; where it matters, it is flagged.
+Rule 1: a difference in the work (suite, thinking, temperature, tokenizer, simulated or real) refuses the comparison:
+the figures remain, no difference between them is shown.
+Rule 2: a difference in the box or the build (driver, kernel, image under one name) is flagged. It may be the subject
+of the comparison, and a reader must know of it.
+Rule 3: an unknown value is neither a difference nor proof of equality. Where it matters, it is flagged.
 Pure.
 """
 

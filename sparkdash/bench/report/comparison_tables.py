@@ -58,7 +58,10 @@ def comparison_table(source: TableSource, layout: Layout) -> Iterator[Block]:
 
 
 def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
-    """Table of every other build against the baseline in the same cell. Brackets mark changes that cannot be claimed."""
+    """Table of every other build against the baseline in the same cell.
+
+    Brackets mark changes that cannot be claimed.
+    """
     key, base = source.compared, source.report.run.baseline
     home = _baseline_build(source, layout)
     if key is None or home is None:

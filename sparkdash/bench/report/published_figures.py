@@ -1,8 +1,8 @@
 """Published figures beside those of a run.
 
-Owns: which published workload is which cell. Must not know: profiles' files.
-Rule: like stands beside like (end to end beside end to end), and even then nothing is claimed: the boxes, the prompts
-and the harness were others.
+Owns: which published workload corresponds to which cell. Must not know: profiles' files.
+Rule: only like metrics stand side by side (end to end beside end to end), and nothing is claimed: boxes, prompts and
+harness differ.
 Pure.
 """
 

@@ -1,8 +1,7 @@
 """Table of measured decode rates against the memory's limit.
 
-Owns: which cell has which ceiling. Must not know: where the weights' headers were read; the arithmetic is bench/roofline's.
-Rule: the KV dtype is the one that the engine resolved; where it, the headers, or what drafting reads is not known, there
-is no ceiling.
+Owns: the ceiling of each cell. Must not know: how headers are read; the arithmetic is in judge/roofline.py.
+Rule: there is no ceiling without the headers, the KV dtype that the engine resolved, and the bytes that drafting reads.
 Pure.
 """
 

@@ -1,7 +1,8 @@
 """Comparison of two runs, side by side.
 
 Owns: which arms and cells of two runs correspond: the same profile and parameters, the same cell.
-Rule: two runs are no experiment, so a change is shown and never claimed; what may not be compared has no change.
+Must not know: how the page is printed.
+Rule: two runs are no experiment. A change is shown and never claimed; refused comparisons have no change.
 Pure.
 """
 
@@ -47,7 +48,7 @@ class RunDifference(Frozen):
     old: str
     new: str
     suites: tuple[str, str]
-    """Suites, old and new, by name, version and hash. Different suites mean different prompts, even at equal lengths."""
+    """Suites, old and new, by name, version and hash. Other suites mean other prompts, even at equal lengths."""
     lengths: dict[str, int] = {}
     """Names of the old run's output lengths, in tokens."""
     metric: BenchMetric

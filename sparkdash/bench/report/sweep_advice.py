@@ -1,8 +1,8 @@
 """Recommended value of a sweep, per class of text, with the reason.
 
 Owns: the choice and its table. Must not know: how a verdict is made.
-Rule: the baseline stays unless another value is shown to be faster; of those that are, the one with the highest rate. That two
-of them differ from each other is not claimed: the runner-up stands beside it.
+Rule: the baseline stays unless another value is shown to be faster. Of those, the one with the highest rate is chosen.
+No difference between two of them is claimed: the runner-up stands beside the choice.
 Pure.
 """
 
@@ -61,7 +61,10 @@ def advice_table(source: TableSource) -> Iterator[Block]:
         return
     words = source.words
     yield Heading(2, "Recommended")
-    said = f"By decode rate; {report.run.baseline} stays where nothing is shown to be faster. That the next one is slower is not claimed."
+    said = (
+        f"By decode rate; {report.run.baseline} stays where nothing is shown to be faster. "
+        "That the next one is slower is not claimed."
+    )
     yield TextBlock((said,), Tone.DIM)
     rows = tuple(_row(one, report.run.baseline, words) for one in report.advice)
     yield Grid(head=("Cell", "Take", "tok/s", "Against the baseline", "Acceptance length", "Next"), rows=rows)

@@ -1,7 +1,8 @@
 """GPU work of the simulated engine: seconds of prefill and decode, share of GPU time, watts.
 
-Owns: the sums, and what each kind of work draws. Must not know requests. Watts are above the idle box: on a GB10 decode is
-seen at about 45 W, prefill at 46 to 95 W, a kernel that never ends at 13 to 27 W with 95 % utilization.
+Owns: the sums, and the power of each kind of work. Must not know: requests.
+Watts are above the idle box. On a GB10 decode draws about 45 W, prefill 46 to 95 W, and a kernel that never ends 13 to
+27 W at 95 % utilization.
 """
 
 from __future__ import annotations

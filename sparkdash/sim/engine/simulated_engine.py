@@ -1,10 +1,10 @@
 """Simulated engine: a scheduler in steps like vLLM's, with time instead of arithmetic.
 
-Owns: the queue, the batch, the prefix cache, speculative draws, the counters. Must not know HTTP or processes.
-One step admits what waits, computes at most PREFILL_BUDGET prompt tokens and gives every decoding request its next
-tokens; it lasts as long as `pace` says. Preemption as in vLLM: when the cache is full, the last one admitted goes
-back to the queue. Everything but `stream` runs in one task; time comes from an injected clock. As in vLLM, what the
-queue and the cache look like is told with the outcome of a step: an engine that hangs goes on telling what was true before.
+Owns: the queue, the batch, the prefix cache, speculative draws, the counters. Must not know: HTTP, processes.
+A step admits waiting requests, computes at most PREFILL_BUDGET prompt tokens and gives every decoding request its next
+tokens; SimulatedTiming decides how long it lasts. Preemption is vLLM's: when the cache is full, the request admitted
+last returns to the queue. Everything but `stream` runs in one task; time comes from an injected clock. As in vLLM,
+queue and cache are reported with the outcome of a step: a hanging engine keeps reporting the last state.
 """
 
 from __future__ import annotations

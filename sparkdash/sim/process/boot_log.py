@@ -52,7 +52,9 @@ def opening(profile: Profile, context: int, port: int) -> Iterator[BootLine]:
     )
 
 
-def loading(profile: Profile, *, load_s: float, memory_gib: float, kv_gib: float, kv_tokens: int, context: int) -> Iterator[BootLine]:  # fmt: skip
+def loading(
+    profile: Profile, *, load_s: float, memory_gib: float, kv_gib: float, kv_tokens: int, context: int
+) -> Iterator[BootLine]:
     """Yield lines of weights, drafter, compilation, KV cache and graphs, in vLLM's order."""
     weights = 1.0 - (kv_gib / memory_gib if memory_gib else 0.0)
     yield BootLine(0.06, log_line("Worker", f"[gpu_model_runner.py:4100] Starting to load model {profile.name}..."))
@@ -134,13 +136,21 @@ def out_of_memory() -> Iterator[str]:
         "capacity of 121.69 GiB of which 1.12 GiB is free. (simulated)",
         "ERROR",
     )
-    yield log_line("APIServer", "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}", "ERROR")  # fmt: skip
+    yield log_line(
+        "APIServer",
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+        "ERROR",
+    )
 
 
 def fatal() -> Iterator[str]:
     """Yield the lines of a running engine that dies."""
     yield log_line("EngineCore", "[core.py:1512] EngineCore encountered a fatal error.", "ERROR")
-    yield log_line("EngineCore", "[core.py:1512] torch.AcceleratorError: CUDA error: an illegal memory access was encountered (simulated)", "ERROR")  # fmt: skip
+    yield log_line(
+        "EngineCore",
+        "[core.py:1512] torch.AcceleratorError: CUDA error: an illegal memory access was encountered (simulated)",
+        "ERROR",
+    )
 
 
 def port_in_use(port: int) -> str:

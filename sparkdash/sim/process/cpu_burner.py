@@ -1,6 +1,7 @@
 """CPU load of simulated engines: a livelock's loop, and a compiler child process.
 
-Owns: a thread that spins without holding the interpreter, and a child process named like a CUDA compiler. Must not know why.
+Owns: a thread that spins without holding the interpreter, and a child process named like a CUDA compiler.
+Must not know: why they burn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Claims of simulated engines on the simulated box, one small file per process.
 
-Owns: the files' place, form and life: written by an engine (atomically, and only when something changed), read by
-SimBox. Must not know what either does with it. Without SPARKDASH_SIM_DIR nothing is written.
+Owns: the files' place, form and life. An engine writes its file atomically, and only after a change; SimBox reads them.
+Must not know: what either does with it. Without SPARKDASH_SIM_DIR nothing is written.
 """
 
 from __future__ import annotations

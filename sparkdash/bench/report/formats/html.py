@@ -1,6 +1,6 @@
 """Report as one self-contained HTML page. Needs no network and no other file; plotly's script is embedded.
 
-Owns: the page's markup. Must not know: what is drawn (charts), what is told (page).
+Owns: the page's markup. Must not know: what is drawn (charts), what is written (page).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Submission of one arm to localmaxxing.
 
-Owns: the payload's shape: hfId, hardware, engineName, quantization and tokSOut are required, and one of the other rates.
-Rule: what this run does not know is null and named, for the owner to fill; a simulated run makes no submission.
+Owns: the payload's shape. hfId, hardware, engineName, quantization and tokSOut are required, and one of the other
+rates.
+Rule: an unknown field is null and named, for the owner to fill. A simulated run makes no submission.
 Pure.
 """
 
