@@ -1,10 +1,11 @@
 """Actor: one inbox, one owner of the scheduler's records, and effects carried out.
 
-Owns: the inbox, the swaps under way, those who wait for an order, what an earlier daemon left.
-Must not decide: the scheduler does. Must not do: the transition does.
+Owns: the inbox, the swaps under way, those who wait for an order, what an earlier daemon left. Must not decide: the
+scheduler does. Must not do: the transition does.
 
-Rule 1: only `_handle` touches the scheduler; everything else posts a move. But a request whose coming or going changes no decision
-is booked at once while the inbox is empty: nearly all of them, and none of those needs a task to be woken.
+Rule 1: only `_handle` touches the scheduler; everything else posts a move. But a request whose coming or going changes
+    no decision is booked at once while the inbox is empty: nearly all of them, and none of those needs a task to be
+    woken.
 Rule 2: `_handle` never waits. What takes time is a task, and its end is a move.
 """
 
@@ -151,7 +152,7 @@ class Actor:
         self._put(move)
 
     def arrive(self, move: Arrive) -> str | None:
-        """A request is there: the profile that it is granted at once, as nearly all are; None: that is a move like any other."""
+        """Return the profile that a request is granted at once, as nearly all are; None: it waits for the effects."""
         if not self._inbox:
             granted = self._scheduler.grant_at_once(move, self._tools.clock.monotonic())
             if granted is not None:

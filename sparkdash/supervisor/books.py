@@ -193,7 +193,7 @@ class Books:
         return [e for e in self._engines.values() if e.state in LOADS and e.container and e.profile != but]
 
     def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
-        """Something a person should know."""
+        """Publish a notice for people."""
         self._publish(Notice(level=level, code=code, text=text, profile=profile))
 
     def leave_unadopted(self, containers: Mapping[str, ContainerInfo]) -> None:

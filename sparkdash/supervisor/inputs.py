@@ -69,7 +69,7 @@ class SupervisorInputs:
     owner: str
     """Value of our containers' owner label."""
     store: Store | None = None
-    """None: nothing is kept beyond the life of the daemon."""
+    """Store of the daemon; without one, records end with the daemon."""
     guard: MemoryGuard | None = None
     flags: FlagStore | None = None
     clock: Clock = field(default_factory=SystemClock)

@@ -131,11 +131,11 @@ class Planner:
         """
         box, need = self.box(), self._tools.needs(profile)
         gone = () if runs else choice.names
-        beside = tuple(name for name in residents if name != profile.name and name not in gone)
+        beside = tuple(name for name in residents if name not in (profile.name, *gone))
         return Plan(
             profile=profile.name,
             evict=gone,
-            reasons={one.profile: one.reason for one in choice.leaving if one.profile in gone},
+            reasons={} if runs else {one.profile: one.reason for one in choice.leaving},
             beside=beside,
             need=need,
             needs_bytes=need.room_bytes,
@@ -178,19 +178,24 @@ def verdict(
     return words + waits if waits_for and choice.fits is not False else words
 
 
-def _fits(need: Need, choice: Choice, box: BoxMemory, beside: tuple[str, ...], *, held: bool) -> str:
+def _when(choice: Choice, beside: tuple[str, ...]) -> str:
     room = f"once {' and '.join(choice.names)} left" if choice.leaving else "now"
-    if beside:
-        room += f", beside {' and '.join(beside)}"
+    return f"{room}, beside {' and '.join(beside)}" if beside else room
+
+
+def _fits(need: Need, choice: Choice, box: BoxMemory, beside: tuple[str, ...], *, held: bool) -> str:
+    room = _when(choice, beside)
     if choice.fits is False:
-        return f"It does not fit, whoever leaves: {gib(choice.available)} can be had beyond the reserve of {gib(box.reserve)}."
+        beyond = f"beyond the reserve of {gib(box.reserve)}"
+        return f"It does not fit, whoever leaves: {gib(choice.available)} can be had {beyond}."
     if held and not choice.leaving:
         return "It is not started while the memory guard holds loads back."
-    if choice.needs is None and choice.fits:
-        return "It runs elsewhere and takes nothing here."
     if choice.needs is None:
+        if choice.fits:
+            return "It runs elsewhere and takes nothing here."
         return f"Whether it fits is not known, as its need is not: it runs alone, and is tried {room}."
     if choice.fits is None:
-        return f"Whether it fits is not sure: its need is {need.basis.value}, or nobody measured what leaves. It is tried {room}."
+        why = f"its need is {need.basis.value}, or nobody measured what leaves"
+        return f"Whether it fits is not sure: {why}. It is tried {room}."
     tight = choice.available is not None and choice.needs > choice.available
     return f"It fits {room}" + (", within the reserve, as it did here before." if tight else ".")

@@ -186,7 +186,7 @@ class Supervisor:
         return reads_images(profile, self.target(profile))
 
     def served(self, request: Request) -> None:
-        """A request is over, as the gateway recorded it. After a long prompt the engine is weighed again, in the background."""
+        """Note a finished request. After a long prompt the engine is weighed again, in the background."""
         if self._footprints.worth_a_look(request) and self._group and not self._actor.leasing.over:
             self._group.create_task(self._footprints.served(request), name=f"weigh {request.profile}")
 
@@ -222,7 +222,7 @@ class Supervisor:
         return await self._tools.runtime.pids(engine.container) if engine and engine.container else set()
 
     async def strangers(self) -> dict[Stranger, set[int]]:
-        """Containers that are not ours and take of what our engines need, with their host process ids. Raises HostError."""
+        """Return foreign containers that take what our engines need, with host process ids. Raises HostError."""
         return await strangers.find_strangers(self._tools)
 
     def incidents(self) -> IncidentList:
@@ -232,8 +232,8 @@ class Supervisor:
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
         """Return the engine's log: from its container while there is one, else its last lines.
 
-            Raises:
-        AdmissionError: unknown profile.
+        Raises:
+            AdmissionError: unknown profile.
         """
         profile = name if name in self._tools.books.engines else self.catalog.find(name).name
         return self._tools.logbook.read(profile, tail=tail, follow=follow)

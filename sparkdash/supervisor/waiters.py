@@ -1,4 +1,4 @@
-"""Those who ordered something and wait until it is done.
+"""Waiters: callers who ordered something, and wait until it is done.
 
 Owns: their futures. Must not know when an order is done.
 """
@@ -21,7 +21,7 @@ class Waiters:
         self._waiting: defaultdict[type[Move], list[Waiter]] = defaultdict(list)
 
     def add(self, order: Move, waiter: Waiter) -> None:
-        """One who waits for this order."""
+        """Add a waiter for this order."""
         self._waiting[type(order)].append(waiter)
 
     def settle(self, kind: type[Move], error: SparkdashError | None = None) -> None:
@@ -31,6 +31,6 @@ class Waiters:
                 waiter.set_result(None) if error is None else waiter.set_exception(error)
 
     def end(self, error: SparkdashError) -> None:
-        """Nothing is carried out any more."""
+        """Settle all waiters: orders are no longer carried out."""
         for kind in list(self._waiting):
             self.settle(kind, error)

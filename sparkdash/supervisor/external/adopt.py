@@ -64,7 +64,9 @@ class Adoption:
     loading: tuple[AdoptableEngine, ...] = ()
     """Engines whose swaps are still to be completed."""
     unknown: tuple[ContainerInfo, ...] = ()
-    """Run, and their profiles may be in files that cannot be read now: what becomes of them is decided when those are read again."""
+    """Running containers whose profiles may be in unreadable files. They are decided on when those files are read
+    again.
+    """
     problems: tuple[ProfileProblem, ...] = ()
     """Problems of those files at the time of the look."""
 
@@ -88,17 +90,14 @@ async def find_engines(tools: Tools, catalog: Catalog, stuck: Collection[str] = 
         if found is _NO_PROFILE and catalog.problems:
             unknown.append(container)
             continue
-        why = found if isinstance(found, str) else await _unfit(tools, found, stuck)
-        if isinstance(found, AdoptableEngine) and why is None:
+        if isinstance(found, str):
+            await remove_container(tools, container, found)
+        elif (why := await _unfit(tools, found, stuck)) is None:
             ready.append(replace(found, version=await version_of(tools, found.profile, found.url)))
-        elif (
-            isinstance(found, AdoptableEngine)
-            and why is _LOADING
-            and found.profile not in [one.profile for one in loading]
-        ):
+        elif why is _LOADING and all(one.profile != found.profile for one in loading):
             loading.append(found)
         else:
-            await remove_container(tools, container, why or "")
+            await remove_container(tools, container, why)
     return Adoption(tuple(reversed(ready)), tuple(reversed(loading)), tuple(unknown), catalog.problems)
 
 
@@ -176,8 +175,9 @@ def report_unadoptable(tools: Tools, container: ContainerInfo, problems: Sequenc
     """Tell of one that is unknown why nothing is done with it."""
     name = container.labels.get(LABEL_PROFILE, container.name)
     text = (
-        f"{container.name} runs, and the profile {name} is not among those that can be read. It is left alone until the files with "
-        f"problems are mended, and then adopted or ended; `sparkdash stop {name}` ends it now. {problems[0]}"
+        f"{container.name} runs, and the profile {name} is not among those that can be read. It is left alone "
+        "until the files with problems are mended, and then adopted or ended; "
+        f"`sparkdash stop {name}` ends it now. {problems[0]}"
     )
     tools.books.notice(Level.WARNING, "not_adopted_yet", text, name)
 

@@ -33,8 +33,8 @@ async def attach_server(tools: Tools, profile: Profile) -> Attached:
     """Ask the server for its models, and find the profile's among them.
 
     Raises:
-        EngineError: `engine_unreachable` when it does not answer or refuses, `model_unclear` when it lists several models and the
-            profile does not say which is meant.
+        EngineError: `engine_unreachable` when it does not answer or refuses, `model_unclear` when it lists several
+            models and the profile does not say which is meant.
     """
     url, path = openai.root(profile.url or ""), tools.adapter(profile.engine).probes.alive
     try:

@@ -37,9 +37,9 @@ class Remotes:
     def lease(self, profile: Profile, lost: asyncio.Future[SparkdashError]) -> Iterator[Lease]:
         """Lease this service. An UpstreamError that leaves the context is reworded for a service elsewhere.
 
-            Raises:
-        AdmissionError: `max_concurrency` requests are on it already, or it cannot be used.
-        HostError: code `key_missing`: our environment lacks its key, or has what cannot be one.
+        Raises:
+            AdmissionError: `max_concurrency` requests are on it already, or it cannot be used.
+            HostError: code `key_missing`: our environment lacks its key, or has what cannot be one.
         """
         if profile.cannot_run:
             raise AdmissionError(f"{profile.name} cannot run here: {profile.cannot_run}.", code="cannot_run")
@@ -82,7 +82,8 @@ class Remotes:
             raise HostError(
                 f"The key of {host(profile)} in {name} holds a character that no HTTP header takes.",
                 code="key_missing",
-                hint=f"Most often a quote or a dash of a word processor, or a second line. Set {name} anew where the daemon is started.",
+                hint="Most often a quote or a dash of a word processor, or a second line. "
+                f"Set {name} anew where the daemon is started.",
             )
         return {"Authorization": f"Bearer {key}"}
 

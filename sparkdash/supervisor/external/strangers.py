@@ -46,5 +46,6 @@ async def report_strangers(tools: Tools) -> None:
     """Publish a notice of foreign containers, once. Runtime failures are reported elsewhere."""
     with suppress(SparkdashError):
         if found := [f"{each.name} ({each.image or 'no image'})" for each in (await _here(tools)).values()]:
-            text = f"Not ours, and left alone: {', '.join(found)}. What they hold of the memory is not there for our engines."
+            held = "What they hold of the memory is not there for our engines."
+            text = f"Not ours, and left alone: {', '.join(found)}. {held}"
             tools.books.notice(Level.INFO, "foreign_container", text)

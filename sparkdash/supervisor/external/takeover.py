@@ -32,7 +32,8 @@ from sparkdash.supervisor.tools import Tools
 class Takeover:
     """Takes over the engines of an earlier daemon. `stuck` are profiles whose engines that daemon found stuck.
 
-    `adopted` is called for each engine; `tell` posts an Adoption that is found later, and calls `take_over` in its turn.
+    `adopted` is called for each engine; `tell` posts an Adoption that is found later, and calls `take_over` in its
+    turn.
     """
 
     def __init__(

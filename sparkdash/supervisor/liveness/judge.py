@@ -10,10 +10,10 @@ returns answers 200 on `/health`, `/v1/models` and `/metrics` for ever.
   token counter of vLLM stands still; the KV cache's use is the only figure that moves.
 * Requests that arrive or leave are no progress: clients retry on a stuck engine too. Time without progress is added up
   over all work since the last progress, so that clients which give up early cannot hide a stuck engine.
-* Low power, idle processes, or processes that were stopped are *votes*: they shorten the wait for the verdict. Compilers,
-  or a busy CPU under an idle GPU, are *excuses*: they lengthen it. Neither alone is a verdict. Each interval without
-  progress uses up its share of the limit that its own signals set: an engine that compiled for ten minutes is not stuck in
-  the moment in which its compiler ends.
+* Low power, idle processes, or processes that were stopped are *votes*: they shorten the wait for the verdict.
+  Compilers, or a busy CPU under an idle GPU, are *excuses*: they lengthen it. Neither alone is a verdict. Each interval
+  without progress uses up its share of the limit that its own signals set: an engine that compiled for ten minutes is
+  not stuck in the moment in which its compiler ends.
 * An interval in which sparkdash itself was held up, or the box slept, does not count.
 
 The thresholds are those of reports about vLLM, SGLang and llama.cpp on GB10 and other boxes; none was measured on a
@@ -77,7 +77,9 @@ class LivenessVerdict:
 
 
 BUSY_CPU = 0.5
-"""Cores in use from which the CPU counts as working; a server that waits for its GPU uses less than 0.1, spin waits left out."""
+"""Cores in use from which the CPU counts as working. A server that waits for its GPU uses less than 0.1, without spin
+waits.
+"""
 IDLE_CPU = 0.05
 BUSY_GPU = 0.5
 READS = 1 << 20
@@ -147,8 +149,9 @@ class LivenessJudge:
             self._generates = True
             return True
         known = self._known
-        if known is None or not look.answers:
-            return False
+        return known is not None and bool(look.answers) and self._figures_moved(look, known)
+
+    def _figures_moved(self, look: EngineSignals, known: EngineSignals) -> bool:
         if _changed(look.progress, known.progress):
             self._generates = True
             return True
@@ -245,7 +248,7 @@ def _waits_only(look: EngineSignals) -> bool:
 
 
 def _idle(look: EngineSignals, cores: float | None) -> bool:
-    """Whether GPU and processes look as if nothing were computed. On a GPU a hung kernel shows a full load at low power."""
+    """Whether GPU and processes look idle. On a GPU a hung kernel shows full utilization at low power."""
     if look.power_w is not None and look.low_w is not None:
         return look.power_w < look.low_w
     if cores is None or cores >= IDLE_CPU:

@@ -18,7 +18,7 @@ from sparkdash.supervisor.tools import Tools
 RECENT_S = 300.0
 """Seconds before a running engine's death that its search of the kernel's log covers."""
 NEAR_S = 60.0
-"""A kill or a fault of the GPU so shortly before an engine's end is told, also where the kernel does not say whose it was."""
+"""Seconds before an engine's end in which a kill or GPU fault is told even if the kernel does not say whose it was."""
 _UNEXPLAINED = frozenset({"engine_crash", "out_of_memory"})
 """Codes of failures that the kernel may know more about."""
 

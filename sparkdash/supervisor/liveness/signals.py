@@ -1,6 +1,7 @@
 """Signals of an engine's liveness, as one look finds them.
 
-Owns: the values that a look gathers, and their words. Must not judge them (`judge` does), nor know how they are gathered.
+Owns: the values that a look gathers, and their words. Must not judge them (`judge` does), nor know how they are
+gathered.
 
 Pure.
 """
@@ -51,7 +52,8 @@ class EngineSignals:
     """Counter of prompt tokens that moves during a prefill, where the engine has one."""
     asleep: bool | None = None
     queue_silent_s: float | None = None
-    """Seconds for which the engine's task queue has not answered while its health route does (llama-server's /slots)."""
+    """Seconds for which the engine's task queue has been silent while its health route answers (llama-server's /slots).
+    """
     cpu_s: float | None = None
     """CPU time that all its processes have used."""
     processes: int | None = None
@@ -98,17 +100,23 @@ def describe_signals(look: EngineSignals, cores: float | None, still_s: float, e
         parts.append("the engine is asleep")
     if excuse:
         parts.append(excuse)
+    parts += _silences(look)
+    if look.power_w is not None:
+        parts.append(f"GPU {number(look.power_w, 0, ' W')} at {percent(look.utilization)}")
+    if cores is not None:
+        parts.append(f"{percent(cores)} CPU")
+    return ", ".join(parts)
+
+
+def _silences(look: EngineSignals) -> list[str]:
+    parts = []
     if look.health is HealthAnswer.SILENT:
         parts.append("its health route does not answer")
     elif look.answers is False:
         parts.append("its figures do not come")
     if look.queue_silent_s:
         parts.append(f"its task queue has not answered for {duration(look.queue_silent_s)}")
-    if look.power_w is not None:
-        parts.append(f"GPU {number(look.power_w, 0, ' W')} at {percent(look.utilization)}")
-    if cores is not None:
-        parts.append(f"{percent(cores)} CPU")
-    return ", ".join(parts)
+    return parts
 
 
 def _stopped(look: EngineSignals, stopped: int) -> str:

@@ -2,9 +2,9 @@
 
 Owns: which files are in use, the order in which others go, and what is told. Must not know how the kernel is advised.
 
-Rule: cached weights are the kernel's while memory is plentiful, since they make the next load quick. They are let go of where a
-load would meet a full cache (it fills with blocks too small for the GPU's driver before MemAvailable falls), and where
-the owner wants that after each stop. Never a file that an engine uses or that loads.
+Rule: cached weights are the kernel's while memory is plentiful, since they make the next load quick. They are let go of
+where a load would meet a full cache (it fills with blocks too small for the GPU's driver before MemAvailable falls),
+and where the owner wants that after each stop. Never a file that an engine uses or that loads.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def short(tools: Tools, still_takes: int) -> bool:
 
 
 def shortage(memory: Memory, takes: int, kept: int) -> int:
-    """Bytes of page cache in the way of memory that is about to be taken, `kept` staying free; 0 while memory is plentiful."""
+    """Return the bytes of page cache in the way of memory about to be taken, `kept` staying free; 0 while memory is
+    plentiful.
+    """
     return max(0, min(takes + kept - memory.free, memory.page_cache or 0))
 
 

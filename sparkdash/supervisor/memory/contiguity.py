@@ -1,11 +1,11 @@
 """Contiguity: whether free memory lies in blocks large enough for a load; the verdict and its words.
 
-Owns: how many free blocks a load asks for, and what this box's earlier loads change of that. Must not know how blocks are
-counted or won.
+Owns: how many free blocks a load asks for, and what this box's earlier loads change of that. Must not know how blocks
+are counted or won.
 
 Sources: sparkring launches with 200 or more free blocks of 32 MiB and refuses with fewer (its #173: a box up for 7 days
-with 118 GiB available and none left stood at shard 8 of 11 for ten minutes; one just started has 782). Its loads fill a box of
-121 GiB. No figure was published for smaller loads: theirs are in proportion. Unverified on a GB10 of our own.
+with 118 GiB available and none left stood at shard 8 of 11 for ten minutes; one just started has 782). Its loads fill a
+box of 121 GiB. No figure was published for smaller loads: theirs are in proportion. Unverified on a GB10 of our own.
 
 Pure.
 """
@@ -28,7 +28,7 @@ PER_GIB = 2
 SMALL = 8 * GIB
 """Loads below this ask for none; assumed, as no figure was published for them."""
 DISTRUST = 2
-"""A load that nearly wedged the box with more than this many times the blocks that it asked for says nothing of blocks."""
+"""Factor over the demand: a load that nearly wedged the box with more blocks than that says nothing of blocks."""
 MEND = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches; echo 1 | sudo tee /proc/sys/vm/compact_memory"
 
 _BY_HAND = f"Drop caches (`{MEND}`; `sparkdash service install --helper` has sparkdash do it) or reboot the box"
@@ -45,23 +45,29 @@ class BlockDemand:
 def blocks_for(need_bytes: int | None, past: Iterable[LoadContiguity] = ()) -> BlockDemand:
     """Return the demand of a load of this size, in view of the box's earlier loads, oldest first.
 
-        A load at least as large that came up with fewer blocks shows that so few are enough. A load at most as large that
-    nearly wedged the box with as many shows that they are not. What was seen last counts.
+    A load at least as large that came up with fewer blocks shows that so few are enough. A load at most as large
+    that nearly wedged the box with as many shows that they are not. What was seen last counts.
     """
     base = found = _by_size(need_bytes)
     if need_bytes is None or not base.blocks:
         return base
     for load in past:
-        if load.before is None or load.need_bytes is None:
-            continue
-        seen, on = load.before.blocks, datetime.fromtimestamp(load.at, tz=UTC).date().isoformat()
-        who = f"{load.profile} ({gib(load.need_bytes)})"
-        as_large, as_small = load.need_bytes >= need_bytes, load.need_bytes <= need_bytes
-        if load.outcome is LoadOutcome.DONE and as_large and seen < found.blocks:
-            found = BlockDemand(seen, f"{who} came up with {seen} on {on}")
-        elif load.outcome is LoadOutcome.WEDGING and as_small and found.blocks <= seen <= base.blocks * DISTRUST:
-            found = BlockDemand(seen + 1, f"{who} was stopped with {seen} on {on}, before the box stood still")
+        if load.before is not None and load.need_bytes is not None:
+            found = _learned(load, load.before.blocks, load.need_bytes - need_bytes, found, base) or found
     return found
+
+
+def _learned(
+    load: LoadContiguity, seen: int, larger_bytes: int, found: BlockDemand, base: BlockDemand
+) -> BlockDemand | None:
+    """Return the demand that this load, which met `seen` blocks, changes `found` to; None where it changes nothing."""
+    on = datetime.fromtimestamp(load.at, tz=UTC).date().isoformat()
+    who = f"{load.profile} ({gib(load.need_bytes)})"
+    if load.outcome is LoadOutcome.DONE and larger_bytes >= 0 and seen < found.blocks:
+        return BlockDemand(seen, f"{who} came up with {seen} on {on}")
+    if load.outcome is LoadOutcome.WEDGING and larger_bytes <= 0 and found.blocks <= seen <= base.blocks * DISTRUST:
+        return BlockDemand(seen + 1, f"{who} was stopped with {seen} on {on}, before the box stood still")
+    return None
 
 
 def _by_size(need_bytes: int | None) -> BlockDemand:
@@ -94,8 +100,8 @@ def refusal(
     """Build the refusal of a load. `as_root`: caches were dropped and memory compacted, so only a restart is left."""
     done = "".join(f" {each}" for each in tried)
     return AdmissionError(
-        f"{profile} is not started, as memory is {describe_shortage(blocks, wanted)} ({wanted.why}), with {gib(available)} available."
-        f"{done}",
+        f"{profile} is not started, as memory is {describe_shortage(blocks, wanted)} ({wanted.why}), "
+        f"with {gib(available)} available.{done}",
         code=CODE,
         status=503,
         hint=f"{'Reboot the box' if as_root else _BY_HAND}. "
@@ -106,7 +112,8 @@ def refusal(
 def warning(profile: str, blocks: int, wanted: BlockDemand, available: int) -> str:
     """Word the warning of a load that is started all the same, as the owner wants it."""
     return (
-        f"Memory is {describe_shortage(blocks, wanted)} for {profile} ({wanted.why}), with {gib(available)} available. It is started, as "
+        f"Memory is {describe_shortage(blocks, wanted)} for {profile} ({wanted.why}), "
+        f"with {gib(available)} available. It is started, as "
         "`contiguity` is `warn`; the box may stand still while it loads."
     )
 

@@ -68,6 +68,6 @@ class MemoryDebts:
         return missing if missing > max(TOLERANCE, held * SHARE) else 0
 
     def settle(self) -> None:
-        """Nothing is owed any more, or nothing can be told."""
+        """Forget all debts: they are paid, or can no longer be told."""
         self._took.clear()
         self._before = None

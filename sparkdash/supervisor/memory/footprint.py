@@ -4,10 +4,11 @@ Owns: when memory is looked at, and what may be learned from it. Must not know p
 
 Two figures are taken, and each covers the other's blind spot:
 * what the engine's own processes hold: not disturbed by others, and blind to memory that no process shows (page-locked
-  host memory, the driver's tables); without NVML's figures it is half of the truth, and not used for an engine on the GPU;
-* by how much MemAvailable fell, less what all other processes took meanwhile: sees everything, and also what the
-  kernel itself took or gave back, so it is believed over the first only when it is larger by more than UNSEEN.
-Page cache does not count in either: see `domain.footprint`.
+  host memory, the driver's tables); without NVML's figures it is half of the truth, and not used for an engine on the
+  GPU;
+* by how much MemAvailable fell, less what all other processes took meanwhile: sees everything, and also what the kernel
+  itself took or gave back, so it is believed over the first only when it is larger by more than UNSEEN. Page cache does
+  not count in either: see `domain.footprint`.
 
 Rule: a figure that may be another engine's is not learned from. A load is weighed in the background and never waits.
 """
@@ -34,7 +35,9 @@ LOG = structlog.get_logger("sparkdash.supervisor")
 CURVE = 200
 """Points of a curve that are kept; when it is full every second one goes."""
 UNSEEN = GIB
-"""By how much MemAvailable must have fallen beyond what the processes hold to be believed: below it, it is the box's own noise."""
+"""Bytes beyond the processes' figure by which MemAvailable must have fallen to be believed; less is the box's own
+noise.
+"""
 CAME_BACK = 256 * MIB
 """Available memory that rises by more than this while an engine loads was somebody else's."""
 GROWN = 2.0
@@ -131,7 +134,7 @@ class FootprintMeter:
         pids = await tools.runtime.pids(container) if container else set()
         told = reading.processes or {}
         whole = not self.profile.gpu or not pids.isdisjoint(told)
-        beside = [e for e in tools.books.engines.values() if e.profile != self.profile.name and _holds(e)]
+        beside = self._neighbours()
         return MemoryReading(
             available=tools.reader.memory().available,
             own=tools.reader.engine_bytes(pids, reading) if pids and whole else None,
@@ -139,6 +142,10 @@ class FootprintMeter:
             beside=frozenset((e.profile, e.container) for e in beside),
             blind=reading.processes is None and any(map(self._is_on_gpu, beside)),
         )
+
+    def _neighbours(self) -> list[Engine]:
+        engines = self._tools.books.engines.values()
+        return [e for e in engines if e.profile != self.profile.name and _holds(e)]
 
     def _is_on_gpu(self, engine: Engine) -> bool:
         started = self._tools.books.started.get(engine.profile)

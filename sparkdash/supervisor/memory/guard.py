@@ -198,7 +198,7 @@ class GuardedEngines:
         return words.short(what, available, floors)
 
     def aim(self, report: GuardReport) -> None:
-        """Whom the guard kills next. In its thread: a death is often seen before the loop comes to hear of the kill."""
+        """Note, in the guard's thread, whom it kills next: a death is often seen before the loop hears of the kill."""
         victim = report.killed
         guarded = self._guarded.get(victim.container) if victim else None
         if guarded is not None and victim is not None and guarded.target is victim.target:

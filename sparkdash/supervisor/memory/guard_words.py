@@ -51,7 +51,7 @@ def level(report: GuardReport, floors: Floors, *, acts: bool) -> str:
 
 
 def ended(report: GuardReport, profile: str, floors: Floors) -> EngineError:
-    """Build the failure of an engine that the guard ended: memory was short, or its load was about to freeze the box."""
+    """Build the failure of an engine that the guard ended, as memory was short or the box about to freeze."""
     return killed(report, profile, floors) if report.wedge is None else wedging(report, report.wedge, profile)
 
 
@@ -74,7 +74,8 @@ _FRAGMENTED = "Look at `sparkdash doctor contiguity`; a reboot mends fragmented 
 _MENDS = {
     Sign.RECLAIM: _FRAGMENTED,
     Sign.DRIVER: f"Give it a smaller context or KV cache. {_FRAGMENTED}",
-    Sign.LIVELOCK: "Load it without mmap: `--load-format fastsafetensors` or `instanttensor` (vLLM), `--load-mode dio` (llama.cpp).",
+    Sign.LIVELOCK: "Load it without mmap: `--load-format fastsafetensors` or `instanttensor` (vLLM), "
+    "`--load-mode dio` (llama.cpp).",
 }
 
 
@@ -91,8 +92,8 @@ def killed(report: GuardReport, profile: str, floors: Floors) -> EngineError:
 def short(profile: str, available: int, floors: Floors) -> AdmissionError:
     """Build the refusal of a load while memory is short."""
     return AdmissionError(
-        f"{profile} is not started while memory is short: {gib(available)} are available, and until {gib(floors.hold)} are,"
-        " the memory guard lets no load begin.",
+        f"{profile} is not started while memory is short: {gib(available)} are available, "
+        f"and until {gib(floors.hold)} are, the memory guard lets no load begin.",
         code="memory_low",
         status=503,
         retry_after=RETRY_S,

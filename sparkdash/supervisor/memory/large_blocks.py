@@ -3,8 +3,8 @@
 Owns: when contiguity is looked at before a load, and in which order blocks are won back. Must not decide how many are
 enough (`contiguity`), nor how the page cache or the kernel is asked.
 
-The order is from what costs least: cached weights that no engine uses, then those of the newcomer too (it reads them again
-from the disk), then all caches and compaction, as root, where the owner installed the memory helper.
+The order is from what costs least: cached weights that no engine uses, then those of the newcomer too (it reads them
+again from the disk), then all caches and compaction, as root, where the owner installed the memory helper.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
 
 SPARE = 4
-"""Times as much as is lacking is let go of at first: of what the kernel gets back, only part completes a large block."""
+"""Factor for the first eviction: only part of what the kernel gets back completes a large block."""
 COMPACTED = "Caches were dropped and memory compacted."
 FILES_S = 5.0
 """Limit of looking which files are the newcomer's."""
@@ -37,7 +37,7 @@ async def check_before_stop(tools: Tools, target: Profile, leave: Iterable[Engin
     """Refuse before anything is stopped, where not even the leaving engines could give back enough blocks.
 
     Raises:
-    AdmissionError: `fragmented`.
+        AdmissionError: `fragmented`.
     """
     needs = [tools.needs(tools.books.started[e.profile]).total_bytes for e in leave if e.profile in tools.books.started]
     if needs and None not in needs:  # with nobody to stop, the look before the start is the same one
@@ -47,7 +47,8 @@ async def check_before_stop(tools: Tools, target: Profile, leave: Iterable[Engin
 async def ensure_blocks(
     tools: Tools, target: Profile, told: WaitReporter = lambda _what, _until: None, *, coming_bytes: int = 0
 ) -> Contiguity | None:
-    """Contiguity just before the start; None where the kernel does not tell. `coming_bytes` are what others will give back.
+    """Return the contiguity just before the start; None where the kernel does not tell. `coming_bytes`: others will
+    give them back.
 
     Raises:
         AdmissionError: `fragmented`: too few large blocks, and no way to win more.

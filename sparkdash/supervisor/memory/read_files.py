@@ -15,7 +15,8 @@ from sparkdash.units import GIB, MIB
 
 Range = tuple[int, int, int]
 QUICKEST = 30 * GIB
-"""Bytes a second that no reader surpasses (27 GiB/s were measured from memory): an open that was shorter did not read the file."""
+"""Bytes a second that no reader surpasses (27 GiB/s from memory were measured): a shorter open did not read the file.
+"""
 MARGIN = 64 * MIB
 """Bytes behind a position that may still be read: several threads share one descriptor."""
 STEP = 64 * MIB

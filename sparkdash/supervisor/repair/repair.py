@@ -1,11 +1,11 @@
 """Repair: what is done about an engine that holds requests and makes no progress.
 
-Owns: the looks at one incarnation while it has requests, and the steps of its repair. Must not judge (`liveness.judge` does),
-nor end the engine (`watch` does) or bring it up again (the scheduler does).
+Owns: the looks at one incarnation while it has requests, and the steps of its repair. Must not judge (`liveness.judge`
+does), nor end the engine (`watch` does) or bring it up again (the scheduler does).
 
-Steps, each published with its time: the engine is told to be stuck; evidence is taken; its requests are cancelled, and it
-is watched whether that frees it; if not, it is given up. Of an engine with `on_stuck: tell`, or that is not ours, it is
-only told. Nobody looks at an engine without requests.
+Steps, each published with its time: the engine is told to be stuck; evidence is taken; its requests are cancelled, and
+it is watched whether that frees it; if not, it is given up. Of an engine with `on_stuck: tell`, or that is not ours, it
+is only told. Nobody looks at an engine without requests.
 """
 
 from __future__ import annotations

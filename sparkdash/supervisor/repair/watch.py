@@ -1,7 +1,7 @@
 """Watch over running engines, so that a death is known before the next request meets it.
 
-Owns: the tasks for each resident engine: one waits for its end, one looks at its health while it is used, and one whether
-its work makes progress (`repair`). Must not decide what a death means.
+Owns: the tasks for each resident engine: one waits for its end, one looks at its health while it is used, and one
+whether its work makes progress (`repair`). Must not decide what a death means.
 
 An engine is dead when its container has ended. It is also dead when it says so itself, when three looks in a row find
 it broken, when it answers a request and the proof after it with nonsense, or when its work stands still: then it is
@@ -191,7 +191,8 @@ class EngineWatch:
         try:
             report_leftovers(books, profile.name, await self._tools.runtime.stop(container, grace_s))
         except SparkdashError as error:  # the next start of this profile replaces it
-            text = f"{container} has ended and could not be cleared away; whether it left processes behind is not known. {error.text()}"
+            unknown = "whether it left processes behind is not known"
+            text = f"{container} has ended and could not be cleared away; {unknown}. {error.text()}"
             books.notice(Level.WARNING, error.code, text, profile.name)
 
     async def _remote(self, watched: WatchedEngine) -> EngineError:

@@ -41,10 +41,11 @@ MOST_STUCK = 3
 """An engine that is stuck more often than this within `STUCK_WITHIN_S` is parked."""
 
 PERMANENT = frozenset({"unknown_flag", "wrong_arch"})
-"""Nothing but an edit of the profile or another image mends these."""
+"""Failures that only an edit of the profile or another image mends."""
 PASSING = frozenset(
     {
-        "container_removed", "disk_full", "does_not_fit", "engine_unreachable", "fragmented", "host_not_ready", "memory_guard", "memory_low",
+        "container_removed", "disk_full", "does_not_fit", "engine_unreachable", "fragmented", "host_not_ready",
+        "memory_guard", "memory_low",
         "memory_not_returned", "memory_wedging", "runtime_missing", "runtime_timeout", "shutting_down", "unkillable",
     }
 )  # fmt: skip

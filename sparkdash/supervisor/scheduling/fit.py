@@ -82,7 +82,7 @@ class Choice:
     available: int | None = None
     """Memory for the newcomer once they have left, less the reserve; a lower bound while one of them is unknown."""
     fits: bool | None = None
-    """None: not known; such a start is tried."""
+    """Whether the newcomer fits; None: not known, and the start is tried."""
     pinned: tuple[str, ...] = ()
     """Pinned engines that would have to leave: only a person evicts them."""
 
@@ -118,8 +118,8 @@ def must_be_free(need: Need, reserve: int, *, alone: bool) -> int | None:
     """Return the bytes that must be available before a start; None: the start is tried and the engine's own check
     decides.
 
-        Beside others the reserve is always kept. One that runs alone may use it when that was seen to go well here: owners
-    give an engine up to 87 % of the box. And an estimate alone is no reason to refuse what may well run.
+    Beside others the reserve is always kept. One that runs alone may use it when that was seen to go well here:
+        owners give an engine up to 87 % of the box. And an estimate alone is no reason to refuse what may well run.
     """
     needs = need.room_bytes
     if needs is None or (alone and need.basis is Basis.ESTIMATED):
@@ -188,7 +188,8 @@ class _FitQuestion:
         room, box = self._room(gone), self._box
         asked = must_be_free(self._comer.need, box.reserve, alone=len(gone) == len(self._there))
         if asked is None:
-            return True if self._needs is not None and room is not None and self._needs <= room else None
+            known = self._needs is not None and room is not None
+            return True if known and self._makes_room(gone) else None
         if box.total is not None and asked > box.total:
             return False
         if room is None or asked <= room + box.reserve:

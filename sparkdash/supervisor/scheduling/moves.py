@@ -208,7 +208,8 @@ class SwapCancelled:
 
 
 Move = (
-    Arrive | Leave | Use | Preload | Stop | Cancel | Release | CatalogRead | PolicyRead | Adopted | EngineDied | EngineHeld | EngineRecovered | Tick
+    Arrive | Leave | Use | Preload | Stop | Cancel | Release | CatalogRead | PolicyRead | Tick
+    | Adopted | EngineDied | EngineHeld | EngineRecovered
     | DrainOver | Evicted | WontStop | Admitted | SwapDone | SwapFailed | SwapCancelled
 )  # fmt: skip
 

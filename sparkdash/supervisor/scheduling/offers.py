@@ -70,7 +70,7 @@ class Offers:
                 offers.remove(target)
 
     def stopped(self, profile: str | None) -> None:
-        """A person wanted this, or everything, gone: what they stopped does not come by itself, and no fall back does."""
+        """Drop the offers of what a person stopped (None: everything), and every fallback."""
         self._repairs = deque(name for name in self._repairs if profile not in (None, name))
         self.fallbacks.clear()
         for evicted in self._evicted.values():

@@ -31,7 +31,7 @@ class RequestQueue:
         self._places: dict[str, int] = {}
         self._pace = ServiceTimes()
         self._returning: dict[str, int] = {}
-        """By profile: requests that were cut from an engine that died or is stuck, less those that came back past the limit."""
+        """Requests, by profile, that were cut from a dead or stuck engine, less those that came back past the limit."""
 
     def apply_policy(self, patience: Patience, limit: int) -> None:
         """From now on these hold."""
@@ -66,7 +66,7 @@ class RequestQueue:
         return refusals.queue_full(self._limit)
 
     def _comes_back(self, profile: str) -> bool:
-        """Whether room is kept for a request of this profile: one that was admitted once is not refused for want of it."""
+        """Whether room is kept for a request of this profile: an admitted request is not refused for want of it."""
         left = self._returning.get(profile, 0)
         if left:
             self._returning[profile] = left - 1

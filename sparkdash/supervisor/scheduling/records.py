@@ -27,7 +27,7 @@ class Stage(Enum):
     """Stage of a swap, as far as decisions need it."""
 
     DRAINING = auto()
-    """Nothing is stopped yet; leases on the evicted engines are waited for."""
+    """The swap waits for leases on evicted engines, and has stopped nothing."""
     GOING = auto()
     LOADING = auto()
     """Evicted engines have given back their memory, and none leaves any more."""

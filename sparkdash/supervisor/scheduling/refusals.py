@@ -37,7 +37,8 @@ def unstartable(name: str, known: ProfileFacts | None) -> SparkdashError | None:
         return AdmissionError(f"{name} cannot run here: {known.cannot_run}.", code="cannot_run", hint=hint)
     if known.secret_at:
         return AdmissionError(
-            f"{name} is not started: its file has a secret at {known.secret_at}, which the engine would show to others.",
+            f"{name} is not started: its file has a secret at {known.secret_at}, "
+            "which the engine would show to others.",
             code="secret_in_profile",
             hint="Name the variable in `env_from` and set it in the daemon's environment. "
             "`sparkdash profiles check` shows the line.",
@@ -76,7 +77,8 @@ def no_room(name: str, need: Need, choice: Choice, box: BoxMemory) -> SparkdashE
     if choice.pinned:
         one, them = ("is", "it leaves") if len(choice.pinned) == 1 else ("are", "they leave")
         return AdmissionError(
-            f"{needs}; {gib(choice.available)} can be had. {', '.join(choice.pinned)} {one} pinned: {them} only when a person says so.",
+            f"{needs}; {gib(choice.available)} can be had. "
+            f"{', '.join(choice.pinned)} {one} pinned: {them} only when a person says so.",
             code="pinned",
             status=503,
             hint=f"`sparkdash use {name}` says so; or take `pinned` off in config.toml.",

@@ -115,7 +115,7 @@ class Scheduler:
         return self.due is not None and self.due <= now
 
     def expects(self, profile: str) -> bool:
-        """Whether an engine of this profile is there, loads, is waited for, or is to come in the place of a stuck one."""
+        """Whether an engine of this profile is there, loads, is waited for, or replaces a stuck one."""
         records = self.records
         there = profile in records.residents or records.coming(profile) is not None
         return there or records.waiting_for(profile) > 0 or self._offers.repairs(profile)

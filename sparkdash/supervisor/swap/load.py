@@ -44,7 +44,7 @@ does not wait, and one that loads for minutes is not asked fifty times a second.
 POLL_SHARE = 0.1
 """Pause as a share of the time that has passed: an engine is seen to be up at most a tenth later than it is."""
 TELL_S = 0.25
-"""Progress within a stage is published at most this often; vLLM writes 50 progress-bar lines a second while it captures graphs."""
+"""Seconds between two publications within a stage; vLLM writes 50 progress lines a second while it captures graphs."""
 TAKEN = 64 * MIB
 """Memory that an engine must have taken for it to count as progress."""
 OWN_EVERY_S = 2.0
@@ -118,8 +118,8 @@ class Loading:
     async def warm(self) -> None:
         """Have the engine generate a few tokens: it may answer every probe and die at the first request.
 
-            Raises:
-        EngineError: it ended (classified), or answered nothing of use (`bad_answer`).
+        Raises:
+            EngineError: it ended (classified), or answered nothing of use (`bad_answer`).
         """
         chat = self._adapter.probes.chat
         if chat is None:

@@ -21,8 +21,8 @@ async def check_start(tools: Tools, target: Profile, evict: Iterable[Engine]) ->
     """Check that nothing speaks against a start; return the known flags of the target's program.
 
     Raises:
-    HostError: its image or weights are not on this box.
-    AdmissionError: `fragmented`.
+        HostError: its image or weights are not on this box.
+        AdmissionError: `fragmented`.
     """
     image, runtime = target.image, tools.runtime
     image_id = await runtime.image_id(image) if runtime.containerised and image is not None else ""

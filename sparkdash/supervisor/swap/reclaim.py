@@ -1,4 +1,4 @@
-"""Room for the engine that comes: the memory of those who left is waited for, and the start is risked only when it fits.
+"""Reclaim: waits for the memory of engines that left, and risks a start only when it fits.
 
 Owns: the phases reclaim and preflight, beside others that load too. Must not know how engines are stopped or started.
 
@@ -104,13 +104,17 @@ async def wait_for_memory(tools: Tools, target: Profile, told: WaitReporter = la
         if missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY):
             debts.settle()
             break
-        late = now - debts.at >= limit
         fits = missing is None if asked is None else seen[-1] >= asked
-        goes_without = fits and (missing is None or now - began >= PATIENCE_S)
-        if now - began >= limit or (_steady(seen, STEADY_SAMPLES, STEADY) and (late or goes_without)):
+        enough = now - debts.at >= limit or _goes_without(missing, fits=fits, waited_s=now - began)
+        if now - began >= limit or (enough and _steady(seen, STEADY_SAMPLES, STEADY)):
             return missing or 0
         await clock.sleep(SAMPLE_S)
     return 0
+
+
+def _goes_without(missing: int | None, *, fits: bool, waited_s: float) -> bool:
+    """Whether the next engine fits without the missing memory, and that was waited for long enough."""
+    return fits and (missing is None or waited_s >= PATIENCE_S)
 
 
 async def after_stop(tools: Tools, told: WaitReporter) -> None:
@@ -152,7 +156,8 @@ def _must_be_free(tools: Tools, target: Profile) -> int | None:
 def _does_not_fit(tools: Tools, target: Profile, available: int) -> AdmissionError:
     needs = gib(tools.needs(target).room_bytes)
     return AdmissionError(
-        f"{target.name} needs {needs} and {gib(tools.reserve_bytes)} are kept in reserve; {gib(available)} are available.",
+        f"{target.name} needs {needs} and {gib(tools.reserve_bytes)} are kept in reserve; "
+        f"{gib(available)} are available.",
         code="does_not_fit",
         status=503,
         holders=refusals.holders(tools.foreign()),
@@ -164,13 +169,13 @@ def _not_returned(tools: Tools, target: Profile, missing: int, available: int) -
     needs = tools.needs(target).room_bytes
     what = "a need that is not known" if needs is None else f"a need of {gib(needs)}"
     return AdmissionError(
-        f"{_gone(tools, missing)}; starting {target.name}, with {what} and {gib(tools.reserve_bytes)} kept in reserve, is not "
-        f"risked with {gib(available)} available.",
+        f"{_gone(tools, missing)}; starting {target.name}, with {what} and "
+        f"{gib(tools.reserve_bytes)} kept in reserve, is not risked with {gib(available)} available.",
         code="memory_not_returned",
         status=503,
         retry_after=AGAIN_S,
-        hint="It may still come: try again in a minute. `nvidia-smi` names processes that hold memory; what nobody holds "
-        "comes back with a restart of the box.",
+        hint="It may still come: try again in a minute. `nvidia-smi` names processes that hold memory; "
+        "what nobody holds comes back with a restart of the box.",
     )
 
 

@@ -53,7 +53,7 @@ async def stop_engine(tools: Tools, engine: Engine, held: HeldMemory | None) -> 
 
 
 async def stop_all_engines(tools: Tools) -> None:
-    """Stop every container of ours when the daemon has ended; what does not end is logged, as nobody is there to be told."""
+    """Stop all our containers when the daemon has ended; failures are logged, as nobody is there to be told."""
     names = [engine.container for engine in tools.books.engines.values() if engine.container]
     names += [container.name for container in tools.books.unadopted.values()]
     stops = (tools.runtime.stop(name, tools.settings.stop_grace_s) for name in names)
@@ -83,7 +83,10 @@ def report_leftovers(books: Books, profile: str, left: Leftovers) -> None:
         books.notice(Level.WARNING, "orphan_ended", text, profile)
     if left.stuck:
         how = f": {'; '.join(left.stuck_how)}" if left.stuck_how else ""
-        text = f"{profile} left {_processes(left.stuck)} behind, which SIGKILL did not end{how}. What such a process holds is free once it ends."
+        text = (
+            f"{profile} left {_processes(left.stuck)} behind, which SIGKILL did not end{how}. "
+            "What such a process holds is free once it ends."
+        )
         books.notice(Level.ERROR, "orphan_stuck", text, profile)
     if left.unremoved:
         text = f"{profile} has ended, and its container is still listed: {left.unremoved} The next start removes it."

@@ -1,13 +1,13 @@
 """Transition: one change of residents, from the first drain to the last warm-up token.
 
-Owns: the phases and their order, and what is cleaned away when one fails or is cancelled. Must not decide who
-leaves or who comes: an Order says so. How one is ended is stopping's, how room is made reclaim's, how one is loaded load's.
+Owns: the phases and their order, and what is cleaned away when one fails or is cancelled. Must not decide who leaves or
+who comes: a SwapOrder says so. `stopping` ends engines, `reclaim` makes room, `load` brings them up.
 
 Rule 1: what can be known to fail is looked at before anything is stopped.
 Rule 2: a stop or a start that has begun is finished, also when the swap is cancelled meanwhile: half of either would
-        leave a container that nobody knows.
+    leave a container that nobody knows.
 Rule 3: the old engine's memory is waited for, not its exit: on a GB10 it has come back minutes later, and an engine
-        that starts meanwhile miscounts what is free.
+    that starts meanwhile miscounts what is free.
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ class Transition:
             await cache_eviction.evict_after_stop(self._tools, left, comes=self._order.target)
 
     async def _end_all(self) -> None:
-        """All at once: each stop waits for its engine, and most of that is grace. One that will not stop keeps no other from it."""
+        """Stop all evicted engines at once: most of each stop is grace.
+
+        An engine that will not stop keeps no other from it.
+        """
         evict = self._order.evict
         for engine in evict:
             self._order.unwatch(engine.profile)
@@ -213,7 +216,7 @@ class Transition:
         return " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
 
     async def _go_on(self, target: Profile, found: AdoptableEngine) -> None:
-        """The rest of a swap whose daemon died while the engine loaded: its memory is taken, its name and port are known."""
+        """Continue a swap whose daemon died during the load: memory is taken, name and port are known."""
         tools, name = self._tools, found.container.name
         tools.books.enter(target, EngineState.LOADING, port=found.port, url=found.url, container=name, adopted=True)
         tools.guarded.add(target, found.container)
@@ -265,7 +268,8 @@ class Transition:
                     self._tools.books, target.name, await self._tools.runtime.stop(container, 0.0)
                 )
         except TimeoutError:  # it is dead all the same, and who waits for it must not wait for a runtime that hangs
-            text = f"{container} is dead and could not be removed, as {self._tools.runtime.name} does not answer. The next start removes it."
+            why = f"as {self._tools.runtime.name} does not answer"
+            text = f"{container} is dead and could not be removed, {why}. The next start removes it."
             self._tools.books.notice(Level.WARNING, "runtime_timeout", text, target.name)
         except HostError as error:  # told apart: the reason of the failure is worth more than that of the cleaning
             text = f"{container} is left over and cannot be removed: {error.text()}"
@@ -280,7 +284,7 @@ class Transition:
 
 
 def first_phase(managed: bool, evict: tuple[Engine, ...]) -> SwapPhase:
-    """Where a swap begins: those phases that have nothing to do are not shown."""
+    """Return the phase in which a swap begins: phases with nothing to do are not shown."""
     if evict:
         return SwapPhase.DRAIN
     return SwapPhase.RECLAIM if managed else SwapPhase.LOAD
