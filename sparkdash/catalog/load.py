@@ -12,7 +12,7 @@ from typing import Any
 
 from sparkdash.catalog.catalog import Catalog, ProfileProblem, nearest
 from sparkdash.catalog.checks import document_problems, profile_problems
-from sparkdash.catalog.schema import Section, sections, validate
+from sparkdash.catalog.schema import Section, sections, validate_section
 from sparkdash.catalog.yaml.document import Document, read_document
 from sparkdash.domain.profile import Profile
 from sparkdash.natural import natural
@@ -98,7 +98,7 @@ def _read(path: Path) -> _File | list[ProfileProblem]:
     problems = document_problems(document)
     profiles: list[tuple[Section, Profile]] = []
     for section in sections(document):
-        outcome = validate(section)
+        outcome = validate_section(section)
         if isinstance(outcome, Profile):
             profiles.append((section, outcome))
             problems += profile_problems(section, outcome)

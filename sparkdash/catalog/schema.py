@@ -57,7 +57,7 @@ class Section:
         result: dict[str, Any] = {}
         for name in reversed(lineage(self.document.data, self.variant)):
             result = {key: value for key, value in result.items() if key not in NOT_INHERITED}
-            result = inherit(result, body(self.document.data, name))
+            result = inherit(result, own_keys(self.document.data, name))
         result = {key: value for key, value in result.items() if value is not None}
         return result | {"name": self.name, "source": f"{self.document.file}:{self.line()}"}
 
@@ -101,7 +101,7 @@ def is_variant(data: Mapping[str, Any], name: Any) -> bool:
     return isinstance(name, str) and name in data["variants"] and isinstance(data["variants"][name], dict | None)
 
 
-def body(data: Mapping[str, Any], variant: str | None) -> dict[str, Any]:
+def own_keys(data: Mapping[str, Any], variant: str | None) -> dict[str, Any]:
     """Return the keys that the file gives for the base or the variant itself."""
     if variant is None:
         return {key: value for key, value in data.items() if key not in FAMILY_ONLY}
@@ -122,10 +122,10 @@ def inherit(base: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, An
     return result
 
 
-def validate(section: Section) -> Profile | list[ProfileProblem]:
+def validate_section(section: Section) -> Profile | list[ProfileProblem]:
     """Validate a section into a Profile, or every problem of its form."""
     given = section.given()
-    hidden = _OWN_FIELDS & (set(section.document.data) | set(body(section.document.data, section.variant)))
+    hidden = _OWN_FIELDS & (set(section.document.data) | set(own_keys(section.document.data, section.variant)))
     known = (*FAMILY_ONLY, EXTENDS, *PROFILE_KEYS)
     problems = [
         section.problem((key,), "unknown key", similar(key, PROFILE_KEYS), code="unknown-key") for key in sorted(hidden)

@@ -16,7 +16,7 @@ from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES,
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.estimate.launch_need import estimate
+from sparkdash.engines.estimate.launch_need import estimate_launch
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError, HostError
@@ -65,7 +65,7 @@ def _file(profile: Profile) -> str:
 def estimate_need(profile: Profile) -> Need:
     """Estimate the memory of a launch from flags and weight headers; measured values are not looked up."""
     facts = weights.read_profile_weights(profile, settings.load_settings().hf_home.expanduser())
-    return estimate(profile, facts, box_bytes())
+    return estimate_launch(profile, facts, box_bytes())
 
 
 def box_bytes() -> int | None:

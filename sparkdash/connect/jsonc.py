@@ -15,7 +15,7 @@ _TOKEN = re.compile(rf"({_STRING})|({_COMMENT})", re.DOTALL)
 _TRAILING = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 
 
-def loads(text: str) -> Any:
+def parse_jsonc(text: str) -> Any:
     """Parse the text. Raises ValueError."""
     return json.loads(_TRAILING.sub(_string, _blank(text)))
 

@@ -84,7 +84,7 @@ def _read(old: str, file: ConfigFile) -> Any:
 def _parsed(old: str, form: FileFormat) -> Any:
     match form:
         case FileFormat.JSON:
-            return jsonc.loads(old)
+            return jsonc.parse_jsonc(old)
         case FileFormat.TOML:
             return tomllib.loads(old)
         case FileFormat.YAML:

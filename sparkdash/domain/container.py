@@ -29,7 +29,7 @@ It identifies a worker whose parent is gone.
 """
 
 
-def mark(owner: str, container: str) -> str:
+def engine_mark(owner: str, container: str) -> str:
     """Return the value of ENV_MARK."""
     return f"{owner}/{container}"
 

@@ -36,13 +36,13 @@ class Counting:
     """Whether the count includes the chat template."""
 
 
-def kind_of(models: Mapping[str, Any]) -> EngineKind:
+def engine_kind_of(models: Mapping[str, Any]) -> EngineKind:
     """Return the engine kind behind an answer of /v1/models; `openai` when it does not say."""
     owners = [card.get("owned_by") for card in _cards(models)]
     return next((_OWNERS[owner] for owner in owners if owner in _OWNERS), EngineKind.OPENAI)
 
 
-def served(models: Mapping[str, Any]) -> list[str]:
+def served_models(models: Mapping[str, Any]) -> list[str]:
     """List the names in an answer of /v1/models, in its order."""
     return [str(card["id"]) for card in _cards(models) if "id" in card]
 
@@ -67,7 +67,7 @@ def _cards(models: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [card for card in cards if isinstance(card, Mapping)] if isinstance(cards, list) else []
 
 
-def forced(kind: EngineKind, tokens: int) -> dict[str, Any]:
+def forced_length(kind: EngineKind, tokens: int) -> dict[str, Any]:
     """Keys for an answer of exactly `tokens`, where the engine supports it; elsewhere at most that many."""
     length: dict[str, Any] = {"max_tokens": tokens}
     if kind in _VLLM_LIKE:
@@ -75,20 +75,20 @@ def forced(kind: EngineKind, tokens: int) -> dict[str, Any]:
     return {**length, "ignore_eos": True} if kind is EngineKind.LLAMACPP else length
 
 
-def uncached(kind: EngineKind, salt: str) -> dict[str, Any]:
+def uncached_prompt(kind: EngineKind, salt: str) -> dict[str, Any]:
     """Keys that exclude prefixes of earlier requests with another salt."""
     if kind in _VLLM_LIKE:
         return {"cache_salt": salt}
     return {"cache_prompt": False} if kind is EngineKind.LLAMACPP else {}
 
 
-def counted(kind: EngineKind) -> dict[str, Any]:
+def usage_counts(kind: EngineKind) -> dict[str, Any]:
     """Keys for token counts in `usage`, and in every chunk where the engine supports it."""
     options = {"include_usage": True} | ({"continuous_usage_stats": True} if kind in _VLLM_LIKE else {})
     return {"stream_options": options}
 
 
-def counting(kind: EngineKind, model: str, content: str) -> Counting | None:
+def count_request(kind: EngineKind, model: str, content: str) -> Counting | None:
     """Build the request that counts the tokens of a user's message; None when the engine has no route for it."""
     match kind:
         case EngineKind.VLLM | EngineKind.SIM:
@@ -102,7 +102,7 @@ def counting(kind: EngineKind, model: str, content: str) -> Counting | None:
             return None
 
 
-def encoding(kind: EngineKind, model: str, text: str) -> Counting | None:
+def tokenize_request(kind: EngineKind, model: str, text: str) -> Counting | None:
     """Build the request that counts the bare tokens of a text, to tell tokenizers apart; None without a route."""
     match kind:
         case EngineKind.VLLM | EngineKind.SIM | EngineKind.SGLANG:
@@ -114,7 +114,7 @@ def encoding(kind: EngineKind, model: str, text: str) -> Counting | None:
             return None
 
 
-def tokens_in(answer: Mapping[str, Any]) -> int | None:
+def token_count(answer: Mapping[str, Any]) -> int | None:
     """Return the count in an answer of `counting`'s route."""
     count = answer.get("count")
     if isinstance(count, int):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.weights import BF16_BITS, WeightFacts
-from sparkdash.engines.dialects.vllm_flags import version
+from sparkdash.engines.dialects.vllm_flags import parse_version
 from sparkdash.engines.estimate.launch_need import OVERHEAD_BYTES
 from sparkdash.units import GIB, gib, tokens
 
@@ -172,7 +172,7 @@ def _backend(proposal: Proposal, facts: WeightFacts) -> None:
 def _loader(proposal: Proposal, facts: WeightFacts, box: MemoryBudget) -> None:
     left = f"{facts.quantization}, as the checkpoint itself says" if facts.quantization else "none"
     note = f"No `quantization` is given: vLLM finds it out ({left})."
-    found = version(proposal.profile.get("engine_version"))
+    found = parse_version(proposal.profile.get("engine_version"))
     if facts.bytes.total <= FAST_LOADER_SHARE * box.total:
         why = "2 minutes instead of 9 for 122B in int4 (NVIDIA forum t/361819 post 29)."
         if found and found >= FAST_LOADER:

@@ -45,7 +45,7 @@ class FlagStore:
     def of(self, profile: Profile, *, containerised: bool) -> KnownFlags | None:
         """Return the flags of this profile's program, as `last`; None if it has no program that lists flags."""
         asked = adapter(profile.engine).help(profile)
-        return self.last(containers.helping(profile, asked.argv, containerised=containerised)) if asked else None
+        return self.last(containers.help_container(profile, asked.argv, containerised=containerised)) if asked else None
 
     def last(self, spec: ContainerSpec) -> KnownFlags | None:
         """Return the last stored flags of the program of `spec`, without asking a runtime.

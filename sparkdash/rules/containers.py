@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import Profile
-from sparkdash.rules.rule import Hit, Rule, Severity, flag
+from sparkdash.rules.rule import Hit, Rule, Severity, flag_path
 
 FOREIGN = re.compile(r"(?:^|[-_./:])(?:amd64|x86[-_]64)(?:$|[-_./:])", re.IGNORECASE)
 """An image reference that names the other architecture; a Spark is arm64."""
@@ -19,21 +19,21 @@ RUNTIME_FLAGS = ("device", "gpus", "hooks-dir", "privileged", "network", "securi
 
 
 def _ipc(profile: Profile) -> Iterator[Hit]:
-    path = flag(profile, "ipc", "shm-size")
+    path = flag_path(profile, "ipc", "shm-size")
     if path:
         text = "podman's, not the engine's; podman refuses --ipc=host together with --shm-size"
         yield Hit(path, text, "Remove it; shared memory is `shm_size: 8g`, beside args.")
 
 
 def _restart(profile: Profile) -> Iterator[Hit]:
-    path = flag(profile, "restart")
+    path = flag_path(profile, "restart")
     if path:
         yield Hit(path, "a restart policy would start an engine behind sparkdash's back", "Remove it.")
 
 
 def _runtime(profile: Profile) -> Iterator[Hit]:
     for name in RUNTIME_FLAGS:
-        if path := flag(profile, name):
+        if path := flag_path(profile, name):
             yield Hit(
                 path, "is a flag of podman or docker, not of the engine", "Remove it: sparkdash sets the container up."
             )

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.dialects import vllm_flags
-from sparkdash.engines.launch.argv import count, lookup
-from sparkdash.rules.rule import Hit, Rule, Severity, flag
+from sparkdash.engines.launch.argv import lookup, parse_token_count
+from sparkdash.rules.rule import Hit, Rule, Severity, flag_path
 
 WHEELS = "read in the argument parsers of vLLM 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0"
 
@@ -30,20 +30,20 @@ _VLLM = (EngineKind.VLLM,)
 
 
 def _speculative(profile: Profile) -> Iterator[Hit]:
-    wrong = vllm_flags.never(profile)
+    wrong = vllm_flags.never_known(profile)
     if wrong:
         text = f"no vLLM since 0.16 has {', '.join(wrong)}"
-        yield Hit(flag(profile, *wrong) or (), text, f"Write `{vllm_flags.rewrite(profile)}`.")
+        yield Hit(flag_path(profile, *wrong) or (), text, f"Write `{vllm_flags.rewrite(profile)}`.")
 
 
 def _too_new(profile: Profile) -> Iterator[Hit]:
     for name in vllm_flags.too_new(profile):
-        yield Hit(flag(profile, name) or (), f"vLLM {profile.engine_version} does not have it yet", _absent())
+        yield Hit(flag_path(profile, name) or (), f"vLLM {profile.engine_version} does not have it yet", _absent())
 
 
 def _removed(profile: Profile) -> Iterator[Hit]:
     for name in vllm_flags.removed(profile):
-        yield Hit(flag(profile, name) or (), f"vLLM {profile.engine_version} no longer has it", _absent())
+        yield Hit(flag_path(profile, name) or (), f"vLLM {profile.engine_version} no longer has it", _absent())
 
 
 def _absent() -> str:
@@ -67,37 +67,37 @@ def _old_env(profile: Profile) -> Iterator[Hit]:
 
 def _eager(profile: Profile) -> Iterator[Hit]:
     if lookup(profile.args, "enforce-eager") is True:
-        yield Hit(flag(profile, "enforce-eager") or (), "decodes at less than half the speed", "Remove it.")
+        yield Hit(flag_path(profile, "enforce-eager") or (), "decodes at less than half the speed", "Remove it.")
 
 
 def _capture(profile: Profile) -> Iterator[Hit]:
-    size = count(lookup(profile.args, "max-cudagraph-capture-size"))
-    seqs = count(lookup(profile.args, "max-num-seqs"))
+    size = parse_token_count(lookup(profile.args, "max-cudagraph-capture-size"))
+    seqs = parse_token_count(lookup(profile.args, "max-num-seqs"))
     if not size or not seqs:
         return
     useful = min(seqs * (1 + draft_tokens(profile)) * 2, CAPTURE_CAP)
     if size > useful:
         text = f"{size} captures more than {seqs} sequences can use"
-        yield Hit(flag(profile, "max-cudagraph-capture-size") or (), text, f"Write {useful}, or remove it.")
+        yield Hit(flag_path(profile, "max-cudagraph-capture-size") or (), text, f"Write {useful}, or remove it.")
 
 
 def _batched(profile: Profile) -> Iterator[Hit]:
-    tokens = count(lookup(profile.args, "max-num-batched-tokens"))
+    tokens = parse_token_count(lookup(profile.args, "max-num-batched-tokens"))
     if tokens and tokens > MAX_BATCHED_TOKENS:
-        path = flag(profile, "max-num-batched-tokens") or ()
+        path = flag_path(profile, "max-num-batched-tokens") or ()
         yield Hit(path, f"{tokens} tokens in one step can take the whole box down", "Write 8192; never above 32768.")
 
 
 def _trust(profile: Profile) -> Iterator[Hit]:
     if lookup(profile.args, "trust-remote-code") is True:
         text = "runs Python from the model's repository"
-        yield Hit(flag(profile, "trust-remote-code") or (), text, "Remove it, or silence this with the reason.")
+        yield Hit(flag_path(profile, "trust-remote-code") or (), text, "Remove it, or silence this with the reason.")
 
 
 def _mmap(profile: Profile) -> Iterator[Hit]:
     mode = str(lookup(profile.args, "load-mode") or "")
     if lookup(profile.args, "no-mmap") is False or lookup(profile.args, "mmap") is True or mode.startswith("mmap"):
-        path = flag(profile, "load-mode", "mmap", "no-mmap") or ()
+        path = flag_path(profile, "load-mode", "mmap", "no-mmap") or ()
         yield Hit(
             path, "mapped files load ten times slower on a Spark", "Remove it: sparkdash makes llama.cpp read them."
         )
@@ -105,7 +105,7 @@ def _mmap(profile: Profile) -> Iterator[Hit]:
 
 def _metrics(profile: Profile) -> Iterator[Hit]:
     if lookup(profile.args, "enable-metrics") is False:
-        path = flag(profile, "enable-metrics") or ()
+        path = flag_path(profile, "enable-metrics") or ()
         yield Hit(path, "leaves the dashboard without rates", "Remove it: sparkdash passes --enable-metrics.")
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.launch.argv import lookup, size_bytes
-from sparkdash.rules.rule import Hit, Rule, Severity, flag
+from sparkdash.engines.launch.argv import lookup, parse_size
+from sparkdash.rules.rule import Hit, Rule, Severity, flag_path
 from sparkdash.units import GIB
 
 BOX_BYTES = 127_600_748 * 1024
@@ -19,7 +19,7 @@ _VLLM = (EngineKind.VLLM,)
 
 
 def _utilization(profile: Profile) -> Iterator[Hit]:
-    if profile.gpu and flag(profile, "gpu-memory-utilization") is None:
+    if profile.gpu and flag_path(profile, "gpu-memory-utilization") is None:
         text = "gpu-memory-utilization is missing, and vLLM's default is more than a Spark has free"
         yield Hit(("args",), text, "Write `gpu-memory-utilization: 0.80` under args.")
 
@@ -27,14 +27,14 @@ def _utilization(profile: Profile) -> Iterator[Hit]:
 def _high(profile: Profile) -> Iterator[Hit]:
     value = lookup(profile.args, "gpu-memory-utilization")
     if isinstance(value, int | float) and value > 0.90:
-        path = flag(profile, "gpu-memory-utilization") or ()
+        path = flag_path(profile, "gpu-memory-utilization") or ()
         yield Hit(path, f"{value} is more than a Spark has free", "Write 0.85 or less.")
 
 
 def _kv(profile: Profile) -> Iterator[Hit]:
-    size = size_bytes(lookup(profile.args, "kv-cache-memory-bytes"))
+    size = parse_size(lookup(profile.args, "kv-cache-memory-bytes"))
     if size is not None and size > BOX_BYTES:
-        path = flag(profile, "kv-cache-memory-bytes") or ()
+        path = flag_path(profile, "kv-cache-memory-bytes") or ()
         yield Hit(path, f"{size / GIB:.0f} GiB of KV cache, and the box has 121.7", "Write `10G` for 10 GiB.")
 
 
@@ -48,10 +48,10 @@ def _total(profile: Profile) -> Iterator[Hit]:
 
 def _small_unit(profile: Profile) -> Iterator[Hit]:
     value = lookup(profile.args, "kv-cache-memory-bytes")
-    if isinstance(value, str) and value[-1:] in ("k", "m", "g", "t") and size_bytes(value):
-        text = f"{value!r} counts in thousands: {(size_bytes(value) or 0) / GIB:.2f} GiB"
+    if isinstance(value, str) and value[-1:] in ("k", "m", "g", "t") and parse_size(value):
+        text = f"{value!r} counts in thousands: {(parse_size(value) or 0) / GIB:.2f} GiB"
         yield Hit(
-            flag(profile, "kv-cache-memory-bytes") or (), text, f"Write `{_binary(value)}`, which counts in 1024s."
+            flag_path(profile, "kv-cache-memory-bytes") or (), text, f"Write `{_binary(value)}`, which counts in 1024s."
         )
 
 
@@ -68,7 +68,7 @@ def _fp8(profile: Profile) -> Iterator[Hit]:
     dtype = str(lookup(profile.args, "kv-cache-dtype") or "")
     if str(backend).upper() != "FLASH_ATTN":
         return
-    path = flag(profile, "attention-backend") or ()
+    path = flag_path(profile, "attention-backend") or ()
     if dtype.startswith("fp8"):
         yield Hit(path, "FLASH_ATTN has no fp8 KV cache on a GB10", "Write FLASHINFER or TRITON_ATTN.")
     elif any("gpt-oss" in ref.ref.lower() for ref in profile.models.values()):
@@ -78,7 +78,7 @@ def _fp8(profile: Profile) -> Iterator[Hit]:
 def _turboquant(profile: Profile) -> Iterator[Hit]:
     dtype = str(lookup(profile.args, "kv-cache-dtype") or "")
     if dtype.startswith("turboquant"):
-        path = flag(profile, "kv-cache-dtype") or ()
+        path = flag_path(profile, "kv-cache-dtype") or ()
         yield Hit(path, f"vLLM {profile.engine_version} has no {dtype}", "Write fp8, or use 0.20 or newer.")
 
 

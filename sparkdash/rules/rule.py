@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from sparkdash.catalog.yaml.document import KeyPath
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.dialects.vllm_flags import version
+from sparkdash.engines.dialects.vllm_flags import parse_version
 
 Version = tuple[int, int]
 """Major and minor."""
@@ -59,7 +59,7 @@ class Rule:
             return False
         if profile.cannot_run and not self.always:
             return False
-        return self._in_range(version(profile.engine_version))
+        return self._in_range(parse_version(profile.engine_version))
 
     def versions(self) -> str:
         """Word the version range: "0.20 and newer", "before 0.20", "any"."""
@@ -73,7 +73,7 @@ class Rule:
         return (self.since is None or found >= self.since) and (self.before is None or found < self.before)
 
 
-def flag(profile: Profile, *names: str) -> KeyPath | None:
+def flag_path(profile: Profile, *names: str) -> KeyPath | None:
     """Return the path of the first of these arguments in the profile, in the profile's own spelling."""
     spelled = {key.replace("_", "-"): key for key, value in profile.args.items() if value is not None}
     return next((("args", spelled[name]) for name in names if name in spelled), None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.launch.argv import count, lookup
+from sparkdash.engines.launch.argv import lookup, parse_token_count
 from sparkdash.rules.flags import draft_tokens
-from sparkdash.rules.rule import Hit, Rule, Severity, flag
+from sparkdash.rules.rule import Hit, Rule, Severity, flag_path
 
 MAX_DRAFTS = 224
 """Limit of draft tokens in flight (K times sequences), beyond which a Spark ran out of memory."""
@@ -46,16 +46,16 @@ def _headless(profile: Profile) -> Iterator[Hit]:
 def _turboquant(profile: Profile) -> Iterator[Hit]:
     dtype = str(lookup(profile.args, "kv-cache-dtype") or "")
     if dtype.startswith("turboquant") and speculation_method(profile).endswith("mtp") and _is(profile, HYBRID):
-        path = flag(profile, "kv-cache-dtype") or ()
+        path = flag_path(profile, "kv-cache-dtype") or ()
         yield Hit(path, "TurboQuant with MTP is broken on hybrid models", "Write fp8, or drop the speculation.")
 
 
 def _many(profile: Profile) -> Iterator[Hit]:
     depth = draft_tokens(profile)
-    seqs = count(lookup(profile.args, "max-num-seqs")) or DEFAULT_SEQS
+    seqs = parse_token_count(lookup(profile.args, "max-num-seqs")) or DEFAULT_SEQS
     if depth * seqs > MAX_DRAFTS:
         text = f"{depth} drafted tokens times {seqs} sequences is more than {MAX_DRAFTS}"
-        path = flag(profile, "max-num-seqs") or _path(profile)
+        path = flag_path(profile, "max-num-seqs") or _path(profile)
         yield Hit(path, text, f"Write `max-num-seqs: {max(1, MAX_DRAFTS // depth)}` or less.")
 
 
@@ -71,7 +71,7 @@ def _is(profile: Profile, names: tuple[str, ...]) -> bool:
 
 
 def _path(profile: Profile) -> tuple[str | int, ...]:
-    return flag(profile, "speculative-config", "spec-method", "spec-tokens") or ("args",)
+    return flag_path(profile, "speculative-config", "spec-method", "spec-tokens") or ("args",)
 
 
 RULES = (

@@ -94,4 +94,4 @@ class Learned:
 
     def footprint(self, fingerprint: str) -> Footprint | None:
         """Memory of this launch; None before the first load that counts."""
-        return footprint.footprint(list(self._loads.get(fingerprint, {}).values()))
+        return footprint.learn_footprint(list(self._loads.get(fingerprint, {}).values()))

@@ -123,7 +123,7 @@ class FlagProbe:
             return None
         if secret_at(profile):  # it is not started either: a command line shows its variables to others
             return None
-        return containers.helping(profile, asked.argv, containerised=self._runtime.containerised), asked.quick
+        return containers.help_container(profile, asked.argv, containerised=self._runtime.containerised), asked.quick
 
     async def _startable(self, profiles: Iterable[Profile]) -> list[Profile]:
         """Profiles whose image is on this box, found out in one call."""

@@ -60,8 +60,8 @@ async def timed(profile: Profile, body: dict[str, Any]) -> StreamedAnswer:
 def body(tokens: int) -> dict[str, Any]:
     return {
         "messages": [{"role": "user", "content": QUESTION}],
-        **measuring.forced(EngineKind.SIM, tokens),
-        **measuring.counted(EngineKind.SIM),
+        **measuring.forced_length(EngineKind.SIM, tokens),
+        **measuring.usage_counts(EngineKind.SIM),
     }
 
 
@@ -274,8 +274,8 @@ async def test_a_server_of_another_kind_is_told(models: str, words: str, monkeyp
 @pytest.mark.parametrize(("owner", "kind"), [("vllm", "vllm"), ("llamacpp", "llamacpp"), ("someone", "openai")])
 def test_an_engine_is_known_by_its_models(owner: str, kind: str) -> None:
     """Servers write who serves into their list."""
-    assert measuring.kind_of({"data": [{"id": "m", "owned_by": owner}]}) == kind
-    assert measuring.kind_of({}) is EngineKind.OPENAI
+    assert measuring.engine_kind_of({"data": [{"id": "m", "owned_by": owner}]}) == kind
+    assert measuring.engine_kind_of({}) is EngineKind.OPENAI
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_every_input_becomes_a_profile_that_loads(file: str) -> None:
     """The YAML that is shown has been through the catalog's own loader."""
     imported = got(file)
     (profile,) = imported.profiles
-    found = write.tried({"x": write.yaml_text(profile, imported, file)})
+    found = write.load_imported({"x": write.yaml_text(profile, imported, file)})
     assert found.problems == ()
     assert list(found.profiles) == [profile["profile"]]
 
@@ -200,7 +200,7 @@ def test_a_repro_folder_is_one_family() -> None:
     assert profile["variants"] == {
         "ar": {"models": {"drafter": None}, "args": {"max-num-seqs": 4, "speculative-config": None}}
     }
-    found = write.tried({"x": write.yaml_text(profile, imported, "repro")})
+    found = write.load_imported({"x": write.yaml_text(profile, imported, "repro")})
     assert found.problems == ()
     assert "drafter" not in found.profiles["repro/ar"].models
     assert "fetches nvidia/Qwen3.6-27B-NVFP4" in said(imported)

@@ -46,7 +46,7 @@ def test_damaged_inputs_give_a_profile_or_an_error() -> None:
         assert all(profile["models"]["target"] for profile in imported.profiles)
         if number % TRIED_SHARE == 0:
             texts = {str(i): write.yaml_text(one, imported, "x") for i, one in enumerate(imported.profiles)}
-            found = write.tried(texts)
+            found = write.load_imported(texts)
             assert found.profiles or found.problems
     assert good + refused == INPUTS
     assert good > 1000

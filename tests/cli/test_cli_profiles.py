@@ -244,7 +244,7 @@ def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, s
     """Once for all that inherit it, as a warning, where a daemon has asked the image; the dry run goes by the same list."""
     assert "--disable-access-log-for-endpoints" in sparkdash("run", "small", "--dry-run").out
     profile = catalog.load_catalog([shelf]).profiles["small"]
-    asked = containers.helping(profile, ("vllm", "serve", "--help=all"), containerised=True)
+    asked = containers.help_container(profile, ("vllm", "serve", "--help=all"), containerised=True)
     listed = KnownFlags((("--gpu-memory-utilization",), ("--max-model-length",)))
     FlagStore(paths.flags_dir()).keep(asked, "sha256:1", listed)
     done = sparkdash("profiles", "check")

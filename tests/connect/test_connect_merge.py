@@ -111,7 +111,7 @@ def test_an_editors_settings_keep_their_comments() -> None:
     new = merge_file(ZED, file)
     for line in ZED.splitlines():
         assert line in new
-    found = jsonc.loads(new)
+    found = jsonc.parse_jsonc(new)
     assert found["language_models"] == {"llama.cpp": {"api_url": PLACE.root}}
     assert found["url"] == "http://x"
     assert merge_file(new, file) == new

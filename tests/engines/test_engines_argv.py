@@ -28,7 +28,17 @@ def _words(made: Profile, launch: LaunchContext) -> str:
 def test_values_become_flags_by_their_type() -> None:
     """True is bare, False and None are left out, dicts and lists are JSON, one letter takes one dash."""
     args = {"a-flag": True, "off": False, "none": None, "share": 0.87, "text": "10G", "cfg": {"k": [1]}, "c": 4}
-    assert argv.flags(args, {}) == ["--a-flag", "--share", "0.87", "--text", "10G", "--cfg", '{"k":[1]}', "-c", "4"]
+    assert argv.flag_words(args, {}) == [
+        "--a-flag",
+        "--share",
+        "0.87",
+        "--text",
+        "10G",
+        "--cfg",
+        '{"k":[1]}',
+        "-c",
+        "4",
+    ]
 
 
 def test_lists_become_what_the_engine_takes(profile: Make, launch: LaunchContext) -> None:
@@ -41,12 +51,12 @@ def test_lists_become_what_the_engine_takes(profile: Make, launch: LaunchContext
     }
     told = _words(profile(args=args), launch)
     assert told.endswith('--cudagraph_capture_sizes 1 2 --middleware a.A --middleware b.B --allowed-origins ["*"]')
-    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, list_args.list_args_of(EngineKind.SGLANG)) == [
+    assert argv.flag_words({"cuda-graph-bs": [1, 2]}, {}, list_args.list_args_of(EngineKind.SGLANG)) == [
         "--cuda-graph-bs",
         "1",
         "2",
     ]
-    assert argv.flags({"cuda-graph-bs": [1, 2]}, {}, list_args.list_args_of(EngineKind.LLAMACPP)) == [
+    assert argv.flag_words({"cuda-graph-bs": [1, 2]}, {}, list_args.list_args_of(EngineKind.LLAMACPP)) == [
         "--cuda-graph-bs",
         "[1,2]",
     ]
@@ -67,13 +77,13 @@ def test_lists_become_what_the_engine_takes(profile: Make, launch: LaunchContext
 )
 def test_sizes_are_read_as_vllm_reads_them(text: argv.ArgValue, size: int | None) -> None:
     """A small letter counts in thousands; a fraction before a capital one is refused there."""
-    assert argv.size_bytes(text) == size
+    assert argv.parse_size(text) == size
 
 
 def test_placeholders_are_filled_inside_structures(profile: Make) -> None:
     """{drafter} and {target} become model references in dicts, lists and longer strings; other braces stay."""
     models = profile(models={"target": {"path": "/m"}, "drafter": {"hf": "own/head"}}).models
-    filled = argv.fill({"model": "{drafter}", "file": ["{target}/x.json"], "else": "{other}"}, models)
+    filled = argv.fill_placeholders({"model": "{drafter}", "file": ["{target}/x.json"], "else": "{other}"}, models)
     assert filled == {"model": "own/head", "file": ["/m/x.json"], "else": "{other}"}
 
 
@@ -82,7 +92,7 @@ def test_placeholders_are_filled_inside_structures(profile: Make) -> None:
 )
 def test_token_counts_are_read_as_engines_read_them(text: argv.ArgValue, tokens: int | None) -> None:
     """k is a thousand, K is 1024, words are unknown."""
-    assert argv.count(text) == tokens
+    assert argv.parse_token_count(text) == tokens
 
 
 def test_vllm_serves_name_aliases_and_auto_on_loopback(profile: Make, launch: LaunchContext) -> None:

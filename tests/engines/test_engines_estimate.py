@@ -9,7 +9,7 @@ from sparkdash.domain.memory.need import Basis, Need
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts
-from sparkdash.engines.estimate.launch_need import HOST_BYTES, LOADER_BYTES, OVERHEAD_BYTES, estimate
+from sparkdash.engines.estimate.launch_need import HOST_BYTES, LOADER_BYTES, OVERHEAD_BYTES, estimate_launch
 from sparkdash.units import GIB
 
 BOX = 127_600_748 * 1024
@@ -40,12 +40,12 @@ def sizes(need: Need) -> dict[str, int | None]:
 
 
 def need(one: Profile, facts: WeightFacts | Unread = CODER, box: int | None = BOX) -> dict[str, int | None]:
-    return sizes(estimate(one, {"target": facts}, box))
+    return sizes(estimate_launch(one, {"target": facts}, box))
 
 
 def test_a_cache_sized_in_bytes_is_weights_and_cache_and_overhead() -> None:
     """The published coder profile: its tiny utilization is no size."""
-    found = estimate(
+    found = estimate_launch(
         profile(args={"gpu-memory-utilization": 0.05, "kv-cache-memory-bytes": "10G"}), {"target": CODER}, BOX
     )
     assert sizes(found) == {"weights": WEIGHTS, "kv": 10 * GIB, "overhead": OVERHEAD_BYTES}
@@ -58,7 +58,7 @@ def test_a_cache_sized_in_bytes_is_weights_and_cache_and_overhead() -> None:
 
 def test_a_share_of_the_box_is_taken_whole_whatever_the_model_needs() -> None:
     """As request_memory computes it; the weights need not even be known."""
-    found = estimate(profile(args={"gpu_memory_utilization": 0.85}), {"target": Unread(reason="not here")}, BOX)
+    found = estimate_launch(profile(args={"gpu_memory_utilization": 0.85}), {"target": Unread(reason="not here")}, BOX)
     assert sizes(found) == {"utilization": ceil(BOX * 0.85), "overhead": HOST_BYTES}
     assert found.terms[0].source == "--gpu-memory-utilization 0.85 of 121.7 GiB, taken whole"
     assert need(profile(args={"gpu-memory-utilization": 0.85}), box=None)["utilization"] is None
@@ -95,10 +95,10 @@ def test_a_drafter_counts_beside_a_sized_cache() -> None:
     models = {"target": ModelRef(path="/m/coder"), "drafter": ModelRef(path="/m/draft")}
     for name in ("{drafter}", "/m/draft"):
         args = {"kv-cache-memory-bytes": GIB, "speculative-config": {"method": "eagle3", "model": name}}
-        found = estimate(profile(models=models, args=args), {"target": CODER, "drafter": drafter}, BOX)
+        found = estimate_launch(profile(models=models, args=args), {"target": CODER, "drafter": drafter}, BOX)
         assert sizes(found)["drafter"] == GIB
     args = {"kv-cache-memory-bytes": GIB, "speculative-config": '{"method": "eagle3", "model": "org/other"}'}
-    found = estimate(profile(models=models, args=args), {"target": CODER, "drafter": drafter}, BOX)
+    found = estimate_launch(profile(models=models, args=args), {"target": CODER, "drafter": drafter}, BOX)
     assert (sizes(found)["drafter"], found.basis, found.total_bytes) == (None, Basis.UNKNOWN, None)
     assert "org/other is not among the profile's models" in [term.source for term in found.terms]
 
@@ -168,7 +168,7 @@ def test_declared_figures_go_before_computed_ones_term_by_term() -> None:
     """Each names its source; a lone figure is a part of a share and no summand beside it."""
     args = {"kv-cache-memory-bytes": "10G"}
     one = profile(args=args, memory=MemoryNeed(weights_gib=20, source="a paper"))
-    found = estimate(one, {"target": CODER}, BOX)
+    found = estimate_launch(one, {"target": CODER}, BOX)
     assert sizes(found) == {"weights": 20 * GIB, "kv": 10 * GIB, "overhead": OVERHEAD_BYTES}
     assert found.terms[0].source == "memory.weights_gib in the profile: a paper"
     assert found.basis is Basis.ESTIMATED
@@ -176,26 +176,26 @@ def test_declared_figures_go_before_computed_ones_term_by_term() -> None:
     half = profile(args=share, memory=MemoryNeed(weights_gib=20, overhead_gib=2))
     assert need(half) == {"utilization": ceil(BOX * 0.8), "overhead": 2 * GIB}
     whole = profile(args=share, memory=MemoryNeed(weights_gib=20, kv_gib=10, overhead_gib=2, source="a log"))
-    found = estimate(whole, {}, BOX)
+    found = estimate_launch(whole, {}, BOX)
     assert (found.basis, found.total_bytes) == (Basis.DECLARED, 32 * GIB)
 
 
 def test_what_is_missing_is_told() -> None:
     """Unread weights, or none at all."""
     one = profile(args={"kv-cache-memory-bytes": "10G"})
-    found = estimate(one, {"target": Unread(reason="/m/coder is not on this box")}, BOX)
+    found = estimate_launch(one, {"target": Unread(reason="/m/coder is not on this box")}, BOX)
     assert (found.basis, found.total_bytes) == (Basis.UNKNOWN, None)
     assert found.terms[0].source == "/m/coder is not on this box"
-    assert estimate(one, {}, BOX).terms[0].bytes is None
+    assert estimate_launch(one, {}, BOX).terms[0].bytes is None
 
 
 def test_what_is_elsewhere_or_simulated_says_so() -> None:
     """A server that sparkdash does not start takes nothing more; a simulation what it says."""
-    there = estimate(Profile(name="p", engine=EngineKind.OPENAI, url="http://127.0.0.1:9"), {}, BOX)
+    there = estimate_launch(Profile(name="p", engine=EngineKind.OPENAI, url="http://127.0.0.1:9"), {}, BOX)
     assert (there.total_bytes, "starts nothing" in there.terms[0].source) == (0, True)
-    pretend = estimate(Profile(name="p", engine=EngineKind.SIM, sim=SimSpec(memory_gib=3)), {}, BOX)
+    pretend = estimate_launch(Profile(name="p", engine=EngineKind.SIM, sim=SimSpec(memory_gib=3)), {}, BOX)
     assert (pretend.total_bytes, pretend.terms[0].source) == (3 * GIB, "sim.memory_gib: simulated")
     declared = Profile(
         name="p", engine=EngineKind.SIM, memory=MemoryNeed(weights_gib=1, kv_gib=2, overhead_gib=0.5, source="x")
     )
-    assert estimate(declared, {}, BOX).total_bytes == 3.5 * GIB
+    assert estimate_launch(declared, {}, BOX).total_bytes == 3.5 * GIB

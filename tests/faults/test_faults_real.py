@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, mark
+from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, engine_mark
 from sparkdash.engines.launch.argv import container_name
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes import leftovers
@@ -104,7 +104,7 @@ async def test_a_container_that_leaks_memory(open_real_box: Any, make_real_profi
     """
     async with open_real_box(make_real_profile(A, "leaks-memory")) as box:
         await box.use(A)
-        engine = mark(box.owner, container_name(A))
+        engine = engine_mark(box.owner, container_name(A))
         inside = leftovers.processes_of_engine(engine)
         assert sorted(held(pid) >= KEPT for pid in inside) == [False, True]
         words = f"import signal, time; signal.signal(15, signal.SIG_IGN); kept = b'w' * {KEPT}; print(flush=True); time.sleep(600)"

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, LABEL_PROFILE, ContainerState, mark
+from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, LABEL_PROFILE, ContainerState, engine_mark
 from sparkdash.errors import HostError
 
 STAY = "sleep 300 & wait"
@@ -228,7 +228,7 @@ async def test_what_outlives_the_engine_is_ended_and_told(ground: Any) -> None:
     """A worker of its own session whose parent is gone: a container takes it along, a process leaves it to us."""
     worker = "trap : TERM; echo ready; while :; do sleep 60; done"
     spec = ground.spec(f'setsid sh -c "{worker}" & {STAY}')
-    spec = spec.model_copy(update={"env": {ENV_MARK: mark(ground.owner, spec.name)}})
+    spec = spec.model_copy(update={"env": {ENV_MARK: engine_mark(ground.owner, spec.name)}})
     await ground.runtime.start(spec)
     await until(ground, spec.name, "ready")
     running = await ground.again().pids(spec.name)

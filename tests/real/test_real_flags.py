@@ -128,7 +128,7 @@ def test_vllm_takes_an_imported_line_with_lists(parser: Parser) -> None:
     """As it was written, and as it comes out of the profile that it became."""
     text = (Path(__file__).parents[1] / "data/imports/lists.sh").read_text()
     (made,) = importers.import_profiles(text).profiles
-    (profile,) = write.tried(
+    (profile,) = write.load_imported(
         {"x": write.yaml_text(made, importers.import_profiles(text), "lists.sh")}
     ).profiles.values()
     argv = list(adapter(EngineKind.VLLM).container(profile, LAUNCH).argv)[2:]
@@ -153,7 +153,7 @@ def test_vllm_takes_every_proposed_command_line(parser: Parser) -> None:
     for name, facts in HEADERS.items():
         made = propose(name, EngineKind.VLLM, {"hf": "org/x"}, facts, box, wish)
         texts[name] = annotated.annotated_yaml(made.profile, made.reasons, ())
-    profiles = write.tried(texts).profiles
+    profiles = write.load_imported(texts).profiles
     assert sorted(profiles) == ["dense", "mtp", "mtp/mtp", "oss"]
     lines = [list(adapter(EngineKind.VLLM).container(one, LAUNCH).argv)[2:] for one in profiles.values()]
     assert parser.says(lines) == [""] * 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkdash.domain.memory.footprint import LEARNED_FROM, Footprint, Measure, Weighing, footprint, need
+from sparkdash.domain.memory.footprint import LEARNED_FROM, Footprint, Measure, Weighing, learn_footprint, learned_need
 from sparkdash.domain.memory.need import Basis
 from sparkdash.units import GIB
 
@@ -18,33 +18,33 @@ def seen(gib: int, **facts: object) -> Weighing:
 
 def test_nothing_is_learned_from_nothing() -> None:
     """No load, or only such as do not count."""
-    assert footprint([]) is None
-    assert footprint([seen(10, spoilt="another engine came"), seen(10, steady_bytes=None, measure=None)]) is None
+    assert learn_footprint([]) is None
+    assert learn_footprint([seen(10, spoilt="another engine came"), seen(10, steady_bytes=None, measure=None)]) is None
 
 
 def test_one_outlier_moves_the_peak_and_not_what_is_held() -> None:
     """The median for what is held; for peaks the worst of those remembered."""
-    found = footprint([seen(60), seen(61), seen(100)])
+    found = learn_footprint([seen(60), seen(61), seen(100)])
     assert found is not None
     assert (found.steady_bytes, found.peak_bytes, found.loads) == (61 * GIB, 102 * GIB, 3)
-    later = footprint([seen(100), *[seen(60)] * LEARNED_FROM])
+    later = learn_footprint([seen(100), *[seen(60)] * LEARNED_FROM])
     assert later is not None
     assert (later.steady_bytes, later.peak_bytes, later.loads) == (60 * GIB, 62 * GIB, LEARNED_FROM)
 
 
 def test_a_long_prompt_of_one_load_counts_for_all_and_never_lowers_the_figure() -> None:
     """What was held after it; less than the median of what is held is that median."""
-    found = footprint([seen(60, after_prompt_bytes=66 * GIB), seen(60)])
+    found = learn_footprint([seen(60, after_prompt_bytes=66 * GIB), seen(60)])
     assert found is not None
     assert found.after_prompt_bytes == 66 * GIB
-    low = footprint([seen(60, after_prompt_bytes=60 * GIB), seen(64), seen(64)])
+    low = learn_footprint([seen(60, after_prompt_bytes=60 * GIB), seen(64), seen(64)])
     assert low is not None
     assert low.after_prompt_bytes == 64 * GIB
 
 
 def test_the_need_tells_where_each_term_comes_from() -> None:
     """Held, plus what long prompts add; the peak beside it."""
-    learned = need(
+    learned = learned_need(
         Footprint(steady_bytes=60 * GIB, peak_bytes=70 * GIB, after_prompt_bytes=64 * GIB, loads=3, at=DAY, measure=Measure.PROCESSES)
     )  # fmt: skip
     assert learned.basis is Basis.LEARNED
@@ -57,6 +57,6 @@ def test_the_need_tells_where_each_term_comes_from() -> None:
 
 def test_a_need_from_one_load_says_so() -> None:
     """No median of one, and no term for what was not seen."""
-    learned = need(Footprint(steady_bytes=60 * GIB, loads=1, at=DAY, measure=Measure.AVAILABLE))
+    learned = learned_need(Footprint(steady_bytes=60 * GIB, loads=1, at=DAY, measure=Measure.AVAILABLE))
     assert [t.source for t in learned.terms] == ["1 load on this box, 2026-11-20, by MemAvailable"]
     assert (learned.total_bytes, learned.room_bytes) == (60 * GIB, 60 * GIB)

@@ -114,8 +114,8 @@ class UrlLauncher:
             cards = None
         if not isinstance(cards, dict):
             raise UpstreamError(f"{self._wire.url}/v1/models gives no list: that is no OpenAI-compatible server.")
-        kind = measuring.kind_of(cards)
-        model = self.model or next(iter(measuring.served(cards)), None)
+        kind = measuring.engine_kind_of(cards)
+        model = self.model or next(iter(measuring.served_models(cards)), None)
         if model is None:
             raise UpstreamError(f"{self._wire.url} lists no model.", hint="Name one with --model.")
         subject = MeasuredEngine(wire=self._wire, kind=kind, model=model, engine_url=self._wire.url)

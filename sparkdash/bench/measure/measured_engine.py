@@ -46,7 +46,7 @@ class MeasuredEngine:
     def body(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> dict[str, Any]:
         """Build a greedy chat. `tokens` is exact where `forced`, otherwise the maximum."""
         said = {"messages": [{"role": "user", "content": content}]} if isinstance(content, str) else content
-        length = measuring.forced(self.kind, tokens) if forced else {"max_tokens": tokens}
+        length = measuring.forced_length(self.kind, tokens) if forced else {"max_tokens": tokens}
         return {
             **self.defaults,
             **said,
@@ -54,8 +54,8 @@ class MeasuredEngine:
             "temperature": 0.0,
             "seed": 0,
             **length,
-            **measuring.uncached(self.kind, salt),
-            **measuring.counted(self.kind),
+            **measuring.uncached_prompt(self.kind, salt),
+            **measuring.usage_counts(self.kind),
         }
 
     async def ask(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> StreamedAnswer:
@@ -109,7 +109,7 @@ class MeasuredEngine:
     async def tokenizer(self) -> str | None:
         """Return the SHA-256 of the token ids of a fixed text; None when the engine gives no ids."""
         pieces = prompt_text.text_pieces("chat", "tokenizer")
-        how = measuring.encoding(self.kind, self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
+        how = measuring.tokenize_request(self.kind, self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
         if how is None:
             return None
         try:
@@ -182,11 +182,11 @@ class PromptTokenCounter:
 
     async def tokens(self, content: str) -> int | None:
         """Return the count of /tokenize; None when there is no such route."""
-        how = measuring.counting(self.subject.kind, self.subject.model, content)
+        how = measuring.count_request(self.subject.kind, self.subject.model, content)
         if how is None:
             return None
         answer = await self.subject.wire.post(how.path, how.body)
-        return measuring.tokens_in(answer) if isinstance(answer, dict) else None
+        return measuring.token_count(answer) if isinstance(answer, dict) else None
 
 
 def _sample(kind: str, words: int) -> str:

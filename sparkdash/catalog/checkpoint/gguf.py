@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable
+from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable_weights
 
 MAX_ENTRIES = 1_000_000
 """Limit of metadata entries or tensors; real files have thousands."""
@@ -49,13 +49,13 @@ def read_gguf_header(file: Path) -> GgufHeader:
     try:
         with file.open("rb") as opened:
             if opened.seek(0, 2) < 24:
-                raise unreadable(f"{file} is no GGUF file: it is too short")
+                raise unreadable_weights(f"{file} is no GGUF file: it is too short")
             with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as view:
                 return _Reader(view, file).header()
     except OSError as error:
-        raise unreadable(f"{file} cannot be read: {error.strerror}") from None
+        raise unreadable_weights(f"{file} cannot be read: {error.strerror}") from None
     except (struct.error, UnicodeDecodeError, _MalformedError):
-        raise unreadable(
+        raise unreadable_weights(
             f"{file} has a malformed GGUF header, or is cut off", "Download the file again if it was broken off."
         ) from None
 
@@ -72,11 +72,11 @@ class _Reader:
 
     def header(self) -> GgufHeader:
         if self.view[:4] != b"GGUF":
-            raise unreadable(f"{self.file} is no GGUF file")
+            raise unreadable_weights(f"{self.file} is no GGUF file")
         self.at = 4
         (release,) = self.unpack("I")
         if release not in (2, 3):
-            raise unreadable(f"{self.file} has GGUF version {release}; 2 and 3 are known")
+            raise unreadable_weights(f"{self.file} has GGUF version {release}; 2 and 3 are known")
         tensors, entries = self.unpack("QQ")
         if max(tensors, entries) > MAX_ENTRIES:
             raise _MalformedError

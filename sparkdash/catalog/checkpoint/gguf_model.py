@@ -28,7 +28,7 @@ def gguf_weight_facts(metadata: Mapping[str, Any], tensors: Sequence[Tensor], or
     heads, kv_heads = _most(get.get("attention.head_count")), _per_layer(get.get("attention.head_count_kv"), layers)
     hidden = integer(get, "embedding_length")
     size = integer(get, "attention.key_length") or (hidden // heads if hidden and heads else None)
-    parts = names.split(tensors, layers)
+    parts = names.bytes_by_purpose(tensors, layers)
     dtypes = names.by_dtype(tensors)
     return WeightFacts(
         origin=origin,
@@ -36,7 +36,7 @@ def gguf_weight_facts(metadata: Mapping[str, Any], tensors: Sequence[Tensor], or
         architecture=name or None,
         bytes=parts,
         bytes_by_dtype=dtypes,
-        parameters=names.parameters(tensors, None),
+        parameters=names.count_parameters(tensors, None),
         layers=layers,
         hidden=hidden,
         heads=heads,

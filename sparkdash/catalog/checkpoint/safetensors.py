@@ -43,17 +43,17 @@ class Tensor(NamedTuple):
     bytes: int
 
 
-def tensors(folder: Path) -> Iterator[Tensor]:
+def read_tensors(folder: Path) -> Iterator[Tensor]:
     """Read every tensor of the checkpoint in a folder.
 
     Raises:
         ProfileError: the folder has no safetensors, a file of the index is missing, or a header is malformed.
     """
-    for file in files(folder):
+    for file in checkpoint_files(folder):
         yield from read_safetensors_header(file)
 
 
-def files(folder: Path) -> list[Path]:
+def checkpoint_files(folder: Path) -> list[Path]:
     """List the checkpoint's files: those of the index, else `model.safetensors`, else all.
 
     Same choice as vLLM's filter_duplicate_safetensors_files; a second copy for another loader (`consolidated*`) is
@@ -61,14 +61,14 @@ def files(folder: Path) -> list[Path]:
     """
     index = folder / INDEX
     if index.exists():
-        return _indexed(folder, mapping(index))
+        return _indexed(folder, read_json_object(index))
     whole = folder / "model.safetensors"
     if whole.exists():
         return [whole]
     found = sorted(folder.glob("*.safetensors"))
     found = [file for file in found if not file.name.startswith("consolidated")] or found
     if not found:
-        raise unreadable(f"{folder} holds no safetensors files")
+        raise unreadable_weights(f"{folder} holds no safetensors files")
     return _few(str(folder), found)
 
 
@@ -80,14 +80,14 @@ def read_safetensors_header(file: Path) -> Iterator[Tensor]:
             opened.seek(0)
             length = int.from_bytes(opened.read(8), "little")
             if size < 8 or length > min(MAX_HEADER, size - 8):
-                raise unreadable(f"{file} is no safetensors file, or cut off: its header claims {length} bytes")
+                raise unreadable_weights(f"{file} is no safetensors file, or cut off: its header claims {length} bytes")
             text = opened.read(length)
     except OSError as error:
-        raise unreadable(f"{file} cannot be read: {error.strerror}") from None
+        raise unreadable_weights(f"{file} cannot be read: {error.strerror}") from None
     return _parsed(text, size - 8 - length, file)
 
 
-def mapping(file: Path) -> dict[str, Any]:
+def read_json_object(file: Path) -> dict[str, Any]:
     """Read a JSON object from a file.
 
     Raises:
@@ -97,22 +97,22 @@ def mapping(file: Path) -> dict[str, Any]:
         with file.open("rb") as opened:
             text = opened.read(MAX_JSON + 1)
     except OSError as error:
-        raise unreadable(f"{file} cannot be read: {error.strerror}") from None
-    return json_object(text, str(file))
+        raise unreadable_weights(f"{file} cannot be read: {error.strerror}") from None
+    return parse_json_object(text, str(file))
 
 
-def json_object(text: bytes, what: str) -> dict[str, Any]:
+def parse_json_object(text: bytes, what: str) -> dict[str, Any]:
     """Parse the JSON object in the text of `what`.
 
     Raises:
         ProfileError: the text is too large, or no JSON object.
     """
     if len(text) > MAX_JSON:
-        raise unreadable(f"{what} is larger than {MAX_JSON >> 20} MiB")
+        raise unreadable_weights(f"{what} is larger than {MAX_JSON >> 20} MiB")
     return _object(text, what)
 
 
-def shards(index: Mapping[str, Any], what: str) -> list[str]:
+def index_files(index: Mapping[str, Any], what: str) -> list[str]:
     """List the files that an index names.
 
     Raises:
@@ -120,23 +120,23 @@ def shards(index: Mapping[str, Any], what: str) -> list[str]:
     """
     names = index.get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise unreadable(f"{what} has no weight_map of names")
+        raise unreadable_weights(f"{what} has no weight_map of names")
     wanted = sorted(set(names.values()))
     if odd := [name for name in wanted if Path(name).name != name]:
-        raise unreadable(f"{what} names {odd[0]!r}, which is no plain file name")
+        raise unreadable_weights(f"{what} names {odd[0]!r}, which is no plain file name")
     return _few(what, wanted)
 
 
-def unreadable(message: str, hint: str | None = None) -> ProfileError:
+def unreadable_weights(message: str, hint: str | None = None) -> ProfileError:
     """Make the error for weights that cannot be read."""
     return ProfileError(f"{message}.", code="weights_unreadable", hint=hint)
 
 
 def _indexed(folder: Path, index: dict[str, Any]) -> list[Path]:
-    wanted = shards(index, str(folder / INDEX))
+    wanted = index_files(index, str(folder / INDEX))
     missing = [name for name in wanted if not (folder / name).exists()]
     if missing:
-        raise unreadable(
+        raise unreadable_weights(
             f"{folder} is incomplete: {len(missing)} of {len(wanted)} files are not there, {missing[0]} first",
             "Download the model again; what is complete is kept.",
         )
@@ -145,7 +145,7 @@ def _indexed(folder: Path, index: dict[str, Any]) -> list[Path]:
 
 def _few(where: str, found: Sequence[T]) -> list[T]:
     if len(found) > MAX_FILES:
-        raise unreadable(f"{where} names {len(found)} weight files; more than {MAX_FILES} are not looked at")
+        raise unreadable_weights(f"{where} names {len(found)} weight files; more than {MAX_FILES} are not looked at")
     return list(found)
 
 
@@ -153,9 +153,9 @@ def _object(text: bytes, what: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise unreadable(f"{what} does not hold valid JSON where it should") from None
+        raise unreadable_weights(f"{what} does not hold valid JSON where it should") from None
     if not isinstance(found, dict):
-        raise unreadable(f"{what} holds no JSON object where it should")
+        raise unreadable_weights(f"{what} holds no JSON object where it should")
     return found
 
 
@@ -165,7 +165,7 @@ def _parsed(text: bytes, data_bytes: int, file: Path) -> Iterator[Tensor]:
             continue
         tensor = _tensor(name, entry, data_bytes)
         if tensor is None:
-            raise unreadable(
+            raise unreadable_weights(
                 f"{file} has a malformed entry for {name[:80]!r}, or is cut off",
                 "Download the file again if it was broken off.",
             )

@@ -28,15 +28,15 @@ _PACKED = re.compile(r"(qweight|weight_packed|_blocks)$")
 """Names of packed tensors, whatever their dtype says (GPTQ and AWQ; compressed-tensors; MXFP4)."""
 
 
-def split(tensors: Iterable[Tensor], layers: int | None) -> WeightBytes:
+def bytes_by_purpose(tensors: Iterable[Tensor], layers: int | None) -> WeightBytes:
     """Sum the bytes by purpose. Layers beyond the model's own are drafts (DeepSeek's and GLM's MTP layers)."""
     sums: Counter[str] = Counter()
     for tensor in tensors:
-        sums[part(tensor.name, layers)] += tensor.bytes
+        sums[purpose_of(tensor.name, layers)] += tensor.bytes
     return WeightBytes(**sums)
 
 
-def part(name: str, layers: int | None) -> str:
+def purpose_of(name: str, layers: int | None) -> str:
     """Return the field of WeightBytes for a tensor's name."""
     if _SENSES.search(name):
         return "senses"
@@ -63,7 +63,7 @@ def by_dtype(tensors: Iterable[Tensor]) -> dict[str, int]:
     return dict(sums.most_common())
 
 
-def parameters(tensors: Iterable[Tensor], bits: int | None) -> int:
+def count_parameters(tensors: Iterable[Tensor], bits: int | None) -> int:
     """Count the weights before quantization: packed ones singly, scales and zero points not at all.
 
     `bits` is the size of a packed weight. A `weight` of dtype U8 is packed too (ModelOpt's NVFP4).

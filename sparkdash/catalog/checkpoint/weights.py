@@ -14,7 +14,7 @@ from typing import Any
 
 from sparkdash.catalog.checkpoint import architecture, gguf, gguf_model, safetensors, tensors
 from sparkdash.catalog.checkpoint.quantization import quantization
-from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable
+from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable_weights
 from sparkdash.domain.profile import ModelRef, Mount, Profile
 from sparkdash.domain.weights import Unread, WeightFacts
 from sparkdash.errors import ProfileError
@@ -76,7 +76,7 @@ def read_weight_facts(place: Path) -> WeightFacts:
     """
     files = gguf_files(place)
     if not files and not place.is_dir():
-        raise unreadable(f"{place} is neither a model's folder nor a GGUF file")
+        raise unreadable_weights(f"{place} is neither a model's folder nor a GGUF file")
     return _read(place, tuple(files), _stamp(files or sorted(place.iterdir())))
 
 
@@ -93,7 +93,9 @@ def gguf_files(place: Path) -> list[Path]:
     found = sorted(file for file in place.glob("*.gguf") if not file.name.startswith("mmproj"))
     models = {_SHARD.sub("", file.stem): file for file in reversed(found)}
     if len(models) > 1:
-        raise unreadable(f"{place} holds {len(models)} GGUF models: {', '.join(sorted(models))}", "Give one as path.")
+        raise unreadable_weights(
+            f"{place} holds {len(models)} GGUF models: {', '.join(sorted(models))}", "Give one as path."
+        )
     return _parts(found[0]) if found else []
 
 
@@ -107,9 +109,9 @@ def assemble_weight_facts(
         origin=origin,
         format="safetensors",
         architecture=_word(config, "model_type"),
-        bytes=tensors.split(found, layers),
+        bytes=tensors.bytes_by_purpose(found, layers),
         bytes_by_dtype=tensors.by_dtype(found),
-        parameters=tensors.parameters(found, packed.bits),
+        parameters=tensors.count_parameters(found, packed.bits),
         layers=layers,
         hidden=architecture.integer(text, "hidden_size", "n_embd"),
         heads=architecture.heads_of(text),
@@ -136,9 +138,9 @@ def _read(place: Path, files: tuple[Path, ...], stamp: Stamp) -> WeightFacts:  #
     sidecar = place / SIDECAR
     return assemble_weight_facts(
         str(place),
-        safetensors.mapping(place / CONFIG),
-        safetensors.mapping(sidecar) if sidecar.exists() else {},
-        list(safetensors.tensors(place)),
+        safetensors.read_json_object(place / CONFIG),
+        safetensors.read_json_object(sidecar) if sidecar.exists() else {},
+        list(safetensors.read_tensors(place)),
     )
 
 
@@ -155,7 +157,9 @@ def _parts(first: Path) -> list[Path]:
         return [first]
     wanted = [first.with_name(f"{stem}-{number:05d}-of-{total}.gguf") for number in range(1, int(total) + 1)]
     if missing := [file.name for file in wanted if not file.exists()]:
-        raise unreadable(f"{first.parent} is incomplete: {missing[0]} is not there", "Download the model again.")
+        raise unreadable_weights(
+            f"{first.parent} is incomplete: {missing[0]} is not there", "Download the model again."
+        )
     return wanted
 
 

@@ -29,7 +29,7 @@ def llama_swap_model(profile: Profile, spec: ContainerSpec, argv: Sequence[str],
         "filters": {"setParams": dict(profile.request)} if profile.request else None,
     }
     text = yaml_writer.dump({"models": {profile.name: {key: value for key, value in body.items() if value}}})
-    return "\n".join([*own.lost(profile, "memory"), text]).rstrip()
+    return "\n".join([*own.lost_comments(profile, "memory"), text]).rstrip()
 
 
 def _cmd(argv: Sequence[str], spec: ContainerSpec) -> str:

@@ -14,12 +14,12 @@ ADDRESS = ("--host", "--port")
 NAMES = "--served-model-name"
 
 
-def environment(spec: ContainerSpec) -> dict[str, str]:
+def engine_environment(spec: ContainerSpec) -> dict[str, str]:
     """Return the variables that the engine itself gets."""
     return {name: text for name, text in spec.env.items() if not text.startswith(PLACE)}
 
 
-def words(spec: ContainerSpec, address: dict[str, str]) -> Iterator[str]:
+def command_words(spec: ContainerSpec, address: dict[str, str]) -> Iterator[str]:
     """Yield the command's words with `address` for --host and --port, without sparkdash's own alias."""
     before = flag = ""
     for word in spec.argv:
@@ -29,7 +29,7 @@ def words(spec: ContainerSpec, address: dict[str, str]) -> Iterator[str]:
         before = word
 
 
-def lost(profile: Profile, *keys: str) -> list[str]:
+def lost_comments(profile: Profile, *keys: str) -> list[str]:
     """Word comment lines for those of `keys` that the profile has and the format cannot express."""
     given = [key for key in keys if getattr(profile, key) != type(profile).model_fields[key].get_default()]
     return [f"# Has no place for: {', '.join(given)} (see `sparkdash profiles show {profile.name}`)."] if given else []

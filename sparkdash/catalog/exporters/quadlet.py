@@ -23,7 +23,7 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
     _carried(profile, spec.argv)
     lines = [
         f"# {profile.name}, exported by sparkdash.",
-        *own.lost(profile, "request"),
+        *own.lost_comments(profile, "request"),
         "[Unit]",
         f"Description={_plain(profile.about or profile.name)}",
         "",

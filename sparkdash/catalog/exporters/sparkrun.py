@@ -26,17 +26,17 @@ def sparkrun_recipe(profile: Profile, spec: ContainerSpec) -> str:
         "container": spec.image,
         "min_nodes": profile.nodes if profile.nodes > 1 else None,
         "defaults": {"host": _HOST, "port": _PORT},
-        "env": own.environment(spec) | {name: f"${name}" for name in spec.env_from},
+        "env": own.engine_environment(spec) | {name: f"${name}" for name in spec.env_from},
         "command": _command(profile, spec),
     }
     text = yaml_writer.dump({key: value for key, value in given.items() if value})
-    unsaid = own.lost(profile, "mounts", "tmpfs", "shm_size", "gpu", "request", "memory")
+    unsaid = own.lost_comments(profile, "mounts", "tmpfs", "shm_size", "gpu", "request", "memory")
     return "\n".join([*unsaid, text]).rstrip()
 
 
 def _command(profile: Profile, spec: ContainerSpec) -> str:
     """Render the command, one flag with its values per line; words of a template stay unquoted."""
-    words = own.words(spec, {"--host": "{host}", "--port": "{port}"})
+    words = own.command_words(spec, {"--host": "{host}", "--port": "{port}"})
     model = profile.models["target"].ref
     lines: list[list[str]] = [[]]
     for word in words:

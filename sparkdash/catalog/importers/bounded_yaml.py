@@ -21,7 +21,7 @@ MAX_PLAIN = 20_000
 """Longest unquoted value in which numbers are looked for, in characters."""
 
 
-def mapping(text: str) -> dict[str, Any]:
+def parse_bounded_yaml(text: str) -> dict[str, Any]:
     """Parse the document into plain values.
 
     Raises:

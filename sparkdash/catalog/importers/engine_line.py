@@ -23,7 +23,7 @@ from sparkdash.catalog.importers.engine_flags import (
     SHORT_FLAGS,
 )
 from sparkdash.catalog.importers.report import ImportNotes, import_refused
-from sparkdash.catalog.importers.values import model_ref, typed
+from sparkdash.catalog.importers.values import model_ref, typed_value
 from sparkdash.domain.list_args import ListArgs, list_args_of
 from sparkdash.domain.profile import EngineKind
 from sparkdash.redaction import is_secret_variable
@@ -187,9 +187,9 @@ def _store(engine: EnginePart, key: str, values: list[str], notes: ImportNotes) 
     """Add a flag with its values to the engine's args."""
     lists, flag = _lists(engine), f"--{key}"
     if key in lists.repeated and values:
-        engine.args[key] = [*_as_list(engine.args.get(key)), *map(typed, values)]
+        engine.args[key] = [*_as_list(engine.args.get(key)), *map(typed_value, values)]
     elif len(values) > 1 and key in lists.several:
-        engine.args[key] = list(map(typed, values))
+        engine.args[key] = list(map(typed_value, values))
     elif len(values) > 1:
         notes.unknown(flag, f"has {len(values)} values, and is not known to take a list; left out")
     elif engine.kind == "vllm" and "." in key:
@@ -197,7 +197,7 @@ def _store(engine: EnginePart, key: str, values: list[str], notes: ImportNotes) 
     else:
         if key in engine.args:
             notes.note(flag, "is given more than once; the last one holds")
-        engine.args[key] = typed(values[0]) if values else True
+        engine.args[key] = typed_value(values[0]) if values else True
 
 
 def _dotted(args: dict[str, Any], key: str, values: list[str], notes: ImportNotes) -> None:
@@ -212,7 +212,7 @@ def _dotted(args: dict[str, Any], key: str, values: list[str], notes: ImportNote
         if not isinstance(node.get(part), dict):
             node[part] = {}
         node = node[part]
-    node[path[-1]] = typed(values[0]) if values else True
+    node[path[-1]] = typed_value(values[0]) if values else True
 
 
 def _speculation(engine: EnginePart, notes: ImportNotes) -> None:

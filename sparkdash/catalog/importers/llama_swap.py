@@ -10,8 +10,8 @@ from typing import Any
 
 from sparkdash.catalog.importers import bounded_yaml, podman_line
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell import commands
-from sparkdash.catalog.importers.values import aliases, filled, profile_name, shallow
+from sparkdash.catalog.importers.shell import parse_commands
+from sparkdash.catalog.importers.values import aliases, fill_variables, is_shallow, profile_name
 from sparkdash.errors import ProfileError
 
 _MACRO = re.compile(r"\$\{([A-Za-z_][\w.-]*)\}")
@@ -35,7 +35,7 @@ def import_llama_swap(text: str, name: str | None = None) -> Imported:
     Raises:
         ProfileError: the file is not such a configuration, or no model in it could be read.
     """
-    data, notes = bounded_yaml.mapping(text), ImportNotes()
+    data, notes = bounded_yaml.parse_bounded_yaml(text), ImportNotes()
     models = data.get("models")
     if not isinstance(models, dict) or not models:
         raise import_refused("The configuration has no `models`.")
@@ -47,7 +47,7 @@ def import_llama_swap(text: str, name: str | None = None) -> Imported:
         raise import_refused("No model in the configuration starts an engine that sparkdash knows.")
     if name and len(models) == 1:
         made[0]["profile"] = name
-    return notes.imported("llama-swap configuration", *podman_line.distinct(made))
+    return notes.imported("llama-swap configuration", *podman_line.number_duplicates(made))
 
 
 def _left_out(key: str, notes: ImportNotes) -> None:
@@ -70,7 +70,7 @@ def _macros(given: Any, known: dict[str, str], notes: ImportNotes) -> dict[str, 
 
 
 def _fill(text: str, macros: dict[str, str], notes: ImportNotes) -> str:
-    made = filled(_MACRO, text, macros)
+    made = fill_variables(_MACRO, text, macros)
     if len(made) > _MAX_CMD:
         raise import_refused("The macros of the configuration make a command longer than any real one.")
     for hit in _MACRO.finditer(made):
@@ -88,8 +88,8 @@ def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, 
     macros = _macros(shared, {"PORT": _PORT, "MODEL_ID": model}, notes)
     cmd = _fill(body["cmd"], _macros(body.get("macros"), macros, notes), notes)
     try:
-        words = next((one for one in commands(_one_line(cmd), notes) if one), None)
-        made = podman_line.command(words, notes, profile_name(model) or None) if words else None
+        words = next((one for one in parse_commands(_one_line(cmd), notes) if one), None)
+        made = podman_line.import_command(words, notes, profile_name(model) or None) if words else None
     except ProfileError as error:
         notes.unknown(f"models.{model}", f"{error.message} Left out.")
         return None
@@ -126,7 +126,7 @@ def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: Import
 
 def _filters(made: dict[str, Any], model: str, filters: Any, notes: ImportNotes) -> None:
     for key, value in filters.items() if isinstance(filters, dict) else ():
-        if key == "setParams" and isinstance(value, dict) and shallow(value):
+        if key == "setParams" and isinstance(value, dict) and is_shallow(value):
             made["request"] = {str(name): item for name, item in value.items()}
             notes.rewritten(
                 f"models.{model}.filters.setParams", "as `request`, which holds where the client says nothing"

@@ -14,7 +14,7 @@ from sparkdash.catalog.importers import engine_line
 from sparkdash.catalog.importers.engine_line import EnginePart
 from sparkdash.catalog.importers.podman_flags import SILENT, note_left_out, split_options
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell import commands
+from sparkdash.catalog.importers.shell import parse_commands
 from sparkdash.catalog.importers.values import aliases, profile_name
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
 from sparkdash.redaction import is_secret_variable
@@ -39,16 +39,16 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
         ProfileError: the script has none, or one that cannot be understood.
     """
     notes = ImportNotes()
-    profiles = [one for words in commands(text, notes) if (one := command(words, notes, name))]
+    profiles = [one for words in parse_commands(text, notes) if (one := import_command(words, notes, name))]
     if not profiles:
         raise import_refused(
             "No command in it starts an engine that sparkdash knows.",
             "Looked for podman run, docker run, vllm serve, sglang.launch_server, llama-server and trtllm-serve.",
         )
-    return notes.imported("command line", *distinct(profiles))
+    return notes.imported("command line", *number_duplicates(profiles))
 
 
-def distinct(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def number_duplicates(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Number duplicate names; an alias stays with the first profile that has it."""
     seen: set[str] = set()
     for profile in profiles:
@@ -67,7 +67,7 @@ def distinct(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return profiles
 
 
-def command(words: list[str], notes: ImportNotes, name: str | None = None) -> dict[str, Any] | None:
+def import_command(words: list[str], notes: ImportNotes, name: str | None = None) -> dict[str, Any] | None:
     """Import one command; None when it starts no engine."""
     program = PurePosixPath(words[0]).name
     if program in RUNTIMES and words[1:2] == ["container"]:
@@ -76,11 +76,11 @@ def command(words: list[str], notes: ImportNotes, name: str | None = None) -> di
         return _container(words[2:], notes, name) if words[1:2] == ["run"] else None
     if found := engine_line.recognise_engine(words, ""):
         notes.note(words[0], "runs without a container here; add `image`")
-        return profile(engine_line.read_engine_line(*found, notes), {}, name or "", notes)
+        return assemble_profile(engine_line.read_engine_line(*found, notes), {}, name or "", notes)
     return None
 
 
-def profile(engine: EnginePart, container: dict[str, Any], name: str, notes: ImportNotes) -> dict[str, Any]:
+def assemble_profile(engine: EnginePart, container: dict[str, Any], name: str, notes: ImportNotes) -> dict[str, Any]:
     """Assemble a profile file's mapping, in the order that people read."""
     own = _own_name(engine, name)
     serves = aliases(engine.names, own)
@@ -135,14 +135,14 @@ def _container(words: list[str], notes: ImportNotes, name: str | None) -> dict[s
     aliased = container.pop("names", [])
     engine = engine_line.read_engine_line(*found, notes)
     engine.names += aliased
-    return profile(engine, container, name or hint.removeprefix("sparkdash-"), notes)
+    return assemble_profile(engine, container, name or hint.removeprefix("sparkdash-"), notes)
 
 
 def _unwrap(words: list[str], notes: ImportNotes) -> list[str]:
     """Return the engine command inside `bash -c "…"`, when it has exactly one."""
     if len(words) < 3 or PurePosixPath(words[0]).name not in ("bash", "sh") or not re.fullmatch(r"-[a-z]*c", words[1]):
         return words
-    inner = [one for one in commands(words[2], notes) if engine_line.recognise_engine(one, "")]
+    inner = [one for one in parse_commands(words[2], notes) if engine_line.recognise_engine(one, "")]
     if len(inner) != 1:
         return words
     notes.rewritten(f"{words[0]} {words[1]}", "the engine is started without a shell around it")
@@ -191,14 +191,14 @@ def _tmpfs(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> 
 
 
 def _env(_key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> None:
-    variable(value, made, notes)
+    add_variable(value, made, notes)
 
 
 def _gpu(key: str, value: str | None) -> bool:
     return key == "gpus" or (key == "device" and "nvidia" in (value or "")) or (key, value) == ("runtime", "nvidia")
 
 
-def variable(value: str, made: dict[str, Any], notes: ImportNotes) -> None:
+def add_variable(value: str, made: dict[str, Any], notes: ImportNotes) -> None:
     """Add `NAME=text` or `NAME` to `made`; only by its name when the value is a reference or a secret."""
     name, equals, text = value.partition("=")
     if text.startswith(_OWN_PLACE) or value in _OWN_VARIABLES:

@@ -25,7 +25,7 @@ _MAX_WORDS = 20_000
 Value = str | list[str]
 
 
-def commands(text: str, notes: ImportNotes) -> list[list[str]]:
+def parse_commands(text: str, notes: ImportNotes) -> list[list[str]]:
     """Parse every simple command in `text` in order, without its leading assignments.
 
     Raises:

@@ -11,8 +11,8 @@ from typing import Any
 
 from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_line
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell import commands
-from sparkdash.catalog.importers.values import filled, profile_name
+from sparkdash.catalog.importers.shell import parse_commands
+from sparkdash.catalog.importers.values import fill_variables, profile_name
 
 _KEY = re.compile(r"\{([A-Za-z_]\w*)\}")
 _READ = {
@@ -75,9 +75,9 @@ def import_sparkrun(text: str, name: str | None = None) -> Imported:
     Raises:
         ProfileError: the text is no recipe, or its command starts no known engine.
     """
-    recipe, notes = bounded_yaml.mapping(text), ImportNotes()
+    recipe, notes = bounded_yaml.parse_bounded_yaml(text), ImportNotes()
     _note_unread(recipe, notes)
-    lines = commands(_command(recipe, notes), notes)
+    lines = parse_commands(_command(recipe, notes), notes)
     found = next(filter(None, (engine_line.recognise_engine(words, "") for words in lines)), None)
     if found is None:
         raise import_refused("The recipe's command starts no engine that sparkdash knows.")
@@ -85,7 +85,7 @@ def import_sparkrun(text: str, name: str | None = None) -> Imported:
     if recipe.get("model_revision") and "hf" in engine.models["target"]:
         engine.models["target"]["revision"] = str(recipe["model_revision"])
     own = name or profile_name(str(recipe.get("name") or ""))
-    made = podman_line.profile(engine, _container(recipe, notes), own, notes)
+    made = podman_line.assemble_profile(engine, _container(recipe, notes), own, notes)
     return notes.imported("sparkrun recipe", _dress(made, recipe, notes))
 
 
@@ -111,7 +111,7 @@ def _command(recipe: dict[str, Any], notes: ImportNotes) -> str:
 
 def _fill(text: str, values: dict[str, str], notes: ImportNotes) -> str:
     for _ in range(_MAX_PASSES):
-        before, text = text, filled(_KEY, text, values)
+        before, text = text, fill_variables(_KEY, text, values)
         if text == before:
             break
     for hit in _KEY.finditer(text):
@@ -145,7 +145,7 @@ def _container(recipe: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
     image, env = recipe.get("container"), recipe.get("env")
     made: dict[str, Any] = {"image": image if isinstance(image, str) else None, "env": {}, "env_from": []}
     for key, value in env.items() if isinstance(env, dict) else ():
-        podman_line.variable(f"{key}={value}", made, notes)
+        podman_line.add_variable(f"{key}={value}", made, notes)
     return made
 
 

@@ -22,7 +22,7 @@ MAX_COMMAND = 600_000
 """Limit of a command in characters; above the limit of an input, as every literal script passes through unchanged."""
 
 
-def typed(word: str) -> Any:
+def typed_value(word: str) -> Any:
     """Convert to a number, a JSON mapping or list, or keep the text where the value would print differently."""
     if _INT.fullmatch(word):
         return int(word)
@@ -33,11 +33,11 @@ def typed(word: str) -> Any:
             value = json.loads(word, parse_constant=_no_constant)
         except (ValueError, RecursionError):
             return word
-        return value if shallow(value) else word
+        return value if is_shallow(value) else word
     return word
 
 
-def filled(pattern: re.Pattern[str], text: str, values: Mapping[str, str]) -> str:
+def fill_variables(pattern: re.Pattern[str], text: str, values: Mapping[str, str]) -> str:
     """Replace every match whose first group is in `values`.
 
     Raises:
@@ -61,12 +61,12 @@ def too_long() -> ProfileError:
     return import_refused(f"With its variables filled in, it is longer than {MAX_COMMAND} characters.")
 
 
-def shallow(value: Any, depth: int = 0) -> bool:
+def is_shallow(value: Any, depth: int = 0) -> bool:
     """Whether a value is nested no deeper than real ones."""
     if depth > _MAX_DEPTH:
         return False
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return all(shallow(item, depth + 1) for item in items)
+    return all(is_shallow(item, depth + 1) for item in items)
 
 
 def profile_name(text: str) -> str:

@@ -25,7 +25,7 @@ def yaml_text(profile: dict[str, Any], imported: Imported, origin: str) -> str:
     return "\n".join([*head, yaml_writer.dump(profile)])
 
 
-def tried(texts: dict[str, str]) -> Catalog:
+def load_imported(texts: dict[str, str]) -> Catalog:
     """Load these files alone; problems name them without their folder."""
     with TemporaryDirectory(prefix="sparkdash-import-") as folder:
         for name, text in texts.items():
@@ -35,7 +35,7 @@ def tried(texts: dict[str, str]) -> Catalog:
     return Catalog(found.profiles, short, found.places)
 
 
-def as_json(imported: Imported) -> dict[str, Any]:
+def import_report(imported: Imported) -> dict[str, Any]:
     """Return the report for programs."""
     return {
         "form": imported.form,

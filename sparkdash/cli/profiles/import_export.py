@@ -52,9 +52,9 @@ def import_profiles(
     imported = _read(source, name)
     origin = "stdin" if source == STDIN else Path(source).resolve().name
     texts = {one["profile"]: write.yaml_text(one, imported, origin) for one in imported.profiles}
-    problems = tuple(map(str, write.tried(texts).problems))
+    problems = tuple(map(str, write.load_imported(texts).problems))
     if as_json:
-        print_json(write.as_json(imported) | {"problems": problems})
+        print_json(write.import_report(imported) | {"problems": problems})
     if output is not None:
         _write(texts, output.expanduser(), force=force)
     elif not as_json:

@@ -17,7 +17,7 @@ from sparkdash.cli.profiles.page import need_lines
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.estimate.launch_need import estimate
+from sparkdash.engines.estimate.launch_need import estimate_launch
 from sparkdash.engines.proposal import MemoryBudget, OwnerChoices, propose
 from sparkdash.errors import ProfileError
 from sparkdash.rules import RuleFinding, Severity, findings
@@ -59,7 +59,7 @@ def propose_checked(
             hint="Name one with --image; build it on the Spark if you have none.",
         )
     profile, _ = _tried(proposal.profile["profile"], annotated.annotated_yaml(proposal.profile, proposal.reasons, ()))
-    need = estimate(profile, {"target": facts}, box.total)
+    need = estimate_launch(profile, {"target": facts}, box.total)
     text = annotated.annotated_yaml(proposal.profile, proposal.reasons, _head(facts, need))
     profile, warnings = _tried(profile.name, text)
     return CheckedProposal(profile.name, text, profile, facts, need, (*warnings, *_short(need, box)))
@@ -79,7 +79,7 @@ def _tried(name: str, text: str) -> tuple[Profile, tuple[str, ...]]:
     Raises:
         ProfileError: the profile is not valid; every problem is named.
     """
-    found = write.tried({name: text})
+    found = write.load_imported({name: text})
     told = findings(found)
     wrong = (*map(str, found.problems), *(_told(one) for one in told if one.level is Severity.ERROR))
     if wrong:

@@ -83,7 +83,7 @@ class Footprint(Frozen):
     """Method of the newest load."""
 
 
-def footprint(weighings: Sequence[Weighing]) -> Footprint | None:
+def learn_footprint(weighings: Sequence[Weighing]) -> Footprint | None:
     """Summarize the last LEARNED_FROM loads that count, oldest first; None without any."""
     last = [weighing for weighing in weighings if weighing.counts][-LEARNED_FROM:]
     if not last:
@@ -107,7 +107,7 @@ def _most(sizes: Iterable[int | None], least: int) -> int | None:
     return max([*known, least]) if known else None
 
 
-def need(seen: Footprint) -> Need:
+def learned_need(seen: Footprint) -> Need:
     """Turn a footprint into a need: the steady memory, and what the first long prompt adds."""
     terms = [Term(name="steady", bytes=seen.steady_bytes, source=_source(seen))]
     if seen.after_prompt_bytes is not None:

@@ -11,7 +11,7 @@ from sparkdash.engines.registry import adapter
 from sparkdash.engines.versions import version_of
 
 
-def lacks(profile: Profile, version: str | None, protocol: ApiProtocol) -> bool | None:
+def lacks_protocol(profile: Profile, version: str | None, protocol: ApiProtocol) -> bool | None:
     """Whether the engine lacks this protocol; None when only the engine knows.
 
     `version` is the engine's own report; without it the profile's version counts.

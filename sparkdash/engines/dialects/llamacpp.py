@@ -84,20 +84,22 @@ class LlamaCpp:
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the container that runs llama-server."""
-        model = argv.target(profile)
+        model = argv.target_model(profile)
         args, flags, env = _unmapped(profile, launch.flags)
         words = [
             *containers.program(profile, DEFAULT_PROGRAM),
             *("--model" if model.path else "--hf-repo", model.ref),
             *("--host", argv.HOST, "--port", str(launch.port), "--alias", profile.name),
-            *argv.flags(argv.overlaid((*DEFAULT_FLAGS, *flags), args), profile.models),
+            *argv.flag_words(argv.overlay_args((*DEFAULT_FLAGS, *flags), args), profile.models),
         ]
-        return containers.build(profile, launch, words, env=env)
+        return containers.build_container(profile, launch, words, env=env)
 
     def help(self, profile: Profile) -> HelpCommand | None:
         """Build the command that lists llama-server's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
-        return HelpCommand((*words, "--help"), quick=True) if containers.is_own(words, DEFAULT_PROGRAM) else None
+        return (
+            HelpCommand((*words, "--help"), quick=True) if containers.is_own_program(words, DEFAULT_PROGRAM) else None
+        )
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """List the names for the profile; llama-server is given one and accepts any."""
@@ -105,8 +107,8 @@ class LlamaCpp:
 
     def context(self, profile: Profile) -> int | None:
         """Configured context in tokens; slots share it unless it is unified."""
-        total = argv.count(argv.lookup(profile.args, "ctx-size", "c"))
-        slots = argv.count(argv.lookup(profile.args, "parallel", "np")) or 1
+        total = argv.parse_token_count(argv.lookup(profile.args, "ctx-size", "c"))
+        slots = argv.parse_token_count(argv.lookup(profile.args, "parallel", "np")) or 1
         if not total:
             return profile.context
         return total if argv.lookup(profile.args, "kv-unified") else total // max(1, slots)

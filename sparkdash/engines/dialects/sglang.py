@@ -105,24 +105,26 @@ class Sglang:
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the container that runs SGLang."""
-        model = argv.target(profile, pinnable=True)
+        model = argv.target_model(profile, pinnable=True)
         words = [
             *containers.program(profile, DEFAULT_PROGRAM),
             *("--model-path", model.ref, "--host", argv.HOST, "--port", str(launch.port)),
             *("--served-model-name", profile.name),
             *(("--revision", model.revision) if model.revision else ()),
-            *argv.flags(
-                argv.overlaid(_defaults(profile, launch), profile.args),
+            *argv.flag_words(
+                argv.overlay_args(_defaults(profile, launch), profile.args),
                 profile.models,
                 list_args.list_args_of(self.kind),
             ),
         ]
-        return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
+        return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE)
 
     def help(self, profile: Profile) -> HelpCommand | None:
         """Build the command that lists SGLang's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
-        return HelpCommand((*words, "--help"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
+        return (
+            HelpCommand((*words, "--help"), quick=False) if containers.is_own_program(words, DEFAULT_PROGRAM) else None
+        )
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """List the names for the profile; SGLang is given one and accepts any."""
@@ -130,7 +132,7 @@ class Sglang:
 
     def context(self, profile: Profile) -> int | None:
         """Configured context in tokens, from the profile."""
-        return argv.count(argv.lookup(profile.args, "context-length")) or profile.context
+        return argv.parse_token_count(argv.lookup(profile.args, "context-length")) or profile.context
 
     def speculation(self, profile: Profile) -> str | None:
         """Describe the speculation; k counts draft steps."""

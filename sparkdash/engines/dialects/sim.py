@@ -36,7 +36,7 @@ class Sim:
             *containers.program(profile, (sys.executable, "-m", MODULE)),
             *("--port", str(launch.port), "--profile-json", _facts(profile)),
         ]
-        return containers.build(profile, launch, words).replace(devices=())
+        return containers.build_container(profile, launch, words).replace(devices=())
 
     def help(self, profile: Profile) -> HelpCommand | None:  # noqa: ARG002 - the contract's signature
         """Return None: the simulator is a part of sparkdash."""

@@ -79,20 +79,20 @@ class TrtLlm:
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the container of trtllm-serve. A file of further options is mounted at its own path."""
-        model = argv.target(profile)
+        model = argv.target_model(profile)
         words = [
             *containers.program(profile, DEFAULT_PROGRAM),
             *(model.ref, "--host", argv.HOST, "--port", str(launch.port)),
-            *argv.flags(profile.args, profile.models),
+            *argv.flag_words(profile.args, profile.models),
         ]
         options = argv.lookup(profile.args, *OPTION_FILES)
         files = [options] if isinstance(options, str) and options.startswith("/") else []
-        return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE, files=files)
+        return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE, files=files)
 
     def help(self, profile: Profile) -> HelpCommand | None:
         """Build the command that lists TensorRT-LLM's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
-        own = containers.is_own(words[:1], DEFAULT_PROGRAM) and words[1:] in ([], ["serve"])
+        own = containers.is_own_program(words[:1], DEFAULT_PROGRAM) and words[1:] in ([], ["serve"])
         return HelpCommand((words[0], "serve", "--help"), quick=False) if own else None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class TrtLlm:
 
     def context(self, profile: Profile) -> int | None:
         """Configured context in tokens, from the profile."""
-        return argv.count(argv.lookup(profile.args, "max-seq-len")) or profile.context
+        return argv.parse_token_count(argv.lookup(profile.args, "max-seq-len")) or profile.context
 
     def speculation(self, profile: Profile) -> str | None:  # noqa: ARG002 - the contract's signature
         """Return None: speculation is set in the file of further options, which is not read here."""

@@ -56,8 +56,8 @@ class Vllm:
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the container of `vllm serve`. Raises ProfileError for flags that this vLLM is known to refuse."""
-        vllm_flags.check(profile)
-        model = argv.target(profile, pinnable=True)
+        vllm_flags.refuse_known_bad(profile)
+        model = argv.target_model(profile, pinnable=True)
         defaults = DEFAULT_FLAGS + (QUIET_FLAGS if vllm_flags.is_quiet(profile, launch.flags) else ())
         words = [
             *containers.program(profile, DEFAULT_PROGRAM),
@@ -65,14 +65,20 @@ class Vllm:
             *("--host", argv.HOST, "--port", str(launch.port)),
             *("--served-model-name", *self.served_names(profile)),
             *(("--revision", model.revision) if model.revision else ()),
-            *argv.flags(argv.overlaid(defaults, profile.args), profile.models, list_args.list_args_of(self.kind)),
+            *argv.flag_words(
+                argv.overlay_args(defaults, profile.args), profile.models, list_args.list_args_of(self.kind)
+            ),
         ]
-        return containers.build(profile, launch, words, shm_size=containers.SHM_SIZE)
+        return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE)
 
     def help(self, profile: Profile) -> HelpCommand | None:
         """Build the command that lists vLLM's flags; None for another program."""
         words = containers.program(profile, DEFAULT_PROGRAM)
-        return HelpCommand((*words, "--help=all"), quick=False) if containers.is_own(words, DEFAULT_PROGRAM) else None
+        return (
+            HelpCommand((*words, "--help=all"), quick=False)
+            if containers.is_own_program(words, DEFAULT_PROGRAM)
+            else None
+        )
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """List the served names; vLLM answers 404 to any other."""

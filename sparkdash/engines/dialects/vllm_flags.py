@@ -34,28 +34,28 @@ FIRST_WITHOUT = {"swap-space": (0, 18), "calculate-kv-scales": (0, 29)}
 
 def too_new(profile: Profile) -> list[str]:
     """List the profile's flags that its vLLM does not have yet; none without a version."""
-    found = version(profile.engine_version)
+    found = parse_version(profile.engine_version)
     return _given(profile, (name for name, last in LAST_WITHOUT.items() if found and found <= last))
 
 
 def removed(profile: Profile) -> list[str]:
     """List the profile's flags that its vLLM no longer has; none without a version."""
-    found = version(profile.engine_version)
+    found = parse_version(profile.engine_version)
     return _given(profile, (name for name, first in FIRST_WITHOUT.items() if found and found >= first))
 
 
-def never(profile: Profile) -> list[str]:
+def never_known(profile: Profile) -> list[str]:
     """List the profile's flags that no vLLM has."""
     return _given(profile, NEVER)
 
 
-def check(profile: Profile) -> None:
+def refuse_known_bad(profile: Profile) -> None:
     """Refuse a command line that vLLM would refuse.
 
     Raises:
         ProfileError: names every such flag; the hint shows the rewrite.
     """
-    if wrong := never(profile):
+    if wrong := never_known(profile):
         raise ProfileError(
             f"Profile {profile.name} uses {', '.join(wrong)}, which vLLM does not have.",
             code="unknown_flag",
@@ -77,10 +77,10 @@ def is_quiet(profile: Profile, known: KnownFlags | None) -> bool:
     """
     if known is not None:
         return known.has("disable-access-log-for-endpoints")
-    return (version(profile.engine_version) or (0, 0)) > (0, 16)
+    return (parse_version(profile.engine_version) or (0, 0)) > (0, 16)
 
 
-def version(text: str | None) -> tuple[int, int] | None:
+def parse_version(text: str | None) -> tuple[int, int] | None:
     """Parse major and minor of "0.19.1"; None without such a number."""
     hit = re.match(r"(\d+)\.(\d+)", text or "")
     return (int(hit[1]), int(hit[2])) if hit else None

@@ -13,7 +13,7 @@ from typing import Any
 
 from sparkdash.domain.profile import ArgValue
 from sparkdash.engines.adapter import MetricNames, Probes
-from sparkdash.engines.launch.argv import count, lookup
+from sparkdash.engines.launch.argv import lookup, parse_token_count
 from sparkdash.engines.logs.loading import phrase
 
 PROBES = Probes(alive="/health", version="/version")
@@ -84,7 +84,7 @@ PHRASES = (
 
 def context(args: Mapping[str, ArgValue]) -> int | None:
     """Read `--max-model-len` in tokens."""
-    return count(lookup(args, "max-model-len"))
+    return parse_token_count(lookup(args, "max-model-len"))
 
 
 def speculation(args: Mapping[str, ArgValue]) -> str | None:

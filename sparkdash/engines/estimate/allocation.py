@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from sparkdash.domain.memory.need import Term
 from sparkdash.domain.profile import ArgValue, EngineKind, Profile, placeholders
 from sparkdash.domain.weights import Unread, WeightFacts
-from sparkdash.engines.dialects.vllm_flags import version
-from sparkdash.engines.estimate.kv_width import bits
-from sparkdash.engines.launch.argv import count, fill, lookup, share, size_bytes
+from sparkdash.engines.dialects.vllm_flags import parse_version
+from sparkdash.engines.estimate.kv_width import kv_bits
+from sparkdash.engines.launch.argv import fill_placeholders, lookup, parse_share, parse_size, parse_token_count
 from sparkdash.units import GIB, gib, tokens
 
 Facts = Mapping[str, WeightFacts | Unread]
@@ -45,7 +45,7 @@ class Drafting(NamedTuple):
     model: str | None = None
 
 
-def terms(profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
+def allocation_terms(profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
     """Yield weights, drafter and kv, or utilization alone, as the engine allocates them; none for engines without
     memory.
     """
@@ -62,7 +62,7 @@ def sizes_by_free_memory(profile: Profile) -> bool:
     """
     match profile.engine:
         case EngineKind.VLLM:
-            return profile.gpu and size_bytes(lookup(profile.args, "kv-cache-memory-bytes")) is None
+            return profile.gpu and parse_size(lookup(profile.args, "kv-cache-memory-bytes")) is None
         case EngineKind.SGLANG | EngineKind.TRTLLM:
             return True
     return False
@@ -73,8 +73,8 @@ def _vllm(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
 
     --kv-cache-memory-bytes sizes the cache by itself.
     """
-    size = size_bytes(lookup(profile.args, "kv-cache-memory-bytes"))
-    blocks = count(lookup(profile.args, "num-gpu-blocks-override"))
+    size = parse_size(lookup(profile.args, "kv-cache-memory-bytes"))
+    blocks = parse_token_count(lookup(profile.args, "num-gpu-blocks-override"))
     if size is not None:
         kv = Term(name="kv", bytes=size, source="--kv-cache-memory-bytes")
     elif blocks is not None:
@@ -91,8 +91,8 @@ def _vllm(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
 def _vllm_share(profile: Profile, box: int | None) -> Term:
     flag = "gpu-memory-utilization"
     if (given := lookup(profile.args, flag)) is not None:
-        return _share(flag, share(given), box)
-    found, (since, new, old) = version(profile.engine_version), VLLM_SHARES
+        return _share(flag, parse_share(given), box)
+    found, (since, new, old) = parse_version(profile.engine_version), VLLM_SHARES
     if found is None:
         return Term(name="utilization", source=f"--{flag} is not given, and its default depends on the version of vLLM")
     return _share(f"{flag}'s default", new if found >= since else old, box)
@@ -109,7 +109,7 @@ def _blocks(profile: Profile, facts: Facts, blocks: int) -> Term:
     target = facts.get(TARGET)
     if isinstance(target, WeightFacts) and (target.hybrid or not all(layers.value_elements for layers in target.kv)):
         return Term(name="kv", source="vLLM sizes the blocks of hybrid and MLA models by rules of its own")
-    size = count(lookup(profile.args, "block-size")) or VLLM_BLOCK
+    size = parse_token_count(lookup(profile.args, "block-size")) or VLLM_BLOCK
     return _cache(profile, facts, blocks * size, f"num-gpu-blocks-override {blocks} x {size}")
 
 
@@ -133,7 +133,7 @@ def _sglang(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
 
     SGLang takes the share of what is free when it starts: the share of the whole box is the upper bound.
     """
-    held = count(lookup(profile.args, "max-total-tokens"))
+    held = parse_token_count(lookup(profile.args, "max-total-tokens"))
     if held is not None:
         yield from _loaded(profile, facts, _sglang_drafting(profile))
         yield _cache(profile, facts, held, "max-total-tokens")
@@ -143,7 +143,7 @@ def _sglang(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
     if given is None:
         yield Term(name="utilization", source=f"--{flag} is not given, and SGLang then chooses it by itself")
     else:
-        yield _share(flag, share(given), box)
+        yield _share(flag, parse_share(given), box)
 
 
 def _sglang_drafting(profile: Profile) -> Drafting:
@@ -160,7 +160,7 @@ def _trtllm(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:
     yield weights
     flag = "kv-cache-free-gpu-memory-fraction"
     given = lookup(profile.args, flag)
-    part = TRTLLM_SHARE if given is None else share(given)
+    part = TRTLLM_SHARE if given is None else parse_share(given)
     if lookup(profile.args, "extra-llm-api-options", "config") is not None:
         yield Term(name="kv", source="decided in the file of further options, which is not read")
     elif part is None or box is None or weights.bytes is None:
@@ -178,7 +178,7 @@ def _llamacpp(profile: Profile, facts: Facts, _box: int | None) -> Iterator[Term
     model = lookup(profile.args, "spec-draft-model", "model-draft", "md")
     yield from _loaded(profile, facts, Drafting("mtp", str(model) if model else None))
     target = facts.get(TARGET, NO_TARGET)
-    held, why = count(lookup(profile.args, "ctx-size", "c")), "ctx-size"
+    held, why = parse_token_count(lookup(profile.args, "ctx-size", "c")), "ctx-size"
     if not held and isinstance(target, WeightFacts):
         held, why = target.context, "ctx-size is not given: the model's own context"
     if held:
@@ -219,12 +219,12 @@ def _ways(profile: Profile) -> int:
     """Number of devices over which weights and KV cache are spread."""
     ways = 1
     for synonyms in _WAYS:
-        ways *= count(lookup(profile.args, *synonyms)) or 1
+        ways *= parse_token_count(lookup(profile.args, *synonyms)) or 1
     return ways
 
 
 def _drafter(profile: Profile, facts: Facts, model: str) -> Term:
-    filled = fill(model, profile.models)
+    filled = fill_placeholders(model, profile.models)
     roles = placeholders(model) | {role for role, ref in profile.models.items() if ref.ref == filled}
     found = next((facts[role] for role in sorted(roles) if role in facts), None)
     if isinstance(found, WeightFacts):
@@ -238,10 +238,10 @@ def _cache(profile: Profile, facts: Facts, held: int, why: str) -> Term:
     target = facts.get(TARGET, NO_TARGET)
     if isinstance(target, Unread):
         return Term(name="kv", source=f"{why}, but the bytes of a token are not known: {target.reason}")
-    width = bits(profile, target)
+    width = kv_bits(profile, target)
     if width is None:
         return Term(name="kv", source=f"{why}, but not how many bits an element of this KV cache's dtype has")
-    sequences = count(lookup(profile.args, "max-num-seqs", "max-running-requests", "parallel", "np")) or 1
+    sequences = parse_token_count(lookup(profile.args, "max-num-seqs", "max-running-requests", "parallel", "np")) or 1
     size = target.kv_bytes(held, sequences, *width, step=_step(profile))
     if size is None:
         return Term(name="kv", source=f"{why}, but not what the layers of {target.architecture} keep of a token")
@@ -255,8 +255,8 @@ def _cache(profile: Profile, facts: Facts, held: int, why: str) -> Term:
 def _step(profile: Profile) -> int:
     """Tokens that the engine computes at once."""
     if profile.engine is EngineKind.LLAMACPP:
-        return count(lookup(profile.args, "ubatch-size", "ub")) or LLAMACPP_STEP
-    return count(lookup(profile.args, "max-num-batched-tokens", "chunked-prefill-size")) or 0
+        return parse_token_count(lookup(profile.args, "ubatch-size", "ub")) or LLAMACPP_STEP
+    return parse_token_count(lookup(profile.args, "max-num-batched-tokens", "chunked-prefill-size")) or 0
 
 
 def _mapping(value: ArgValue) -> dict[str, Any]:

@@ -25,7 +25,7 @@ GGML_BITS = {
 SIXTEEN = ("bfloat16", "bf16", "float16", "half")
 
 
-def bits(profile: Profile, target: WeightFacts) -> tuple[float, float] | None:
+def kv_bits(profile: Profile, target: WeightFacts) -> tuple[float, float] | None:
     """Return the bits of a key's and of a value's element; None for a type of unknown size.
 
     `auto` is the checkpoint's own request (a calibrated fp8 cache), else the model's 16 bits. TurboQuant and other

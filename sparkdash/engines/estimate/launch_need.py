@@ -31,7 +31,7 @@ LOADER_BYTES = int(4.4 * GIB)
 _ORDER = ("weights", "drafter", "kv", "utilization", "loader", "overhead")
 
 
-def estimate(profile: Profile, facts: Mapping[str, WeightFacts | Unread], box_bytes: int | None) -> Need:
+def estimate_launch(profile: Profile, facts: Mapping[str, WeightFacts | Unread], box_bytes: int | None) -> Need:
     """Estimate the need of one launch on one box, term by term.
 
     `facts` are those of the profile's models by role (`target`, `drafter`, …); an absent role counts as unread.
@@ -46,7 +46,7 @@ def estimate(profile: Profile, facts: Mapping[str, WeightFacts | Unread], box_by
     if profile.engine is EngineKind.SIM and profile.memory.total_bytes is None:
         size = int((profile.sim or SimSpec()).memory_gib * GIB)
         return Need(basis=Basis.DECLARED, terms=(Term(name="steady", bytes=size, source="sim.memory_gib: simulated"),))
-    computed = {term.name: term for term in allocation.terms(profile, facts, box_bytes)}
+    computed = {term.name: term for term in allocation.allocation_terms(profile, facts, box_bytes)}
     terms = _merged(profile, computed, declared)
     return Need(basis=_basis(terms, declared), terms=terms)
 

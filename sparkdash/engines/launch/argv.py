@@ -36,7 +36,7 @@ def served_names(profile: Profile) -> tuple[str, ...]:
     return (profile.name, *profile.serves, AUTO)
 
 
-def target(profile: Profile, *, pinnable: bool = False) -> ModelRef:
+def target_model(profile: Profile, *, pinnable: bool = False) -> ModelRef:
     """Return the model to serve.
 
     Raises:
@@ -58,23 +58,27 @@ def target(profile: Profile, *, pinnable: bool = False) -> ModelRef:
     return ref
 
 
-def fill(value: Any, models: Mapping[str, ModelRef]) -> Any:
+def fill_placeholders(value: Any, models: Mapping[str, ModelRef]) -> Any:
     """Replace placeholders such as "{drafter}" by model references, inside lists and dicts too."""
     if isinstance(value, str):
         return PLACEHOLDER.sub(lambda hit: models[hit[1]].ref if hit[1] in models else hit[0], value)
     if isinstance(value, list):
-        return [fill(item, models) for item in value]
+        return [fill_placeholders(item, models) for item in value]
     if isinstance(value, dict):
-        return {key: fill(item, models) for key, item in value.items()}
+        return {key: fill_placeholders(item, models) for key, item in value.items()}
     return value
 
 
-def flags(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: ListArgs = NO_LISTS) -> list[str]:
+def flag_words(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: ListArgs = NO_LISTS) -> list[str]:
     """Turn each entry into a flag: True is bare, False and None are left out, dicts and lists are compact JSON.
 
     `lists` names the exceptions, which take lists as words.
     """
-    given = ((key, fill(value, models)) for key, value in args.items() if value is not None and value is not False)
+    given = (
+        (key, fill_placeholders(value, models))
+        for key, value in args.items()
+        if value is not None and value is not False
+    )
     return [word for key, value in given for word in _flag(key, value, lists)]
 
 
@@ -95,7 +99,7 @@ def lookup(args: Mapping[str, ArgValue], *names: str) -> ArgValue:
     return next((found[name] for name in names if found.get(name) is not None), None)
 
 
-def count(value: ArgValue) -> int | None:
+def parse_token_count(value: ArgValue) -> int | None:
     """Parse a token count as engines write it: 32768, "32k" (thousands) or "32K" (1024s); None for anything else."""
     if isinstance(value, bool):
         return None
@@ -105,7 +109,7 @@ def count(value: ArgValue) -> int | None:
     return int(float(hit[1]) * {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20}[hit[2]]) if hit else None
 
 
-def size_bytes(value: ArgValue) -> int | None:
+def parse_size(value: ArgValue) -> int | None:
     """Parse bytes as vLLM does: "10G" is 10 GiB, "10g" is 10^10; None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -114,7 +118,7 @@ def size_bytes(value: ArgValue) -> int | None:
     return int(hit[1]) * _UNITS[hit[2]] if hit[1] else int(float(hit[3]) * _UNITS[hit[4]])
 
 
-def share(value: ArgValue) -> float | None:
+def parse_share(value: ArgValue) -> float | None:
     """Parse a share of 0..1, as a number or in quotes; None for anything else."""
     try:
         found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
@@ -123,7 +127,7 @@ def share(value: ArgValue) -> float | None:
     return found if found is not None and 0 <= found <= 1 else None
 
 
-def overlaid(defaults: Iterable[tuple[str, ArgValue]], args: Mapping[str, ArgValue]) -> dict[str, ArgValue]:
+def overlay_args(defaults: Iterable[tuple[str, ArgValue]], args: Mapping[str, ArgValue]) -> dict[str, ArgValue]:
     """Lay the profile's args over the engine's defaults, whichever way each spells a hyphen."""
     given = {key.replace("_", "-") for key in args}
     return {key: value for key, value in defaults if key.replace("_", "-") not in given} | dict(args)

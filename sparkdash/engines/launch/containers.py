@@ -14,8 +14,8 @@ from types import MappingProxyType
 from sparkdash.domain.container import LABEL_FINGERPRINT, LABEL_PORT, LABEL_PROFILE, ContainerSpec
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.launch.argv import container_name, fill
-from sparkdash.engines.launch.mounts import environment, mounts
+from sparkdash.engines.launch.argv import container_name, fill_placeholders
+from sparkdash.engines.launch.mounts import cache_environment, container_mounts
 from sparkdash.errors import ProfileError
 
 ALL_GPUS = "nvidia.com/gpu=all"
@@ -30,7 +30,7 @@ than 10 GB counts against the unified memory.
 """
 
 
-def build(
+def build_container(
     profile: Profile,
     launch: LaunchContext,
     argv: Sequence[str],
@@ -46,7 +46,7 @@ def build(
     Raises:
         ProfileError: the runtime needs an image and the profile has none.
     """
-    variables = environment(profile, launch) | dict(env) | fill(profile.env, profile.models)
+    variables = cache_environment(profile, launch) | dict(env) | fill_placeholders(profile.env, profile.models)
     common = ContainerSpec(
         name=container_name(profile.name),
         image=None,
@@ -60,7 +60,7 @@ def build(
         return common
     return common.replace(
         image=_image(profile),
-        mounts=mounts(profile, launch, files),
+        mounts=container_mounts(profile, launch, files),
         tmpfs=profile.tmpfs,
         devices=(ALL_GPUS,) if profile.gpu else (),
         shm_size=profile.shm_size or shm_size,
@@ -69,16 +69,16 @@ def build(
 
 def program(profile: Profile, default: tuple[str, ...]) -> list[str]:
     """Return the profile's own command, or the dialect's."""
-    return [str(fill(word, profile.models)) for word in profile.command] or list(default)
+    return [str(fill_placeholders(word, profile.models)) for word in profile.command] or list(default)
 
 
-def is_own(words: Sequence[str], default: Sequence[str]) -> bool:
+def is_own_program(words: Sequence[str], default: Sequence[str]) -> bool:
     """Whether `argv` runs the dialect's own program, at any path. A wrapper may ignore `--help`, and serve."""
     name = PurePosixPath(words[0]).name
     return ["python3" if _PYTHON.fullmatch(name) else name, *words[1:]] == list(default)
 
 
-def helping(profile: Profile, argv: Sequence[str], *, containerised: bool) -> ContainerSpec:
+def help_container(profile: Profile, argv: Sequence[str], *, containerised: bool) -> ContainerSpec:
     """Build the container in which `argv` lists its flags: the profile's image, mounts and variables, without GPU,
     model and cache.
     """
@@ -87,7 +87,7 @@ def helping(profile: Profile, argv: Sequence[str], *, containerised: bool) -> Co
         image=None,
         argv=tuple(argv),
         port=0,
-        env=fill(profile.env, profile.models),
+        env=fill_placeholders(profile.env, profile.models),
         env_from=profile.env_from,
     )
     if not containerised:

@@ -31,7 +31,7 @@ def from_hub(profile: Profile) -> bool:
     return any(ref.hf for ref in profile.used_models)
 
 
-def mounts(profile: Profile, launch: LaunchContext, files: Iterable[str] = ()) -> tuple[Mount, ...]:
+def container_mounts(profile: Profile, launch: LaunchContext, files: Iterable[str] = ()) -> tuple[Mount, ...]:
     """List the profile's own mounts, then model paths and `files` not yet covered, then the caches."""
     wanted = sorted({_folder(ref.path) for ref in profile.used_models if ref.path} | set(files))
     result = list(profile.mounts)
@@ -44,7 +44,7 @@ def mounts(profile: Profile, launch: LaunchContext, files: Iterable[str] = ()) -
     return tuple(result)
 
 
-def environment(profile: Profile, launch: LaunchContext) -> dict[str, str]:
+def cache_environment(profile: Profile, launch: LaunchContext) -> dict[str, str]:
     """Return the variables that point engines at the mounted caches; with a process runtime only the hub cache."""
     hub = {"HF_HOME": HF_TARGET if launch.containerised else launch.hf_home} if from_hub(profile) else {}
     return hub | (_CACHE_ENV if launch.containerised else {})

@@ -50,12 +50,12 @@ def _read(repository: str, revision: str, endpoint: str | None) -> WeightFacts:
     hub = _Repository(HfApi(endpoint=endpoint, library_name="sparkdash"), repository, revision)
     config = hub.json(weights.CONFIG)
     if config is None:
-        raise safetensors.unreadable(
+        raise safetensors.unreadable_weights(
             f"{repository} has no {weights.CONFIG}", "A GGUF model can be read once it is on this box."
         )
     sidecar, index = hub.json(weights.SIDECAR), hub.json(safetensors.INDEX)
     whole = ["model.safetensors"]
-    files = whole if index is None else safetensors.shards(index, f"{safetensors.INDEX} of {repository}")
+    files = whole if index is None else safetensors.index_files(index, f"{safetensors.INDEX} of {repository}")
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="headers") as pool:
         found = [tensor for tensors in pool.map(hub.tensors, files) for tensor in tensors]
     return weights.assemble_weight_facts(repository, config, sidecar or {}, found)
@@ -79,7 +79,7 @@ class _Repository:
             hf_raise_for_status(answer)
         except EntryNotFoundError:
             return None
-        return safetensors.json_object(answer.content, f"{file} of {self.name}")
+        return safetensors.parse_json_object(answer.content, f"{file} of {self.name}")
 
     def tensors(self, file: str) -> list[Tensor]:
         """Fetch the header of one file and list its tensors."""
@@ -90,9 +90,9 @@ class _Repository:
                 self.name, file, revision=self.revision, timeout=TIMEOUT_S
             )
         except EntryNotFoundError:
-            raise safetensors.unreadable(f"{self.name} has no {file}") from None
+            raise safetensors.unreadable_weights(f"{self.name} has no {file}") from None
         except SafetensorsParsingError:
-            raise safetensors.unreadable(f"{file} of {self.name} has a malformed header") from None
+            raise safetensors.unreadable_weights(f"{file} of {self.name} has a malformed header") from None
         return [
             Tensor(name, info.dtype, tuple(info.shape), max(0, info.data_offsets[1] - info.data_offsets[0]))
             for name, info in header.tensors.items()

@@ -26,7 +26,7 @@ from sparkdash.domain.container import (
     ContainerState,
     Leftovers,
     PullProgress,
-    mark,
+    engine_mark,
 )
 from sparkdash.errors import HostError
 from sparkdash.host import meminfo
@@ -182,8 +182,8 @@ class Podman:
         await leftovers.end_processes({pid: birth for pid, birth in hung.items() if pid in runs})
         found = await asyncio.to_thread(leftovers.processes_of_owner, owner)
         # each by its name: an incomplete list must not cost a living engine its processes
-        here = await self._inspect([each.removeprefix(mark(owner, "")) for each in found]) if found else []
-        held = {mark(owner, info.name) for info in here if info.state is not ContainerState.EXITED}
+        here = await self._inspect([each.removeprefix(engine_mark(owner, "")) for each in found]) if found else []
+        held = {engine_mark(owner, info.name) for info in here if info.state is not ContainerState.EXITED}
         return await leftovers.end_processes(leftovers.processes_except(found, held))
 
     def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:

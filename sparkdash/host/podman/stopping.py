@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, Leftovers, mark
+from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, Leftovers, engine_mark
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.podman import answers, argv
@@ -97,4 +97,4 @@ async def _members(info: ContainerInfo | None) -> leftovers.Births | None:
     """Processes of the container, by its control group and its mark; None if the scan took too long."""
     if info is None:
         return {}
-    return await leftovers.scan_for_engine(mark(info.labels.get(LABEL_OWNER, ""), info.name), info.id)
+    return await leftovers.scan_for_engine(engine_mark(info.labels.get(LABEL_OWNER, ""), info.name), info.id)

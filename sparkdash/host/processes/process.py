@@ -23,7 +23,7 @@ from sparkdash.domain.container import (
     ContainerState,
     Leftovers,
     PullProgress,
-    mark,
+    engine_mark,
 )
 from sparkdash.errors import HostError
 from sparkdash.host.command import command_output
@@ -131,7 +131,7 @@ class Process:
     async def settle(self, owner: str) -> Leftovers:
         """End processes without a record, which a daemon killed during a start leaves behind. See Runtime."""
         found = await asyncio.to_thread(leftovers.processes_of_owner, owner)
-        held = {mark(owner, record.name) for record in self._records.all() if _alive(record)}
+        held = {engine_mark(owner, record.name) for record in self._records.all() if _alive(record)}
         return await leftovers.end_processes(leftovers.processes_except(found, held))
 
     async def inspect(self, name: str) -> ContainerInfo | None:
@@ -268,7 +268,7 @@ async def _ended(record: ProcessRecord, limit_s: float | None) -> bool:
 
 
 async def _marked(record: ProcessRecord) -> leftovers.Births | None:
-    return await leftovers.scan_for_engine(mark(record.labels.get(LABEL_OWNER, ""), record.name), None)
+    return await leftovers.scan_for_engine(engine_mark(record.labels.get(LABEL_OWNER, ""), record.name), None)
 
 
 def _reap(record: ProcessRecord) -> int | None:

@@ -56,7 +56,7 @@ class App:
         self.context = min(profile.context or spec.kv_tokens, cache.capacity)
         clock = clock or WallClock()
         speed = AT_START[spec.fault].speed if spec.fault in AT_START else 1.0
-        seats = argv.count(argv.lookup(profile.args, "max-num-seqs")) or SEATS
+        seats = argv.parse_token_count(argv.lookup(profile.args, "max-num-seqs")) or SEATS
         self.engine = SimulatedEngine(SimulatedTiming(spec, speed), cache, clock, seats=seats)
         self.trigger = FaultTrigger(self.engine, clock, spec)
         self._kv_bytes = int(kv_share(profile) * spec.memory_gib * GIB)

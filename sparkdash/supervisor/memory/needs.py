@@ -18,7 +18,7 @@ from sparkdash.domain.memory.footprint import Footprint
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.estimate.launch_need import estimate
+from sparkdash.engines.estimate.launch_need import estimate_launch
 
 LOG = structlog.get_logger("sparkdash.needs")
 
@@ -40,9 +40,9 @@ class Needs:
     def __call__(self, profile: Profile) -> Need:
         """Return the need of this launch; unknown terms are None."""
         if seen := self._learned(profile.fingerprint):
-            return footprint.need(seen)
+            return footprint.learned_need(seen)
         found = self._estimates.get(profile.fingerprint)
-        return found or self._estimates.setdefault(profile.fingerprint, estimate(profile, {}, self._box_bytes()))
+        return found or self._estimates.setdefault(profile.fingerprint, estimate_launch(profile, {}, self._box_bytes()))
 
     def target(self, profile: Profile) -> WeightFacts | None:
         """Return the facts of the model's weights; None until they are read, and where they are not here."""
@@ -59,7 +59,7 @@ class Needs:
         for profile in profiles:
             try:
                 facts = weights.read_profile_weights(profile, self._hf_home)
-                found[profile.fingerprint] = estimate(profile, facts, box)
+                found[profile.fingerprint] = estimate_launch(profile, facts, box)
                 if isinstance(target := facts.get("target"), WeightFacts):
                     targets[profile.fingerprint] = target
             except Exception:  # a file that nobody has seen the like of must not end the daemon

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, ContainerSpec, mark
+from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, ContainerSpec, engine_mark
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.memory.contiguity import Contiguity
@@ -245,7 +245,7 @@ class Transition:
             flags=self._flags,
         )
         spec = self._tools.adapter(target.engine).container(target, launch)
-        return spec.replace(env={**spec.env, ENV_MARK: mark(self._tools.owner, spec.name)})
+        return spec.replace(env={**spec.env, ENV_MARK: engine_mark(self._tools.owner, spec.name)})
 
     async def _load(self, target: Profile, container: str, url: str) -> None:
         tools = self._tools
