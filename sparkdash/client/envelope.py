@@ -87,7 +87,7 @@ def unreachable_error(address: Address, words: str) -> DaemonError:
         f"No sparkdash daemon answers at {address}.",
         hint="See SPARKDASH_URL."
         if address.given
-        else "Start it with `sparkdash serve`, or give the address of another one, such as a demo, in SPARKDASH_URL.",
+        else "Start it with `sparkdash serve`. For a daemon elsewhere, such as a demo, give its address in SPARKDASH_URL.",
     )
 
 
