@@ -14,9 +14,10 @@ from functools import partial
 from typing import Generic, Literal, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
 from urllib.parse import quote, urlencode
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from sparkdash.api.requests import ApiRequest
+from sparkdash.errors import AdmissionError
 from sparkdash.sse import Frames
 
 P = ParamSpec("P")
@@ -112,8 +113,15 @@ class Row(Generic[P]):
         self.request = request
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> HttpCall:
-        """Build the request. Parameters that the caller left out are left out."""
-        rest = self.request(*args, **kwargs).model_dump(mode="json", exclude_unset=True)
+        """Build the request. Parameters that the caller left out are left out.
+
+        Raises:
+            AdmissionError: code `invalid_request`, as the daemon would answer: a parameter is beyond its limits.
+        """
+        try:
+            rest = self.request(*args, **kwargs).model_dump(mode="json", exclude_unset=True)
+        except ValidationError as error:
+            raise AdmissionError(f"{self.path}: {_first_problem(error)}.", code="invalid_request") from None
 
         def filled(part: re.Match[str]) -> str:
             return quote(str(rest.pop(part["name"])), safe="/" if part["slashes"] else "")
@@ -124,6 +132,11 @@ class Row(Generic[P]):
         query = {name: int(value) if isinstance(value, bool) else value for name, value in rest.items()}
         given = {name: value for name, value in query.items() if value is not None}
         return HttpCall(self.method, f"{target}?{_encoded(given)}" if given else target, None)
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _encoded(query: Mapping[str, object]) -> str:

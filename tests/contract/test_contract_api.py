@@ -17,6 +17,7 @@ from sparkdash.api.control import ControlApi
 from sparkdash.api.rows import Call, DocumentCall, Row, Stream
 from sparkdash.client.blocking import Client
 from sparkdash.client.client import AsyncClient
+from sparkdash.errors import AdmissionError
 from sparkdash.gateway import control
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,6 @@ def test_mypy_knows_what_each_method_takes_and_answers(tmp_path: Path) -> None:
 
 def test_a_method_refuses_parameters_that_its_call_does_not_have() -> None:
     """Before anything is sent; mypy says the same earlier."""
-    with pytest.raises(ValueError, match="profil"):
+    with pytest.raises(AdmissionError, match="profil"):
         ControlApi.use.prepare(profil="a")  # type: ignore[call-arg]
     assert inspect.signature(ControlApi.use.request).parameters.keys() == {"profile", "cause"}
