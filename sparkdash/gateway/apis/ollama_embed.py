@@ -37,15 +37,15 @@ async def relay_embedding(deps: Deps, exchange: Exchange, body: Mapping[str, Any
         raw.extend(message.get("body", b""))
         if not message.get("more_body", False):
             took = nanoseconds(deps.monotonic() - begun)
-            code, said = _told(status, bytes(raw), str(body.get("model")), took, older=older)
-            text = problems.encode_json(said)
+            code, answer = _client_answer(status, bytes(raw), str(body.get("model")), took, older=older)
+            text = problems.encode_json(answer)
             headers = [*HEADERS, *kept, (b"content-length", b"%d" % len(text))]
             await send({"type": "http.response.start", "status": code, "headers": headers})
             await send({"type": "http.response.body", "body": text, "more_body": False})
 
-    asked = problems.encode_json({"model": name, **parse_embed_request(body, older=older)})
+    request_body = problems.encode_json({"model": name, **parse_embed_request(body, older=older)})
     inner = Exchange.from_asgi(
-        redirect_scope(scope, PATH), replay_body(asked, receive), take, exchange.key, collected=True
+        redirect_scope(scope, PATH), replay_body(request_body, receive), take, exchange.key, collected=True
     )
     await passthrough.relay_request(deps, inner)
 
@@ -67,7 +67,7 @@ def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, An
     )
 
 
-def _told(status: int, raw: bytes, model: str, took: int, *, older: bool) -> tuple[int, dict[str, Any]]:
+def _client_answer(status: int, raw: bytes, model: str, took: int, *, older: bool) -> tuple[int, dict[str, Any]]:
     """Return status and body for the client."""
     try:
         reply = json.loads(raw)

@@ -59,16 +59,16 @@ def parse_ollama_request(body: Mapping[str, Any], *, generate: bool) -> OllamaRe
     """
     model = model_of(body)
     stream = body.get("stream") is not False
-    path, asked = _prompted(body) if generate else _talked(body)
-    empty = not (asked.get("messages") or asked.get("prompt"))
+    path, request = _prompted(body) if generate else _talked(body)
+    empty = not (request.get("messages") or request.get("prompt"))
     if path == CHAT and body.get("tools"):
-        asked["tools"] = _list(body, "tools")
-    asked |= _options(body.get("options")) | _format(body.get("format")) | _think(body.get("think"))
-    asked["stream"] = stream
+        request["tools"] = _list(body, "tools")
+    request |= _options(body.get("options")) | _format(body.get("format")) | _think(body.get("think"))
+    request["stream"] = stream
     if stream:
-        asked["stream_options"] = {"include_usage": True}
+        request["stream_options"] = {"include_usage": True}
     return OllamaRequest(
-        model, path, asked, stream, generate, empty, unload=empty and body.get("keep_alive") in (0, "0")
+        model, path, request, stream, generate, empty, unload=empty and body.get("keep_alive") in (0, "0")
     )
 
 
@@ -242,11 +242,11 @@ class AnswerSummary:
             if not isinstance(choice, dict):
                 continue
             self.reason = choice.get("finish_reason") or self.reason
-            said = choice.get("delta") or choice.get("message") or {"content": choice.get("text")}
-            for i, call in enumerate(said.get("tool_calls") or ()):
+            part = choice.get("delta") or choice.get("message") or {"content": choice.get("text")}
+            for i, call in enumerate(part.get("tool_calls") or ()):
                 self._call(call.get("index", i), call.get("function") or {})
-            message = {"content": said.get("content") or ""}
-            if thinking := said.get("reasoning_content") or said.get("reasoning"):
+            message = {"content": part.get("content") or ""}
+            if thinking := part.get("reasoning_content") or part.get("reasoning"):
                 message["thinking"] = thinking
             yield message
 

@@ -63,10 +63,10 @@ def reasoning_effort(body: Message) -> str | None:
     thinking, config = body.get("thinking"), body.get("output_config")
     if isinstance(thinking, dict) and thinking.get("type") == "disabled":
         return "none"
-    asked = config.get("effort") if isinstance(config, dict) else None
-    if asked is not None and asked not in EFFORTS:
+    asked_effort = config.get("effort") if isinstance(config, dict) else None
+    if asked_effort is not None and asked_effort not in EFFORTS:
         raise InvalidPrompt(f"output_config.effort must be one of {', '.join(EFFORTS)}")
-    return asked
+    return asked_effort
 
 
 def _tool(tool: Message) -> Message:

@@ -48,22 +48,22 @@ class TokenCounter(ChildProcess):
             raise not_loaded_error(profile, how)
         if (model := profile.models.get("target")) is None:
             raise not_loaded_error(profile, "its profile names no model")
-        order = CountRequest(model=model, mounts=profile.mounts, hf_home=str(self._hf_home), **how._asdict())
+        request = CountRequest(model=model, mounts=profile.mounts, hf_home=str(self._hf_home), **how._asdict())
         try:
             async with asyncio.timeout(LIMIT_S):
-                told = await self._told(encode_count_request(order, body))
+                result = await self._ask(encode_count_request(request, body))
         except TimeoutError:
             self.shut_down(grace_s=0)  # a busy child does not react to its closed input
             raise not_loaded_error(profile, f"counting took longer than {LIMIT_S:g} s") from None
         except SparkdashError as error:
             raise not_loaded_error(profile, error.message[:1].lower() + error.message[1:]) from None
-        if told.refused is not None:
-            raise AdmissionError(f"{told.refused[:1].upper()}{told.refused[1:]}.", code="invalid_request")
-        if told.tokens is None:
-            raise not_loaded_error(profile, told.unknown or "no reason is known")
-        return told.tokens
+        if result.refused is not None:
+            raise AdmissionError(f"{result.refused[:1].upper()}{result.refused[1:]}.", code="invalid_request")
+        if result.tokens is None:
+            raise not_loaded_error(profile, result.unknown or "no reason is known")
+        return result.tokens
 
-    async def _told(self, sent: bytes) -> CountResult:
+    async def _ask(self, sent: bytes) -> CountResult:
         async with self.open("/", [(b"content-type", b"application/octet-stream")], sent) as answer:
             return CountResult.model_validate_json(await answer.read())
 

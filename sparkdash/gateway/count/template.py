@@ -73,10 +73,10 @@ class Template:
             Refused: the template itself refuses these messages.
         """
         as_parts = self.in_parts if in_parts is None else in_parts
-        told = {**self._tokens, **{name: value for name, value in words.items() if name not in _OURS}}
+        variables = {**self._tokens, **{name: value for name, value in words.items() if name not in _OURS}}
         shaped = [_shaped(each, as_parts) for each in messages]
         try:
-            return self._compiled.render(told, messages=shaped, tools=tools, add_generation_prompt=True)
+            return self._compiled.render(variables, messages=shaped, tools=tools, add_generation_prompt=True)
         except (TemplateError, *_FAULTS) as error:
             raise InvalidPrompt(f"the model's chat template refuses it ({error})") from None
 

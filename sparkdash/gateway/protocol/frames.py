@@ -32,10 +32,10 @@ class KeepAliveFrames:
         self._id = request_id
         self.model = model
         self._created = int(now)
-        self._said = 0
+        self._events_sent = 0
         self._reasoning = reasoning
-        self._told = ""
-        self._thought = False
+        self._last_news = ""
+        self._thinking_open = False
 
     @property
     def response_id(self) -> str:
@@ -43,17 +43,17 @@ class KeepAliveFrames:
         return f"resp_{self._id}"
 
     @property
-    def said(self) -> int:
+    def events_sent(self) -> int:
         """Number of events sent."""
-        return self._said
+        return self._events_sent
 
     def next(self, waits_for: str = "") -> bytes:
         """Return the next keep-alive, one or two whole frames. `waits_for` is one line of text."""
-        first = self._said == 0
+        first = self._events_sent == 0
         news = self._news(waits_for)
         if self._dialect is Dialect.RESPONSES:
             return self._responses(first)
-        self._said += 1
+        self._events_sent += 1
         match self._dialect:
             case Dialect.CHAT:
                 return data_frame(self._chunk(news))
@@ -66,15 +66,15 @@ class KeepAliveFrames:
 
     def _news(self, waits_for: str) -> str:
         """Return one line of reasoning; empty unless the client wants it and it is new."""
-        if not self._reasoning or waits_for in ("", self._told):
+        if not self._reasoning or waits_for in ("", self._last_news):
             return ""
-        self._told = waits_for
+        self._last_news = waits_for
         return f"{PROGRESS_MARK} {waits_for}\n"
 
     @property
-    def thinks(self) -> bool:
+    def has_open_thinking(self) -> bool:
         """Whether our thinking block is open in a messages stream."""
-        return self._thought
+        return self._thinking_open
 
     def _messages(self, news: str) -> bytes:
         """Return frames of a messages stream.
@@ -84,15 +84,15 @@ class KeepAliveFrames:
         if not news:
             return event_frame("ping", {"type": "ping"})
         delta = {"type": "thinking_delta", "thinking": news}
-        said = event_frame("content_block_delta", {"type": "content_block_delta", "index": 0, "delta": delta})
-        if self._thought:
-            return said
-        self._thought = True
+        frame = event_frame("content_block_delta", {"type": "content_block_delta", "index": 0, "delta": delta})
+        if self._thinking_open:
+            return frame
+        self._thinking_open = True
         block = {"type": "thinking", "thinking": "", "signature": ""}
         return (
             event_frame("message_start", {"type": "message_start", "message": self._message()})
             + event_frame("content_block_start", {"type": "content_block_start", "index": 0, "content_block": block})
-            + said
+            + frame
         )
 
     def _message(self) -> dict[str, Any]:
@@ -129,8 +129,8 @@ class KeepAliveFrames:
         return b"".join(self._lifecycle(name) for name in names)
 
     def _lifecycle(self, name: str) -> bytes:
-        body = {"type": name, "sequence_number": self._said, "response": self.response("in_progress")}
-        self._said += 1
+        body = {"type": name, "sequence_number": self._events_sent, "response": self.response("in_progress")}
+        self._events_sent += 1
         return event_frame(name, body)
 
     def response(self, status: str) -> dict[str, Any]:

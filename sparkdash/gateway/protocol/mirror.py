@@ -89,10 +89,10 @@ def _doubled(body: bytes, message: str) -> bytes:
 def _pieces(text: str, message: str) -> Iterator[str]:
     done = 0
     for place in _places(text, text.find("{"), ("choices", None, message)):
-        told = {key: (start, end) for key, start, end in _members(text, place)}
-        if _SAID not in told or _ALSO in told:
+        members = {key: (start, end) for key, start, end in _members(text, place)}
+        if _SAID not in members or _ALSO in members:
             continue
-        start, end = told[_SAID]
+        start, end = members[_SAID]
         if text[start] == '"':  # it may be null
             yield f'{text[done:end]},"{_ALSO}":{text[start:end]}'
             done = end

@@ -38,10 +38,10 @@ _TOLD = (
 def overflow_error(body: bytes) -> AdmissionError | None:
     """Translate an engine's 400 about a too long prompt into OpenAI's words; None for any other error."""
     try:
-        told: Any = json.loads(body)
+        parsed: Any = json.loads(body)
     except ValueError:
         return None
-    error = told.get("error", told) if isinstance(told, dict) else None
+    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
     if not isinstance(message, str):
         return None
@@ -51,9 +51,9 @@ def overflow_error(body: bytes) -> AdmissionError | None:
     if found is None:
         return None
     groups = found.groupdict()
-    asked = sum(int(groups.get(part) or 0) for part in ("asked", "more", "output"))
+    requested = sum(int(groups.get(part) or 0) for part in ("asked", "more", "output"))
     return _error(
-        f"This model's maximum context length is {groups['limit']} tokens. However, you requested {asked} tokens. "
+        f"This model's maximum context length is {groups['limit']} tokens. However, you requested {requested} tokens. "
         "Please reduce the length of the messages."
     )
 

@@ -67,11 +67,11 @@ def peek_body(body: bytes, content_type: str) -> PeekedBody:
     if not (kind.endswith("json") or kind in _MAY_BE_JSON):
         return PeekedBody()
     try:
-        said = _ASKED.validate_json(body).get
+        get = _ASKED.validate_json(body).get
     except ValidationError:
-        said = _asked_slowly(body).get
-    options = _options(said("stream_options", NO_OPTIONS))
-    return PeekedBody(_name(said("model")), said("stream") is True, None, options, said("service_tier"))
+        get = _asked_slowly(body).get
+    options = _options(get("stream_options", NO_OPTIONS))
+    return PeekedBody(_name(get("model")), get("stream") is True, None, options, get("service_tier"))
 
 
 @lru_cache(maxsize=64)

@@ -23,7 +23,7 @@ _BLAMES_REQUEST = re.compile(rb'"(?:code|status)": ?"?4\d\d\b')
 
 def calls_itself_dead(engine: EngineKind, words: bytes) -> bool:
     """Whether this error says that the engine behind its HTTP server is dead."""
-    return any(said in words for said in registry.adapter(engine).death_words)
+    return any(phrase in words for phrase in registry.adapter(engine).death_words)
 
 
 def is_error(begins: bytes) -> bool:

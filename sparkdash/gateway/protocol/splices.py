@@ -87,38 +87,38 @@ class WithoutUsage(FrameSplice):
         return super()._spliced(frames) if _COUNTS_ONLY.search(frames) else frames
 
     def _frame(self, frame: bytes) -> bytes:
-        told = DATA.search(frame) and _COUNTS_ONLY.search(frame) and _COUNTS.search(frame)
-        return frame[: len(frame) - len(frame.lstrip(b"\r\n"))] if told else frame
+        is_usage = DATA.search(frame) and _COUNTS_ONLY.search(frame) and _COUNTS.search(frame)
+        return frame[: len(frame) - len(frame.lstrip(b"\r\n"))] if is_usage else frame
 
 
 class ContinuedResponse(FrameSplice):
     """Continues our own /v1/responses stream, which began while the client waited, with the engine's.
 
-    `said`: number of our events. The engine's opening events are removed, its id becomes ours (the SDKs refuse a change
+    `events_sent`: number of our events. The engine's opening events are removed, its id becomes ours (the SDKs refuse a change
     of id) and its numbers continue ours.
     """
 
-    def __init__(self, ours: str, said: int) -> None:
+    def __init__(self, own_id: str, events_sent: int) -> None:
         super().__init__()
-        self._ours = ours.encode()
-        self._theirs = b""
-        self._ahead = said
+        self._own_id = own_id.encode()
+        self._engine_id = b""
+        self._offset = events_sent
         """Offset from the engine's numbers to the client's."""
-        self.number = said - 1
+        self.number = events_sent - 1
         """Number of the last event that the client got."""
 
     def _frame(self, frame: bytes) -> bytes:
-        if not self._theirs and (found := _RESPONSE_ID.search(frame)):
-            self._theirs = found[1]
+        if not self._engine_id and (found := _RESPONSE_ID.search(frame)):
+            self._engine_id = found[1]
         if _OPENS_RESPONSE.search(frame):
-            self._ahead -= 1
+            self._offset -= 1
             return b""
-        if self._theirs:
-            frame = frame.replace(self._theirs, self._ours)
+        if self._engine_id:
+            frame = frame.replace(self._engine_id, self._own_id)
         return _SEQUENCE.sub(self._numbered, frame, count=1)
 
     def _numbered(self, found: re.Match[bytes]) -> bytes:
-        self.number = int(found[2]) + self._ahead
+        self.number = int(found[2]) + self._offset
         return found[1] + b"%d" % self.number
 
 
@@ -141,8 +141,8 @@ class ContinuedMessage(FrameSplice):
             return _END_OF_THINKING
         if kind == b"message_delta" and self._counts:
             body, start, end = _object(frame)
-            told = {key: value for key, value in (body.get("usage") or {}).items() if value is not None}
-            return frame[:start] + _json(body | {"usage": self._counts | told}) + frame[end:] if body else frame
+            counts = {key: value for key, value in (body.get("usage") or {}).items() if value is not None}
+            return frame[:start] + _json(body | {"usage": self._counts | counts}) + frame[end:] if body else frame
         if kind.startswith(b"content_block"):
             return _INDEX.sub(lambda index: index[1] + b"%d" % (int(index[2]) + 1), frame, count=1)
         return frame

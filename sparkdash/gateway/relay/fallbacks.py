@@ -76,17 +76,17 @@ class RetryPlan:
 
 def fallback_names(context: RequestContext) -> list[str]:
     """List the fallbacks that exist and that the key may use."""
-    asked, route, deps = context.profile, context.route, context.deps
-    if asked is None or not asked.fallbacks or not route.generates or route.profile is not None:
+    profile, route, deps = context.profile, context.route, context.deps
+    if profile is None or not profile.fallbacks or not route.generates or route.profile is not None:
         return []
     catalog = deps.catalog()
     found: list[str] = []
-    for word in asked.fallbacks:
+    for word in profile.fallbacks:
         try:
             other = catalog.find(permitted_name(context.exchange.key, word, catalog, deps.bus.snapshot))
         except SparkdashError:
             continue
-        if other.name != asked.name and not other.cannot_run:
+        if other.name != profile.name and not other.cannot_run:
             found.append(other.name)
     return list(dict.fromkeys(found))
 
@@ -108,9 +108,9 @@ def all_failed_error(failed: Sequence[tuple[str, SparkdashError]]) -> SparkdashE
     (_, first), *rest = failed
     if not rest:
         return first
-    told = copy(first)
-    told.message = " ".join([first.message, *(f"Nor can {name}: {error.message}" for name, error in rest)])
-    return told
+    combined = copy(first)
+    combined.message = " ".join([first.message, *(f"Nor can {name}: {error.message}" for name, error in rest)])
+    return combined
 
 
 def fallback_headers(asked: str, error: SparkdashError, other: str) -> list[tuple[bytes, bytes]]:

@@ -17,5 +17,5 @@ async def answer_count(context: RequestContext, profile: Profile) -> None:
     if counter is None:
         raise not_loaded_error(profile, "there is nothing here that counts them")
     body = context.deps.preparer.prepare(context.body_share.body, context.peeked, context.route, profile).body
-    told = problems.encode_json({"input_tokens": await counter.tokens(profile, body)})
-    await context.exchange.answer(200, told, [(b"content-type", b"application/json")])
+    answer = problems.encode_json({"input_tokens": await counter.tokens(profile, body)})
+    await context.exchange.answer(200, answer, [(b"content-type", b"application/json")])

@@ -88,19 +88,19 @@ async def _refuse_method(exchange: Exchange, route: Route, allowed: frozenset[st
 
 def _admitted_context(deps: Deps, exchange: Exchange, route: Route, body_share: BodyShare) -> RequestContext:
     body, head, key = body_share.body, exchange.head, exchange.key
-    asked = peek_body(body, head.content_type) if route.profile is None else PeekedBody()
-    batch = is_batch(head.priority, asked.service_tier, by_key=key is not None and key.batch)
-    if asked.model is None and route.needs_model:
+    peeked = peek_body(body, head.content_type) if route.profile is None else PeekedBody()
+    batch = is_batch(head.priority, peeked.service_tier, by_key=key is not None and key.batch)
+    if peeked.model is None and route.needs_model:
         raise _no_model(route)
     if route.dialect is Dialect.CHAT and is_for_responses(body):
         raise _wrong_protocol(route)
     catalog = deps.catalog()
-    name, profile = resolve_model(route.profile or asked.model or AUTO, catalog, deps.settings.model_names)
+    name, profile = resolve_model(route.profile or peeked.model or AUTO, catalog, deps.settings.model_names)
     if key is not None:
         name = permitted_name(key, name, catalog, deps.bus.snapshot, route.task)
         profile = find_profile(name, catalog)
     deps.exclusive.admit(head.token)
-    return RequestContext(deps, exchange, route, body_share, asked, name, profile, batch)
+    return RequestContext(deps, exchange, route, body_share, peeked, name, profile, batch)
 
 
 def _no_model(route: Route) -> AdmissionError:
@@ -243,11 +243,11 @@ class _Relay:
             self._scope.interrupt(_lost_error(lost.result()))
 
     async def _announce_fallback(self, other: str, error: SparkdashError) -> None:
-        asked = _row_profile(self._context)
-        fallbacks.notify_fallback(self._deps, asked, error, other)
-        self._exchange.set_extra_headers(fallbacks.fallback_headers(asked, error, other))
+        requested = _row_profile(self._context)
+        fallbacks.notify_fallback(self._deps, requested, error, other)
+        self._exchange.set_extra_headers(fallbacks.fallback_headers(requested, error, other))
         if self._exchange.started:  # too late for headers
-            await self._reply.send_keepalive(f"{other} answers instead of {asked} ({error.code})")
+            await self._reply.send_keepalive(f"{other} answers instead of {requested} ({error.code})")
 
     def _on_wait(self, position: int) -> None:
         """Note the place in the queue; start keep-alives for a client that can take them."""

@@ -75,5 +75,5 @@ def remote_refusal(
             hint=hint,
         )
     again = min(float(retry_after), AGAIN_MOST_S) if retry_after and retry_after.isdecimal() else None
-    told = f"{profile.name}: {where} answered {status}: {words}"
-    return HostError(told, code=REMOTE_REFUSED, status=status, retry_after=again)
+    text = f"{profile.name}: {where} answered {status}: {words}"
+    return HostError(text, code=REMOTE_REFUSED, status=status, retry_after=again)

@@ -210,17 +210,17 @@ class Reply:
         if waiting is None:
             return None
         if dialect is Dialect.RESPONSES:
-            return ContinuedResponse(waiting.response_id, waiting.said)
-        return ContinuedMessage() if waiting.thinks else None
+            return ContinuedResponse(waiting.response_id, waiting.events_sent)
+        return ContinuedMessage() if waiting.has_open_thinking else None
 
     async def _broken(self, answer: EngineResponse, lease: LeasePort) -> None:
         """Handle an error of the engine's own: the client is told only once a probe shows that the engine lives."""
         body, name = await answer.read(), lease.profile.name
-        said = f"{name} answered {answer.status}: {engine_error_text(body)}"
+        text = f"{name} answered {answer.status}: {engine_error_text(body)}"
         if soundness.calls_itself_dead(lease.profile.engine, body):
-            raise EngineDeadError(said, hint=log_hint(name))
+            raise EngineDeadError(text, hint=log_hint(name))
         if why := await self._deps.supervisor.sickness(lease.profile, lease.url):
-            raise UpstreamError(f"{said}; {why}.", code="engine_died", hint=log_hint(name))
+            raise UpstreamError(f"{text}; {why}.", code="engine_died", hint=log_hint(name))
         if self._exchange.started:
             raise reworded_error(answer.status, body)
         await self._pass_whole(answer, body)
@@ -267,8 +267,8 @@ class Reply:
             await self._exchange.finish(self._last_words(error))
         else:
             # programs read the body; SDKs see the connection break off, post once more and get the true status
-            told = b"" if self.begun else problems.encode_json(problems.error_body(error, self._route.dialect))
-            self._exchange.break_off(told)
+            last_words = b"" if self.begun else problems.encode_json(problems.error_body(error, self._route.dialect))
+            self._exchange.break_off(last_words)
 
     def _last_words(self, error: SparkdashError) -> bytes:
         """Build the last frames: end a cut frame, then tell the failure."""
@@ -278,8 +278,10 @@ class Reply:
             self._route.dialect,
             model=self._context.name,
             now=self._deps.clock(),
-            response_id=(None if waiting.said else tap.response_id) or waiting.response_id,
-            sequence=max(splice.number if isinstance(splice, ContinuedResponse) else tap.sequence, waiting.said - 1),
+            response_id=(None if waiting.events_sent else tap.response_id) or waiting.response_id,
+            sequence=max(
+                splice.number if isinstance(splice, ContinuedResponse) else tap.sequence, waiting.events_sent - 1
+            ),
         )
         return last if tap.between_frames else b"\n\n" + last
 

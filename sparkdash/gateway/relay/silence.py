@@ -28,7 +28,7 @@ def silence_limits(profile: Profile, settings: Settings) -> tuple[float | None, 
 def watch_silence(
     profile: Profile,
     settings: Settings,
-    heard: ReplyProgress,
+    progress: ReplyProgress,
     now: Callable[[], float],
     end: Callable[[UpstreamError], object],
 ) -> SilenceTimer | None:
@@ -36,7 +36,7 @@ def watch_silence(
     first, between = silence_limits(profile, settings)
     if first is None and between is None:
         return None
-    return SilenceTimer(profile.name, (first, between), heard, now, end)
+    return SilenceTimer(profile.name, (first, between), progress, now, end)
 
 
 class SilenceTimer:
@@ -46,13 +46,13 @@ class SilenceTimer:
         self,
         name: str,
         limits: tuple[float | None, float | None],
-        heard: ReplyProgress,
+        progress: ReplyProgress,
         now: Callable[[], float],
         end: Callable[[UpstreamError], object],
     ) -> None:
         self._name = name
         self._first_s, self._between_s = limits
-        self._heard = heard
+        self._progress = progress
         self._now = now
         self._end = end
         self._began = now()
@@ -69,11 +69,11 @@ class SilenceTimer:
         return asyncio.get_running_loop().call_later(min(delays), self._look) if delays else None
 
     def _look(self) -> None:
-        now, at = self._now(), self._heard.heard_at
+        now, at = self._now(), self._progress.heard_at
         if at is not None and at < self._began:  # from an earlier engine of this request
             at = None
         limit, since = (self._first_s, self._began) if at is None else (self._between_s, at)
-        if limit is None or self._heard.is_held_up:
+        if limit is None or self._progress.is_held_up:
             self._handle = self._after(self._between_s)
         elif now < since + limit:
             self._handle = self._after(since + limit - now)

@@ -63,9 +63,9 @@ def _refusal(error: litellm_calls.TranslationRefused, path: str) -> bytes:
     route = find_route(path)
     family = AdmissionError if error.status < 500 else SparkdashError  # an engine's failure may be retried
     words = family(str(error), code=error.code, status=error.status)
-    told = problems.error_body(words, route.dialect if route else Dialect.OTHER)
-    told["error"] |= {"src": "engine" if error.code == "engine_refused" else "sparkdash"}
-    return problems.encode_json(told)
+    refusal = problems.error_body(words, route.dialect if route else Dialect.OTHER)
+    refusal["error"] |= {"src": "engine" if error.code == "engine_refused" else "sparkdash"}
+    return problems.encode_json(refusal)
 
 
 if __name__ == "__main__":

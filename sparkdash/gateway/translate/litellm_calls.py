@@ -137,23 +137,26 @@ async def _responses(answer: AsyncIterator[Any]) -> AsyncIterator[bytes]:
     number = 0
     try:
         async for event in answer:
-            told = _plain(event)
-            yield b"event: %b\ndata: %b\n\n" % (told["type"].encode(), _json({**told, "sequence_number": number}))
+            answered = _plain(event)
+            yield b"event: %b\ndata: %b\n\n" % (
+                answered["type"].encode(),
+                _json({**answered, "sequence_number": number}),
+            )
             number += 1
     except Exception as error:  # noqa: BLE001 - as above
         raise _said(error) from None
 
 
 def _whole_response(answer: Any) -> bytes:
-    told: dict[str, Any] = answer.model_dump(mode="json")
-    return _json(_named(told))
+    answered: dict[str, Any] = answer.model_dump(mode="json")
+    return _json(_named(answered))
 
 
 def _plain(event: Any) -> dict[str, Any]:
-    told: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
-    if "response" in told:
-        told["response"] = _named(told["response"])
-    return told
+    answered: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
+    if "response" in answered:
+        answered["response"] = _named(answered["response"])
+    return answered
 
 
 def _named(response: dict[str, Any]) -> dict[str, Any]:
