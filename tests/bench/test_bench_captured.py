@@ -18,7 +18,7 @@ from sparkdash.bench.measure.runner import Runner
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.plan import captured_requests, suites
 from sparkdash.bench.plan.prompts import PromptIndex, chat_prompt
-from sparkdash.bench.plan.run_plan import new_run
+from sparkdash.bench.plan.run_plan import RunTarget, new_run
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.run import Arm, Mode
 from sparkdash.cli.main import app
@@ -122,7 +122,7 @@ async def test_a_run_keeps_digests_and_never_words(tmp_path: Path) -> None:
     speed = SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=4000)
     profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(speeds=(speed,), time_scale=50))
     async with serving(profile) as (_, url), BenchClient(url) as wire:
-        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, target="url")
+        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, where=RunTarget(target="url"))
         place = run_folder.create_run_folder(run, tmp_path)
         heard: list[str] = []
         chat = wire.chats

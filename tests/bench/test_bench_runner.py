@@ -268,8 +268,10 @@ def test_a_run_at_a_url_goes_on_with_the_model_that_it_was_given(monkeypatch: py
     """A server that lists several is asked for the same one; and another model is another question."""
     arms = (Arm(name="U", profile="http://127.0.0.1:1"),)
     suite = suites.load_suite("smoke")
-    run = run_plan.new_run(suite, arms, Mode.SCREEN, target="url", model="second")
-    assert not run_plan.is_same_question(run, run_plan.new_run(suite, arms, Mode.SCREEN, target="url"))
+    run = run_plan.new_run(suite, arms, Mode.SCREEN, where=run_plan.RunTarget(target="url", model="second"))
+    assert not run_plan.is_same_question(
+        run, run_plan.new_run(suite, arms, Mode.SCREEN, where=run_plan.RunTarget(target="url"))
+    )
     run_folder.create_run_folder(run)
     asked: list[str | None] = []
 

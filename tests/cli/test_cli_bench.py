@@ -65,7 +65,9 @@ def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], 
     file.write_text("suite: mine\nversion: 1\nabout: words\ncells: [{output: 8}]\n")
     suite, kept = suites.load_suite(str(file)), suites.suite_path(str(file))
     arms = run_plan.arms_of(["http://127.0.0.1:1"], {})
-    place = run_folder.create_run_folder(run_plan.new_run(suite, arms, Mode.SCREEN, suite_file=kept, target="url"))
+    place = run_folder.create_run_folder(
+        run_plan.new_run(suite, arms, Mode.SCREEN, suite_file=kept, where=run_plan.RunTarget(target="url"))
+    )
     assert "127.0.0.1:1/v1/models does not answer" in sparkdash("bench", "resume").err
     assert run_folder.list_runs() == [place], "it was there before"
     file.unlink()

@@ -73,7 +73,7 @@ class CellContext:
 
 
 async def measure_cell(
-    ground: CellContext,
+    cell_context: CellContext,
     key: CellKey,
     reps: Sequence[int],
     write: Callable[[RequestSample], None],
@@ -85,24 +85,24 @@ async def measure_cell(
         UpstreamError: the engine does not count prompts any more.
     """
     started_at = datetime.now(UTC)
-    sent = {rep: await _built(ground, key, rep) for rep in reps}
-    if refusal := await _warm_up(ground, key):
+    sent = {rep: await _built(cell_context, key, rep) for rep in reps}
+    if refusal := await _warm_up(cell_context, key):
         return CellRecord(
-            key=key, arm=ground.arm, launch=ground.launch, started_at=started_at, ended_at=datetime.now(UTC),
+            key=key, arm=cell_context.arm, launch=cell_context.launch, started_at=started_at, ended_at=datetime.now(UTC),
             void=f"error: {refusal}",
         )  # fmt: skip
-    looks = [await ground.look()]
-    before = await ground.subject.counters()
+    looks = [await cell_context.look()]
+    before = await cell_context.subject.counters()
     late_ns: list[int] = []
     written: list[RequestSample] = []
 
     async def good(rep: int, attempts: range) -> list[RequestSample] | None:
         """The first try that counts."""
         for attempt in attempts:
-            batch = sent[rep] if attempt == 0 else await _built(ground, key, rep, attempt)
+            batch = sent[rep] if attempt == 0 else await _built(cell_context, key, rep, attempt)
             began = datetime.now(UTC).timestamp()
-            samples = await _repetition(ground, key, rep, batch, late_ns)
-            looks.append(_under_load(await ground.look(), began))
+            samples = await _repetition(cell_context, key, rep, batch, late_ns)
+            looks.append(_under_load(await cell_context.look(), began))
             for sample in samples:
                 write(sample)
                 told(sample)
@@ -118,8 +118,8 @@ async def measure_cell(
         if cold:
             again = [await good(one[0].rep, range(TRIES, 2 * TRIES)) for one in done[:cold]]
             done = [*done[cold:], *(one for one in again if one is not None)]
-    after = await ground.subject.counters()
-    closed = _closed(ground, key, started_at, looks, before, after)
+    after = await cell_context.subject.counters()
+    closed = _closed(cell_context, key, started_at, looks, before, after)
     void = closed.void
     if cold and _cold(key, done):
         void = void or f"{WARMING} after {cold + len(done)} repetitions"
@@ -135,35 +135,35 @@ def _cold(key: CellKey, repetitions: Sequence[Sequence[RequestSample]]) -> int:
     return max(warm_up.count_warm_up(ends), warm_up.count_warm_up(firsts))
 
 
-async def _built(ground: CellContext, key: CellKey, rep: int, attempt: int = 0) -> list[Prompt]:
-    return [await ground.prompt(key, PromptIndex(rep, stream, attempt)) for stream in range(key.concurrency)]
+async def _built(cell_context: CellContext, key: CellKey, rep: int, attempt: int = 0) -> list[Prompt]:
+    return [await cell_context.prompt(key, PromptIndex(rep, stream, attempt)) for stream in range(key.concurrency)]
 
 
-async def _warm_up(ground: CellContext, key: CellKey) -> str | None:
+async def _warm_up(cell_context: CellContext, key: CellKey) -> str | None:
     """Send as many concurrent requests as the cell will, so that every kernel of this shape is compiled. In a prefix
     cell this is also the first use of the shared text. Returns the error when every request failed, else None.
     """
-    batch = await _built(ground, key, WARM_UP)
-    answers = await ground.send(key, batch, min(key.output, WARM_UP_TOKENS))
+    batch = await _built(cell_context, key, WARM_UP)
+    answers = await cell_context.send(key, batch, min(key.output, WARM_UP_TOKENS))
     errors = [answer.error for answer in answers if answer.error]
     return errors[0] if len(errors) == len(answers) else None
 
 
 async def _repetition(
-    ground: CellContext, key: CellKey, rep: int, batch: Sequence[Prompt], late_ns: list[int]
+    cell_context: CellContext, key: CellKey, rep: int, batch: Sequence[Prompt], late_ns: list[int]
 ) -> list[RequestSample]:
     if key.warm and key.kind is Kind.SPEED:
-        await ground.send(key, batch, 1)
-    answers = await ground.send(key, batch)
+        await cell_context.send(key, batch, 1)
+    answers = await cell_context.send(key, batch)
     reasons = [
-        voids.request_void_reason(answer, key, exact=ground.counter.exact, lag_limit_ms=ground.lag_limit_ms)
+        voids.request_void_reason(answer, key, exact=cell_context.counter.exact, lag_limit_ms=cell_context.lag_limit_ms)
         for answer in answers
     ]
     first = next((reason for reason in reasons if reason), None)
     if first is None:
         late_ns += (late for answer in answers for late in answer.late_ns)
     return [
-        _sample(ground, key, rep, stream, prompt.id, answer, reason or (first and f"beside another: {first}"))
+        _sample(cell_context, key, rep, stream, prompt.id, answer, reason or (first and f"beside another: {first}"))
         for stream, (prompt, answer, reason) in enumerate(zip(batch, answers, reasons, strict=True))
     ]
 
@@ -184,12 +184,18 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _sample(
-    ground: CellContext, key: CellKey, rep: int, stream: int, prompt_id: str, answer: StreamedAnswer, void: str | None
+    cell_context: CellContext,
+    key: CellKey,
+    rep: int,
+    stream: int,
+    prompt_id: str,
+    answer: StreamedAnswer,
+    void: str | None,
 ) -> RequestSample:
     return RequestSample(
         cell=key,
-        arm=ground.arm,
-        launch=ground.launch,
+        arm=cell_context.arm,
+        launch=cell_context.launch,
         rep=rep,
         stream=stream,
         prompt_id=prompt_id,
@@ -223,7 +229,7 @@ def _under_load(look: BoxReading, began: float) -> BoxReading:
 
 
 def _closed(
-    ground: CellContext,
+    cell_context: CellContext,
     key: CellKey,
     started_at: datetime,
     looks: Sequence[BoxReading],
@@ -232,9 +238,9 @@ def _closed(
 ) -> CellRecord:
     loaded = looks[1:]
     clocks = [look.clock_mhz for look in loaded if look.clock_mhz is not None]
-    known = () if ground.fastest_mhz is None else (ground.fastest_mhz,)
-    ground.fastest_mhz = max((*clocks, *known), default=None)
-    void = voids.cell_void_reason([_without_clock(looks[0]), *loaded], ground.fastest_mhz)
+    known = () if cell_context.fastest_mhz is None else (cell_context.fastest_mhz,)
+    cell_context.fastest_mhz = max((*clocks, *known), default=None)
+    void = voids.cell_void_reason([_without_clock(looks[0]), *loaded], cell_context.fastest_mhz)
     counts = _counted(before, after)
     if counts is None:
         void = void or "the engine was started anew"
@@ -242,8 +248,8 @@ def _closed(
     power = [look.power_w for look in loaded if look.power_w is not None]
     return CellRecord(
         key=key,
-        arm=ground.arm,
-        launch=ground.launch,
+        arm=cell_context.arm,
+        launch=cell_context.launch,
         started_at=started_at,
         ended_at=datetime.now(UTC),
         clock_mhz=min(clocks, default=None),

@@ -65,7 +65,7 @@ class Runner:
     def __init__(
         self,
         place: Path,
-        stand: ArmLauncher,
+        launcher: ArmLauncher,
         show: Callable[[RunStep], None],
         *,
         lag_limit_ms: float = 5.0,
@@ -73,7 +73,7 @@ class Runner:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = place
-        self._stand = stand
+        self._launcher = launcher
         self._show = show
         self._lag_limit_ms = lag_limit_ms
         self._chats = chats
@@ -111,11 +111,11 @@ class Runner:
             for index in run_plan.launches_left(results):
                 mine = [gap for gap in gaps if gap.launch == index]
                 arm = run.arm(run.order[index].arm)
-                raised = await self._launch(journal, run, arm, index, known)
-                if raised.simulated and not run.simulated:  # a server that nobody knew until it was asked
+                launched = await self._launch(journal, run, arm, index, known)
+                if launched.simulated and not run.simulated:  # a server that nobody knew until it was asked
                     run = run.replace(simulated=True)
                     run_folder.save_run(self._place, run)
-                await self._measure(journal, run, raised, mine)
+                await self._measure(journal, run, launched, mine)
         return self._ended()
 
     async def _launch(
@@ -123,32 +123,32 @@ class Runner:
     ) -> LaunchedArm:
         self._tell("launching", launch=index, launches=len(run.order), arm=arm.name, cell=None, sample=None)
         began = self._clock()
-        raised = await self._stand.launch(arm, lambda world: self._tell(world=world))
+        launched = await self._launcher.launch(arm, lambda world: self._tell(world=world))
         self._pace.launched(self._clock() - began)
-        _unchanged(arm, known, raised.provenance.fingerprint)
+        _unchanged(arm, known, launched.provenance.fingerprint)
         journal.append(
             LaunchRecord(
                 arm=arm.name, index=index, block=run.order[index].block, started_at=datetime.now(UTC),
-                provenance=raised.provenance,
+                provenance=launched.provenance,
             )
         )  # fmt: skip
         journal.sync()
-        await self._settle(raised)
-        return raised
+        await self._settle(launched)
+        return launched
 
-    async def _measure(self, journal: Journal, run: Run, raised: LaunchedArm, mine: Sequence[Gap]) -> None:
-        counter = await raised.subject.counter()
+    async def _measure(self, journal: Journal, run: Run, launched: LaunchedArm, mine: Sequence[Gap]) -> None:
+        counter = await launched.subject.counter()
         index = mine[0].launch
         salt = f"{run.id}-{index}-{time.time_ns()}"
-        ground = CellContext(
-            subject=raised.subject,
+        cell_context = CellContext(
+            subject=launched.subject,
             counter=counter,
             seed=run.seed,
             arm=mine[0].arm,
             launch=index,
             salt=salt,
-            head="" if raised.anew else salt,
-            look=raised.look,
+            head="" if launched.anew else salt,
+            look=launched.look,
             lag_limit_ms=self._lag_limit_ms,
             chats=self._chats,
             fastest_mhz=self._fastest_mhz,
@@ -157,14 +157,14 @@ class Runner:
         for cell in cell_order(run.planned(index), run.seed, run.order[index].block):
             if reps := missing.get(cell.key):
                 self._tell("measuring", cell=cell.key)
-                closed = await measure_cell(ground, cell.key, reps, journal.append, self._sampled)
+                closed = await measure_cell(cell_context, cell.key, reps, journal.append, self._sampled)
                 journal.append(closed)
                 journal.sync()
                 self._pace.worked(run_plan.token_cost(cell.key, len(reps)))
                 self._tell(done=self._step.done + (closed.void is None), sample=None)
-        self._fastest_mhz = ground.fastest_mhz
+        self._fastest_mhz = cell_context.fastest_mhz
 
-    async def _settle(self, raised: LaunchedArm) -> None:
+    async def _settle(self, launched: LaunchedArm) -> None:
         """Wait until the GPU is about as cool as before the first launch or stops changing.
 
         Returns at once without a sensor.
@@ -172,7 +172,7 @@ class Runner:
         seen: list[BoxReading] = []
         until = self._clock() + SETTLE_S
         while self._clock() < until:
-            seen.append(await raised.look())
+            seen.append(await launched.look())
             if settled([look.temperature_c for look in seen], self._cool_c):
                 break
             self._tell("settling")

@@ -40,6 +40,17 @@ class KnownSpeeds(Frozen):
     """Origin of the rate."""
 
 
+class RunTarget(Frozen):
+    """Where a run measures: the server, the box, and its calibrated noise."""
+
+    target: str = "gateway"
+    """Destination of requests: gateway, direct, or url."""
+    model: str | None = None
+    host: Host = Host()
+    simulated: bool = False
+    noise: dict[str, Noise] = {}
+
+
 def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tuple[Arm, ...]:
     """Return an arm per word, a profile's exact name or a URL. A profile named twice is compared with itself (A/A).
 
@@ -93,14 +104,11 @@ def new_run(
     seed: int = SEED,
     reps: int | None = None,
     suite_file: str | None = None,
-    target: str = "gateway",
-    model: str | None = None,
-    host: Host | None = None,
-    simulated: bool = False,
-    noise: Mapping[str, Noise] | None = None,
+    where: RunTarget | None = None,
 ) -> Run:
     """Create a run. Arms that cannot run are part of it and have no launches."""
     now = datetime.now(UTC)
+    where = where or RunTarget()
     able = [arm.name for arm in arms if arm.impossible is None]
     return Run(
         id=f"{now:%Y%m%d-%H%M%S}-{suite.suite}-{secrets.token_hex(2)}",
@@ -116,12 +124,12 @@ def new_run(
         created_at=now,
         order=launch_order(able, mode),
         cells=suite.planned(mode, reps),
-        host=host or Host(),
-        target=target,
-        model=model,
+        host=where.host,
+        target=where.target,
+        model=where.model,
         reps=reps,
-        simulated=simulated,
-        noise=dict(noise or {}),
+        simulated=where.simulated,
+        noise=where.noise,
         version=__version__,
     )
 

@@ -90,12 +90,15 @@ async def _begun(
     names = [(await client.profile(name=name)).name if client else name for name in wish.arms]
     arms = swept or run_plan.arms_of(names, {one.name: one for one in world.profiles} if world else {})
     simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
-    run = run_plan.new_run(
-        suite, arms, wish.mode,
-        seed=wish.seed, reps=wish.reps, suite_file=suites.suite_path(wish.suite), host=daemon_access.host_facts(world), model=wish.model,
+    where = run_plan.RunTarget(
         target="url" if foreign else "direct" if wish.direct else "gateway",
-        simulated=simulated, noise=run_folder.read_calibration(simulated=simulated),
-    )  # fmt: skip
+        model=wish.model,
+        host=daemon_access.host_facts(world),
+        simulated=simulated,
+        noise=run_folder.read_calibration(simulated=simulated),
+    )
+    suite_file = suites.suite_path(wish.suite)
+    run = run_plan.new_run(suite, arms, wish.mode, seed=wish.seed, reps=wish.reps, suite_file=suite_file, where=where)
     place = None if wish.fresh else _stopped(run)
     if place is not None:
         print_note(f"Resuming {place.name}, which was stopped. Use --fresh to start a new run.")
