@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from running_collector import Watch
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import Gpu, Memory
@@ -208,3 +209,8 @@ def engine() -> Callable[..., Engine]:
         return Engine(**{**values, **changes})
 
     return make
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()

@@ -1,0 +1,107 @@
+"""A running collector, and what it publishes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sparkdash.domain.container import Stranger
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.event import Fact, Notice, SampleTaken
+from sparkdash.domain.metric import Sample
+from sparkdash.settings import Settings
+from sparkdash.telemetry import Collector, CollectorInputs
+from sparkdash.upstream import Upstream
+
+
+class Watch:
+    """A running collector and what it publishes."""
+
+    def __init__(self) -> None:
+        self.facts: asyncio.Queue[Fact] = asyncio.Queue()
+        self.notices: list[Notice] = []
+        self.engines: dict[str, Engine] = {}
+        self.crashes = 0
+        """How many more times it crashes to ask for the engines."""
+        self.pids: dict[str, set[int]] = {}
+        self.pids_asked: list[str] = []
+        self.pids_broken: Exception | None = None
+        self.listeners = 1
+        self.strangers: dict[Stranger, set[int]] = {}
+        self.strangers_asked = 0
+        self.collector: Collector
+
+    def look(self) -> dict[str, Engine]:
+        if self.crashes:
+            self.crashes -= 1
+            raise RuntimeError("the books are closed")
+        return self.engines
+
+    async def pids_of(self, profile: str) -> set[int]:
+        self.pids_asked.append(profile)
+        if self.pids_broken:
+            raise self.pids_broken
+        return self.pids.get(profile, set())
+
+    async def strangers_there(self) -> dict[Stranger, set[int]]:
+        self.strangers_asked += 1
+        return self.strangers
+
+    async def sample(self) -> Sample:
+        while True:
+            fact = await self.facts.get()
+            if isinstance(fact, SampleTaken):
+                return fact.sample
+            assert isinstance(fact, Notice)
+            self.notices.append(fact)
+
+    async def until(self, holds: Callable[[Sample], Any]) -> Sample:
+        while not holds(sample := await self.sample()):
+            pass
+        return sample
+
+
+IMPATIENT_S = 0.25
+
+
+@asynccontextmanager
+async def collecting(watch: Watch, time: Any, box: Any, *, wait_s: float = 60, **settings: Any) -> AsyncIterator[Watch]:
+    """A tick waits for answers as long as a busy test machine may need, where it is not about those that do not come."""
+    async with Upstream() as upstream:
+        collector = Collector(
+            CollectorInputs(
+                upstream=upstream,
+                engines=watch.look,
+                reader=box,
+                pids=watch.pids_of,
+                strangers=watch.strangers_there,
+                publish=watch.facts.put_nowait,
+                settings=lambda: Settings(**settings),
+                clock=time.unix,
+                listeners=lambda: watch.listeners,
+                monotonic=time.monotonic,
+                sleep=time.sleep,
+                wait_s=wait_s,
+            )
+        )
+        watch.collector = collector
+        task = asyncio.create_task(collector.run())
+        try:
+            yield watch
+        finally:
+            task.cancel()
+            ended = await asyncio.gather(task, return_exceptions=True)
+            assert isinstance(ended[0], asyncio.CancelledError), ended
+
+
+def counting(engine: Any, rate: float) -> None:
+    """Let the engine's token counter grow by `rate` with every look at it."""
+    seen = {"count": 0.0}
+
+    def step() -> None:
+        seen["count"] += rate
+        engine.text = f"vllm:generation_tokens_total {seen['count']}\nvllm:num_requests_running 1\n"
+
+    engine.step = step

@@ -1,0 +1,245 @@
+"""A bad, busy or full database never stops the service."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+
+import pytest
+from stored import VERSION_1, asked, rows, swap
+from structlog.testing import capture_logs
+
+from sparkdash.domain.engine import Failure, Parked
+from sparkdash.domain.event import Fact, Notice
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.swap import Step
+from sparkdash.store import Store, schema, usage
+from sparkdash.store import store as store_module
+from sparkdash.store.transactions import AT_ONCE
+
+
+def modes(path: Path) -> list[str]:
+    """Of the database and the files beside it."""
+    return [f"{path.with_name(path.name + end).stat().st_mode & 0o777:o}" for end in ("", "-wal", "-shm")]
+
+
+@contextmanager
+def locked(path: Path, _: Store) -> Iterator[None]:
+    """Another program is at it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@contextmanager
+def full(_: Path, store: Store) -> Iterator[None]:
+    """The disk has no room for another page."""
+    database = store._database
+    assert database is not None
+    database.execute("PRAGMA max_page_count = 1")
+    yield
+    database.execute("PRAGMA max_page_count = 1000000")
+
+
+@pytest.mark.parametrize("damage", ["garbage", "folder", "newer", "no folder", "rows"])
+async def test_a_database_that_cannot_be_used_is_told_and_gone_without(tmp_path: Path, damage: str) -> None:
+    """One notice that names the file and the reason; recording and asking still work, in memory."""
+    path = tmp_path / "sparkdash.db"
+    match damage:
+        case "garbage":
+            path.write_bytes(b"this is not a database, whatever its name says" * 100)
+        case "folder":
+            path.mkdir()
+        case "newer":
+            database = sqlite3.connect(path)
+            database.execute("PRAGMA user_version = 99")
+            database.close()
+        case "rows":
+            database = sqlite3.connect(path)
+            database.executescript(VERSION_1)
+            database.close()
+            async with Store.opened(path, lambda _: None) as store:
+                store.record_swap(swap("2", 100), "f")
+            database = sqlite3.connect(path)
+            with database:
+                database.execute("UPDATE swaps SET steps = 'half a wo'")
+            database.close()
+        case _:
+            (tmp_path / "file").write_text("")
+            path = tmp_path / "file" / "sparkdash.db"
+    told: list[Fact] = []
+    async with Store.opened(path, told.append) as store:
+        store.record_swap(swap("1", 100), "f")
+        assert store.expected_s("f") == 100
+    (notice,) = told
+    assert isinstance(notice, Notice)
+    assert notice.code == "store_unusable"
+    assert str(path) in notice.text
+
+
+async def test_a_database_that_others_could_read_is_closed_to_them_and_the_log_says_so_once(tmp_path: Path) -> None:
+    """One from before it was made its owner's alone, with the files beside it; a new one is from the start."""
+    path = tmp_path / "sparkdash.db"
+    path.touch(mode=0o644)
+    path.chmod(0o644)  # whatever the umask
+    with capture_logs() as said:
+        for _ in range(2):
+            async with Store.opened(path, lambda _: None) as store:
+                store.record_swap(swap("1", 100), "f")
+                open_to = modes(path)
+        async with Store.opened(tmp_path / "new.db", lambda _: None):
+            pass
+    assert open_to == ["600"] * 3
+    assert [(one["path"], one["mode"]) for one in said] == [(str(path), "644")]
+
+
+async def test_a_database_that_breaks_later_is_told_once(tmp_path: Path) -> None:
+    """Its tables vanish under it; serving goes on."""
+    path = tmp_path / "sparkdash.db"
+    told: list[Fact] = []
+    async with Store.opened(path, told.append) as store:
+        rows(path, "DROP TABLE swaps")
+        for n in range(3):
+            store.record_swap(swap(str(n), 100), "f")
+        assert store.expected_s("f") == 100
+    assert [fact.code for fact in told if isinstance(fact, Notice)] == ["store_unusable"]
+
+
+@pytest.mark.parametrize("trouble", [locked, full])
+async def test_what_cannot_be_written_now_is_written_later(
+    trouble: Callable[..., AbstractContextManager[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, in its order; that it waits and that it is written are told once."""
+    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
+    monkeypatch.setattr(schema, "BUSY_S", 0.0)
+    monkeypatch.setattr(store_module, "TOGETHER_S", 0.0)
+    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+
+    async def code() -> str:
+        fact = await told.get()
+        assert isinstance(fact, Notice)
+        return fact.code
+
+    def record(store: Store, *ids: int) -> None:
+        for id_ in ids:
+            store.record_request(
+                Request(
+                    id=str(id_), client="c" * 400, profile="a", route="/v1", state=RequestState.DONE, started_at=1, prompt_tokens=1,
+                    key="k",
+                )
+            )  # fmt: skip
+            store.record_swap(swap(str(id_), 100), "f")
+
+    async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
+        with trouble(path, store):
+            record(store, *range(50))
+            assert await code() == "store_waits"
+            record(store, *range(50, 60))
+        assert await code() == "store_written"
+        with trouble(path, store):
+            record(store, *range(60, 110))
+            assert await code() == "store_waits"
+    assert told.qsize() <= 1  # that it was written, where a try was under way
+    assert [int(id_) for (id_,) in rows(path, "SELECT id FROM requests ORDER BY rowid")] == list(range(110))
+    assert [int(id_) for (id_,) in rows(path, "SELECT id FROM swaps ORDER BY rowid")] == list(range(110))
+    assert rows(path, "SELECT sum(requests), sum(prompt_tokens) FROM key_usage") == [(110, 110)]
+
+
+async def test_the_database_lives_in_one_named_thread_that_ends_with_it(tmp_path: Path) -> None:
+    """So that a stuck disk shows by name and never blocks the loop."""
+    async with Store.opened(tmp_path / "sparkdash.db", lambda _: None):
+        assert [t.name for t in threading.enumerate() if t.name.startswith("sqlite")] == ["sqlite_0"]
+    assert not [t for t in threading.enumerate() if t.name.startswith("sqlite")]
+
+
+async def test_a_database_that_can_be_opened_later_is_told_and_has_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier daemon learned counts as older than what was seen meanwhile, and what was recorded meanwhile is written."""
+    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
+    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+    async with Store.opened(path, [].append) as store:
+        for n in range(5):
+            store.record_swap(swap(str(n), 100), "f")
+    path.rename(tmp_path / "kept")
+    path.write_bytes(b"this is not a database, whatever its name says" * 100)
+    async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
+        assert store.expected_s("f") is None
+        store.record_swap(swap("7", 10), "f")
+        store.record_request(asked("r"))
+        assert store.expected_s("f") == 10
+        (tmp_path / "kept").rename(path)
+        codes = [fact.code for fact in (await told.get(), await told.get()) if isinstance(fact, Notice)]
+        assert codes == ["store_unusable", "store_written"]
+        assert store.expected_s("f") == 100
+        for n in range(2):
+            store.record_swap(swap(str(8 + n), 10), "f")
+        assert store.expected_s("f") == 10
+    assert told.empty()
+    assert [id_ for (id_,) in rows(path, "SELECT id FROM swaps ORDER BY rowid")] == [*"01234789"]
+    assert rows(path, "SELECT id FROM requests") == [("r",)]
+
+
+async def test_what_was_parked_or_attached_before_a_late_opening_is_not_recalled_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon that could not read it has tried the profile and left the server; its own word is the last one."""
+    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
+    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+    parked = Parked(since=1.0, failures=2, failure=Failure(code="c", message="m"), fingerprint="f")
+    async with Store.opened(path, [].append) as store:
+        for name in "ab":
+            store.record_parked(name, parked)
+            store.record_attached(name, "f")
+    path.rename(tmp_path / "kept")
+    path.write_bytes(b"this is not a database, whatever its name says" * 100)
+    async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
+        store.record_parked("b", parked)
+        store.record_attached("b", "g")
+        (tmp_path / "kept").rename(path)
+        assert [getattr(await told.get(), "code", "") for _ in range(2)] == ["store_unusable", "store_written"]
+        assert (store.parked, store.attached) == ({}, {})
+    async with Store.opened(path, told.put_nowait) as store:
+        assert (store.parked, store.attached) == ({"b": parked}, {"b": "g"})
+
+
+async def test_a_database_that_broke_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a restart of the daemon; what was learned before is known still, and counted once."""
+    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
+    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+    async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
+        store.record_swap(swap("1", 100).replace(steps=(Step(name="load", s=100.0),)), "f")
+        rows(path, "DROP TABLE requests")
+        store.record_request(asked("r"))
+        assert [getattr(await told.get(), "code", "") for _ in range(2)] == ["store_unusable", "store_written"]
+        store.record_request(asked("s"))
+        assert len(store.steps("f")) == 1
+        assert store.expected_s("f") == 100
+    assert rows(path, "SELECT id FROM requests") == [("s",)]
+
+
+async def test_a_row_that_cannot_be_kept_costs_no_other(tmp_path: Path) -> None:
+    """An engine that counts beyond 64 bits: its request is passed over, the ones behind it are kept, and closing goes well."""
+    path = tmp_path / "s.db"
+    told: list[Fact] = []
+    async with Store.opened(path, told.append) as store:
+        for id_, tokens in (("1", 2**63), *((str(number), 5) for number in range(2, 2 * AT_ONCE + 3))):
+            store.record_request(
+                Request(
+                    id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1, prompt_tokens=tokens,
+                    key="k",
+                )
+            )  # fmt: skip
+    with sqlite3.connect(path) as database:
+        kept = [int(id_) for (id_,) in database.execute("SELECT id FROM requests")]
+    database.close()
+    assert usage.read_key_usage(path, ["k"], 0)["k"] == usage.KeyUsage(
+        len(kept), len(kept), 5 * len(kept), 5 * len(kept)
+    )
+    assert sorted(kept) == [*range(2, 2 * AT_ONCE + 3)]
+    assert told == []
+    assert path.stat().st_mode & 0o077 == 0, "others on the box read who asked for what"
