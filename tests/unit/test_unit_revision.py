@@ -9,7 +9,7 @@ import pytest
 from sparkdash.daemon.config_revision import LIVE, Rereading, revised
 from sparkdash.domain.event import Notice
 from sparkdash.errors import ProfileError
-from sparkdash.settings import Policy, Settings, load
+from sparkdash.settings import Policy, Settings, load_settings
 
 NOW = Settings()
 
@@ -66,7 +66,7 @@ async def test_a_file_that_became_empty_is_no_word_of_its_owner_s(
     monkeypatch.delenv("SPARKDASH_PORT")
     told: list[Notice] = []
     file = tmp_path / "config.toml"
-    rereading = Rereading(lambda: load(file), told.append, file)
+    rereading = Rereading(lambda: load_settings(file), told.append, file)
     file.write_bytes(b"")
     assert await rereading.read(Settings()) is None
     assert told == []
@@ -82,7 +82,7 @@ async def test_a_file_that_was_taken_away_leaves_the_defaults_and_says_so(tmp_pa
     """Nobody deletes a file by accident of writing it; what is told must not quote one that is not there."""
     told: list[Notice] = []
     file = tmp_path / "config.toml"
-    rereading = Rereading(lambda: load(file), told.append, file)
+    rereading = Rereading(lambda: load_settings(file), told.append, file)
     assert await rereading.read(Settings(guard="warn", port=9000)) == Settings(port=9000)
     assert [notice.text for notice in told] == [
         "Edited in config.toml, and held after a restart of the daemon: port.",
