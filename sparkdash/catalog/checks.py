@@ -117,15 +117,25 @@ def _engine_needs(section: Section, profile: Profile) -> Iterator[ProfileProblem
     if kind is EngineKind.OPENAI:
         yield from _url(section, profile)
         return
+    yield from _server_keys(section, profile)
+    if kind is not EngineKind.SIM:
+        yield from _container_needs(section, profile)
+
+
+def _server_keys(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
+    """Find keys of a server that runs by itself, in a profile that sparkdash starts."""
+    kind = profile.engine
     if profile.model_id is not None:
         hint = f"Remove it: sparkdash gives {kind} the profile's name."
         yield section.problem(("model_id",), "is only for engines 'openai' and 'remote'", hint)
     if profile.url is not None:
-        yield section.problem(
-            ("url",), "is only for engines 'openai' and 'remote'", f"{kind} is started by sparkdash, at a free port."
-        )
-    if kind is EngineKind.SIM:
-        return
+        hint = f"{kind} is started by sparkdash, at a free port."
+        yield section.problem(("url",), "is only for engines 'openai' and 'remote'", hint)
+
+
+def _container_needs(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
+    """Find missing keys of a profile that runs in a container."""
+    kind = profile.engine
     if profile.image is None and not profile.command:
         hint = "Name the image; without containers, give `command: [/path/to/program]`."
         yield section.problem(("image",), f"is missing, and {kind} runs in a container", hint, code="missing")

@@ -66,11 +66,16 @@ def combine_folders(folders: Sequence[FolderRead]) -> Catalog:
         families.update({file.family: file for file in good})
     kept = _distinct(families, problems)
     kept.sort(key=lambda file: natural(file.family))
-    profiles = {profile.name: profile for file in kept for _, profile in file.profiles}
+    found = [pair for file in kept for pair in file.profiles]
+    profiles = {profile.name: profile for _, profile in found}
     resolved = {name: _resolve_nearest(profile, profiles) for name, profile in profiles.items()}
     problems += _lost_nearest(kept, resolved)
-    places = {profile.name: section for file in kept for section, profile in file.profiles}
-    return Catalog(resolved, tuple(sorted(problems, key=lambda p: (natural(p.file), p.line or 0))), places)
+    places = {profile.name: section for section, profile in found}
+    return Catalog(resolved, tuple(sorted(problems, key=_by_place)), places)
+
+
+def _by_place(problem: ProfileProblem) -> tuple[Any, int]:
+    return natural(problem.file), problem.line or 0
 
 
 def _files(folder: Path, problems: list[ProfileProblem]) -> Iterator[_File]:

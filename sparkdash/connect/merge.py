@@ -125,11 +125,16 @@ def _yaml(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str
     for key, value in wanted.items():
         if key not in before:
             lines += text.as_yaml({key: value})
-        elif value != before[key] and _is_list(value) and len(value) > len(before[key]):
-            lines = _longer(lines, key, value[len(before[key]) :])
-        elif value != before[key] and not isinstance(value, Mapping) and not _is_list(value):
-            lines = _changed(lines, key, value)
+        elif value != before[key]:
+            lines = _edited(lines, key, before[key], value)
     yield lines
+
+
+def _edited(lines: str, key: str, old: Any, new: Any) -> str:
+    """Replace a top-level value where that can be done in place; otherwise return the text as it is."""
+    if _is_list(new):
+        return _longer(lines, key, new[len(old) :]) if len(new) > len(old) else lines
+    return lines if isinstance(new, Mapping) else _changed(lines, key, new)
 
 
 def _longer(old: str, key: str, items: list[Any]) -> str:

@@ -45,23 +45,22 @@ def _why(error: Exception) -> str:
 
 
 def _measure(text: str) -> None:
-    depth = aliases = 0
+    aliases = 0
     anchored: list[bool] = []
     for count, event in enumerate(yaml.parse(text, Loader=yaml12.PARSER)):
-        if isinstance(event, AliasEvent):
-            aliases += 1
-            if any(anchored):
-                raise import_refused(
-                    "The YAML has an alias inside of an anchored value; such files can grow without end."
-                )
-        elif isinstance(event, ScalarEvent):
-            if len(event.value) > (MAX_SCALAR if event.style else MAX_PLAIN):
-                raise import_refused("The YAML has a value longer than any recipe's.")
-        elif isinstance(event, CollectionStartEvent):
-            depth += 1
+        _check_event(event, anchored)
+        aliases += isinstance(event, AliasEvent)
+        if isinstance(event, CollectionStartEvent):
             anchored.append(event.anchor is not None)
         elif isinstance(event, CollectionEndEvent):
-            depth -= 1
             anchored.pop()
-        if count > MAX_EVENTS or depth > MAX_DEPTH or aliases > MAX_ALIASES:
+        if count > MAX_EVENTS or len(anchored) > MAX_DEPTH or aliases > MAX_ALIASES:
             raise import_refused("The YAML is larger, deeper or has more aliases than any recipe.")
+
+
+def _check_event(event: Any, anchored: list[bool]) -> None:
+    """Refuse an alias inside of an anchored value, and a value that is too long."""
+    if isinstance(event, AliasEvent) and any(anchored):
+        raise import_refused("The YAML has an alias inside of an anchored value; such files can grow without end.")
+    if isinstance(event, ScalarEvent) and len(event.value) > (MAX_SCALAR if event.style else MAX_PLAIN):
+        raise import_refused("The YAML has a value longer than any recipe's.")

@@ -150,7 +150,7 @@ UNMAPPED_FLAGS: tuple[tuple[str, ArgValue], ...] = (("load-mode", "none"), ("no-
 
 
 def _unmapped(profile: Profile, known: KnownFlags | None) -> _Unmapped:
-    given = {key.replace("_", "-"): value for key, value in profile.args.items() if value is not None}
+    given = _with_hyphens(profile)
     as_given = _Unmapped(dict(profile.args))
     if "load-mode" in given or "mmap" in given or given.get("no-mmap") is False:
         return as_given
@@ -158,6 +158,10 @@ def _unmapped(profile: Profile, known: KnownFlags | None) -> _Unmapped:
         return as_given if "no-mmap" in given else as_given._replace(env=UNMAPPED_ENV)
     flag = next((flag for flag in UNMAPPED_FLAGS if known.has(flag[0])), None)
     return as_given if flag is None else _Unmapped(_without_no_mmap(profile), (flag,))
+
+
+def _with_hyphens(profile: Profile) -> dict[str, ArgValue]:
+    return {key.replace("_", "-"): value for key, value in profile.args.items() if value is not None}
 
 
 def _without_no_mmap(profile: Profile) -> dict[str, ArgValue]:
