@@ -21,9 +21,9 @@ from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.ports import BusPort, CatalogPort, KeysPort, RequestRegistryPort, SupervisorPort
 from sparkdash.gateway.protocol.prepare import RequestPreparer
 from sparkdash.gateway.shared.body_budget import BodyBudget
-from sparkdash.gateway.shared.cancellable import RunningRequests
 from sparkdash.gateway.shared.exclusive import Exclusive
 from sparkdash.gateway.shared.row_publisher import RowPublisher
+from sparkdash.gateway.shared.running_requests import RunningRequests
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream

@@ -21,7 +21,7 @@ from sparkdash.gateway.children import process
 from sparkdash.gateway.count import counter as room
 from sparkdash.gateway.count import counting
 from sparkdash.gateway.count.counter import TokenCounter
-from sparkdash.gateway.count.order import (
+from sparkdash.gateway.count.messages import (
     CountRequest,
     InvalidPrompt,
     Uncountable,

@@ -22,7 +22,7 @@ from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.gateway.admission.access import may_see, permitted_name, whole_box_refused
-from sparkdash.gateway.admission.sight import KeyView
+from sparkdash.gateway.admission.key_view import KeyView
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.ports import (
     BusPort,
@@ -34,7 +34,7 @@ from sparkdash.gateway.ports import (
     SubscriptionPort,
     SupervisorPort,
 )
-from sparkdash.gateway.shared.cancellable import unknown_request
+from sparkdash.gateway.shared.running_requests import unknown_request
 
 
 def narrow_deps(deps: Deps, key: Key) -> Deps:

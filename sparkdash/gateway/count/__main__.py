@@ -11,7 +11,7 @@ import resource
 
 from sparkdash.gateway.children.serve import JSON, Message, Receive, Send, read_body, send_answer, serve_child
 from sparkdash.gateway.count import counting
-from sparkdash.gateway.count.order import CountResult, InvalidPrompt, Uncountable, decode_count_request
+from sparkdash.gateway.count.messages import CountResult, InvalidPrompt, Uncountable, decode_count_request
 from sparkdash.units import GIB
 
 MEMORY = 3 * GIB

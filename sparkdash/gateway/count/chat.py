@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sparkdash.gateway.count.order import InvalidPrompt, Uncountable
+from sparkdash.gateway.count.messages import InvalidPrompt, Uncountable
 
 Message = dict[str, Any]
 BILLING = "x-anthropic-billing-header"

@@ -15,7 +15,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.engines.capabilities.prompting import prompting
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.children.process import ChildProcess
-from sparkdash.gateway.count.order import CountRequest, CountResult, encode_count_request
+from sparkdash.gateway.count.messages import CountRequest, CountResult, encode_count_request
 
 LIMIT_S = 30.0
 """Limit of one count, the start of the child included: a template may never end."""

@@ -9,8 +9,8 @@ from sparkdash.catalog.checkpoint.weights import locate_checkpoint
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
 from sparkdash.gateway.count import chat
+from sparkdash.gateway.count.messages import CountRequest, InvalidPrompt, Uncountable
 from sparkdash.gateway.count.model import PromptModel, read_prompt_model
-from sparkdash.gateway.count.order import CountRequest, InvalidPrompt, Uncountable
 from sparkdash.gateway.count.template import Template
 
 

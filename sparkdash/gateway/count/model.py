@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from sparkdash.gateway.count.order import Uncountable
+from sparkdash.gateway.count.messages import Uncountable
 from sparkdash.gateway.count.template import Template
 
 KEPT = 3

@@ -17,8 +17,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from sparkdash.gateway.count.order import InvalidPrompt, Uncountable
-from sparkdash.gateway.count.walks import loops_over_content
+from sparkdash.gateway.count.content_format import loops_over_content
+from sparkdash.gateway.count.messages import InvalidPrompt, Uncountable
 
 Message = dict[str, Any]
 _OURS = frozenset({"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"})

@@ -1,4 +1,4 @@
-"""Walks: whether a template loops over the content of messages, read from its syntax tree.
+"""Content format: whether a template loops over the content of messages, read from its syntax tree.
 
 Owns: the choice of the content's format, by vLLM's rules: a template that loops over a message's content gets parts,
 any other a text. Loaded in the counter's process only.
