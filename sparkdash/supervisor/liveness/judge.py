@@ -168,9 +168,7 @@ class LivenessJudge:
             return LivenessState.BUSY if generates else LivenessState.PREFILL
         if excuse:
             return LivenessState.COMPILING
-        if ((look.running or 0) > 0 or look.answers is None) and _works(look):
-            return LivenessState.PREFILL
-        return LivenessState.SILENT
+        return LivenessState.PREFILL if _may_prefill(look) else LivenessState.SILENT
 
     def _limit(self, look: EngineSignals, cores: float | None, *, reads: bool) -> tuple[float, str]:
         """Seconds until the verdict, and the excuse that lengthened them, if any."""
@@ -235,6 +233,11 @@ def _rate(now: float | None, before: float | None, seconds: float) -> float | No
 def _works(look: EngineSignals) -> bool:
     """Whether the GPU computes."""
     return look.power_w is not None and look.low_w is not None and look.power_w >= look.low_w
+
+
+def _may_prefill(look: EngineSignals) -> bool:
+    """Whether the GPU computes, and a request may run."""
+    return _works(look) and ((look.running or 0) > 0 or look.answers is None)
 
 
 def _gpu_busy(look: EngineSignals) -> bool:

@@ -20,6 +20,7 @@ from sparkdash.domain.memory.contiguity import Contiguity
 from sparkdash.domain.profile import Profile
 from sparkdash.supervisor.memory import cache_eviction, contiguity
 from sparkdash.supervisor.memory.block_demand import blocks_asked, shortage_mode
+from sparkdash.supervisor.memory.contiguity import BlockDemand
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
 
@@ -45,7 +46,7 @@ async def check_before_stop(tools: Tools, target: Profile, leave: Iterable[Engin
 
 
 async def ensure_blocks(
-    tools: Tools, target: Profile, told: WaitReporter = lambda _what, _until: None, *, coming_bytes: int = 0
+    tools: Tools, target: Profile, told: WaitReporter = lambda *_: None, *, coming_bytes: int = 0
 ) -> Contiguity | None:
     """Return the contiguity just before the start; None where the kernel does not tell. `coming_bytes`: others will
     give them back.
@@ -58,7 +59,7 @@ async def ensure_blocks(
     if seen is None or contiguity.enough(seen.blocks, wanted, coming_bytes):
         return seen
     what = await shortage_mode(tools)
-    if what == "off" or (coming_bytes and what == "warn"):  # a warning is given before the start
+    if what in (("off", "warn") if coming_bytes else ("off",)):  # a warning is given before the start
         return seen
     tried: list[str] = []
     before = seen.blocks
@@ -72,12 +73,16 @@ async def ensure_blocks(
     told(None, None)
     if contiguity.enough(seen.blocks, wanted, coming_bytes):
         return seen
-    available = tools.reader.memory().available
     if what == "refuse":
+        available = tools.reader.memory().available
         raise contiguity.refusal(target.name, seen.blocks, wanted, available, tried, as_root=COMPACTED in tried)
-    text = contiguity.warning(target.name, seen.blocks, wanted, available)
-    tools.books.notice(Level.WARNING, contiguity.CODE, text, target.name)
+    _warn(tools, target, seen, wanted)
     return seen
+
+
+def _warn(tools: Tools, target: Profile, seen: Contiguity, wanted: BlockDemand) -> None:
+    text = contiguity.warning(target.name, seen.blocks, wanted, tools.reader.memory().available)
+    tools.books.notice(Level.WARNING, contiguity.CODE, text, target.name)
 
 
 async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str]:

@@ -53,12 +53,15 @@ class Recovery:
         self._first = False
         free = verdict is None or (not first and verdict.still_s == 0.0)
         if self._is_over(look.at):
-            if self._is_last_try or not (free or look.answers is not True):
-                return Outlook.HOPELESS
-            self._is_last_try = True
-            return Outlook.TRY
+            return self._last_outlook(may_work=free or look.answers is not True)
         if self._dumb_since is not None or not free or self._tried_lately(look.at):
             return Outlook.WAIT
+        return Outlook.TRY
+
+    def _last_outlook(self, *, may_work: bool) -> Outlook:
+        if self._is_last_try or not may_work:
+            return Outlook.HOPELESS
+        self._is_last_try = True
         return Outlook.TRY
 
     def blind(self, at: float) -> Outlook:

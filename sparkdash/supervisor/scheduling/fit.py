@@ -188,13 +188,17 @@ class _FitQuestion:
         room, box = self._room(gone), self._box
         asked = must_be_free(self._comer.need, box.reserve, alone=len(gone) == len(self._there))
         if asked is None:
-            known = self._needs is not None and room is not None
-            return True if known and self._makes_room(gone) else None
+            return self._surely_fits(gone)
         if box.total is not None and asked > box.total:
             return False
         if room is None or asked <= room + box.reserve:
             return None if room is None else True
         return False if self._is_sure(gone) else None
+
+    def _surely_fits(self, gone: Sequence[Occupant]) -> bool | None:
+        """Whether a need that refuses nobody fits by the figures; None: not known."""
+        known = self._needs is not None and self._box.available is not None
+        return True if known and self._makes_room(gone) else None
 
     def _is_sure(self, gone: Sequence[Occupant]) -> bool:
         """Whether a shortage rests on measured figures alone."""

@@ -17,7 +17,7 @@ from sparkdash.supervisor.scheduling.queue import RequestQueue
 from sparkdash.supervisor.scheduling.records import USE, SchedulerRecords, Stage, Ticket
 
 
-class Orders:
+class PersonOrders:
     """Applies people's orders to the scheduler's records."""
 
     def __init__(

@@ -55,7 +55,7 @@ from sparkdash.supervisor.scheduling.moves import (
 )
 from sparkdash.supervisor.scheduling.occupancy import BoxFacts, Occupancy
 from sparkdash.supervisor.scheduling.offers import Offers
-from sparkdash.supervisor.scheduling.orders import Orders
+from sparkdash.supervisor.scheduling.orders import PersonOrders
 from sparkdash.supervisor.scheduling.queue import RequestQueue
 from sparkdash.supervisor.scheduling.records import USE, PendingSwap, SchedulerRecords, Stage, Ticket
 from sparkdash.supervisor.scheduling.residency import Residency
@@ -75,7 +75,9 @@ class Scheduler:
         self._offers = Offers()
         self._decisions = Decisions(self.records, self._occupancy, self._queue, self._offers, self.breaker)
         self._residency = Residency(self.records, self._queue, self._offers, self.breaker, self._decisions)
-        self._orders = Orders(self.records, self._occupancy, self._queue, self._offers, self.breaker, self._decisions)
+        self._orders = PersonOrders(
+            self.records, self._occupancy, self._queue, self._offers, self.breaker, self._decisions
+        )
 
     def handle(self, move: Move, now: float) -> list[Effect]:
         """Take note of the move, which came at `now` (monotonic seconds); what must be done."""

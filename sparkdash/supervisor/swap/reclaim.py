@@ -104,16 +104,16 @@ async def wait_for_memory(tools: Tools, target: Profile, told: WaitReporter = la
         if missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY):
             debts.settle()
             break
-        fits = missing is None if asked is None else seen[-1] >= asked
-        enough = now - debts.at >= limit or _goes_without(missing, fits=fits, waited_s=now - began)
+        enough = now - debts.at >= limit or _goes_without(missing, seen[-1], asked, waited_s=now - began)
         if now - began >= limit or (enough and _steady(seen, STEADY_SAMPLES, STEADY)):
             return missing or 0
         await clock.sleep(SAMPLE_S)
     return 0
 
 
-def _goes_without(missing: int | None, *, fits: bool, waited_s: float) -> bool:
+def _goes_without(missing: int | None, available: int, asked: int | None, *, waited_s: float) -> bool:
     """Whether the next engine fits without the missing memory, and that was waited for long enough."""
+    fits = missing is None if asked is None else available >= asked
     return fits and (missing is None or waited_s >= PATIENCE_S)
 
 
