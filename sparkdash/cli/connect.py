@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -125,10 +126,7 @@ def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, running: s
 
     runnable = [profile for profile in profiles if profile.cannot_run is None]
     if model is None:
-        found = [p for p in runnable if p.name == running] or runnable
-        if found:
-            return found[0]
-        raise AdmissionError("No profile can run.", code="no_profiles", hint="See `sparkdash profiles`.")
+        return _default_profile(runnable, running)
     for profile in runnable:
         if model in (profile.name, *profile.serves, *(f"{profile.name}:{mode}" for mode in profile.modes)):
             return profile
@@ -138,6 +136,15 @@ def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, running: s
         code="model_not_found",
         hint=f"Did you mean {' or '.join(close)}?" if close else "`sparkdash profiles list` shows them.",
     )
+
+
+def _default_profile(runnable: list[ProfileSummary], running: str | None) -> ProfileSummary:
+    from sparkdash.errors import AdmissionError
+
+    found = [profile for profile in runnable if profile.name == running] or runnable
+    if not found:
+        raise AdmissionError("No profile can run.", code="no_profiles", hint="See `sparkdash profiles`.")
+    return found[0]
 
 
 def _print(recipe: Recipe, setup: Setup, place: GatewayTarget, *, as_json: bool) -> None:
@@ -166,13 +173,17 @@ def _write(recipe: Recipe, setup: Setup, given: Path | None, place: GatewayTarge
     if as_json:
         print_json({"client": recipe.name, "written": written})
         return
+    _print_written(written)
+    if more := remaining_steps(setup, place):
+        print_text(more, nl=False)
+
+
+def _print_written(written: Sequence[Mapping[str, object]]) -> None:
     for each in written:
         backup = f" (before: {each['backup']})" if each["backup"] else ""
         print_text(f"Wrote {each['path']}{backup}")
-    if not needed:
+    if not written:
         print_text("Nothing to write: the configuration is there already.")
-    if more := remaining_steps(setup, place):
-        print_text(more, nl=False)
 
 
 def _some(recipe: Recipe, setup: Setup) -> tuple[ConfigFile, ...]:
@@ -225,6 +236,6 @@ def _test(recipe: Recipe, place: GatewayTarget, *, as_json: bool) -> None:
     else:
         said = " ".join(trial.text.split())[:60]
         print_text(
-            f"POST {trial.path} answered: first word after {trial.first_s:.1f} s, last word after {trial.total_s:.1f} s.\n"
+            f"POST {trial.path} answered: first word after {trial.first_s:.1f} s, last after {trial.total_s:.1f} s.\n"
             f"{trial.model} said: {said}"
         )

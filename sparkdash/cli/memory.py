@@ -120,7 +120,8 @@ def _tail(found: MemoryAccount) -> Iterator[str]:
         told.append("Some processes are hidden from this user: `sudo sparkdash memory` shows them.")
     if found.mlocked_bytes and found.mlocked_bytes >= SMALL:
         told.append(
-            f"{size(found.mlocked_bytes)} are locked in memory, neither swapped nor evicted. The rows above include them."
+            f"{size(found.mlocked_bytes)} are locked in memory, neither swapped nor evicted. "
+            "The rows above include them."
         )
     if told:
         yield ""

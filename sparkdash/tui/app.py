@@ -26,7 +26,7 @@ from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.messages import LinesArrived, PageAsked, RowChosen
 from sparkdash.tui.mirror import Mirror, View
-from sparkdash.tui.orders import Orders
+from sparkdash.tui.orders import UserOrders
 from sparkdash.tui.screens import help as keys_help
 from sparkdash.tui.screens.compare import ComparePage
 from sparkdash.tui.screens.dashboard import DashboardPage
@@ -87,7 +87,7 @@ class SparkdashApp(App[None]):
         self.link = link
         self.mirror = Mirror(clock, str(link.address))
         self.view: View = self.mirror.view()
-        self.orders = Orders(self)
+        self.orders = UserOrders(self)
         self.paints = 0
         self._paint_every_s = paint_every_s
         self._painted_at = 0.0

@@ -13,7 +13,7 @@ from textual.app import SystemCommand
 
 from sparkdash.tui import theme
 from sparkdash.tui.mirror import View
-from sparkdash.tui.orders import Orders
+from sparkdash.tui.orders import UserOrders
 from sparkdash.tui.widgets.header import PAGES
 
 WHAT = {
@@ -31,7 +31,7 @@ class PaletteHost(Protocol):
     """The app, as far as the palette needs it."""
 
     view: View
-    orders: Orders
+    orders: UserOrders
 
     def action_page(self, page: str) -> None:
         """Open a page."""

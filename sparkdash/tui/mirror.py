@@ -201,6 +201,6 @@ class Mirror:
         return True
 
     def _skew(self) -> float:
-        """Return the lead of the daemon's clock: events arrive late, never early, so the greatest lead is the truest."""
+        """Return the lead of the daemon's clock: events arrive late, never early, so the greatest is the truest."""
         lead = max(self._leads, default=0.0)
         return lead if abs(lead) > SKEW_S else 0.0

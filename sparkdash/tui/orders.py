@@ -43,7 +43,7 @@ class OrderHost(Protocol):
         ...
 
 
-class Orders:
+class UserOrders:
     """Orders of the app. Each method returns at once; the order runs in its own task."""
 
     def __init__(self, host: OrderHost) -> None:

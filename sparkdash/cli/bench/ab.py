@@ -66,7 +66,7 @@ def ab(
             "give at least two profiles; `sparkdash bench PROFILE` measures one", param_hint="PROFILES"
         )
     wish = MeasureOptions(
-        arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, share=share, reps=reps, seed=seed, fresh=fresh, sweep=sweep,
-        ask=not yes, as_json=as_json,
+        arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, share=share, reps=reps, seed=seed,
+        fresh=fresh, sweep=sweep, ask=not yes, as_json=as_json,
     )  # fmt: skip
     measure(wish)

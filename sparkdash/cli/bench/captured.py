@@ -57,7 +57,8 @@ def captured(
         )  # fmt: skip
     digest = kept.chats_digest(chats)
     suite = {
-        "suite": name, "version": digest[:8], "about": f"{len(chats)} captured chats of your own; their text stays on this box.",
+        "suite": name, "version": digest[:8],
+        "about": f"{len(chats)} captured chats of your own; their text stays on this box.",
         "prompts": f"{name}.prompts", "prompts_sha256": digest,
         "cells": [{"output": output, "text": kept.TEXT, "reps": len(chats)}],
     }  # fmt: skip
@@ -70,7 +71,8 @@ def captured(
     except OSError as error:
         raise HostError(f"{folder} cannot be written: {error.strerror}.", code="suite_unwritable") from error
     print_note(
-        f"Wrote {folder / name}.yaml: {len(chats)} chats ({others} other requests were skipped). Measure them with `--suite {name}`."
+        f"Wrote {folder / name}.yaml: {len(chats)} chats ({others} other requests were skipped). "
+        f"Measure them with `--suite {name}`."
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 import uvloop
@@ -88,10 +88,11 @@ async def _begun(
 ) -> None:
     world = await client.state() if client else None
     names = [(await client.profile(name=name)).name if client else name for name in wish.arms]
-    arms = swept or run_plan.arms_of(names, {one.name: one for one in world.profiles} if world else {})
-    simulated = any(one.simulated for one in world.profiles if one.name in names) if world else False
+    profiles = {one.name: one for one in world.profiles} if world else {}
+    arms = swept or run_plan.arms_of(names, profiles)
+    simulated = any(profiles[name].simulated for name in names if name in profiles)
     where = run_plan.RunTarget(
-        target="url" if foreign else "direct" if wish.direct else "gateway",
+        target=_target(wish, foreign=foreign),
         model=wish.model,
         host=daemon_access.host_facts(world),
         simulated=simulated,
@@ -103,6 +104,12 @@ async def _begun(
     if place is not None:
         print_note(f"Resuming {place.name}, which was stopped. Use --fresh to start a new run.")
     await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
+
+
+def _target(wish: MeasureOptions, *, foreign: bool) -> Literal["gateway", "direct", "url"]:
+    if foreign:
+        return "url"
+    return "direct" if wish.direct else "gateway"
 
 
 async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
@@ -152,12 +159,16 @@ async def _work(
     reports.print_finished_run(place.name)
     if wish.calibrates:
         print_text(progress.noise_text(noise))
+    _print_gaps(results)
+    print_note(f"Saved in {place}")
+    print_note(f"`sparkdash bench show {place.name}` also shows how each engine was started.")
+
+
+def _print_gaps(results: Results) -> None:
     if missing := results.gaps():
         verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
         what = f"{progress.cell_count(len(missing))} {verb} missing; run the same command again to measure {them}."
         progress.print_wrapped(f"{what} See `sparkdash bench list`.")
-    print_note(f"Saved in {place}")
-    print_note(f"`sparkdash bench show {place.name}` also shows how each engine was started.")
 
 
 async def _run(

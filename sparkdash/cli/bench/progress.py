@@ -16,7 +16,7 @@ from sparkdash.bench.measure.runner import RunStep
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import CellKey, Kind, Run
+from sparkdash.bench.run import Arm, CellKey, Kind, Run
 from sparkdash.cli.output.screen import LiveLine, print_note, terminal_width
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.state import Snapshot
@@ -43,20 +43,28 @@ def print_plan(
     print_wrapped(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {cell_count(len(run.cells))}. {suite.about}")
     letters = arm_letters(arm.name for arm in run.arms)
     for arm in run.arms:
-        note = "the baseline" if arm.name == run.baseline and len(run.arms) > 1 else ""
-        note = f"cannot run: {arm.impossible}" if arm.impossible else note
-        print_wrapped(f"  {letters[arm.name]}  {arm.name}" + (f"  ({note})" if note else ""))
+        print_wrapped(f"  {letters[arm.name]}  {_arm_text(arm, run)}")
     launches = run_plan.launches_left(results)
     order = " ".join(letters[run.order[index].arm] for index in launches)
-    passes = ("pass over a server that is", "passes over servers that are")
-    starts = ("launch of a new engine", "launches, each of a new engine")
-    how = f"{passes[len(launches) != 1]} not started anew" if run.target == "url" else starts[len(launches) != 1]
-    print_wrapped(f"  {order}: {len(launches)} {how}; {cell_count(len(gaps))} to measure")
+    print_wrapped(f"  {order}: {_launch_count(len(launches), run)}; {cell_count(len(gaps))} to measure")
     if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
         print_wrapped(f"The run stops {', '.join(stopped)}; the engine that serves now comes back at the end.")
     sources = {one.source for one in speeds.values() if one.source}
     known = f"about {duration(expected_s)}, from decode rates {' and '.join(sorted(sources))}" if expected_s else None
     print_wrapped(f"Expected time: {known}." if known else "The expected time is known after the first launch.")
+
+
+def _arm_text(arm: Arm, run: Run) -> str:
+    if arm.impossible:
+        return f"{arm.name}  (cannot run: {arm.impossible})"
+    return f"{arm.name}  (the baseline)" if arm.name == run.baseline and len(run.arms) > 1 else arm.name
+
+
+def _launch_count(count: int, run: Run) -> str:
+    if run.target == "url":
+        how = "pass over a server that is" if count == 1 else "passes over servers that are"
+        return f"{count} {how} not started anew"
+    return f"{count} {'launch of a new engine' if count == 1 else 'launches, each of a new engine'}"
 
 
 def print_wrapped(text: str) -> None:
@@ -143,9 +151,14 @@ def noise_text(found: Mapping[str, Noise]) -> str:
     """Describe the measured noise of the box and the smallest difference that later runs may claim."""
     if not found:
         return "The noise is unknown until all cells are measured in three launches; nothing was saved."
-    lines = [
-        f"{metric:<10} launches {100 * one.launch_sd:.2f} % apart (SD), requests of a launch {100 * one.within_sd:.2f} %; two equal "
-        f"arms differ by up to {100 * one.floor(2, one.samples):.1f} % in standard mode, {100 * one.floor(4, one.samples):.1f} % in careful"
-        for metric, one in found.items()
-    ]
+    lines = [_noise_line(metric, one) for metric, one in found.items()]
     return "\n".join([*lines, "Later runs claim no smaller difference."])
+
+
+def _noise_line(metric: str, noise: Noise) -> str:
+    standard, careful = (100 * noise.floor(launches, noise.samples) for launches in (2, 4))
+    return (
+        f"{metric:<10} launches {100 * noise.launch_sd:.2f} % apart (SD), requests of a launch "
+        f"{100 * noise.within_sd:.2f} %; two equal arms differ by up to {standard:.1f} % in standard mode, "
+        f"{careful:.1f} % in careful"
+    )

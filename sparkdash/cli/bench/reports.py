@@ -35,7 +35,7 @@ MetricName = Annotated[
     str | None,
     typer.Option(
         "--metric",
-        help="Figure in the tables: decode, e2e (with prefill, as published tables show it), prefill, ttft, ttfv, visible.",
+        help="Figure in the tables: decode, e2e (with prefill, as in published tables), prefill, ttft, ttfv, visible.",
     ),
 ]
 

@@ -76,5 +76,6 @@ async def _read(client: AsyncClient, arms: Sequence[Arm], file: Path) -> None:
         raise AdmissionError(
             f"The daemon at {client.address} does not read the profiles in {file.parent}, where a sweep writes them.",
             code="sweep_unread",
-            hint="The daemon uses another config folder, as every demo does. Run this on its box, with its SPARKDASH_CONFIG_DIR.",
+            hint="The daemon uses another config folder, as every demo does. "
+            "Run this on its box, with its SPARKDASH_CONFIG_DIR.",
         )

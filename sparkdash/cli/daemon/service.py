@@ -143,13 +143,7 @@ def status(as_json: AsJson = False) -> None:
 
     path = _path()
     written = path.read_text() if path.exists() else None
-    known: dict[str, str] | None = None
-    try:
-        said = systemd.systemctl("show", unit.NAME, *(f"--property={name}" for name in SHOWN))
-        known = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
-        problem = None
-    except HostError as error:
-        problem = error.message
+    known, problem = _unit_properties()
     program = None if written is None else unit.program(written)
     facts = {
         "unit": str(path),
@@ -165,13 +159,23 @@ def status(as_json: AsJson = False) -> None:
     whose = "" if not written else "" if unit.ours(written) else "  (not written by sparkdash)"
     print_text(f"unit      {path if written else DASH}{whose}")
     if program:
-        lost = "" if Path(program).exists() else "  no longer exists: `sparkdash service install` writes the unit again"
-        print_text(f"program   {program}{lost}")
+        print_text(f"program   {program}{_lost(program)}")
     print_text(f"state     {_state(known)}")
     print_text(f"lingers   {_yes(systemd.lingers())}")
     if problem:
         print_note(problem)
     return None
+
+
+def _unit_properties() -> tuple[dict[str, str] | None, str | None]:
+    """Return the unit's properties, or None and the reason why systemd does not answer."""
+    from sparkdash.host import systemd, systemd_unit
+
+    try:
+        said = systemd.systemctl("show", systemd_unit.NAME, *(f"--property={name}" for name in SHOWN))
+    except HostError as error:
+        return None, error.message
+    return dict(line.split("=", 1) for line in said.splitlines() if "=" in line), None
 
 
 def _state(known: dict[str, str] | None) -> str:
@@ -181,6 +185,10 @@ def _state(known: dict[str, str] | None) -> str:
     if known.get("ActiveState") == "active":
         words.append(f"pid {known.get('MainPID')}, {known.get('NRestarts')} restarts, {known.get('StatusText')}")
     return ", ".join(words)
+
+
+def _lost(program: str) -> str:
+    return "" if Path(program).exists() else "  no longer exists: `sparkdash service install` writes the unit again"
 
 
 def _yes(fact: bool | None) -> str:

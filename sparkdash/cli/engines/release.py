@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sparkdash.cli.output.screen import print_json, print_text
 from sparkdash.cli.parameters import AsJson, MaybeProfileName
+
+if TYPE_CHECKING:
+    from sparkdash.domain.state import Snapshot
 
 NOTHING = "No profile is parked."
 
@@ -42,8 +45,16 @@ def release(
             client.release(profile=name)
     if as_json:
         print_json({"parked": world.parked, "released": released})
-    elif not wanted:
-        lines = [f"{key}: {each.failure.message}" for key, each in world.parked.items()]
-        print_text("\n".join(lines or [NOTHING]))
     else:
-        print_text(f"Released: {', '.join(released)}." if released else f"{name} was not parked." if name else NOTHING)
+        print_text(_released_text(released, name) if wanted else _parked_text(world))
+
+
+def _parked_text(world: Snapshot) -> str:
+    lines = [f"{name}: {parked.failure.message}" for name, parked in world.parked.items()]
+    return "\n".join(lines or [NOTHING])
+
+
+def _released_text(released: list[str], name: str | None) -> str:
+    if released:
+        return f"Released: {', '.join(released)}."
+    return f"{name} was not parked." if name else NOTHING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -147,6 +147,10 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
         print_text("No engine is running.")
     if absent:
         print_text(f"{', '.join(sorted(absent, key=natural))} is not running.")
+    _print_stopped(stopped, foreign, wait=wait)
+
+
+def _print_stopped(stopped: list[str], foreign: Mapping[str, str | None], *, wait: bool) -> None:
     if stopped:
         print_text(f"{', '.join(stopped)} {'has stopped' if wait else 'is stopping'}.")
     for name in sorted(foreign, key=natural):

@@ -111,8 +111,7 @@ def check(
     from sparkdash.cli.profiles.check import check_catalog, finding_facts, finding_line
     from sparkdash.rules import RULES, Severity
 
-    if missing := [one for one in path or () if not one.expanduser().exists()]:
-        raise ProfileError(f"{missing[0]}: no such folder or file.", code="unreadable")
+    _must_exist(path or ())
     found = configured_catalog(path)
     told = check_catalog(found)
     findings = tuple(map(finding_facts, told))
@@ -132,6 +131,12 @@ def check(
         print_json({"profiles": list(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
     else:
         print_text(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
+
+
+def _must_exist(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if not path.expanduser().exists():
+            raise ProfileError(f"{path}: no such folder or file.", code="unreadable")
 
 
 _RULES = "`sparkdash profiles rules NAME` shows the evidence of a rule; `silence: {NAME: reason}` overrules it."

@@ -6,6 +6,7 @@ Owns: reading the given file, folder or stdin, and writing the result. Must not 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -168,11 +169,7 @@ def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
             hint="Give a folder.",
         )
     places = {output / f"{name}.yaml" if folder else output: text for name, text in texts.items()}
-    taken = [str(place) for place in places if place.exists()]
-    if taken and not force:
-        raise ProfileError(
-            f"Files exist already: {', '.join(taken)}.", code="import_refused", hint="Use --force to overwrite."
-        )
+    _must_be_free(places, force=force)
     for place, text in places.items():
         try:
             if folder:
@@ -181,3 +178,11 @@ def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
         except OSError as error:
             raise ProfileError(f"{place} cannot be written: {error.strerror}.", code="import_refused") from None
         print_note(f"Wrote {place}")
+
+
+def _must_be_free(places: Iterable[Path], *, force: bool) -> None:
+    taken = [str(place) for place in places if place.exists()]
+    if taken and not force:
+        raise ProfileError(
+            f"Files exist already: {', '.join(taken)}.", code="import_refused", hint="Use --force to overwrite."
+        )

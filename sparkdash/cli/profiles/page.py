@@ -88,11 +88,7 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
     yield "context", tokens(dialect.context(profile))
     yield "speculation", dialect.speculation(profile) or DASH
     yield "memory", _memory(profile)
-    if profile.engine is EngineKind.REMOTE:
-        yield "model there", profile.model_id or profile.name
-        yield "key", f"in {profile.key_env}" if profile.key_env else DASH
-    if profile.engine is EngineKind.OPENAI:
-        yield "model there", profile.model_id or "as the server lists it"
+    yield from _server_facts(profile)
     if profile.protocols is not None:
         yield "protocols", ", ".join(profile.protocols)
     if profile.engine is not EngineKind.REMOTE:
@@ -105,6 +101,14 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
     if profile.cannot_run:
         yield "cannot run", profile.cannot_run
         yield "nearest", profile.nearest or DASH
+
+
+def _server_facts(profile: Profile) -> Iterator[tuple[str, str]]:
+    if profile.engine is EngineKind.REMOTE:
+        yield "model there", profile.model_id or profile.name
+        yield "key", f"in {profile.key_env}" if profile.key_env else DASH
+    if profile.engine is EngineKind.OPENAI:
+        yield "model there", profile.model_id or "as the server lists it"
 
 
 def _memory(profile: Profile) -> str:

@@ -43,7 +43,7 @@ def swap_rows(view: View, swap: Swap, width: int) -> list[Line]:
 
 
 def phase_line(swap: Swap) -> Line:
-    """Format the phases: `✓ drain ✓ stop ✓ reclaim ▶ preflight · create · load · warm`; skipped phases stay blank."""
+    """Format the phases: `✓ drain ✓ stop ▶ reclaim · preflight · create`; skipped phases stay blank."""
     now = PHASES.index(swap.phase)
     return join((_phase(swap, phase, PHASES.index(phase) - now) for phase in PHASES), inked("  "))
 

@@ -137,7 +137,9 @@ def _nothing(view: View, width: int) -> list[Line]:
         width,
         Ink.STRONG,
     )
-    return rows + [line for problem in snapshot.problems[:2] for line in wrap(f"✗ {problem}", width, Ink.BAD, limit=2)]
+    for problem in snapshot.problems[:2]:
+        rows += wrap(f"✗ {problem}", width, Ink.BAD, limit=2)
+    return rows
 
 
 def _spaced(rows: list[Line]) -> list[Line]:
@@ -145,7 +147,7 @@ def _spaced(rows: list[Line]) -> list[Line]:
 
 
 class EngineCard(Panel):
-    """Framed card. Sparklines grow with the terminal; all contents have the same height, so that nothing below moves."""
+    """Framed card. Sparklines grow with the terminal; every content has the same height, so nothing below moves."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """Return the framed content."""

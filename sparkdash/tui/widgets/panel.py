@@ -18,7 +18,7 @@ from sparkdash.tui import theme
 from sparkdash.tui.ink import EMPTY, Line
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
-from sparkdash.tui.orders import Orders
+from sparkdash.tui.orders import UserOrders
 
 AS_TALL_AS_NEEDED = 0
 """Height that `draw` gets when a panel with `height: auto` is measured."""
@@ -30,7 +30,7 @@ class AppServices(Protocol):
     link: DaemonLink
     view: View
     """Latest view; the same object until the next paint."""
-    orders: Orders
+    orders: UserOrders
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a short answer on the notice row."""
@@ -72,7 +72,7 @@ class Panel(Widget):
         """Draw again after a field of the panel changed."""
         self.show(self.services.view)
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - Textual's signature
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - Textual's own
         """Return the number of lines that the panel draws."""
         self._wanted = len(self.draw(self.services.view, width, AS_TALL_AS_NEEDED))
         return self._wanted

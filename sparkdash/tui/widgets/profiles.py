@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
-from sparkdash.domain.engine import EngineState
+from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.liveness import LivenessState
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.profile_figures import Figures
@@ -232,17 +232,31 @@ def _verdict(
         why = f"✗ parked, u releases it: {parked.failure.message} {parked.failure.hint or ''}"
         return wrap(why, width, Ink.BAD, limit=3)
     engine = snapshot.engines.get(profile.name)
-    if engine and engine.state is EngineState.FAILED and engine.failure:
-        return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=3)
-    if engine and engine.liveness and engine.liveness.state is LivenessState.STUCK:
-        return wrap(f"✗ stuck, {engine.liveness.why}", width, Ink.BAD, limit=3)
+    if engine and (trouble := _trouble(engine, width)):
+        return trouble
     if snapshot.swap_to(profile.name):
         return [inked("starting", Ink.GOOD)]
-    if plan and plan.held and not plan.evict:
+    if plan is None:
+        return [inked("fits now: -", Ink.DIM)]
+    return _outlook(plan, [] if engine else missing, width)
+
+
+def _trouble(engine: Engine, width: int) -> list[Line]:
+    """Describe a failed or stuck engine; empty for any other."""
+    if engine.state is EngineState.FAILED and engine.failure:
+        return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=3)
+    if engine.liveness and engine.liveness.state is LivenessState.STUCK:
+        return wrap(f"✗ stuck, {engine.liveness.why}", width, Ink.BAD, limit=3)
+    return []
+
+
+def _outlook(plan: Plan, missing: list[str], width: int) -> list[Line]:
+    """Describe what a start would do now: held back, files missing, or the plan."""
+    if plan.held and not plan.evict:
         return wrap(plan.held, width, Ink.WARN, limit=2)
-    if plan and missing and engine is None:
-        return [plan_lines(plan)[0], *_fetch(profile.name, missing, width)]
-    return plan_lines(plan) if plan else [inked("fits now: -", Ink.DIM)]
+    if missing:
+        return [plan_lines(plan)[0], *_fetch(plan.profile, missing, width)]
+    return plan_lines(plan)
 
 
 def plan_lines(plan: Plan) -> list[Line]:

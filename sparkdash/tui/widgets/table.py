@@ -179,7 +179,7 @@ class Table(Panel, can_focus=True):
     def _inked(self, row: TableRow, width: int) -> Line:
         return highlighted(pad(row.line, width)) if row.key == self.cursor else clip(row.line, width)
 
-    def _empty(self, view: View, width: int) -> list[Line]:  # noqa: ARG002 - for tables whose advice depends on the view
+    def _empty(self, view: View, width: int) -> list[Line]:  # noqa: ARG002 - subclasses may read the view
         text = f"no row contains “{self.filter}”; esc shows all" if self.filter else self.nothing
         return [clip(inked(f" {text}", Ink.DIM), width)]
 
