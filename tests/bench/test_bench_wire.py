@@ -206,7 +206,7 @@ async def test_a_request_over_the_wire() -> None:
 
 async def test_without_a_tokenize_route_prompts_are_nearly_as_long_as_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every class of text, from a few short requests: within 3 %."""
-    monkeypatch.setattr(measuring, "counting", lambda *_: None)
+    monkeypatch.setattr(measuring, "count_request", lambda *_: None)
     async with serving(sim(time_scale=100)) as (_app, url), BenchClient(url) as wire:
         subject = MeasuredEngine(wire=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
         counter = await subject.counter()
