@@ -74,9 +74,9 @@ async def measured(seconds: Sequence[float], reps: int) -> tuple[CellRecord, lis
         return BoxReading()
 
     counter: Any = SimpleNamespace(exact=False)  # a cell without a context counts no tokens
-    subject: Any = paced
+    measured: Any = paced
     ground = CellContext(
-        subject=subject, counter=counter, seed=1, arm="A", launch=0, salt="s", look=look, lag_limit_ms=5.0
+        measured=measured, counter=counter, seed=1, arm="A", launch=0, salt="s", look=look, lag_limit_ms=5.0
     )
     samples: list[RequestSample] = []
     key = CellKey(suite="s", context=0, output=32)

@@ -60,9 +60,9 @@ class Sims:
         wire = await self._stack.enter_async_context(BenchClient(url))
         self.launched.append(arm.name)
         self.apps.append(app)
-        subject = MeasuredEngine(wire=wire, kind=EngineKind.SIM, model=arm.profile, engine_url=url)
+        measured = MeasuredEngine(client=wire, kind=EngineKind.SIM, model=arm.profile, engine_url=url)
         return LaunchedArm(
-            subject,
+            measured,
             Provenance(profile=arm.profile, fingerprint=self.fingerprint, engine="sim"),
             self._look,
             simulated=True,
@@ -169,7 +169,7 @@ async def test_what_was_cached_does_not_count_and_is_tried_again(tmp_path: Path,
 
     async def launch(arm: Arm, show: Callable[[Any], None]) -> LaunchedArm:
         raised = await original(arm, show)
-        chats, first = raised.subject.wire.chats, True
+        chats, first = raised.measured.client.chats, True
 
         async def twice(bodies: list[dict[str, Any]]) -> Any:
             nonlocal first
@@ -181,7 +181,7 @@ async def test_what_was_cached_does_not_count_and_is_tried_again(tmp_path: Path,
 
         calls = iter(range(99))
         seen = lambda: next(calls) >= 1  # noqa: E731 - the first of them is the warm-up
-        raised.subject.wire.chats = twice  # type: ignore[method-assign, assignment]
+        raised.measured.client.chats = twice  # type: ignore[method-assign, assignment]
         return raised
 
     launcher.launch = launch  # type: ignore[method-assign]

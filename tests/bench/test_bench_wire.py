@@ -188,18 +188,18 @@ def test_figures_of_another_shape_were_not_told() -> None:
 async def test_a_request_over_the_wire() -> None:
     """Timestamps in order, the engine's counts, and refusals in its own words; nothing is raised."""
     async with serving(sim(time_scale=20)) as (_app, url), BenchClient(url) as wire:
-        subject = MeasuredEngine(wire=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
-        answer = await subject.ask("Tell me.", 40, salt="s")
+        measured = MeasuredEngine(client=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
+        answer = await measured.ask("Tell me.", 40, salt="s")
         assert answer.error is None
         assert answer.t0_ns < (answer.token_ns or 0) < (answer.last_ns or 0)
         assert (answer.n, answer.finish_reason) == (40, "length")
-        counter = await subject.counter()
+        counter = await measured.counter()
         assert counter.exact
         assert await counter("chat", "Tell me.") == answer.prompt_tokens
-        counted = await subject.counters()
+        counted = await measured.counters()
         assert counted is not None
         assert counted.counters.generated == 41
-        refused = await subject.ask("x", 100_000, salt="s")
+        refused = await measured.ask("x", 100_000, salt="s")
         assert refused.error is not None
         assert "HTTP 400" in refused.error
 
@@ -208,13 +208,13 @@ async def test_without_a_tokenize_route_prompts_are_nearly_as_long_as_meant(monk
     """Of every class of text, from a few short requests: within 3 %."""
     monkeypatch.setattr(measuring, "count_request", lambda *_: None)
     async with serving(sim(time_scale=100)) as (_app, url), BenchClient(url) as wire:
-        subject = MeasuredEngine(wire=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
-        counter = await subject.counter()
+        measured = MeasuredEngine(client=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
+        counter = await measured.counter()
         assert not counter.exact
         for kind in CLASSES:
             key = CellKey(suite="x", context=2048, output=16, text=kind)
             prompt = await prompts.build_prompt(1, key, prompts.PromptIndex(0), counter)
-            answer = await subject.ask(prompt.content, 1, salt="s")
+            answer = await measured.ask(prompt.content, 1, salt="s")
             assert answer.prompt_tokens == pytest.approx(2048, rel=0.03)
 
 
@@ -245,7 +245,7 @@ async def test_an_engine_that_stops_telling_its_tokens_is_not_estimated() -> Non
         async def post(self, *_: object, **__: object) -> object:
             return ["no", "object"]
 
-    counter = PromptTokenCounter(MeasuredEngine(wire=Mute("http://x"), kind=EngineKind.VLLM, model="m"), exact=True)
+    counter = PromptTokenCounter(MeasuredEngine(client=Mute("http://x"), kind=EngineKind.VLLM, model="m"), exact=True)
     with pytest.raises(UpstreamError, match="m does not tell its tokens any more"):
         await counter("prose", "text")
 

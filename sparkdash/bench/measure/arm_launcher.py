@@ -40,7 +40,7 @@ ShowSnapshot = Callable[[Snapshot], None]
 class LaunchedArm:
     """Arm whose engine answers, ready to be measured."""
 
-    subject: MeasuredEngine
+    measured: MeasuredEngine
     provenance: Provenance
     look: Callable[[], Awaitable[BoxReading]]
     anew: bool = True
@@ -62,10 +62,10 @@ class DaemonLauncher:
     `client` goes to the gateway; `direct` sends requests to the engine itself.
     """
 
-    def __init__(self, client: AsyncClient, wire: BenchClient, *, direct: bool = False) -> None:
+    def __init__(self, client: AsyncClient, bench_client: BenchClient, *, direct: bool = False) -> None:
         self._client = client
-        self._wire = wire
-        self._gateway = wire.url
+        self._bench_client = bench_client
+        self._gateway = bench_client.url
         self._direct = direct
 
     async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:
@@ -77,17 +77,17 @@ class DaemonLauncher:
         profile = await self._client.profile(name=arm.profile)
         world = await until_ready(self._client, profile.name, show, "bench")
         engine = world.engines[profile.name]
-        self._wire.url = (engine.url or self._gateway) if self._direct else self._gateway
+        self._bench_client.url = (engine.url or self._gateway) if self._direct else self._gateway
         own = engine.model_id or adapter(profile.engine).served_names(profile)[0]
-        subject = MeasuredEngine(
-            wire=self._wire,
+        measured = MeasuredEngine(
+            client=self._bench_client,
             kind=profile.engine,
             model=own if self._direct else profile.name,
             engine_url=engine.url,
             defaults=profile.request,
         )
-        found = await profile_provenance(profile, engine, world, subject, await self._log(profile.name))
-        return LaunchedArm(subject, found, _BoxObserver(self._client, profile.name).look, simulated=engine.simulated)
+        found = await profile_provenance(profile, engine, world, measured, await self._log(profile.name))
+        return LaunchedArm(measured, found, _BoxObserver(self._client, profile.name).look, simulated=engine.simulated)
 
     async def _log(self, profile: str) -> Sequence[str]:
         """Return the log of the engine's start; empty when it is unavailable."""
@@ -101,26 +101,28 @@ class DaemonLauncher:
 class UrlLauncher:
     """Uses servers at URLs that sparkdash does not manage. An arm's profile is the URL."""
 
-    def __init__(self, wire: BenchClient, model: str | None = None) -> None:
-        self._wire = wire
+    def __init__(self, bench_client: BenchClient, model: str | None = None) -> None:
+        self._bench_client = bench_client
         self.model = model
 
     async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:  # noqa: ARG002 - nothing to show
         """Identify the server, which is not restarted. Raises SparkdashError."""
-        self._wire.url = arm.profile.rstrip("/").removesuffix("/v1").rstrip("/")
+        self._bench_client.url = arm.profile.rstrip("/").removesuffix("/v1").rstrip("/")
         try:
-            cards = json.loads(await self._wire.get("/v1/models"))
+            cards = json.loads(await self._bench_client.get("/v1/models"))
         except ValueError:
             cards = None
         if not isinstance(cards, dict):
-            raise UpstreamError(f"{self._wire.url}/v1/models gives no list: that is no OpenAI-compatible server.")
+            raise UpstreamError(
+                f"{self._bench_client.url}/v1/models gives no list: that is no OpenAI-compatible server."
+            )
         kind = measuring.engine_kind_of(cards)
         model = self.model or next(iter(measuring.served_models(cards)), None)
         if model is None:
-            raise UpstreamError(f"{self._wire.url} lists no model.", hint="Name one with --model.")
-        subject = MeasuredEngine(wire=self._wire, kind=kind, model=model, engine_url=self._wire.url)
-        found = await server_provenance(arm.profile, subject)
-        return LaunchedArm(subject, found, _blind, anew=False, simulated=measuring.is_simulated(cards, model))
+            raise UpstreamError(f"{self._bench_client.url} lists no model.", hint="Name one with --model.")
+        measured = MeasuredEngine(client=self._bench_client, kind=kind, model=model, engine_url=self._bench_client.url)
+        found = await server_provenance(arm.profile, measured)
+        return LaunchedArm(measured, found, _blind, anew=False, simulated=measuring.is_simulated(cards, model))
 
 
 async def _blind() -> BoxReading:

@@ -40,7 +40,7 @@ WARM_UP_QUESTION = 1_000_000
 class CellContext:
     """Values shared by all cells of a launch."""
 
-    subject: MeasuredEngine
+    measured: MeasuredEngine
     counter: PromptTokenCounter
     seed: int
     arm: str
@@ -69,7 +69,7 @@ class CellContext:
         """Send requests of that cell concurrently."""
         forced = key.kind in (Kind.SPEED, Kind.PREFIX)
         contents = [prompt.content for prompt in batch]
-        return await self.subject.ask_all(contents, tokens or key.output, salt=self.salt, forced=forced)
+        return await self.measured.ask_all(contents, tokens or key.output, salt=self.salt, forced=forced)
 
 
 async def measure_cell(
@@ -92,7 +92,7 @@ async def measure_cell(
             void=f"error: {refusal}",
         )  # fmt: skip
     looks = [await cell_context.look()]
-    before = await cell_context.subject.counters()
+    before = await cell_context.measured.counters()
     late_ns: list[int] = []
     written: list[RequestSample] = []
 
@@ -118,7 +118,7 @@ async def measure_cell(
         if cold:
             again = [await good(one[0].rep, range(TRIES, 2 * TRIES)) for one in done[:cold]]
             done = [*done[cold:], *(one for one in again if one is not None)]
-    after = await cell_context.subject.counters()
+    after = await cell_context.measured.counters()
     closed = _closed(cell_context, key, started_at, looks, before, after)
     void = closed.void
     if cold and _cold(key, done):

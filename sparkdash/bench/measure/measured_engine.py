@@ -36,7 +36,7 @@ Content = str | Mapping[str, Any]
 class MeasuredEngine:
     """Engine under measurement. `client` sends its requests; `engine_url` is the engine itself (None: unreachable)."""
 
-    wire: BenchClient
+    client: BenchClient
     kind: EngineKind
     model: str
     engine_url: str | None = None
@@ -66,7 +66,7 @@ class MeasuredEngine:
         self, contents: Sequence[Content], tokens: int, *, salt: str, forced: bool = True
     ) -> list[StreamedAnswer]:
         """Send several requests concurrently."""
-        return await self.wire.chats([self.body(one, tokens, salt=salt, forced=forced) for one in contents])
+        return await self.client.chats([self.body(one, tokens, salt=salt, forced=forced) for one in contents])
 
     async def counters(self) -> Reading | None:
         """Return the engine's counters; None when it has none."""
@@ -74,7 +74,7 @@ class MeasuredEngine:
         if self.engine_url is None or names.path is None:
             return None
         try:
-            page = await self.wire.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
+            page = await self.client.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
         except UpstreamError:
             return None
         scrape = exposition.parse_exposition(page.decode("utf-8", "replace"), sample_names(names))
@@ -86,7 +86,7 @@ class MeasuredEngine:
         if self.engine_url is None or path is None:
             return None
         try:
-            found = json.loads(await self.wire.get(path, url=self.engine_url))
+            found = json.loads(await self.client.get(path, url=self.engine_url))
         except (UpstreamError, ValueError):
             return None
         return str(found["version"]) if isinstance(found, dict) and "version" in found else None
@@ -97,7 +97,7 @@ class MeasuredEngine:
         if self.engine_url is None or names.path is None or not names.kv_info:
             return None
         try:
-            page = await self.wire.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
+            page = await self.client.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
         except UpstreamError:
             return None
         labels = exposition.parse_exposition(page.decode("utf-8", "replace"), frozenset(names.kv_info)).info(
@@ -113,7 +113,7 @@ class MeasuredEngine:
         if how is None:
             return None
         try:
-            answer = await self.wire.post(how.path, how.body)
+            answer = await self.client.post(how.path, how.body)
         except UpstreamError:
             return None
         ids = answer.get("tokens") if isinstance(answer, dict) else None
@@ -156,7 +156,7 @@ class MeasuredEngine:
 class PromptTokenCounter:
     """Counts a prompt's tokens by the engine's /tokenize (`exact`), else by its rate per character."""
 
-    subject: MeasuredEngine
+    measured: MeasuredEngine
     offset: int = 0
     """Tokens beyond /tokenize, or beyond the text: the chat template, or the profile's additions."""
     exact: bool = False
@@ -177,15 +177,15 @@ class PromptTokenCounter:
         if not self.exact:
             return self.offset + round(len(content) * self.per_character[kind])
         if (counted := await self.tokens(content)) is None:
-            raise UpstreamError(f"{self.subject.model} does not tell its tokens any more.", code="not_measurable")
+            raise UpstreamError(f"{self.measured.model} does not tell its tokens any more.", code="not_measurable")
         return counted + self.offset
 
     async def tokens(self, content: str) -> int | None:
         """Return the count of /tokenize; None when there is no such route."""
-        how = measuring.count_request(self.subject.kind, self.subject.model, content)
+        how = measuring.count_request(self.measured.kind, self.measured.model, content)
         if how is None:
             return None
-        answer = await self.subject.wire.post(how.path, how.body)
+        answer = await self.measured.client.post(how.path, how.body)
         return measuring.token_count(answer) if isinstance(answer, dict) else None
 
 

@@ -27,7 +27,7 @@ DIGEST_S = 5.0
 
 
 async def profile_provenance(
-    profile: Profile, engine: Engine, world: Snapshot, subject: MeasuredEngine, log: Sequence[str]
+    profile: Profile, engine: Engine, world: Snapshot, measured: MeasuredEngine, log: Sequence[str]
 ) -> Provenance:
     """Return the provenance of a profile that the daemon has started. `log` has the lines of this start."""
     here = world.daemon.host == platform.node()
@@ -43,11 +43,11 @@ async def profile_provenance(
         image=profile.image,
         image_digest=await _digest(world.daemon.runtime, profile.image) if here else None,
         engine=profile.engine.value,
-        engine_version=engine.version or await subject.version(),
+        engine_version=engine.version or await measured.version(),
         model=target.ref if target else None,
         model_revision=target.revision if target else None,
-        tokenizer_sha256=await subject.tokenizer(),
-        kv_dtype=adapter(profile.engine).kv_dtype(log) or await subject.kv_dtype(),
+        tokenizer_sha256=await measured.tokenizer(),
+        kv_dtype=adapter(profile.engine).kv_dtype(log) or await measured.kv_dtype(),
         thinking=thinking if isinstance(thinking, bool) else None,
         temperature=0.0,
         speculation=adapter(profile.engine).speculation(profile),
@@ -60,15 +60,15 @@ async def profile_provenance(
     )
 
 
-async def server_provenance(url: str, subject: MeasuredEngine) -> Provenance:
+async def server_provenance(url: str, measured: MeasuredEngine) -> Provenance:
     """Return what an unmanaged server reports of itself."""
     return Provenance(
         profile=url,
-        engine=None if subject.kind is EngineKind.OPENAI else subject.kind.value,
-        engine_version=await subject.version(),
-        model=subject.model,
-        tokenizer_sha256=await subject.tokenizer(),
-        kv_dtype=await subject.kv_dtype(),
+        engine=None if measured.kind is EngineKind.OPENAI else measured.kind.value,
+        engine_version=await measured.version(),
+        model=measured.model,
+        tokenizer_sha256=await measured.tokenizer(),
+        kv_dtype=await measured.kv_dtype(),
         temperature=0.0,
     )
 

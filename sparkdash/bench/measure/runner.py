@@ -137,11 +137,11 @@ class Runner:
         return launched
 
     async def _measure(self, journal: Journal, run: Run, launched: LaunchedArm, mine: Sequence[Gap]) -> None:
-        counter = await launched.subject.counter()
+        counter = await launched.measured.counter()
         index = mine[0].launch
         salt = f"{run.id}-{index}-{time.time_ns()}"
         cell_context = CellContext(
-            subject=launched.subject,
+            measured=launched.measured,
             counter=counter,
             seed=run.seed,
             arm=mine[0].arm,
