@@ -93,9 +93,9 @@ class SupervisorPort(Protocol):
         progress: ReplyProgress | None = None,
     ) -> AbstractAsyncContextManager[LeasePort]:
         """Wait for an engine; `batch` lets other requests go first; `task` and `client` decide what `auto` means.
-        `progress` is asked whenever somebody looks whether the engine lives.
+        `progress` is read at each look at the health of the engine.
 
-        `on_wait` is told the place in the queue as soon as there is one, and at each change. An UpstreamError that
+        `on_wait` gets the place in the queue as soon as there is one, and at each change. An UpstreamError that
         leaves the context has the engine examined, so that a second try finds a living one. If the engine died, an
         EngineError with the reason replaces the UpstreamError.
         """

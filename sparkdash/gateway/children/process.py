@@ -27,7 +27,7 @@ from sparkdash.gateway.children.serve import READY
 from sparkdash.host import command
 from sparkdash.upstream import EngineResponse, Upstream, encode_headers
 
-LOG = structlog.get_logger("sparkdash.beside")
+LOG = structlog.get_logger("sparkdash.children")
 READY_S = 60.0
 """Limit of a start: litellm needs 3 s of processor time, and its disk may be busy with weights."""
 LAST_LINES = 20

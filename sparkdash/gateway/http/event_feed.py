@@ -1,7 +1,7 @@
 """Feed: the bus as server-sent events.
 
 Owns: the wire form of events, encoded once for all listeners, and the heartbeat. Must not know what facts mean.
-A slow reader slows nobody: its own queue overflows and it is told to resync, by a snapshot.
+A slow reader delays no other reader: its own queue overflows, and a snapshot resyncs it.
 """
 
 from __future__ import annotations
