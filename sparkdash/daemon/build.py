@@ -21,7 +21,7 @@ from sparkdash.access import audit
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon import connection_notices, control_actions, reloading
-from sparkdash.daemon.config_revision import Rereading
+from sparkdash.daemon.config_revision import SettingsReader
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.listeners import Listeners
 from sparkdash.daemon.memory_accounts import MemoryAccounts
@@ -167,7 +167,7 @@ def _daemon(
             listeners=lambda: bus.listeners,
         )
     )
-    rereading = Rereading(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None
+    rereading = SettingsReader(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None
     limit = ConnectionLimit(listen.most_connections(), partial(connection_notices.publish_notice, bus.publish))
     linger_s = listen.LINGER_S if listeners.outlives else 0.0
     server = listen.Server(gateway.build(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)

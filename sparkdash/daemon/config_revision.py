@@ -1,7 +1,7 @@
-"""Revision: `config.toml` is edited while the daemon runs.
+"""Settings read again after an edit of `config.toml`, while the daemon runs.
 
-Owns: which of its keys hold at once, what is told of the others, and what a file means that is gone or empty. Must not know what
-the values do.
+Owns: which keys apply at once, the notices about the others, and the meaning of a missing or empty file. Must not know
+the effect of the values.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from sparkdash.settings import Settings
 
 LIVE = frozenset(
     {
-        "reserve_gib", "guard", "guard_warn_gib", "guard_hold_gib", "guard_kill_gib", "contiguity", "drain_s", "stop_grace_s", "reclaim_s",
-        "drop_page_cache", "no_progress_s", "warm_s", "side_by_side", "idle_ttl_s", "policy", "min_dwell_s", "max_wait_s",
-        "queue_limit", "sample_s",
+        "reserve_gib", "guard", "guard_warn_gib", "guard_hold_gib", "guard_kill_gib", "contiguity", "drain_s",
+        "stop_grace_s", "reclaim_s", "drop_page_cache", "no_progress_s", "warm_s", "side_by_side", "idle_ttl_s", "policy",
+        "min_dwell_s", "max_wait_s", "queue_limit", "sample_s",
     }
 )  # fmt: skip
-"""What a daemon that runs takes over when the file was edited. The rest decides how it was put together."""
+"""Keys that a running daemon applies after an edit; the others decide its composition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What an edit of the file means for a daemon that runs."""
+    """Effect of an edit on a running daemon."""
 
     settings: Settings
-    """Those that hold from now on."""
+    """Settings from now on."""
     taken: tuple[str, ...]
-    """Keys that changed and hold."""
+    """Changed keys that apply now."""
     waiting: tuple[str, ...]
-    """Keys that changed and hold after a restart of the daemon."""
+    """Changed keys that apply after a restart of the daemon."""
 
 
-def revised(now: Settings, read: Settings) -> Revision:
-    """From those that hold now, and those that were read again. Pure."""
+def compare_settings(now: Settings, read: Settings) -> Revision:
+    """Compare the present settings with those just read."""
     changed = [key for key in Settings.model_fields if getattr(now, key) != getattr(read, key)]
-    # whether there is a guard at all is decided when the daemon begins
+    # the existence of the guard is decided at the daemon's start
     live = LIVE - {"guard"} if "off" in (now.guard, read.guard) else LIVE
     taken = tuple(key for key in changed if key in live)
     settings = Settings.model_validate({**dict(now), **{key: getattr(read, key) for key in taken}})
     return Revision(settings, taken, tuple(key for key in changed if key not in live))
 
 
-class Rereading:
-    """The file, read again and again; each state of it is told of once."""
+class SettingsReader:
+    """Reader of the edited file, which reports each state of the file once."""
 
     def __init__(self, load: Callable[[], Settings], publish: Callable[[Notice], object], file: Path) -> None:
         self._load = load
@@ -57,14 +57,14 @@ class Rereading:
         self._told: tuple[str, ...] = ()
 
     async def read(self, now: Settings) -> Settings | None:
-        """What holds from now on; None when that is what held before. A file that is no good changes nothing, and is told."""
+        """Read the settings again; None if nothing applies now. An invalid file changes nothing, and is reported."""
         try:
             size, read = await asyncio.to_thread(self._look)
         except SparkdashError as error:
             self._tell(Level.WARNING, error.code, f"{error.text()} What held before holds on.")
             return None
-        found = revised(now, read)
-        if size == 0 and (found.taken or found.waiting):  # valid, and what a full disk makes of a file that is written
+        found = compare_settings(now, read)
+        if size == 0 and (found.taken or found.waiting):  # valid, but a full disk empties a file during a write
             kept = ", ".join(found.taken + found.waiting)
             text = (
                 f"config.toml has become empty; what it said of {kept} holds on. Delete the file to have the defaults."
@@ -85,7 +85,7 @@ class Rereading:
         return found.settings
 
     def _look(self) -> tuple[int | None, Settings]:
-        """The file's size, None when there is none, and what it says."""
+        """Return the file's size, None without a file, and its settings."""
         try:
             size = self._file.stat().st_size
         except OSError:

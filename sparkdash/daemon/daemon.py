@@ -14,7 +14,7 @@ from pathlib import Path
 from sparkdash import listen
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
-from sparkdash.daemon.config_revision import Rereading
+from sparkdash.daemon.config_revision import SettingsReader
 from sparkdash.daemon.handover import Handover
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.host.memory_guard.guard import MemoryGuard
@@ -74,7 +74,7 @@ class Daemon:
     files: ProfileFiles
     edited: asyncio.Event
     """Set when a file may have been edited."""
-    rereading: Rereading | None
+    rereading: SettingsReader | None
     """Reads edited settings; None in the demo, whose settings come from no file."""
     reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while files are read, so that two readings never overtake each other."""

@@ -76,12 +76,12 @@ class Handover:
                 raise HostError(
                     f"The socket unit {name} listens on {_shown(sock)}, and the settings say {wanted}.",
                     code="socket_mismatch",
-                    hint="ListenStream= of the unit and the settings (host, port, SPARKDASH_RUNTIME_DIR) must name the same.",
+                    hint="ListenStream= of the unit and the settings (host, port, SPARKDASH_RUNTIME_DIR) must agree.",
                 )
         return found
 
 
-def from_environment(notifier: Notifier, environ: MutableMapping[str, str] = os.environ) -> Handover:
+def inherited_sockets(notifier: Notifier, environ: MutableMapping[str, str] = os.environ) -> Handover:
     """Take the sockets that systemd handed to this process.
 
     The variables are removed, so that no child takes them for its own.

@@ -43,8 +43,8 @@ def run(load_settings: Callable[[], Settings]) -> None:
     raise_file_limit()
     sweep_file.delete_stale_files()
     faulthandler.enable()  # systemd's watchdog ends us with SIGABRT: the journal then says where the loop was stuck
-    notifier, settings = systemd_notify.from_environment(), load_settings()
-    inherited = handover.from_environment(notifier)
+    notifier, settings = systemd_notify.notifier_from_environment(), load_settings()
+    inherited = handover.inherited_sockets(notifier)
     parts = Parts(
         settings=settings,
         runtime=_runtime(settings),

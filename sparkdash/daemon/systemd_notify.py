@@ -1,7 +1,8 @@
-"""Telling systemd how the daemon is: the part of sd_notify(3) that it needs.
+"""Notifications to systemd about the daemon's state: the needed part of sd_notify(3).
 
-Owns: NOTIFY_SOCKET and WATCHDOG_USEC, read once and taken out of the environment: podman would answer to them too, and
-make systemd take a container's monitor for the daemon. Without them everything here does nothing.
+Owns: NOTIFY_SOCKET and WATCHDOG_USEC, read once and removed from the environment: podman would use them too, and
+systemd would take a container's monitor for the daemon. Without them nothing is sent. Must not know the daemon's
+parts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 @dataclass(frozen=True, slots=True)
 class Notifier:
-    """Where systemd listens, and how long it lets us be silent; None: nobody listens, or nobody minds."""
+    """Address of systemd's socket and the watchdog's time; None without systemd, or without a watchdog."""
 
     address: str | None = None
     watchdog_s: float | None = None
@@ -31,16 +32,16 @@ class Notifier:
             return
         # a leading @ is an abstract socket's NUL; never wait: a full queue is systemd's own trouble
         where = "\0" + self.address[1:] if self.address.startswith("@") else self.address
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
-            door.setblocking(False)
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
             # not socket.send_fds, which drops the address
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
-            door.sendmsg(["\n".join(words).encode()], rights, 0, where)
+            sender.sendmsg(["\n".join(words).encode()], rights, 0, where)
 
     async def attend(self, stopping: Awaitable[object], status: str) -> None:
-        """READY now, WATCHDOG while the event loop turns, STOPPING when `stopping` is done.
+        """Send READY now, WATCHDOG while the event loop runs, STOPPING when `stopping` is done.
 
-        The pings come from the loop itself: one that is stuck sends none, and systemd starts the daemon again.
+        The loop itself sends the pings: a stuck loop sends none, and systemd restarts the daemon.
         """
         self.tell("READY=1", f"STATUS={status}")
         pinging = None if self.watchdog_s is None else asyncio.ensure_future(self._ping(self.watchdog_s / 2))
@@ -57,8 +58,8 @@ class Notifier:
             await asyncio.sleep(every_s)
 
 
-def from_environment(environ: MutableMapping[str, str] = os.environ) -> Notifier:
-    """What systemd said when it started us; its variables are taken out, so that no child inherits them."""
+def notifier_from_environment(environ: MutableMapping[str, str] = os.environ) -> Notifier:
+    """Read systemd's variables and remove them, so that no child inherits them."""
     address, usec, pid = (environ.pop(name, None) for name in _VARIABLES)
     ours = pid is None or pid == str(os.getpid())
     watchdog_s = int(usec) * MICRO if usec and usec.isdecimal() and ours else None

@@ -142,5 +142,5 @@ def test_a_socket_unit_that_listens_elsewhere_is_told(box: Any, systemd: Systemd
 def test_sockets_meant_for_another_process_are_left_alone() -> None:
     """LISTEN_PID names who is meant; the variables are taken out all the same, as no child of ours is meant either."""
     environ = {"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "x", "HOME": "/"}
-    found = handover.from_environment(handover.Notifier(), environ)
+    found = handover.inherited_sockets(handover.Notifier(), environ)
     assert (found.inherited, found.outlives, environ) == ((), False, {"HOME": "/"})

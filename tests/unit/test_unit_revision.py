@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.daemon.config_revision import LIVE, Rereading, revised
+from sparkdash.daemon.config_revision import LIVE, SettingsReader, compare_settings
 from sparkdash.domain.event import Notice
 from sparkdash.errors import ProfileError
 from sparkdash.settings import Policy, Settings, load_settings
@@ -17,16 +17,16 @@ NOW = Settings()
 def test_policy_holds_at_once_and_what_the_daemon_was_built_with_waits() -> None:
     """Each key is told on its side; what did not change is not."""
     read = Settings(reserve_gib=3, policy={"a": Policy(pinned=True)}, port=9000, body_s=5)
-    found = revised(NOW, read)
+    found = compare_settings(NOW, read)
     assert (found.taken, found.waiting) == (("reserve_gib", "policy"), ("port", "body_s"))
     assert found.settings == Settings(reserve_gib=3, policy={"a": Policy(pinned=True)})
 
 
 def test_a_guard_is_not_switched_off_or_on() -> None:
     """It is a thread, begun with the daemon; `warn` and `act` are one word to it."""
-    assert revised(NOW, Settings(guard="off")).waiting == ("guard",)
-    assert revised(Settings(guard="off"), NOW).waiting == ("guard",)
-    assert revised(NOW, Settings(guard="warn")).taken == ("guard",)
+    assert compare_settings(NOW, Settings(guard="off")).waiting == ("guard",)
+    assert compare_settings(Settings(guard="off"), NOW).waiting == ("guard",)
+    assert compare_settings(NOW, Settings(guard="warn")).taken == ("guard",)
 
 
 def test_every_live_key_is_a_setting() -> None:
@@ -45,7 +45,7 @@ async def test_each_state_of_the_file_is_told_of_once(tmp_path: Path) -> None:
             raise file[0]
         return file[0]
 
-    rereading = Rereading(load, told.append, tmp_path / "config.toml")
+    rereading = SettingsReader(load, told.append, tmp_path / "config.toml")
     assert [await rereading.read(NOW) for _ in range(2)] == [None, None]
     file[0] = ProfileError("config.toml: prot: unknown.", code="settings_invalid")
     assert [await rereading.read(NOW) for _ in range(2)] == [None, None]
@@ -66,7 +66,7 @@ async def test_a_file_that_became_empty_is_no_word_of_its_owner_s(
     monkeypatch.delenv("SPARKDASH_PORT")
     told: list[Notice] = []
     file = tmp_path / "config.toml"
-    rereading = Rereading(lambda: load_settings(file), told.append, file)
+    rereading = SettingsReader(lambda: load_settings(file), told.append, file)
     file.write_bytes(b"")
     assert await rereading.read(Settings()) is None
     assert told == []
@@ -82,7 +82,7 @@ async def test_a_file_that_was_taken_away_leaves_the_defaults_and_says_so(tmp_pa
     """Nobody deletes a file by accident of writing it; what is told must not quote one that is not there."""
     told: list[Notice] = []
     file = tmp_path / "config.toml"
-    rereading = Rereading(lambda: load_settings(file), told.append, file)
+    rereading = SettingsReader(lambda: load_settings(file), told.append, file)
     assert await rereading.read(Settings(guard="warn", port=9000)) == Settings(port=9000)
     assert [notice.text for notice in told] == [
         "Edited in config.toml, and held after a restart of the daemon: port.",
