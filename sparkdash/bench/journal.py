@@ -107,5 +107,5 @@ def run_unwritable(place: Path, error: OSError) -> HostError:
     return HostError(
         f"{place} cannot be written: {error.strerror}.",
         code="run_unwritable",
-        hint="Free some room, or mend its rights.",
+        hint="Free disk space, or fix the folder's permissions.",
     )

@@ -169,7 +169,9 @@ def find_run(name: str, root: Path | None = None) -> Path:
         return found[0]
     if found:
         names = ", ".join(one.name for one in found[:5])
-        raise AdmissionError(f"{name} may be any of {names}.", code="run_ambiguous", hint="Write more of it.")
+        raise AdmissionError(
+            f"{name} matches several runs: {names}.", code="run_ambiguous", hint="Type more of the id."
+        )
     held = f"The newest is {known[0].name}." if known else "Nothing was measured yet."
     raise AdmissionError(f"There is no run {name}.", code="run_not_found", status=404, hint=held)
 

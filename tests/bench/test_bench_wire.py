@@ -246,7 +246,7 @@ async def test_an_engine_that_stops_telling_its_tokens_is_not_estimated() -> Non
             return ["no", "object"]
 
     counter = PromptTokenCounter(MeasuredEngine(client=Mute("http://x"), kind=EngineKind.VLLM, model="m"), exact=True)
-    with pytest.raises(UpstreamError, match="m does not tell its tokens any more"):
+    with pytest.raises(UpstreamError, match="m no longer reports its tokens"):
         await counter("prose", "text")
 
 
@@ -258,7 +258,7 @@ async def test_nobody_listens(unused_tcp_port: int) -> None:
 
 @pytest.mark.parametrize(
     ("models", "words"),
-    [("[]", "gives no list"), ("<html>", "gives no list"), ('{"data": null}', "lists no model"), ('{"data": [5]}', "lists no model")],
+    [("[]", "returns no model list"), ("<html>", "returns no model list"), ('{"data": null}', "lists no model"), ('{"data": [5]}', "lists no model")],
 )  # fmt: skip
 async def test_a_server_of_another_kind_is_told(models: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever stands where its models should."""

@@ -114,7 +114,7 @@ class UrlLauncher:
             cards = None
         if not isinstance(cards, dict):
             raise UpstreamError(
-                f"{self._bench_client.url}/v1/models gives no list: that is no OpenAI-compatible server."
+                f"{self._bench_client.url}/v1/models returns no model list. This is not an OpenAI-compatible server."
             )
         kind = measuring.engine_kind_of(cards)
         model = self.model or next(iter(measuring.served_models(cards)), None)

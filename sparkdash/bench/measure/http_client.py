@@ -128,7 +128,7 @@ class BenchClient:
         try:
             return json.loads(answer)
         except ValueError:
-            raise UpstreamError(f"{self.url}{path} answered {refusal_text(answer)!r}, which is no JSON.") from None
+            raise UpstreamError(f"{self.url}{path} answered {refusal_text(answer)!r}, which is not JSON.") from None
 
 
 def _read(timed: TimedAnswer | str) -> StreamedAnswer:

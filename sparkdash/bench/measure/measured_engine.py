@@ -147,7 +147,7 @@ class MeasuredEngine:
         """Return the prompt tokens that the engine's `usage` reports."""
         answer = await self.ask(text, 1, salt="probe")
         if answer.error or answer.prompt_tokens is None:
-            why = answer.error or "it gives no usage, so its tokens cannot be counted"
+            why = answer.error or "it reports no usage, so its tokens cannot be counted"
             raise UpstreamError(f"{self.model} cannot be measured: {why}.", code="not_measurable")
         return answer.prompt_tokens
 
@@ -177,7 +177,7 @@ class PromptTokenCounter:
         if not self.exact:
             return self.offset + round(len(content) * self.per_character[kind])
         if (counted := await self.tokens(content)) is None:
-            raise UpstreamError(f"{self.measured.model} does not tell its tokens any more.", code="not_measurable")
+            raise UpstreamError(f"{self.measured.model} no longer reports its tokens.", code="not_measurable")
         return counted + self.offset
 
     async def tokens(self, content: str) -> int | None:

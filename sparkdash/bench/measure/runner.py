@@ -212,8 +212,8 @@ def _unchanged(arm: Arm, known: dict[str, str | None], fingerprint: str | None) 
     before = known.setdefault(arm.name, fingerprint)
     if before != fingerprint:
         raise AdmissionError(
-            f"{arm.profile} was edited since this run began (it was {before}, now it is {fingerprint}): its figures "
-            "would not be those of one profile.",
+            f"{arm.profile} was edited since this run began (fingerprint {before}, now {fingerprint}). Its figures "
+            "would mix two profiles.",
             code="profile_changed",
             status=409,
             hint="Begin a new run with --fresh.",

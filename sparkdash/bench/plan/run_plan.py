@@ -85,7 +85,7 @@ def _asked_at(url: str) -> None:
         )
     if urls.has_login(url):
         raise AdmissionError(
-            f"{urls.shown(url)} has a password in it, which would lie in the run's folder and in its reports.",
+            f"{urls.shown(url)} has a password in it. The run's folder and reports would store it.",
             code="url_login",
             hint="Give the address of the server itself.",
         )

@@ -69,7 +69,7 @@ class Sweep(Frozen):
         base = profile.model_dump(mode="json", exclude_defaults=True, exclude=set(_KEEPS))
         if MASK in json.dumps([base.get(key) for key in ("env", "args", "command")]):
             raise AdmissionError(
-                f"{profile.name} has a secret in its file, which the daemon tells nobody, so a sweep cannot copy it.",
+                f"{profile.name} has a secret in its file. The daemon reveals it to nobody, so a sweep cannot copy it.",
                 code="sweep_invalid",
                 hint="Name the variable in the profile's `env_from`, and set it in the daemon's environment.",
             )

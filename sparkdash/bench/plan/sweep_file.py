@@ -33,7 +33,7 @@ def sweep_profiles(family: str, text: str) -> Iterator[Path]:
     file = sweep_file_path(family)
     if file.exists() and not _is_sweeps(file):
         raise AdmissionError(
-            f"{file} is a file of your own, and the sweep's profiles would have its name.",
+            f"{file} is a file of your own. The sweep's profiles need that name.",
             code="sweep_taken",
             status=409,
             hint="Give it another name.",

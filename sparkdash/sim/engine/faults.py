@@ -1,7 +1,7 @@
 """The zoo: engines that misbehave, by name. A profile requests one with `sim: {fault: dies-loading}`.
 
-Owns: what each animal does, as data. Must not know how it is done: the boot, the engine, the app and the process
-each read the fields that concern them.
+Owns: the behaviour of each fault, as data. Must not know: how it is carried out. The boot log, the engine, the app
+and the process each read the fields that concern them.
 
 From the start:
 
@@ -11,9 +11,9 @@ dies-loading      CUDA runs out of memory at 60 % of the load: vLLM's error line
 leaks-memory      claims half a GiB more every second, load or not
 forks-orphans     its memory sits in a child of its process group that outlives it (for two minutes at most)
 port-taken        finds its port in use, as an engine does that starts too early; exit code 1
-only-chat         knows neither /v1/responses nor /v1/messages (404), as engines before 2025 and TensorRT-LLM do; otherwise healthy
+only-chat         knows neither /v1/responses nor /v1/messages (404), like older engines and TensorRT-LLM; otherwise healthy
 
-While it serves, when the fault begins (`fault_after_s`, `fault_after_tokens`, or POST /sim/fault; see `triggers`):
+While it serves, when the fault begins (`fault_after_s`, `fault_after_tokens`, or POST /sim/fault; see fault_triggers.py):
 
 dies-mid-stream   the process is gone, without a word to the client, after 48 tokens of one answer (a warm-up lives)
 lies-about-health every probe says 200, every answer is empty
@@ -23,7 +23,7 @@ bad-metrics       /metrics answers 200 with broken lines, NaN, half a histogram 
 Stuck, but alive to every probe unless it says otherwise; each begins after 48 tokens of one answer:
 
 frozen            the whole process stops itself with SIGSTOP: nothing answers, /health neither; SIGCONT heals it
-frozen-core       every route answers, requests run, no figure moves, no byte comes; GPU 96 % at 20 W, no CPU: a kernel that never ends
+frozen-core       a kernel never ends: every route answers, no figure moves, no byte comes; GPU 96 % at 20 W, no CPU
 livelock          the same with a core of CPU and the whole GPU at 80 W
 waiting-only      what runs ends; after it requests wait for ever: running 0, waiting N, KV 0 %, none deferred
 stalls-until-left stands still, GPU idle, until 100 s after its clients have left; then it works as before
@@ -33,7 +33,7 @@ Healthy, though it looks stuck:
 long-prefill      every prompt is filled up to the context and takes 20 minutes of prefill; only KV use moves
 jit-first         the first prompt waits ten minutes for a compiler, a child process named ptxas; GPU idle
 grammar           what asks for a response format waits a minute as `deferred`, with nothing running
-asleep            after 48 tokens, once nothing runs: its sleep gauge says weights_offloaded, 0 running, 0 waiting; POST /wake_up wakes it
+asleep            after 48 tokens, once nothing runs: sleep gauge weights_offloaded, 0 running, 0 waiting; POST /wake_up ends it
 quiet             writes no line to its log while it serves
 
 The profile's `time_scale` divides all these seconds.
@@ -134,7 +134,7 @@ def behaviour(name: str | None) -> Behaviour:
     """Return the fault of that name; a healthy engine for None.
 
     Raises:
-        ProfileError: no such animal; names those that there are.
+        ProfileError: no fault of that name; lists the known ones.
     """
     if name is None:
         return HEALTHY

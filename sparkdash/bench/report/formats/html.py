@@ -38,7 +38,7 @@ def plotly_script() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise HostError(
-            "The HTML page is drawn by plotly, which is not installed.",
+            "The HTML page needs plotly, which is not installed.",
             code="charts_missing",
             hint="pip install 'sparkdash[report]'; the other formats need nothing.",
         ) from None

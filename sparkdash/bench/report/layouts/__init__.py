@@ -42,12 +42,12 @@ def _read(text: str, name: str) -> Layout:
     try:
         return Layout.model_validate(yaml.safe_load(text))
     except yaml.YAMLError as error:
-        raise AdmissionError(f"{name} is no YAML: {str(error).splitlines()[0]}.", code="layout_invalid") from None
+        raise AdmissionError(f"{name} is not YAML: {str(error).splitlines()[0]}.", code="layout_invalid") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise AdmissionError(
-            f"{name} is no layout: {where or 'the file'}: {first['msg']}.",
+            f"{name} is not a layout: {where or 'the file'}: {first['msg']}.",
             code="layout_invalid",
             hint="`sparkdash/bench/report/layouts/qwen3-coder.yaml` shows the shape.",
         ) from None
