@@ -167,8 +167,8 @@ def test_errors_in_json_mode_are_json_too(sparkdash: Run, nobody: None) -> None:
     done = sparkdash("status", "--json")
     assert done.code == 7
     assert done.json()["error"]["code"] == "daemon_unreachable"
-    assert done.json()["error"]["hint"].startswith("Start it with `sparkdash serve`,")
-    assert "Hint: Start it with `sparkdash serve`," in done.err
+    assert done.json()["error"]["hint"].startswith("Start it with `sparkdash serve`.")
+    assert "Hint: Start it with `sparkdash serve`." in done.err
 
 
 @pytest.mark.parametrize("argv", [("status",), ("use", "a"), ("stop",), ("cancel",), ("release",), ("logs",),
@@ -181,7 +181,7 @@ def test_without_a_daemon_every_command_says_how_to_start_one(
     assert done.code == 7
     assert done.out == ""
     assert "No sparkdash daemon answers at http://127.0.0.1:" in done.err
-    assert "Hint: Start it with `sparkdash serve`," in done.err
+    assert "Hint: Start it with `sparkdash serve`." in done.err
 
 
 def test_what_cannot_be_written_is_told_in_one_line() -> None:

@@ -78,7 +78,7 @@ def test_an_error_is_a_panel(terminal: Terminal, nobody: None, monkeypatch: pyte
     assert "\x1b[" in shown
     assert "╭─ daemon_unreachable ─" in plain
     assert "│ No sparkdash daemon answers at http://127.0.0.1:" in plain
-    assert "│ Start it with `sparkdash serve`," in plain
+    assert "│ Start it with `sparkdash serve`." in plain
     assert max(map(len, plain.splitlines())) <= 100
 
 
