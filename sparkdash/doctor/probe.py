@@ -66,7 +66,7 @@ class Probe:
     async def look(self, checks: Iterable[Check]) -> Facts:
         """Read what these checks need; never raises for a fact that cannot be read."""
         wanted = tuple(checks)
-        commands = await gather_by_key({argv for one in wanted for argv in one.runs}, self._ended)
+        commands = await gather_by_key(_all(one.runs for one in wanted), self._ended)
         names = self._names(commands)
         files, modes, disks, heard, profiles, gpu = await asyncio.gather(
             gather_by_key(_places(names, (one.reads for one in wanted)), self._texts),
@@ -87,9 +87,9 @@ class Probe:
             page_size=self.page_size,
             uid=self.uid,
             memlock=None if self.memlock == resource.RLIM_INFINITY else self.memlock,
-            environment=frozenset(name for name, value in self.environment.items() if value),
+            environment=self._set_variables(),
             names=names,
-            files={path: text for texts in files.values() for path, text in texts.items()},
+            files=_merged(files.values()),
             modes=modes,
             commands=commands,
             disks=disks,
@@ -101,6 +101,9 @@ class Probe:
             loads=loads or (),
             kernel_log=kernel,
         )
+
+    def _set_variables(self) -> frozenset[str]:
+        return frozenset(name for name, value in self.environment.items() if value)
 
     def _at(self, path: str) -> Path:
         return self.root / path.lstrip("/")
@@ -169,6 +172,14 @@ class Probe:
 
     async def _profiles(self) -> ProfilesSeen | UnreadFact:
         return await read_within("The profiles", lambda: self.profiles(self.settings))
+
+
+def _all(declared: Iterable[Iterable[T]]) -> set[T]:
+    return {one for each in declared for one in each}
+
+
+def _merged(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
+    return {key: value for part in parts for key, value in part.items()}
 
 
 def _user() -> str:

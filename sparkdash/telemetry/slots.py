@@ -23,6 +23,10 @@ class Slot(NamedTuple):
     decoded: int
 
 
+_NEW = Slot(task=-1, held=None, prefilled=None, decoded=0)
+"""Slot of a task before its first answer."""
+
+
 class Slots(NamedTuple):
     """Answer of /slots.
 
@@ -117,14 +121,18 @@ class SlotTally:
         old = self._before.busy if self._before else slots.busy
         self._before = slots
         gone = [slot for task, slot in old.items() if task not in slots.busy]
-        pairs = [(old.get(task), slot) for task, slot in slots.busy.items()]
-        self.decoded += sum(_gain(was.decoded if was else 0, now.decoded) for was, now in pairs)
-        self.prefilled += sum(_gain(was.prefilled or 0 if was else 0, now.prefilled or 0) for was, now in pairs)
+        pairs = [(old.get(task, _NEW), slot) for task, slot in slots.busy.items()]
+        self.decoded += sum(_gain(was.decoded, now.decoded) for was, now in pairs)
+        self.prefilled += sum(_gain(was.prefilled or 0, now.prefilled or 0) for was, now in pairs)
         self.decoded += self._decodes.unseen(decoded, sum(slot.decoded for slot in gone))
-        # A prompt ends with its first token, or with its task.
-        prompts = [now for was, now in pairs if now.decoded and not (was and was.decoded)]
-        prompts += [slot for slot in gone if not slot.decoded]
-        self.prefilled += self._prefills.unseen(prefilled, sum(slot.prefilled or 0 for slot in prompts))
+        ended = _ended_prompts(pairs, gone)
+        self.prefilled += self._prefills.unseen(prefilled, sum(slot.prefilled or 0 for slot in ended))
+
+
+def _ended_prompts(pairs: list[tuple[Slot, Slot]], gone: list[Slot]) -> list[Slot]:
+    """Slots whose prompt has ended since the last answer: with its first token, or with its task."""
+    begun = [now for was, now in pairs if now.decoded and not was.decoded]
+    return begun + [slot for slot in gone if not slot.decoded]
 
 
 def _gain(was: int, now: int) -> int:

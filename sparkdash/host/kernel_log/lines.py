@@ -217,16 +217,22 @@ def explains(
     lines = [line for line in reversed(found.lines) if not line.is_harmless]
     kills = [line for line in lines if line.kind is KernelKind.OOM_KILL]
     xids = [line for line in lines if line.xid is not None]
-    for chosen in (
-        [line for line in kills if is_of(line, pids, container)],
-        [line for line in xids if is_of(line, pids, container)],
-        [line for line in xids if line.xid in _FOR_ALL],
-        [line for line in (*kills, *xids) if near is not None and line.at >= near],
-        [line for line in lines if line.kind is KernelKind.DRIVER_MEMORY],
-    ):
-        if chosen:
-            return chosen[0]
-    return None
+    ranked = (
+        *_own(kills, pids, container),
+        *_own(xids, pids, container),
+        *(line for line in xids if line.xid in _FOR_ALL),
+        *_since((*kills, *xids), near),
+        *(line for line in lines if line.kind is KernelKind.DRIVER_MEMORY),
+    )
+    return next(iter(ranked), None)
+
+
+def _own(lines: Iterable[KernelLine], pids: Collection[int], container: str | None) -> list[KernelLine]:
+    return [line for line in lines if is_of(line, pids, container)]
+
+
+def _since(lines: Iterable[KernelLine], near: float | None) -> list[KernelLine]:
+    return [] if near is None else [line for line in lines if line.at >= near]
 
 
 def holds_up(found: KernelFindings) -> KernelLine | None:

@@ -52,27 +52,34 @@ def find_leftover_files(
     Only root sees all processes, so nothing is certain about other users' files.
     """
     asks = os.getuid() if uid is None else uid
-    found = [one for one in _files(folder) if one.age_s >= YOUNG_S]
-    by_owner = {owner: [one for one in found if one.uid == owner] for owner in {one.uid for one in found}}
-    kept = {owner: files for owner, files in by_owner.items() if sum(one.bytes for one in files) >= LEAST}
+    kept = _large_by_owner(_files(folder))
     looked = [_used(one, proc) for one in processes if kept and (asks == 0 or one.uid in kept)]
     used = {key for keys in looked if keys for key in keys}
     whole = None not in looked
     rows = []
     for owner, files in kept.items():
         unused = sorted((one for one in files if one.key not in used), key=lambda one: -one.bytes)
-        if unused and sum(one.bytes for one in unused) >= LEAST:
-            rows.append(
-                ShmFiles(
-                    user(owner),
-                    sum(one.bytes for one in unused),
-                    tuple(one.name for one in unused),
-                    max(one.age_s for one in unused),
-                    own=asks in (0, owner),
-                    certain=whole and asks in (0, owner),
-                )
-            )
+        if _size(unused) >= LEAST:
+            rows.append(_row(user(owner), unused, own=asks in (0, owner), whole=whole))
     return tuple(rows)
+
+
+def _large_by_owner(files: Iterable[_File]) -> dict[int, list[_File]]:
+    """Old files by owner, of owners with LEAST bytes or more."""
+    by_owner: dict[int, list[_File]] = {}
+    for one in files:
+        if one.age_s >= YOUNG_S:
+            by_owner.setdefault(one.uid, []).append(one)
+    return {owner: found for owner, found in by_owner.items() if _size(found) >= LEAST}
+
+
+def _size(files: Iterable[_File]) -> int:
+    return sum(one.bytes for one in files)
+
+
+def _row(user: str, files: list[_File], *, own: bool, whole: bool) -> ShmFiles:
+    names, oldest = tuple(one.name for one in files), max(one.age_s for one in files)
+    return ShmFiles(user, _size(files), names, oldest, own=own, certain=whole and own)
 
 
 def _files(folder: Path) -> list[_File]:
