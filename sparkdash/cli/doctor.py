@@ -61,12 +61,17 @@ def doctor(
         told = [{"name": each.name, "about": each.about} for each in chosen]
         return print_json(told) if as_json else print_text("\n".join(check_lines(told)))
     found = asyncio.run(examine(_probe(), names or ()))
-    counts = {status: count for status in COLOURS if (count := Counter(one.status.value for one in found)[status])}
+    counts = _counts(found)
     if as_json:
         print_json({"findings": found, "counts": counts})
     else:
         print_styled("\n".join(finding_lines(found, min(terminal_width(), WIDEST))))
     raise typer.Exit(FAILED if "fail" in counts else WARNED if "warn" in counts else 0)
+
+
+def _counts(found: Sequence[Finding]) -> dict[str, int]:
+    counts = Counter(one.status.value for one in found)
+    return {status: counts[status] for status in COLOURS if counts[status]}
 
 
 def check_lines(told: Sequence[dict[str, str]]) -> Iterator[str]:

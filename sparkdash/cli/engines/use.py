@@ -125,11 +125,7 @@ def _announce(plan: Plan, world: Snapshot) -> None:
     if plan.held:
         print_note(plan.held)
     for name in plan.evict:
-        engine = world.engines.get(name)
-        busy = f", which serves {engine.in_flight} request(s)" if engine and engine.in_flight else ""
-        print_note(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{busy}.")
-        if reason := plan.reasons.get(name):
-            print_note(f"  {name}: {reason}.")
+        _announce_leaving(name, plan, world)
     if plan.beside and plan.expected_s != 0:
         print_note(f"It runs beside {', '.join(plan.beside)}.")
     if plan.needs_bytes is not None:
@@ -138,6 +134,14 @@ def _announce(plan: Plan, world: Snapshot) -> None:
         print_note("It does not fit.")
     if plan.expected_s:
         print_note(f"It takes about {duration(plan.expected_s)}.")
+
+
+def _announce_leaving(name: str, plan: Plan, world: Snapshot) -> None:
+    engine = world.engines.get(name)
+    busy = f", which serves {engine.in_flight} request(s)" if engine and engine.in_flight else ""
+    print_note(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{busy}.")
+    if reason := plan.reasons.get(name):
+        print_note(f"  {name}: {reason}.")
 
 
 def _begun(plan: Plan, *, as_json: bool) -> None:

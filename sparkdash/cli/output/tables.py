@@ -7,7 +7,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from textwrap import wrap
 
 from sparkdash.printable import one_line
@@ -43,15 +43,21 @@ def fit_table(
     rows = [("", *row[1:]) if name else row for name, row in zip(apart, rows, strict=True)]
     left_out: list[str] = []
     while True:
-        kept = [i for i, title in enumerate(head) if title not in left_out]
-        lines = format_table(
-            [head[i] for i in kept], [[row[i] for i in kept] for row in rows], "".join(align[i] for i in kept)
-        )
+        lines = _format_without(left_out, head, rows, align)
         spare = [title for title in least if title not in left_out]
         if not spare or max(map(len, lines)) <= columns:
             named = zip(("", *apart), lines, strict=True)
-            return [line for name, told in named for line in ((name, told) if name else (told,))], left_out
+            return [line for pair in named for line in pair[not pair[0] :]], left_out
         left_out.append(spare[0])
+
+
+def _format_without(
+    left_out: Collection[str], head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str
+) -> list[str]:
+    kept = [i for i, title in enumerate(head) if title not in left_out]
+    return format_table(
+        [head[i] for i in kept], [[row[i] for i in kept] for row in rows], "".join(align[i] for i in kept)
+    )
 
 
 def wrap_last_column(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, columns: int) -> list[str]:

@@ -8,6 +8,7 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from sparkdash.domain.finding import Diagnosis, Finding, Status
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, join, wrap
@@ -26,16 +27,20 @@ INDENT = 9
 def finding_lines(diagnosis: Diagnosis, width: int) -> list[Line]:
     """Format the counts, every finding that is not ok with evidence and fix, then the names of passed checks."""
     found = diagnosis.findings
-    counts = Counter(one.status for one in found)
-    out = [
-        join([inked(f"{counts[status]} {status}", ink) for status, ink in INKS.items() if counts[status]], inked("  "))
-    ]
+    out = [_counts(found)]
     for status in INKS:
         if status is not Status.OK:
             out += [line for one in found if one.status is status for line in (EMPTY, *_entry(one, width))]
     if well := ", ".join(one.name for one in found if one.status is Status.OK):
         out += [EMPTY, *_block(Status.OK, wrap(well, width - INDENT, Ink.DIM))]
     return out
+
+
+def _counts(found: Iterable[Finding]) -> Line:
+    counts = Counter(one.status for one in found)
+    return join(
+        [inked(f"{counts[status]} {status}", ink) for status, ink in INKS.items() if counts[status]], inked("  ")
+    )
 
 
 def _entry(one: Finding, width: int) -> list[Line]:

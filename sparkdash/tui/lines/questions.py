@@ -127,8 +127,7 @@ def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bo
     Waiting requests keep waiting, except when a user stops the engine.
     """
     served = sum(one.profile == name and one.state is not RequestState.WAITING for one in snapshot.requests.values())
-    memory = snapshot.sample.memory if snapshot.sample else None
-    held = memory.engines.get(name) if memory else None
+    held = _held_bytes(name, snapshot)
     facts = [
         f"frees {gib(held)}" if frees and held is not None else "",
         f"{words.counted(served, 'request')} in flight may finish" if served else "",
@@ -136,6 +135,11 @@ def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bo
     about = ", ".join(fact for fact in facts if fact)
     room = width - len(STOPS)
     return labelled(STOPS, wrap_line(inked(name, Ink.STRONG) + inked(f": {about}" if about else ""), room))
+
+
+def _held_bytes(name: str, snapshot: Snapshot) -> int | None:
+    memory = snapshot.sample.memory if snapshot.sample else None
+    return memory.engines.get(name) if memory else None
 
 
 def refused_lines(waiting: int, width: int) -> list[Line]:

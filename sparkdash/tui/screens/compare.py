@@ -79,11 +79,14 @@ class ComparePage(Page):
             self._read_runs()
             if report is not None and report.run.id == before:
                 self._ask(before)
+        if report is not None and report.run.ended_at is None and self.is_current:
+            self._read_again(report.run.id, view)
+
+    def _read_again(self, run: str, view: View) -> None:
+        """Read the report of an unfinished run again when the daemon has news and the last read is old."""
         at, seq = self._read
-        if report is None or report.run.ended_at is not None or not self.is_current:
-            return
         if view.snapshot and view.snapshot.seq != seq and view.here - at >= AGAIN_S:
-            self._ask(report.run.id)
+            self._ask(run)
 
     def _read_after_reconnect(self, view: View) -> None:
         """Read again, after the link came back, what could not be read without it."""

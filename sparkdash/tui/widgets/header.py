@@ -101,10 +101,14 @@ def _failed(view: View) -> Line:
     last = view.snapshot.swaps[0] if view.snapshot and view.snapshot.swaps else None
     if last is None or last.outcome is not SwapOutcome.FAILED or view.now - (last.ended_at or 0) > RECENT_S:
         return EMPTY
-    if view.engine and view.engine.state is EngineState.FAILED and view.engine.profile == last.target:
-        return EMPTY  # the card tells it, and more of it
+    if _is_on_card(last.target, view):
+        return EMPTY  # the card shows the failure in full
     why = f"{last.failure.code}: {last.failure.message}" if last.failure else "no reason given"
     return inked(f"✗ {last.target or 'stop'} failed, {why}", Ink.BAD)
+
+
+def _is_on_card(profile: str | None, view: View) -> bool:
+    return view.engine is not None and view.engine.state is EngineState.FAILED and view.engine.profile == profile
 
 
 def _notice(view: View) -> Line:

@@ -13,7 +13,7 @@ from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.blocks import format_spread, format_value
-from sparkdash.bench.report.report import Report
+from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import CellKey, Run
 from sparkdash.tui.ink import (
     ELLIPSIS,
@@ -232,11 +232,11 @@ def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> lis
         ink = INKS.get(total.verdict.claim, Ink.DIM)
         lines.append(inked(f" all {total.cells} cells: ", Ink.DIM) + inked(total.verdict.text, ink))
     lines += [inked(f" {flag.text}", Ink.WARN) for flag in report.flags if flag.arm == arm]
-    for one in report.filling:
-        if one.arm in (arm, report.run.baseline):
-            time = "" if one.seconds is None else f", about {duration(one.seconds)}"
-            lines.append(
-                inked(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Ink.DIM)
-                + inked("being measured now" if measured else f"r, or {one.command}")
-            )
+    lines += [_gap(one, measured) for one in report.filling if one.arm in (arm, report.run.baseline)]
     return [clip(line, width) for line in lines]
+
+
+def _gap(one: MissingCells, measured: bool) -> Line:
+    time = "" if one.seconds is None else f", about {duration(one.seconds)}"
+    what = inked(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Ink.DIM)
+    return what + inked("being measured now" if measured else f"r, or {one.command}")
