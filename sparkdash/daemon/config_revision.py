@@ -61,26 +61,24 @@ class SettingsReader:
         try:
             size, read = await asyncio.to_thread(self._look)
         except SparkdashError as error:
-            self._tell(Level.WARNING, error.code, f"{error.text()} What held before holds on.")
+            self._tell(Level.WARNING, error.code, f"{error.text()} The settings from before stay in force.")
             return None
         found = compare_settings(now, read)
         if size == 0 and (found.taken or found.waiting):  # valid, but a full disk empties a file during a write
             kept = ", ".join(found.taken + found.waiting)
-            text = (
-                f"config.toml has become empty; what it said of {kept} holds on. Delete the file to have the defaults."
-            )
+            text = f"config.toml is empty; {kept} keep their values. Delete the file to use the defaults."
             self._tell(Level.WARNING, "settings_empty", text)
             return None
         if found.waiting:
-            text = f"Edited in config.toml, and held after a restart of the daemon: {', '.join(found.waiting)}."
+            text = f"config.toml was edited: {', '.join(found.waiting)} will apply after a restart of the daemon."
             self._tell(Level.WARNING, "restart_needed", text)
         else:
             self._told = ()
         if not found.taken:
             return None
         keys = ", ".join(found.taken)
-        gone = f"config.toml is gone. From now on holds the default of {keys}."
-        text = gone if size is None else f"config.toml was read again. From now on holds what it says of {keys}."
+        gone = f"config.toml is gone: the defaults now apply to {keys}."
+        text = gone if size is None else f"config.toml was read again: its values now apply to {keys}."
         self._publish(Notice(level=Level.INFO, code="settings_read", text=text))
         return found.settings
 

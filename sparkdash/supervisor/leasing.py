@@ -71,7 +71,7 @@ class Leasing:
         if profile is None:
             return _EngineLease(self, None, request_id, on_wait, batch, task, client, progress)
         if profile.engine is EngineKind.REMOTE:
-            return self._far(profile, request_id, on_wait)
+            return self._remote_lease(profile, request_id, on_wait)
         return _EngineLease(self, profile.name, request_id, on_wait, batch, task, client, progress)
 
     def held(self, engine: Engine) -> HeldRequests:
@@ -83,7 +83,9 @@ class Leasing:
         return HeldRequests(len(stays), sum(stay.is_held_up for stay in stays), max(heard, default=None))
 
     @asynccontextmanager
-    async def _far(self, profile: Profile, request_id: str, on_wait: Callable[[int], object]) -> AsyncIterator[Lease]:
+    async def _remote_lease(
+        self, profile: Profile, request_id: str, on_wait: Callable[[int], object]
+    ) -> AsyncIterator[Lease]:
         claim = LeaseClaim(request_id, on_wait)
         self.come(claim)
         try:

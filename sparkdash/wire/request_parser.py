@@ -1,6 +1,6 @@
 """RequestParser: the requests of one connection, out of its bytes.
 
-Owns: how large a request's head and the framing of its body may be, and what becomes of a wish for another protocol.
+Owns: how large a request's head and the framing of its body may be, and how an Upgrade request is ignored.
 Must not know in which order requests are answered, nor what is served.
 """
 
@@ -20,7 +20,7 @@ _LENGTH = b"content-length"
 
 
 class RequestParser:
-    """Parses with llhttp, whose callbacks are methods here: a connection inherits them, so that no call stands between.
+    """Parses with llhttp, whose callbacks are methods here: a connection inherits them, which saves a call per event.
 
     The connection defines what follows: `on_headers_complete`, `head_began`, `refuse_head`, `refuse_bytes`.
     """
@@ -80,8 +80,8 @@ class RequestParser:
         try:
             try:
                 self._parser.feed_data(data)
-            except httptools.HttpParserUpgrade as wish:
-                self._ignore_upgrade(data[wish.args[0] :])
+            except httptools.HttpParserUpgrade as upgrade:
+                self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self.refuse_bytes()
             return
@@ -91,9 +91,9 @@ class RequestParser:
             self._head_size += len(data)
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Go on with HTTP/1.1 after a wish for another protocol, with a new parser that is told the body's framing.
+        """Go on with HTTP/1.1 after an Upgrade request, with a new parser that is told the body's framing.
 
-        Java's clients wish for HTTP/2 with the first request of each connection. The parser stops at the end of such a
+        Java's clients ask for HTTP/2 with the first request of each connection. The parser stops at the end of such a
         head, and takes the body for the other protocol.
 
         Raises:
@@ -106,8 +106,8 @@ class RequestParser:
                 self._reopened, rest = channel, b"POST / HTTP/1.1\r\n%b\r\n\r\n%b" % (framing, rest)
             try:
                 self._parser.feed_data(rest)
-            except httptools.HttpParserUpgrade as wish:
-                rest = rest[wish.args[0] :]
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
             else:
                 return
 

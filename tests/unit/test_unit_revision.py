@@ -55,7 +55,7 @@ async def test_each_state_of_the_file_is_told_of_once(tmp_path: Path) -> None:
     assert await rereading.read(NOW) == file[0]
     assert [notice.code for notice in told] == ["restart_needed", "settings_invalid", "settings_read"]
     assert "port" in told[0].text
-    assert "What held before holds on." in told[1].text
+    assert "The settings from before stay in force." in told[1].text
 
 
 async def test_a_file_that_became_empty_is_no_word_of_its_owner_s(
@@ -75,7 +75,7 @@ async def test_a_file_that_became_empty_is_no_word_of_its_owner_s(
     file.write_text("port = 9000")
     assert await rereading.read(mine) == Settings(port=9000)
     assert [notice.code for notice in told] == ["settings_empty", "settings_read"]
-    assert "what it said of guard, port holds on" in told[0].text
+    assert "guard, port keep their values" in told[0].text
 
 
 async def test_a_file_that_was_taken_away_leaves_the_defaults_and_says_so(tmp_path: Path) -> None:
@@ -85,6 +85,6 @@ async def test_a_file_that_was_taken_away_leaves_the_defaults_and_says_so(tmp_pa
     rereading = SettingsReader(lambda: load_settings(file), told.append, file)
     assert await rereading.read(Settings(guard="warn", port=9000)) == Settings(port=9000)
     assert [notice.text for notice in told] == [
-        "Edited in config.toml, and held after a restart of the daemon: port.",
-        "config.toml is gone. From now on holds the default of guard.",
+        "config.toml was edited: port will apply after a restart of the daemon.",
+        "config.toml is gone: the defaults now apply to guard.",
     ]

@@ -1,7 +1,7 @@
 """Control: handlers of the `/api` routes.
 
 Owns: one handler for each row of `sparkdash.api.control`. Must not decide anything: the supervisor does, and errors are
-raised as they are (`gateway.app` renders them).
+raised as they are (`fastapi_app` renders them).
 """
 
 from fastapi import APIRouter, Depends, Request

@@ -94,7 +94,7 @@ def host(profile: Profile) -> str:
 
 
 def not_started(profile: Profile) -> AdmissionError:
-    """For a person who wants it started, stopped or planned."""
+    """Build the refusal to start, stop or plan a service elsewhere."""
     return AdmissionError(
         f"{profile.name} is a service elsewhere, at {host(profile)}: nothing of it starts or stops here.",
         code="not_managed",

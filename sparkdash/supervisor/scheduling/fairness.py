@@ -41,10 +41,11 @@ class ServiceTimes:
         """Add the service time of one request."""
         self._took[profile].append(seconds)
 
-    def free_in(self, profile: str, since: Sequence[float], now: float) -> float | None:
-        """Seconds until one of those that are served since then will be over; None: nothing is known to tell it from.
+    def next_free_s(self, profile: str, since: Sequence[float], now: float) -> float | None:
+        """Estimate the seconds until the first running request ends; None without earlier service times.
 
-        The mean of the last ones, less what has passed; for those that take longer, the mean over how many they are.
+        `since` has the start of each running request. The estimate is the mean service time less the time passed; for
+        requests that take longer than the mean, it is the mean divided by the number of running requests.
         """
         took = self._took.get(profile)
         if not took or not since:

@@ -59,7 +59,7 @@ class RequestQueue:
         if known is not None and known.limit is not None:
             here = [held.since for held in records.leases.values() if held.profile == ticket.profile]
             if len(here) + records.waiting_for(ticket.profile) >= known.limit:
-                again = self._pace.free_in(ticket.profile, here, self.now)
+                again = self._pace.next_free_s(ticket.profile, here, self.now)
                 return refusals.too_many(ticket.profile, known.limit, again)
         if len(records.queue) < self._limit or not records.misses(ticket) or self._comes_back(ticket.profile):
             return None
@@ -160,12 +160,14 @@ class RequestQueue:
         ids = tuple(id_ for id_, held in leases.items() if held.profile in doomed)
         for id_ in ids:
             held = leases.pop(id_)
-            if error.code != refusals.CUT or isinstance(error, UpstreamError):  # who is cut for good does not come back
+            if error.code != refusals.CUT or isinstance(
+                error, UpstreamError
+            ):  # a request that a person cut does not come back
                 self._returning[held.profile] = self._returning.get(held.profile, 0) + 1
         return [Cut(ids, error)] if ids else []
 
     def tell_places(self) -> list[Effect]:
-        """To those whose place changed."""
+        """Return a Wait for every request whose place changed."""
         if not (self._records.queue or self._places):
             return []
         line = [t for t in self._as_served() if t.id != USE]
