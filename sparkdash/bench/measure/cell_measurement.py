@@ -88,8 +88,8 @@ async def measure_cell(
     sent = {rep: await _built(cell_context, key, rep) for rep in reps}
     if refusal := await _warm_up(cell_context, key):
         return CellRecord(
-            key=key, arm=cell_context.arm, launch=cell_context.launch, started_at=started_at, ended_at=datetime.now(UTC),
-            void=f"error: {refusal}",
+            key=key, arm=cell_context.arm, launch=cell_context.launch, started_at=started_at,
+            ended_at=datetime.now(UTC), void=f"error: {refusal}",
         )  # fmt: skip
     looks = [await cell_context.look()]
     before = await cell_context.measured.counters()

@@ -123,7 +123,8 @@ def _shop(draw: _Draw) -> tuple[str, int]:
 def _pumps(draw: _Draw) -> tuple[str, int]:
     first, alone, second, both = draw.between(12, 48), draw.between(5, 25), draw.between(7, 36), draw.between(6, 30)
     return (
-        f"A pump delivers {first} litres a minute into an empty tank. After {alone} minutes a second pump, which delivers "
+        f"A pump delivers {first} litres a minute into an empty tank. After {alone} minutes a second pump, which "
+        f"delivers "
         f"{second} litres a minute, joins it. How many litres are in the tank after {both} more minutes?",
         first * (alone + both) + second * both,
     )
@@ -141,8 +142,10 @@ def _ages(draw: _Draw) -> tuple[str, int]:
 def _crates(draw: _Draw) -> tuple[str, int]:
     apples, crate, trucks = draw.between(700, 4000), draw.between(12, 36), draw.between(4, 9)
     return (
-        f"{apples} apples are packed into crates of {crate}; apples that fill no whole crate are sold at once. The full "
-        f"crates are shared evenly among {trucks} trucks, as many on each as possible. How many full crates are left over?",
+        f"{apples} apples are packed into crates of {crate}; apples that fill no whole crate are sold at once. "
+        f"The full "
+        f"crates are shared evenly among {trucks} trucks, as many on each as possible. How many full crates are "
+        f"left over?",
         apples // crate % trucks,
     )
 
@@ -158,7 +161,8 @@ def _ride(draw: _Draw) -> tuple[str, int]:
     left = draw.between(5, 60)
     total = fast * long + slow * rest + left
     return (
-        f"{who} sets out on a tour of {total} km, rides {long} hours at {fast} km/h and then {rest} hours at {slow} km/h. "
+        f"{who} sets out on a tour of {total} km, rides {long} hours at {fast} km/h and then {rest} hours at "
+        f"{slow} km/h. "
         "How many kilometres remain?",
         left,
     )
@@ -167,7 +171,8 @@ def _ride(draw: _Draw) -> tuple[str, int]:
 def _library(draw: _Draw) -> tuple[str, int]:
     hundreds, percent, lent = draw.between(12, 85), draw.between(15, 70), draw.between(40, 300)
     return (
-        f"A library owns {100 * hundreds} books, of which {percent} percent are novels. Of the other books {lent} are lent "
+        f"A library owns {100 * hundreds} books, of which {percent} percent are novels. Of the other books "
+        f"{lent} are lent "
         "out. How many books that are not novels are in the library?",
         hundreds * (100 - percent) - lent,
     )
@@ -182,7 +187,8 @@ def _machines(draw: _Draw) -> tuple[str, int]:
         draw.between(2, 6),
     )
     return (
-        f"Each of {count} machines makes {rate} parts an hour. After {before} hours {off} of them are switched off, and the "
+        f"Each of {count} machines makes {rate} parts an hour. After {before} hours {off} of them are switched "
+        f"off, and the "
         f"others go on for {after} hours. How many parts are made in all?",
         rate * (count * before + (count - off) * after),
     )
@@ -222,7 +228,8 @@ def _savings(draw: _Draw) -> tuple[str, int]:
 def _fence(draw: _Draw) -> tuple[str, int]:
     gap, long, wide, price = draw.between(2, 5), draw.between(11, 30), draw.between(5, 19), draw.between(7, 26)
     return (
-        f"A rectangular field is {gap * long} m long and {gap * wide} m wide. A post stands at every corner and every {gap} m "
+        f"A rectangular field is {gap * long} m long and {gap * wide} m wide. A post stands at every corner and "
+        f"every {gap} m "
         f"along the sides. A post costs {price} euros. What do all posts cost, in euros?",
         2 * (long + wide) * price,
     )

@@ -99,12 +99,14 @@ def closing_question(kind: str, seed: str) -> str:
     match kind:
         case "code":
             return (
-                f"Write a Python module with functions that {draws.of(_VERBS)} and {draws.of(_VERBS)} records of a {one} "
+                f"Write a Python module with functions that {draws.of(_VERBS)} and {draws.of(_VERBS)} records of "
+                f"a {one} "
                 f"and a {other}, with docstrings and a test for each."
             )
         case "json":
             return (
-                f"Write a JSON array of records about a {one}, each with an id, a name, a price, three tags and a nested "
+                f"Write a JSON array of records about a {one}, each with an id, a name, a price, three tags and "
+                f"a nested "
                 f"object about its {other}. Write nothing but JSON."
             )
         case "chat":
@@ -138,7 +140,8 @@ def _sentence(draws: SeededDraws) -> str:
             )
         case 3:
             return (
-                f"{draws.of(_WHEN).capitalize()}, {draws.of(_PEOPLE)} and {draws.of(_PEOPLE)} {draws.of(_DID)} {thing}, "
+                f"{draws.of(_WHEN).capitalize()}, {draws.of(_PEOPLE)} and {draws.of(_PEOPLE)} {draws.of(_DID)} "
+                f"{thing}, "
                 f"then {draws.of(_DID)} a {draws.of(_NOUNS)}."
             )
         case _:

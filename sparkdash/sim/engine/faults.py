@@ -11,9 +11,9 @@ dies-loading      CUDA runs out of memory at 60 % of the load: vLLM's error line
 leaks-memory      claims half a GiB more every second, load or not
 forks-orphans     its memory sits in a child of its process group that outlives it (for two minutes at most)
 port-taken        finds its port in use, as an engine does that starts too early; exit code 1
-only-chat         knows neither /v1/responses nor /v1/messages (404), like older engines and TensorRT-LLM; otherwise healthy
+only-chat         has neither /v1/responses nor /v1/messages (404), like older engines and TensorRT-LLM; else healthy
 
-While it serves, when the fault begins (`fault_after_s`, `fault_after_tokens`, or POST /sim/fault; see fault_triggers.py):
+While serving, once the fault begins (`fault_after_s`, `fault_after_tokens`, POST /sim/fault; see fault_triggers.py):
 
 dies-mid-stream   the process is gone, without a word to the client, after 48 tokens of one answer (a warm-up lives)
 lies-about-health every probe says 200, every answer is empty
@@ -33,7 +33,7 @@ Healthy, though it looks stuck:
 long-prefill      every prompt is filled up to the context and takes 20 minutes of prefill; only KV use moves
 jit-first         the first prompt waits ten minutes for a compiler, a child process named ptxas; GPU idle
 grammar           what asks for a response format waits a minute as `deferred`, with nothing running
-asleep            after 48 tokens, once nothing runs: sleep gauge weights_offloaded, 0 running, 0 waiting; POST /wake_up ends it
+asleep            after 48 tokens, once nothing runs: sleep gauge weights_offloaded, 0 running or waiting; POST /wake_up ends it
 quiet             writes no line to its log while it serves
 
 The profile's `time_scale` divides all these seconds.
