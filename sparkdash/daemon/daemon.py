@@ -40,7 +40,7 @@ class Parts:
     load_settings: Callable[[], Settings] | None = None
     """Reads the settings again after an edit; None in the demo, whose settings come from no file."""
     guard: MemoryGuard | None = None
-    """None in the demo, whose memory is simulated."""
+    """Guard of the box's memory; None in the demo, whose memory is simulated."""
     memory_helper: MemoryHelper | None = None
     """Frees and compacts memory as root, where it is installed; None in the demo."""
     simulated: bool = False
@@ -62,7 +62,7 @@ class Parts:
 
 @dataclass
 class Daemon:
-    """Everything that lives while a daemon serves."""
+    """Running daemon with all its parts."""
 
     parts: Parts
     bus: Bus

@@ -77,7 +77,7 @@ class ProfilesSeen:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything read from one box. Paths have `{user}`-like names filled in; units are bytes and seconds."""
+    """Facts read from one box. Paths have `{user}`-like names filled in; units are bytes and seconds."""
 
     settings: Settings = field(default_factory=Settings)
     settings_problem: str | None = None

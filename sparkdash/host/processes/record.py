@@ -30,7 +30,7 @@ class ProcessRecord(Frozen):
     """Unix seconds."""
     ended: bool = False
     exit_code: int | None = None
-    """None while the process runs, and for another's child."""
+    """Exit code; None while the process runs, and for another's child."""
 
 
 def unwritable(folder: Path, error: OSError) -> HostError:
