@@ -128,7 +128,7 @@ class EngineError(SparkdashError):
 
 
 class HostError(SparkdashError):
-    """Something that the box lacks: podman, a port, a device, disk, memory."""
+    """Missing part of the box: podman, a port, a device, disk, memory."""
 
     status = 503
     exit_code = 5

@@ -24,8 +24,8 @@ def _setup(target: GatewayTarget) -> Setup:
         env={VARIABLE: target.secret} if target.key else {},
         notes=(
             "titleModel `auto` is whatever runs, so titles never cause a swap.",
-            "In a container, 127.0.0.1 is the container itself. Run it with the host's network, or give sparkdash a key "
-            "and an open port (docs/access.md), and use `--url http://host.docker.internal:PORT`.",
+            "In a container, 127.0.0.1 is the container itself. Run it with the host's network, or give sparkdash "
+            "a key and an open port (docs/access.md), and use `--url http://host.docker.internal:PORT`.",
         ),
     )
 

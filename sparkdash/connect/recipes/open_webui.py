@@ -16,8 +16,8 @@ def _setup(target: GatewayTarget) -> Setup:
         notes=(
             "TASK_MODEL_EXTERNAL `auto` is whatever runs, so titles, tags and follow-ups never cause a swap.",
             "Saved admin settings override variables: see Settings | Connections and Settings | Interface.",
-            "In a container, 127.0.0.1 is the container itself. Run it with the host's network, or give sparkdash a key "
-            "and an open port (docs/access.md), and use `--url http://host.docker.internal:PORT`.",
+            "In a container, 127.0.0.1 is the container itself. Run it with the host's network, or give sparkdash "
+            "a key and an open port (docs/access.md), and use `--url http://host.docker.internal:PORT`.",
             "Open WebUI has no time-out by default (AIOHTTP_CLIENT_TIMEOUT is empty).",
         ),
     )
