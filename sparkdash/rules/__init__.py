@@ -2,6 +2,8 @@
 
 Owns: the rules, their evidence, and the findings of a catalog. Must not know: files beyond a section's lines,
 runtimes.
+
+Pure.
 """
 
 from sparkdash.rules.book import RULES

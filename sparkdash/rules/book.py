@@ -1,4 +1,7 @@
-"""All rules, by name."""
+"""All rules, by name.
+
+Pure.
+"""
 
 from __future__ import annotations
 

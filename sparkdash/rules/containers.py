@@ -1,4 +1,7 @@
-"""Rules about the container: images, and runtime flags in the wrong place."""
+"""Rules about the container: images, and runtime flags in the wrong place.
+
+Pure.
+"""
 
 from __future__ import annotations
 

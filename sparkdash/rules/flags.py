@@ -2,6 +2,8 @@
 
 Owns: what is known of vLLM's, SGLang's and llama.cpp's switches. Which vLLM has which flag is in
 engines.dialects.vllm_flags.
+
+Pure.
 """
 
 from __future__ import annotations

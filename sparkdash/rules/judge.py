@@ -1,6 +1,8 @@
 """Findings of the rules in a catalog.
 
 Owns: applying the rules, silencing them, and the location of each finding. Must not know any rule's content.
+
+Pure.
 """
 
 from __future__ import annotations

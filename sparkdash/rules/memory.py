@@ -1,6 +1,8 @@
 """Rules about the unified memory: vLLM's share, KV cache types, the size of the box.
 
 Owns: the box's size. Must not know: what is free at the moment.
+
+Pure.
 """
 
 from __future__ import annotations

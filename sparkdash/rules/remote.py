@@ -1,4 +1,7 @@
-"""Rules about remote services: data that would leave this box unencrypted."""
+"""Rules about remote services: data that would leave this box unencrypted.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Rule: a known mistake, as data with a pure finder.
 
 Owns: the shape of rules, and when one applies. Must not know any rule.
+
+Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Rule about secrets in a profile's file; a violation also keeps the profile from being started."""
+"""Rule about secrets in a profile's file; a violation also keeps the profile from being started.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules about speculative decoding in vLLM."""
+"""Rules about speculative decoding in vLLM.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,61 @@ import house
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PURE_ROOMS = tuple(
+    f"sparkdash.{room}"
+    for room in (
+        "domain", "engines", "rules", "connect.recipes", "doctor.checks", "gateway.protocol", "supervisor.scheduling",
+        "bench.judge",
+    )
+)  # fmt: skip
+"""Rooms in which every module carries the mark."""
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, house.Module]:
+    """Every module of the program."""
+    return house.read_tree(ROOT / "sparkdash")
+
+
+def test_no_module_imports_itself_through_others_not_even_for_types(modules: dict[str, house.Module]) -> None:
+    assert house.circles(house.imports(modules)) == []
+
+
+def test_what_calls_itself_pure_imports_nothing_that_waits_or_tells_the_time(modules: dict[str, house.Module]) -> None:
+    assert house.impurities(modules) == []
+
+
+def test_rooms_of_decisions_are_pure_throughout(modules: dict[str, house.Module]) -> None:
+    unmarked = [
+        name for name, m in modules.items() if name.startswith(PURE_ROOMS) and not m.is_pure and m.tree.body[1:]
+    ]
+    assert unmarked == []
+
+
+def test_no_folder_has_more_modules_than_a_reader_takes_in(modules: dict[str, house.Module]) -> None:
+    crowded = {name: n for name, n in house.modules_per_folder(modules).items() if n > house.FOLDER_LIMIT}
+    assert crowded == {}
+
+
+def test_class_names_mean_one_thing(modules: dict[str, house.Module]) -> None:
+    shared = house.shared_class_names(modules)
+    assert len(shared) <= 25, shared
+
+
+def test_docstrings_name_their_thing(modules: dict[str, house.Module]) -> None:
+    found = house.pronoun_docstrings(modules)
+    assert sum(map(len, found.values())) < 60, found
+
+
+def test_lines_are_short(modules: dict[str, house.Module]) -> None:
+    found = house.long_lines(modules)
+    assert sum(found.values()) < 40, found
+
+
+def test_functions_are_simple(modules: dict[str, house.Module]) -> None:
+    functions = house.functions(modules)
+    tangled = [each for each in functions if each.complexity > house.COMPLEX]
+    assert len(tangled) < 0.03 * len(functions), tangled
 
 
 def test_a_planted_circle_is_found(tmp_path: Path) -> None:

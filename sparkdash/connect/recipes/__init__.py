@@ -1,1 +1,4 @@
-"""Recipes of the clients, one file for each: facts, without logic or I/O."""
+"""Recipes of the clients, one file for each: facts, without logic or I/O.
+
+Pure.
+"""

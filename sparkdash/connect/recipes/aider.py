@@ -1,4 +1,7 @@
-"""aider: litellm inside; reads its YAML from the home folder."""
+"""aider: litellm inside; reads its YAML from the home folder.
+
+Pure.
+"""
 
 from __future__ import annotations
 

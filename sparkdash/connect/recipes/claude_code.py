@@ -1,4 +1,7 @@
-"""Claude Code: a settings file of its own, given with --settings, so that the usual login is left as it is."""
+"""Claude Code: a settings file of its own, given with --settings, so that the usual login is left as it is.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Cline: values for its settings panel; its storage is private."""
+"""Cline: values for its settings panel; its storage is private.
+
+Pure.
+"""
 
 from __future__ import annotations
 

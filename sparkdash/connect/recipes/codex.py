@@ -1,4 +1,7 @@
-"""Codex: a profile file of its own beside config.toml (0.134 and later), given with --profile."""
+"""Codex: a profile file of its own beside config.toml (0.134 and later), given with --profile.
+
+Pure.
+"""
 
 from __future__ import annotations
 

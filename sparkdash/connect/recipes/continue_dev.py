@@ -1,4 +1,7 @@
-"""Continue: one model more in its config.yaml."""
+"""Continue: one model more in its config.yaml.
+
+Pure.
+"""
 
 from __future__ import annotations
 

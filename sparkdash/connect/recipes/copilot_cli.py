@@ -1,4 +1,7 @@
-"""GitHub Copilot CLI: environment variables with which it needs no login."""
+"""GitHub Copilot CLI: environment variables with which it needs no login.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""JetBrains AI Assistant: its settings dialog; keys are in the IDE's own safe."""
+"""JetBrains AI Assistant: its settings dialog; keys are in the IDE's own safe.
+
+Pure.
+"""
 
 from __future__ import annotations
 

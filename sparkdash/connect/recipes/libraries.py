@@ -1,4 +1,7 @@
-"""Libraries for programs: the values that each is given in the code that uses it."""
+"""Libraries for programs: the values that each is given in the code that uses it.
+
+Pure.
+"""
 
 from __future__ import annotations
 

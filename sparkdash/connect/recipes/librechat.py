@@ -1,4 +1,7 @@
-"""LibreChat: a custom endpoint in librechat.yaml, which lies wherever LibreChat was installed."""
+"""LibreChat: a custom endpoint in librechat.yaml, which lies wherever LibreChat was installed.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""llm: Simon Willison's command line tool; one more OpenAI-compatible model."""
+"""llm: Simon Willison's command line tool; one more OpenAI-compatible model.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Open WebUI: variables of its process."""
+"""Open WebUI: variables of its process.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""opencode: a provider in its global opencode.json."""
+"""opencode: a provider in its global opencode.json.
+
+Pure.
+"""
 
 from __future__ import annotations
 

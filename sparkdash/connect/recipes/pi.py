@@ -1,4 +1,7 @@
-"""pi: a provider in its models.json, and its idle time-out."""
+"""pi: a provider in its models.json, and its idle time-out.
+
+Pure.
+"""
 
 from __future__ import annotations
 

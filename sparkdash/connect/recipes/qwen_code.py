@@ -1,4 +1,7 @@
-"""qwen-code: a model of the kind openai in its settings.json."""
+"""qwen-code: a model of the kind openai in its settings.json.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""VS Code: Copilot Chat's custom endpoint (1.122 and later)."""
+"""VS Code: Copilot Chat's custom endpoint (1.122 and later).
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Zed: its llama.cpp provider, which shows how far a model has loaded."""
+"""Zed: its llama.cpp provider, which shows how far a model has loaded.
+
+Pure.
+"""
 
 from __future__ import annotations
 
