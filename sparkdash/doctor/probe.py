@@ -66,19 +66,19 @@ class Probe:
     async def look(self, checks: Iterable[Check]) -> Facts:
         """Read what these checks need; never raises for a fact that cannot be read."""
         wanted = tuple(checks)
-        commands = await gather_by_key(_all(one.runs for one in wanted), self._ended)
+        commands = await gather_by_key(_declared(wanted, lambda check: check.runs), self._ended)
         names = self._names(commands)
         files, modes, disks, heard, profiles, gpu = await asyncio.gather(
-            gather_by_key(_places(names, (one.reads for one in wanted)), self._texts),
-            gather_by_key(_places(names, (one.modes for one in wanted)), self._mode),
-            gather_by_key(_places(names, (one.disks for one in wanted)), self._disk),
-            _if(any(one.listeners for one in wanted), self._heard),
-            _if(any(one.profiles for one in wanted), self._profiles),
-            _if(any(one.gpu for one in wanted), self.looks),
+            gather_by_key(_fill_paths(names, _declared(wanted, lambda check: check.reads)), self._texts),
+            gather_by_key(_fill_paths(names, _declared(wanted, lambda check: check.modes)), self._mode),
+            gather_by_key(_fill_paths(names, _declared(wanted, lambda check: check.disks)), self._disk),
+            _read_if_any(wanted, lambda check: check.listeners, self._heard),
+            _read_if_any(wanted, lambda check: check.profiles, self._profiles),
+            _read_if_any(wanted, lambda check: check.gpu, self.looks),
         )
-        account = await _if(any(one.account for one in wanted), self._account)
-        loads = await _if(any(one.loads for one in wanted), self._loads)
-        kernel = await _if(any(one.kernel for one in wanted), self.kernel_log)
+        account = await _read_if_any(wanted, lambda check: check.account, self._account)
+        loads = await _read_if_any(wanted, lambda check: check.loads, self._loads)
+        kernel = await _read_if_any(wanted, lambda check: check.kernel, self.kernel_log)
         return Facts(
             settings=self.settings,
             settings_problem=self.settings_problem,
@@ -174,10 +174,6 @@ class Probe:
         return await read_within("The profiles", lambda: self.profiles(self.settings))
 
 
-def _all(declared: Iterable[Iterable[T]]) -> set[T]:
-    return {one for each in declared for one in each}
-
-
 def _merged(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
     return {key: value for part in parts for key, value in part.items()}
 
@@ -189,10 +185,15 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _places(names: Mapping[str, str], declared: Iterable[tuple[str, ...]]) -> set[str]:
+def _declared(checks: Iterable[Check], facts: Callable[[Check], Iterable[T]]) -> set[T]:
+    """Collect the facts of one kind that any of the checks declares."""
+    return {fact for check in checks for fact in facts(check)}
+
+
+def _fill_paths(names: Mapping[str, str], declared: Iterable[str]) -> set[str]:
     """Fill the names of declared paths in; paths with an unknown name are left out, which Facts reports."""
     found = set()
-    for pattern in {one for patterns in declared for one in patterns}:
+    for pattern in declared:
         try:
             found.add(pattern.format_map(names))
         except KeyError:
@@ -217,5 +218,7 @@ def _bits(path: Path) -> int | None:
         return None
 
 
-async def _if(wanted: bool, read: Callable[[], Awaitable[T]]) -> T | None:
-    return await read() if wanted else None
+async def _read_if_any(
+    checks: Iterable[Check], needs: Callable[[Check], bool], read: Callable[[], Awaitable[T]]
+) -> T | None:
+    return await read() if any(map(needs, checks)) else None

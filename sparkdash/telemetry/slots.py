@@ -53,11 +53,8 @@ class Slots(NamedTuple):
 
 def parse_slots(body: bytes | str) -> Slots | None:
     """Parse the answer of GET /slots; None for anything else. Never raises."""
-    try:
-        rows = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    rows = _rows(body)
+    if rows is None:
         return None
     contexts = [_count(row.get("n_ctx")) for row in rows]
     busy = [_slot(row, place) for place, row in enumerate(rows) if row.get("is_processing")]
@@ -65,6 +62,14 @@ def parse_slots(body: bytes | str) -> Slots | None:
         {slot.task: slot for slot in busy},
         None if None in contexts else sum(tokens or 0 for tokens in contexts),
     )
+
+
+def _rows(body: bytes | str) -> list[dict[str, Any]] | None:
+    try:
+        rows = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return rows if isinstance(rows, list) and all(isinstance(row, dict) for row in rows) else None
 
 
 def _slot(row: dict[str, Any], place: int) -> Slot:

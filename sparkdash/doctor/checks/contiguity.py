@@ -47,27 +47,34 @@ def blocks(facts: Facts) -> Iterator[CheckResult]:
         loads = facts.told_loads()
     except UnreadFact as why:  # today's blocks are known all the same
         yield unknown(f"{why}.")
-    boot = (facts.file(BOOT) or "").strip()
-    here = [load for load in loads if load.before is not None and load.before.boot == boot]
-    about = f"{_now(seen)}{_trend(here, seen, _up(facts))}"
+    about = f"{_now(seen)}{_trend(_since_boot(facts, loads), seen, _up(facts))}"
+    yield _judged(facts, seen, loads, about)
+    yield _kernel(facts)
+
+
+def _judged(facts: Facts, seen: Contiguity, loads: Sequence[LoadContiguity], about: str) -> CheckResult:
+    """Compare the free blocks with those of the largest load. `about`: the free blocks and their trend in words."""
     available = meminfo(facts.file(MEMINFO) or "").get("MemAvailable")
     wanted = contiguity.blocks_for(available or 0, loads)
     if not (facts.looks and facts.looks[0].unified):
-        yield ok(f"{about} ({BUDDYINFO}). Judged on a DGX Spark only.")
-    elif contiguity.enough(seen.blocks, wanted):
-        yield ok(f"{about} ({BUDDYINFO}).")
-    elif seen.free_bytes < wanted.blocks * BLOCK:
-        yield note(
+        return ok(f"{about} ({BUDDYINFO}). Judged on a DGX Spark only.")
+    if contiguity.enough(seen.blocks, wanted):
+        return ok(f"{about} ({BUDDYINFO}).")
+    if seen.free_bytes < wanted.blocks * BLOCK:
+        return note(
             f"{about} ({BUDDYINFO}). Most of the {gib(available)} available is page cache. Weights leave it before a "
             f"load, which needs {wanted.blocks} blocks.",
         )
-    else:
-        told = f"Memory is {contiguity.describe_shortage(seen.blocks, wanted)}, with {gib(available)} available"
-        yield warn(
-            f"{told}. {about} ({BUDDYINFO}).",
-            f"{contiguity.MEND}; if too few blocks come free, reboot before a big load",
-        )
-    yield _kernel(facts)
+    shortage = f"Memory is {contiguity.describe_shortage(seen.blocks, wanted)}, with {gib(available)} available"
+    return warn(
+        f"{shortage}. {about} ({BUDDYINFO}).",
+        f"{contiguity.MEND}; if too few blocks come free, reboot before a big load",
+    )
+
+
+def _since_boot(facts: Facts, loads: Sequence[LoadContiguity]) -> list[LoadContiguity]:
+    boot = (facts.file(BOOT) or "").strip()
+    return [load for load in loads if load.before is not None and load.before.boot == boot]
 
 
 def _now(seen: Contiguity) -> str:

@@ -9,6 +9,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.facts import Facts, meminfo
@@ -92,16 +93,16 @@ def handover(facts: Facts) -> Iterator[CheckResult]:
 
 @check("swap", "Swap: none or zram is best; a swapped-out engine stalls the box.", reads=(SWAPS, SWAPPINESS))
 def swap(facts: Facts) -> Iterator[CheckResult]:
-    """Check swap on disk. Columns by proc(5): name, type, KiB, used KiB, priority."""
+    """Check swap on disk."""
     text = facts.file(SWAPS)
     if text is None:
         yield unknown(f"{SWAPS} is not there.")
         return
-    rows = [line.split() for line in text.splitlines()[1:] if line.strip()]
-    disks = [row for row in rows if "/zram" not in row[0]]
-    about = ", ".join(f"{row[0]} {gib(int(row[2]) * KIB)}, {gib(int(row[3]) * KIB)} used" for row in rows)
+    areas = _swap_areas(text)
+    disks = [area for area in areas if "/zram" not in area.name]
+    about = ", ".join(f"{area.name} {gib(area.bytes)}, {gib(area.used_bytes)} used" for area in areas)
     lean = f"swappiness {(facts.file(SWAPPINESS) or '-').strip()}"
-    if sum(int(row[3]) for row in disks) * KIB > SWAPPED:
+    if sum(area.used_bytes for area in disks) > SWAPPED:
         yield warn(
             f"Memory was swapped to disk: {about}, {lean} ({SWAPS}).", "sudo swapoff -a, once enough is available"
         )
@@ -112,6 +113,18 @@ def swap(facts: Facts) -> Iterator[CheckResult]:
         )
     else:
         yield ok(f"{about or 'None'} ({SWAPS}).")
+
+
+class _SwapArea(NamedTuple):
+    name: str
+    bytes: int
+    used_bytes: int
+
+
+def _swap_areas(text: str) -> list[_SwapArea]:
+    """Parse /proc/swaps. Columns by proc(5): name, type, KiB, used KiB, priority."""
+    rows = [line.split() for line in text.splitlines()[1:] if line.strip()]
+    return [_SwapArea(row[0], int(row[2]) * KIB, int(row[3]) * KIB) for row in rows]
 
 
 @check(

@@ -30,12 +30,21 @@ def holders(facts: Facts) -> Iterator[CheckResult]:
         return
     yield ok(f"{_summary(found)} (`sparkdash memory` has all).")
     yield from _nobodys(found)
+    yield from _ownerless(found)
+    yield from _other_programs(found)
+
+
+def _ownerless(found: MemoryAccount) -> Iterator[CheckResult]:
+    """Report leftovers, and GPU memory of processes that cannot be seen."""
     for one in found.holdings:
         if one.kind is Holder.LEFTOVER and one.bytes >= LEFT:
             yield _leftover(one)
         elif one.kind is Holder.UNSEEN and (one.gpu_bytes or 0) >= LEAST:
             look = f"ps -o pid,user,stat,wchan,args -p {one.pid}"
             yield note(f"{one.name} holds {gib(one.gpu_bytes)} of GPU memory: {one.what}.", look)
+
+
+def _other_programs(found: MemoryAccount) -> Iterator[CheckResult]:
     others = [one for one in found.foreign(FOREIGN) if one.kind not in (Holder.LEFTOVER, Holder.UNACCOUNTED)]
     for one in others[:FOREIGN_COUNT]:
         yield note(f"{one.name} ({one.kind.value}{_of(one)}) holds {gib(one.bytes)}.", one.remedy)

@@ -59,17 +59,17 @@ class KeyView:
 
     def snapshot(self, whole: Snapshot) -> Snapshot:
         """Cut a snapshot to the visible part. Every field is named here; a field without a name stays hidden."""
-        swaps = tuple(seen for swap in whole.swaps_under_way if (seen := self._swap(swap)))
+        swaps = self._swaps(whole.swaps_under_way)
         return Snapshot(
             seq=whole.seq,
             at=whole.at,
             daemon=whole.daemon,
             profiles=self._summaries(whole.profiles),
-            engines={name: _engine(one) for name, one in self._by_name(whole.engines).items()},
+            engines=self._engines(whole.engines),
             parked=self._parked(whole.parked),
             swap=swaps[0] if swaps else None,
             swaps_beside=swaps[1:],
-            swaps=tuple(seen for swap in whole.swaps if (seen := self._swap(swap))),
+            swaps=self._swaps(whole.swaps),
             requests={number: one for number, one in whole.requests.items() if self.sees(one)},
             recent=tuple(one for one in whole.recent if self.sees(one)),
             sample=self._sample(whole.sample) if whole.sample else None,
@@ -154,6 +154,12 @@ class KeyView:
 
     def _summaries(self, profiles: Iterable[ProfileSummary]) -> tuple[ProfileSummary, ...]:
         return tuple(each for each in profiles if may_see(self.key, each))
+
+    def _engines(self, engines: Mapping[str, Engine]) -> dict[str, Engine]:
+        return {name: _engine(one) for name, one in self._by_name(engines).items()}
+
+    def _swaps(self, swaps: Iterable[Swap]) -> tuple[Swap, ...]:
+        return tuple(seen for swap in swaps if (seen := self._swap(swap)))
 
     def _swap(self, swap: Swap | None) -> Swap | None:
         """Cut a swap; None unless at least one profile that comes or goes is visible."""

@@ -9,6 +9,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparkdash.gateway.count.messages import InvalidPrompt, Uncountable
@@ -27,18 +28,15 @@ def chat_messages(body: Message, *, system_first: bool) -> list[Message]:
         Refused: it is not of the protocol.
         Uncountable: it has pictures, or blocks that are newer than this.
     """
-    given = body.get("messages")
-    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise InvalidPrompt("`messages` must be a list of objects")
-    system = [*_system(body.get("system"))]
+    given = _objects(body.get("messages"), "messages")
+    system = "".join(_system(body.get("system")))
     if system_first:
-        system += [text for each in given if each.get("role") == "system" if (text := _one(each.get("content")))]
-    made: list[Message] = [{"role": "system", "content": "".join(system)}] if system else []
+        system += "".join(_one(each.get("content")) for each in given if each.get("role") == "system")
+    made = _system_message(system)
     for each in given:
         match each.get("role"):
             case "system":
-                if not system_first and (text := _one(each.get("content"))):
-                    made.append({"role": "system", "content": text})
+                made += [] if system_first else _system_message(_one(each.get("content")))
             case "user" | "assistant":
                 made += _turn(each["role"], each.get("content"))
             case other:
@@ -51,11 +49,7 @@ def chat_messages(body: Message, *, system_first: bool) -> list[Message]:
 def chat_tools(body: Message) -> list[Message] | None:
     """Translate the tools; None when the request has none."""
     given = body.get("tools")
-    if given is None:
-        return None
-    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise InvalidPrompt("`tools` must be a list of objects")
-    return [_tool(each) for each in given]
+    return None if given is None else [_tool(each) for each in _objects(given, "tools")]
 
 
 def reasoning_effort(body: Message) -> str | None:
@@ -69,6 +63,12 @@ def reasoning_effort(body: Message) -> str | None:
     return asked_effort
 
 
+def _objects(value: object, key: str) -> list[Message]:
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise InvalidPrompt(f"`{key}` must be a list of objects")
+    return value
+
+
 def _tool(tool: Message) -> Message:
     name, schema = tool.get("name"), tool.get("input_schema")
     if not isinstance(schema, dict):
@@ -80,6 +80,10 @@ def _tool(tool: Message) -> Message:
     }
     more = {key: tool[key] for key in ("strict", "defer_loading") if tool.get(key) is not None}
     return {"type": "function", "function": function | more}
+
+
+def _system_message(text: str) -> list[Message]:
+    return [{"role": "system", "content": text}] if text else []
 
 
 def _system(content: object) -> Iterator[str]:
@@ -109,29 +113,48 @@ def _turn(role: str, content: object) -> list[Message]:
     """Translate a turn, after the tool results that came with it."""
     if isinstance(content, str):
         return [{"role": role, "content": content}]
-    results: list[Message] = []
-    texts: list[str] = []
-    thoughts: list[str] = []
-    calls: list[Message] = []
+    parts = _TurnParts()
     for block in _blocks(content):
+        parts.add(block, role)
+    if role == "user" and not parts.texts:
+        return parts.results
+    return [*parts.results, parts.message(role)]
+
+
+@dataclass
+class _TurnParts:
+    """Blocks of a turn by what they become in a chat."""
+
+    results: list[Message] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[Message] = field(default_factory=list)
+
+    def add(self, block: Message, role: str) -> None:
         match block.get("type"), role:
             case "text", _:
-                texts += [text] if (text := _text(block)) else []
+                self.texts += [text] if (text := _text(block)) else []
             case "thinking", _:
-                thoughts.append(str(block.get("thinking") or ""))
+                self.thoughts.append(str(block.get("thinking") or ""))
             case "redacted_thinking", _:
                 pass  # sealed: only the cloud reads it
             case "tool_use", _:
-                calls.append(_call(block))
+                self.calls.append(_call(block))
             case "tool_result", "user":
-                results.append(_result(block))
+                self.results.append(_result(block))
             case _:
                 raise _strange(block)
-    turn: Message = {"role": role}
-    turn |= {"reasoning": "".join(thoughts)} if thoughts else {}
-    turn |= {"tool_calls": calls} if calls else {}
-    turn |= {"content": texts[0] if len(texts) == 1 else texts} if texts else {}
-    return results if role == "user" and "content" not in turn else [*results, turn]
+
+    def message(self, role: str) -> Message:
+        """Build the message of the turn itself; tool results are messages of their own."""
+        message: Message = {"role": role}
+        if self.thoughts:
+            message["reasoning"] = "".join(self.thoughts)
+        if self.calls:
+            message["tool_calls"] = self.calls
+        if self.texts:
+            message["content"] = self.texts[0] if len(self.texts) == 1 else self.texts
+        return message
 
 
 def _call(block: Message) -> Message:

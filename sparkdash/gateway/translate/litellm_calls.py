@@ -97,7 +97,8 @@ async def ask_as_chat(
         raise _said(error) from None
 
 
-def _options(path: str, body: Mapping[str, Any], engine: str, authorization: str | None) -> dict[str, Any]:
+def _refuse_unanswerable(path: str, body: Mapping[str, Any]) -> None:
+    """Raise TranslationRefused for a body without a required key, and for one that continues a stored response."""
     if missing := [key for key in _NEEDED[path] if body.get(key) is None]:
         raise TranslationRefused(400, f"{missing[0]}: field required", "invalid_request")
     if body.get("previous_response_id"):
@@ -105,12 +106,15 @@ def _options(path: str, body: Mapping[str, Any], engine: str, authorization: str
             "This engine keeps no responses: previous_response_id names none that it has. Send the whole conversation."
         )
         raise TranslationRefused(404, words, "previous_response_not_found")
+
+
+def _options(path: str, body: Mapping[str, Any], engine: str, authorization: str | None) -> dict[str, Any]:
+    _refuse_unanswerable(path, body)
     known, dropped = _KNOWN[path], _DROPPED[path]
     given = {key: value for key, value in body.items() if key in known and value is not None}
     extra = {key: value for key, value in body.items() if key not in known | dropped | {"model", "stream"}}
-    if tools := given.pop("tools", None):
-        kept = [tool for tool in tools if not isinstance(tool, dict) or tool.get("type") in _TOOLS[path]]
-        given |= {"tools": kept} if kept else {}
+    if tools := _supported_tools(path, given.pop("tools", None)):
+        given["tools"] = tools
     return {
         **given,
         "model": f"hosted_vllm/{body.get('model') or 'default'}",
@@ -122,6 +126,11 @@ def _options(path: str, body: Mapping[str, Any], engine: str, authorization: str
         "max_retries": 0,
         "num_retries": 0,
     }
+
+
+def _supported_tools(path: str, tools: Any) -> list[Any]:
+    """Keep the tools of types that a chat can have."""
+    return [tool for tool in tools or () if not isinstance(tool, dict) or tool.get("type") in _TOOLS[path]]
 
 
 async def _messages(answer: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
