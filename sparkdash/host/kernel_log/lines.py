@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -129,39 +129,52 @@ _CRASH = re.compile(r"^(?:Unable to handle kernel |Internal error: |Kernel panic
 def read_line(text: str, at: float) -> KernelLine | None:
     """Parse a line without its prefix; None for an irrelevant one."""
     kept = masked(text)[:TEXT_LIMIT]
-    if found := _XID.search(text):
-        pid, name = _XID_PID.search(found[2]), _XID_NAME.search(found[2])
-        return KernelLine(
-            at,
-            KernelKind.XID,
-            kept,
-            xid=int(found[1]),
-            pid=int(pid[1]) if pid else None,
-            process=name[1] if name else None,
-        )
-    if found := _KILLED.search(text):
-        sizes = [int(size) for size in _RSS.findall(found[3])]
-        held = sum(sizes) * KIB if sizes else None
-        return KernelLine(at, KernelKind.OOM_KILL, kept, pid=int(found[1]), process=found[2], bytes=held)
-    if found := _OOM.search(text):
-        return KernelLine(at, KernelKind.OOM_KILL, kept, pid=int(found[3]), process=found[2], cgroup=found[1])
-    if found := _HUNG.search(text):
-        return KernelLine(at, KernelKind.HUNG_TASK, kept, pid=int(found[2]), process=found[1])
-    if found := _LOCKUP.search(text):
-        return KernelLine(
-            at, KernelKind.HUNG_TASK, kept, pid=int(found[2]) if found[2] else None, process=found[1] or None
-        )
-    if found := _ORDER.search(text):
-        return KernelLine(at, KernelKind.PAGE_ALLOCATION, kept, process=found[1], order=int(found[2]))
-    return next((KernelLine(at, kind, kept) for kind, pattern in _PLAIN if pattern.search(text)), None)
+    for kind, pattern, with_facts in _EVENTS:
+        if found := pattern.search(text):
+            line = KernelLine(at, kind, kept)
+            return with_facts(line, found) if with_facts is not None else line
+    return None
 
 
-_PLAIN = (
-    (KernelKind.DRIVER_MEMORY, _DRIVER_MEMORY),
-    (KernelKind.DRIVER_FAULT, _DRIVER_FAULT),
-    (KernelKind.HARDWARE, _HARDWARE),
-    (KernelKind.KERNEL_CRASH, _CRASH),
+def _xid(line: KernelLine, found: re.Match[str]) -> KernelLine:
+    pid, name = _XID_PID.search(found[2]), _XID_NAME.search(found[2])
+    return replace(line, xid=int(found[1]), pid=int(pid[1]) if pid else None, process=name[1] if name else None)
+
+
+def _killed(line: KernelLine, found: re.Match[str]) -> KernelLine:
+    sizes = [int(size) for size in _RSS.findall(found[3])]
+    return replace(line, pid=int(found[1]), process=found[2], bytes=sum(sizes) * KIB if sizes else None)
+
+
+def _oom(line: KernelLine, found: re.Match[str]) -> KernelLine:
+    return replace(line, pid=int(found[3]), process=found[2], cgroup=found[1])
+
+
+def _hung(line: KernelLine, found: re.Match[str]) -> KernelLine:
+    return replace(line, pid=int(found[2]), process=found[1])
+
+
+def _lockup(line: KernelLine, found: re.Match[str]) -> KernelLine:
+    return replace(line, pid=int(found[2]) if found[2] else None, process=found[1] or None)
+
+
+def _page_allocation(line: KernelLine, found: re.Match[str]) -> KernelLine:
+    return replace(line, process=found[1], order=int(found[2]))
+
+
+_EVENTS: tuple[tuple[KernelKind, re.Pattern[str], Callable[[KernelLine, re.Match[str]], KernelLine] | None], ...] = (
+    (KernelKind.XID, _XID, _xid),
+    (KernelKind.OOM_KILL, _KILLED, _killed),
+    (KernelKind.OOM_KILL, _OOM, _oom),
+    (KernelKind.HUNG_TASK, _HUNG, _hung),
+    (KernelKind.HUNG_TASK, _LOCKUP, _lockup),
+    (KernelKind.PAGE_ALLOCATION, _ORDER, _page_allocation),
+    (KernelKind.DRIVER_MEMORY, _DRIVER_MEMORY, None),
+    (KernelKind.DRIVER_FAULT, _DRIVER_FAULT, None),
+    (KernelKind.HARDWARE, _HARDWARE, None),
+    (KernelKind.KERNEL_CRASH, _CRASH, None),
 )
+"""Kind, pattern and added facts; the first pattern that matches counts."""
 
 _MEANING = {
     KernelKind.DRIVER_MEMORY: "the NVIDIA driver was refused memory (NV_ERR_NO_MEMORY)",

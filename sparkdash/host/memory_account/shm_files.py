@@ -53,9 +53,8 @@ def find_leftover_files(
     """
     asks = os.getuid() if uid is None else uid
     kept = _large_by_owner(_files(folder))
-    looked = [_used(one, proc) for one in processes if kept and (asks == 0 or one.uid in kept)]
-    used = {key for keys in looked if keys for key in keys}
-    whole = None not in looked
+    users = [one for one in processes if asks == 0 or one.uid in kept] if kept else []
+    used, whole = _used_by_any(users, proc)
     rows = []
     for owner, files in kept.items():
         unused = sorted((one for one in files if one.key not in used), key=lambda one: -one.bytes)
@@ -95,6 +94,12 @@ def _files(folder: Path) -> list[_File]:
     except OSError:
         return found
     return found
+
+
+def _used_by_any(processes: Iterable[ProcessMemory], proc: Path) -> tuple[set[tuple[int, int]], bool]:
+    """(keys of the files that these processes use, whether they are known of every process)."""
+    looked = [_used(one, proc) for one in processes]
+    return {key for keys in looked if keys for key in keys}, None not in looked
 
 
 def _used(one: ProcessMemory, proc: Path) -> set[tuple[int, int]] | None:

@@ -13,7 +13,7 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.host.memory_account.owners import Owner
@@ -54,15 +54,10 @@ def divide_memory(seen: MemoryFigures) -> MemoryAccount:
 def _held(seen: MemoryFigures, found: Pools, notes: list[str]) -> Iterator[Holding]:
     """Holdings that do not come back by themselves, without the kernel's own objects."""
     processes = list(seen.processes)
-    by_pid, rest = divide(found.anonymous, {one.pid: one.anonymous for one in processes if one.exact})
-    others, unseen = divide(rest, {one.pid: one.anonymous for one in processes if not one.exact})
-    by_pid |= others
+    by_pid, unseen = _divide_anonymous(processes, found.anonymous)
     _note_overlap(notes, "anonymous memory", sum(one.anonymous for one in processes), found.anonymous)
     leftovers, rest = divide(found.shared, {one: one.bytes for one in seen.leftovers})
-    mapped: Counter[Owner] = Counter()
-    for one in processes:  # an engine's processes map the same pages: the largest stands for all
-        mapped[seen.owners[one.pid]] = max(mapped[seen.owners[one.pid]], one.shared)
-    by_owner, shared = divide(rest, mapped)
+    by_owner, shared = divide(rest, _mapped_by_owner(processes, seen.owners))
     host = Counter(by_owner)
     for pid, size in by_pid.items():
         host[seen.owners[pid]] += size
@@ -77,6 +72,21 @@ def _held(seen: MemoryFigures, found: Pools, notes: list[str]) -> Iterator[Holdi
             yield Holding(kind=kind, name=name, bytes=size, what=what)
     if unnamed:
         yield _unaccounted(seen, unnamed)
+
+
+def _divide_anonymous(processes: list[ProcessMemory], anonymous: int) -> tuple[dict[int, int], int]:
+    """(share by pid, bytes that no process claims); exact figures come before estimates."""
+    by_pid, rest = divide(anonymous, {one.pid: one.anonymous for one in processes if one.exact})
+    others, unseen = divide(rest, {one.pid: one.anonymous for one in processes if not one.exact})
+    return by_pid | others, unseen
+
+
+def _mapped_by_owner(processes: list[ProcessMemory], owners: Mapping[int, Owner]) -> Counter[Owner]:
+    """Shared memory by owner: an engine's processes map the same pages, so the largest stands for all."""
+    mapped: Counter[Owner] = Counter()
+    for one in processes:
+        mapped[owners[one.pid]] = max(mapped[owners[one.pid]], one.shared)
+    return mapped
 
 
 def _tmpfs(seen: MemoryFigures) -> str:
@@ -122,7 +132,6 @@ def _owners(
 def _owned(
     owner: Owner, members: list[ProcessMemory], host: int, told: Mapping[int, int], on_gpu: Mapping[int, int]
 ) -> Holding:
-    claims = [told[one.pid] for one in members if one.pid in told]
     size = host + sum(on_gpu.get(one.pid, 0) for one in members)
     largest = max(members, key=lambda one: one.anonymous + told.get(one.pid, 0))
     programs: Counter[str] = Counter()
@@ -133,7 +142,7 @@ def _owned(
         name=owner.name,
         bytes=size,
         host_bytes=host,
-        gpu_bytes=sum(claims) if claims else None,
+        gpu_bytes=_sum_known(told.get(one.pid) for one in members),
         swap_bytes=sum(one.swapped for one in members),
         user=owner.user,
         what=owner.image or ", ".join(name for name, _ in programs.most_common(TOP)),
@@ -150,17 +159,25 @@ def _strange_pid(pid: int, told: int, share: int) -> Holding:
 
 def _small(rows: list[Holding]) -> Iterator[Holding]:
     for kind in dict.fromkeys(row.kind for row in rows):
-        small = [row for row in rows if row.kind is kind]
-        on_gpu = [row.gpu_bytes for row in small if row.gpu_bytes is not None]
-        yield Holding(
-            kind=kind,
-            name=f"{len(small)} smaller",
-            bytes=sum(row.bytes for row in small),
-            host_bytes=sum(row.host_bytes or 0 for row in small),
-            gpu_bytes=sum(on_gpu) if on_gpu else None,
-            swap_bytes=sum(row.swap_bytes or 0 for row in small),
-            processes=sum(row.processes or 0 for row in small),
-        )
+        yield _join(kind, [row for row in rows if row.kind is kind])
+
+
+def _join(kind: Holder, small: list[Holding]) -> Holding:
+    return Holding(
+        kind=kind,
+        name=f"{len(small)} smaller",
+        bytes=sum(row.bytes for row in small),
+        host_bytes=sum(row.host_bytes or 0 for row in small),
+        gpu_bytes=_sum_known(row.gpu_bytes for row in small),
+        swap_bytes=sum(row.swap_bytes or 0 for row in small),
+        processes=sum(row.processes or 0 for row in small),
+    )
+
+
+def _sum_known(sizes: Iterable[int | None]) -> int | None:
+    """Sum the known sizes; None if none is known."""
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known else None
 
 
 def _leftover(one: ShmFiles, share: int) -> Holding:

@@ -95,15 +95,24 @@ def read_activity(pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP)
     if not found:
         return None
     frozen = is_frozen(_told(f"{proc}/{min(found)}/cgroup").decode("utf-8", "replace"), cgroup)
-    reads = [bytes_ for pid in found if (bytes_ := parse_read_bytes(_told(f"{proc}/{pid}/io"))) is not None]
+    return _sum_up(list(found.values()), _sum_read_bytes(found, proc), frozen=frozen)
+
+
+def _sum_up(stats: list[ActivityStat], read_bytes: int | None, *, frozen: bool) -> Activity:
     return Activity(
-        cpu_s=sum(stat.ticks for stat in found.values()) / os.sysconf("SC_CLK_TCK"),
-        processes=len(found),
-        stopped=tuple(sorted(stat.name for stat in found.values() if frozen or stat.state in _STOPPED)),
-        in_kernel=0 if frozen else sum(stat.state == _IN_KERNEL for stat in found.values()),
-        compilers=tuple(sorted({stat.name for stat in found.values() if is_compiler(stat.name)})),
-        read_bytes=sum(reads) if reads else None,
+        cpu_s=sum(stat.ticks for stat in stats) / os.sysconf("SC_CLK_TCK"),
+        processes=len(stats),
+        stopped=tuple(sorted(stat.name for stat in stats if frozen or stat.state in _STOPPED)),
+        in_kernel=0 if frozen else sum(stat.state == _IN_KERNEL for stat in stats),
+        compilers=tuple(sorted({stat.name for stat in stats if is_compiler(stat.name)})),
+        read_bytes=read_bytes,
     )
+
+
+def _sum_read_bytes(pids: Iterable[int], proc: Path) -> int | None:
+    """Sum the bytes read from storage; None without permission for any process."""
+    reads = [bytes_ for pid in pids if (bytes_ := parse_read_bytes(_told(f"{proc}/{pid}/io"))) is not None]
+    return sum(reads) if reads else None
 
 
 def _told(file: str | Path) -> bytes:

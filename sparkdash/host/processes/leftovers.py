@@ -46,7 +46,7 @@ def processes_of_engine(mark: str, container: str | None = None, root: Path = PR
 
 def processes_in_containers(ids: Collection[str], root: Path = PROC) -> dict[str, set[int]]:
     """Living processes in the containers of these ids, by id."""
-    living = [int(entry.name) for entry in root.iterdir() if entry.name.isdigit()] if ids else []
+    living = proc.list_pids(root) if ids else []
     return {id_: {pid for pid in living if is_in(id_, pid, root)} for id_ in ids}
 
 
@@ -61,8 +61,8 @@ def processes_of_owner(owner: str, root: Path = PROC) -> dict[str, Births]:
 
 def births(pids: Iterable[int], root: Path = PROC) -> Births:
     """Births of the living processes among `pids`, by which a reused pid is recognised later."""
-    found = {pid: proc.stat(pid, root) for pid in pids}
-    return {pid: f"{proc.boot(root)}:{it.ticks}" for pid, it in found.items() if it and not it.ended}
+    found = proc.read_stats(pids, root)
+    return {pid: f"{proc.boot(root)}:{it.ticks}" for pid, it in found.items() if not it.ended}
 
 
 def processes_except(engines: Mapping[str, Births], held: Collection[str]) -> Births:
@@ -167,15 +167,20 @@ def _marked(root: Path) -> dict[int, tuple[str, str | None]]:
 
 def _living(root: Path) -> list[proc.ProcessStat]:
     """All living processes but this one; those that wait in the kernel, mostly for a moment, are read again."""
-    pids = [int(entry.name) for entry in root.iterdir() if entry.name.isdigit()]
-    found = {pid: it for pid in pids if pid != os.getpid() and (it := proc.stat(pid, root))}
+    found = proc.read_stats(sorted({*proc.list_pids(root)} - {os.getpid()}), root)
     for pause in MOMENTS_S:
-        stuck = [pid for pid, it in found.items() if it.stuck]
+        stuck = [it for it in found.values() if it.stuck]
         if not stuck:
             break
         time.sleep(pause)
-        found |= {pid: now for pid in stuck if (now := proc.stat(pid, root)) and now.ticks == found[pid].ticks}
+        found |= {it.pid: now for it in stuck if (now := _same_process_now(it, root))}
     return [it for it in found.values() if not it.ended]
+
+
+def _same_process_now(before: proc.ProcessStat, root: Path) -> proc.ProcessStat | None:
+    """Read a process again; None if it has ended, or another process has its pid."""
+    now = proc.stat(before.pid, root)
+    return now if now is not None and now.ticks == before.ticks else None
 
 
 def _mark(pid: int, root: Path) -> str | None:

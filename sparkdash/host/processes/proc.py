@@ -53,6 +53,11 @@ def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
     )
 
 
+def read_stats(pids: Iterable[int], proc: Path = PROC) -> dict[int, ProcessStat]:
+    """Read the stats of the processes that still exist, by pid."""
+    return {pid: found for pid in pids if (found := stat(pid, proc))}
+
+
 def birth(pid: int, proc: Path = PROC) -> str | None:
     """Boot and start tick of a process, which differ for a later one with the same pid; None if it has ended."""
     found = stat(pid, proc)
@@ -67,10 +72,15 @@ def boot(proc: Path = PROC) -> str:
         return ""
 
 
+def list_pids(proc: Path = PROC) -> list[int]:
+    """Pids of all processes of the box, zombies included."""
+    return [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
+
+
 def family(leader: int, proc: Path = PROC) -> set[int]:
     """Running processes of the session of `leader`, and all their descendants."""
-    everyone = [found for entry in proc.iterdir() if entry.name.isdigit() and (found := stat(int(entry.name), proc))]
-    members = {each.pid for each in everyone if each.session == leader or each.pid == leader}
+    everyone = read_stats(list_pids(proc), proc).values()
+    members = {each.pid for each in everyone if leader in (each.session, each.pid)}
     while more := {each.pid for each in everyone if each.parent in members} - members:
         members |= more
     return {each.pid for each in everyone if each.pid in members and not each.ended}
@@ -86,7 +96,7 @@ def host_bytes(pid: int, proc: Path = PROC) -> int | None:
 
 def anonymous_of_others(pids: set[int], proc: Path = PROC) -> int:
     """Anonymous memory of all other processes, without shared memory, which would count once for each of them."""
-    others = {int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()} - pids
+    others = set(list_pids(proc)) - pids
     return sum(_summed(pid, _HOST_MEMORY[:1], proc) or 0 for pid in others)
 
 
