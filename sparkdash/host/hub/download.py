@@ -256,8 +256,13 @@ def wanted_files(names: Iterable[str], quant: str | None = None) -> list[str]:
     every = sorted(names)
     if quant is not None:
         return [name for name in every if not is_weights(name) or is_quant(name, quant)]
-    tensors = {name for name in every if "/" not in name and name.endswith(".safetensors")}
-    return [name for name in every if not tensors or name in tensors or not is_weights(name)]
+    if not any(map(_is_root_tensors, every)):
+        return every
+    return [name for name in every if not is_weights(name) or _is_root_tensors(name)]
+
+
+def _is_root_tensors(name: str) -> bool:
+    return "/" not in name and name.endswith(".safetensors")
 
 
 @contextmanager

@@ -165,22 +165,28 @@ class GuardJudge:
         self._seen.append(look)
         pressed, fall = self._pressed(look), self._fall(look)
         found = _raised(self.floors.level(look.available), pressed)
-        left_s = (look.available - self.floors.kill) / fall if fall else float("inf")
+        reaches = bool(fall) and (look.available - self.floors.kill) / fall < REACH_S
         close = found.rank >= GuardLevel.HOLD.rank and fall > 0
-        if close and left_s < REACH_S:
+        if close and reaches:
             found = GuardLevel.KILL
         self.level = self._settled(found, look, pressed)
-        critical = found is GuardLevel.KILL
-        self._in_a_row = self._in_a_row + 1 if critical else 0
         if self.level.rank < GuardLevel.HOLD.rank:
             self._killed = None
-        enough = left_s < REACH_S or self._in_a_row >= SAMPLES or look.available < self.floors.kill / 2
-        kill = critical and enough and self._may_kill_again(look)
+        kill = self._must_kill(found, look, reaches=reaches)
         return GuardVerdict(self.level, pressed, kill, fall, QUICK_S if close else EVERY_S)
 
     def killed(self, look: GuardReading) -> None:
         """Note a kill at this reading, whose memory is still to come back."""
         self._killed, self._in_a_row = look, 0
+
+    def _must_kill(self, found: GuardLevel, look: GuardReading, *, reaches: bool) -> bool:
+        """Decide on a kill. With `reaches`, the fall reaches the kill floor within REACH_S."""
+        if found is not GuardLevel.KILL:
+            self._in_a_row = 0
+            return False
+        self._in_a_row += 1
+        enough = reaches or self._in_a_row >= SAMPLES or look.available < self.floors.kill / 2
+        return enough and self._may_kill_again(look)
 
     def _settled(self, found: GuardLevel, look: GuardReading, pressed: bool) -> GuardLevel:
         if found.rank >= self.level.rank:

@@ -115,13 +115,7 @@ class Signs:
         return next((old for old in reversed(self._past) if now.at - old.at >= 0.9 * seconds), None)
 
     def _driver(self, now: Vitals, low: int) -> Wedge | None:
-        last = self._last_lines or 0
-        new = now.driver_lines - (last if now.driver_lines >= last else 0)  # another load counts from 0
-        self._last_lines = now.driver_lines
-        if new > 0:
-            self._lines.append((now.at, new))
-        while self._lines and now.at - self._lines[0][0] > LINE_S:
-            self._lines.popleft()
+        self._note_driver_lines(now)
         before = self._before(now, FALL_S)
         if not self._lines or before is None or now.available >= low:
             return None
@@ -136,6 +130,16 @@ class Signs:
             f"{gib(now.available)} were available and {gib(fallen)} went in {duration(now.at - before.at)}",
         )
 
+    def _note_driver_lines(self, now: Vitals) -> None:
+        """Note new lines of the driver, and forget those older than LINE_S."""
+        last = self._last_lines or 0
+        new = now.driver_lines - (last if now.driver_lines >= last else 0)  # another load counts from 0
+        self._last_lines = now.driver_lines
+        if new > 0:
+            self._lines.append((now.at, new))
+        while self._lines and now.at - self._lines[0][0] > LINE_S:
+            self._lines.popleft()
+
     def _reclaim(self, now: Vitals) -> Wedge | None:
         middle, first = self._before(now, HALF_S), self._before(now, 2 * HALF_S)
         if middle is None or first is None:
@@ -149,14 +153,12 @@ class Signs:
         return Wedge(Sign.RECLAIM, f"the kernel won back {about} in the last {duration(now.at - first.at)}")
 
     def _livelock(self, now: Vitals) -> Wedge | None:
-        start = self._scarce_from
         if now.free is None or now.read_bytes is None or now.faults is None or now.free >= SCARCE:
             self._scarce_from = None
             return None
-        if start is None or start.read_bytes is None or start.faults is None or _moved(start, now):
+        if self._scarce_from is None or _moved(self._scarce_from, now):
             self._scarce_from = now
-            return None
-        lasted = now.at - start.at
+        lasted = now.at - self._scarce_from.at
         if lasted < SILENT_S or now.said_at is None or now.at - now.said_at < SILENT_S:
             return None
         return Wedge(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sparkdash.errors import HostError
@@ -31,10 +31,17 @@ def install(files: Sequence[HelperFile], root: Path = BOX, *, force: bool = Fals
     wants_sudo = any(file.path == RULE for file in files)
     if root == BOX and wants_sudo and shutil.which("sudo") is None:
         raise HostError("The helper is started by sudo, which is not installed.", code="no_sudo", hint="Install sudo.")
-    _refuse_strangers([_at(root, file.path) for file in files], force=force)
-    places = [_at(root, file.path) for file in files]
+    places = {_at(root, file.path): file for file in files}
+    _refuse_strangers(list(places), force=force)
+    _replace_all(places, root)
+    _reload(root)
+    return [file.path for file in files]
+
+
+def _replace_all(places: Mapping[Path, HelperFile], root: Path) -> None:
+    """Write every file under a new name first, so that a failure leaves all old ones."""
     try:
-        for file, place in zip(files, places, strict=True):
+        for place, file in places.items():
             _write(_fresh(place), file)
         for place in places:
             _fresh(place).replace(place)
@@ -43,8 +50,6 @@ def install(files: Sequence[HelperFile], root: Path = BOX, *, force: bool = Fals
     finally:
         for place in places:
             _fresh(place).unlink(missing_ok=True)
-    _reload(root)
-    return [file.path for file in files]
 
 
 def uninstall(root: Path = BOX, *, force: bool = False) -> list[str]:
