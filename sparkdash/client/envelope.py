@@ -65,14 +65,18 @@ def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashErro
             message,
             phase=envelope.get("phase"),
             container_exit=envelope.get("exit_code"),
-            log_tail=tuple(envelope.get("log_tail") or ()),
+            log_tail=_items(envelope, "log_tail"),
             evidence=envelope.get("evidence"),
             **common,
         )
     if "problems" in envelope:
-        problems, findings = (tuple(envelope.get(key) or ()) for key in ("problems", "findings"))
+        problems, findings = _items(envelope, "problems"), _items(envelope, "findings")
         return ProfileError(message, problems=problems, findings=findings, **common)
     return _BY_STATUS.get(status, AdmissionError if status < 500 else HostError)(message, **common)
+
+
+def _items(envelope: dict[str, Any], key: str) -> tuple[Any, ...]:
+    return tuple(envelope.get(key) or ())
 
 
 def unreachable_error(address: Address, words: str) -> DaemonError:

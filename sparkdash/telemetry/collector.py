@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -152,16 +152,10 @@ class Collector:
 
     async def _tick(self) -> None:
         engines = self._inputs.engines()
-        await self._keep({name: engine for name, engine in engines.items() if engine.state in ASKED | COMING})
-        ready = {name: engine for name, engine in engines.items() if engine.state in ASKED}
+        await self._keep(_in_states(engines, ASKED | COMING))
+        ready = _in_states(engines, ASKED)
         followed = {name: source for name, engine in ready.items() if (source := self._follow(name, engine))}
-        asked = [task for source in followed.values() if (task := source.ask())]
-        if self._gpu is None:
-            self._gpu = asyncio.create_task(self._inputs.reader.gpu(), name="telemetry gpu")
-        alive = [name for name, engine in engines.items() if engine.state not in WITHOUT_PROCESSES]
-        self._taken(lambda: self._processes.refresh(alive), None)
-        self._taken(lambda: self._strangers.refresh(alive, watched=self._inputs.listeners() > 0), None)
-        await asyncio.wait([self._gpu, *asked], timeout=self._inputs.wait_s)
+        await self._ask(engines, followed.values())
         reading = self._taken(self._looked, GpuReading(gpu=None))
         self._watch_power(reading)
         samples = {name: told for name, source in followed.items() if (told := source.sample())}
@@ -174,6 +168,16 @@ class Collector:
             low_power=self._power.stuck,
         )
         self._inputs.publish(SampleTaken(sample=sample))
+
+    async def _ask(self, engines: Mapping[str, Engine], sources: Iterable[MetricsSource]) -> None:
+        """Ask the sources, the GPU and the process table, and wait a moment for the answers."""
+        asked = [task for source in sources if (task := source.ask())]
+        if self._gpu is None:
+            self._gpu = asyncio.create_task(self._inputs.reader.gpu(), name="telemetry gpu")
+        alive = [name for name, engine in engines.items() if engine.state not in WITHOUT_PROCESSES]
+        self._taken(lambda: self._processes.refresh(alive), None)
+        self._taken(lambda: self._strangers.refresh(alive, watched=self._inputs.listeners() > 0), None)
+        await asyncio.wait([self._gpu, *asked], timeout=self._inputs.wait_s)
 
     def _watch_power(self, reading: GpuReading) -> None:
         """Publish a notice when the GPU enters or leaves its stuck low-power state."""
@@ -259,3 +263,7 @@ class Collector:
             self._gpu.cancel()
             await asyncio.gather(self._gpu, return_exceptions=True)
             self._gpu = None
+
+
+def _in_states(engines: Mapping[str, Engine], states: Collection[EngineState]) -> dict[str, Engine]:
+    return {name: engine for name, engine in engines.items() if engine.state in states}

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sparkdash.domain.metric import Metric
-from sparkdash.telemetry.reading import Counters, Reading
+from sparkdash.telemetry.reading import Counters, Gauges, Reading
 from sparkdash.telemetry.slots import Slots, SlotTally
 
 RATE_S = 2.0
@@ -68,12 +68,7 @@ class EngineHistory:
         the last of them, so the history starts over then too. `leapt`: the time since the last reading is unknown, so
         no rate spans it.
         """
-        if self._has_restarted(reading):
-            self._forget()
-            self._first = NOTHING
-        if (slots is None) != (self._tally is None):
-            self._forget()
-            self._tally = None if slots is None else SlotTally()
+        self._start_over_if_changed(reading, has_slots=slots is not None)
         if leapt:
             self._timed_from = reading.at
         self._counted = reading.counters.known_or(self._counted)
@@ -85,6 +80,15 @@ class EngineHistory:
             self._first = reading.counters.known_or(NOTHING)  # a counter that is not there yet will begin at 0
         while len(self._readings) > 2 and self._readings[1].at <= reading.at - WINDOW_S:
             self._readings.popleft()
+
+    def _start_over_if_changed(self, reading: Reading, *, has_slots: bool) -> None:
+        """Forget earlier readings after a restart of the engine, and where slots begin or end."""
+        if self._has_restarted(reading):
+            self._forget()
+            self._first = NOTHING
+        if has_slots != (self._tally is not None):
+            self._forget()
+            self._tally = SlotTally() if has_slots else None
 
     def _forget(self) -> None:
         self._readings.clear()
@@ -187,18 +191,21 @@ class EngineHistory:
 
     def _acceptance(self, window: Counters) -> tuple[float | None, float | None]:
         """Acceptance and mean acceptance length, from counters or else from the gauges of the last work."""
-        last = self._readings[-1]
-        recent = (r for r in reversed(self._readings) if r.at >= last.at - WINDOW_S)
-        working = (r.gauges for r in recent if r.gauges.running)
-        gauges = next((g for g in working if g.acceptance_length or g.acceptance), None)
-        acceptance = gauges.acceptance if gauges else None
-        length = gauges.acceptance_length if gauges else None
+        last, gauges = self._readings[-1], self._gauges_of_last_work()
+        acceptance, length = gauges.acceptance, gauges.acceptance_length
         if last.counters.draft_tokens is not None:
             acceptance = _share(window.accepted, window.draft_tokens)
         if last.counters.drafts is not None:
             ratio = _ratio(window.accepted, window.drafts)
             length = None if ratio is None else 1 + ratio
         return acceptance, length
+
+    def _gauges_of_last_work(self) -> Gauges:
+        """Latest gauges in the long window that were read during work and tell an acceptance; empty without any."""
+        last = self._readings[-1]
+        recent = (each for each in reversed(self._readings) if each.at >= last.at - WINDOW_S)
+        working = (each.gauges for each in recent if each.gauges.running)
+        return next((gauges for gauges in working if gauges.acceptance_length or gauges.acceptance), Gauges())
 
 
 def quantile(before: Mapping[float, float], after: Mapping[float, float], q: float) -> float | None:

@@ -22,6 +22,11 @@ class Slot(NamedTuple):
     """Prompt tokens computed; None before autumn 2025."""
     decoded: int
 
+    @property
+    def computed(self) -> int:
+        """Prompt tokens computed; 0 where the answer does not tell."""
+        return self.prefilled or 0
+
 
 _NEW = Slot(task=-1, held=None, prefilled=None, decoded=0)
 """Slot of a task before its first answer."""
@@ -128,10 +133,10 @@ class SlotTally:
         gone = [slot for task, slot in old.items() if task not in slots.busy]
         pairs = [(old.get(task, _NEW), slot) for task, slot in slots.busy.items()]
         self.decoded += sum(_gain(was.decoded, now.decoded) for was, now in pairs)
-        self.prefilled += sum(_gain(was.prefilled or 0, now.prefilled or 0) for was, now in pairs)
+        self.prefilled += sum(_gain(was.computed, now.computed) for was, now in pairs)
         self.decoded += self._decodes.unseen(decoded, sum(slot.decoded for slot in gone))
         ended = _ended_prompts(pairs, gone)
-        self.prefilled += self._prefills.unseen(prefilled, sum(slot.prefilled or 0 for slot in ended))
+        self.prefilled += self._prefills.unseen(prefilled, sum(slot.computed for slot in ended))
 
 
 def _ended_prompts(pairs: list[tuple[Slot, Slot]], gone: list[Slot]) -> list[Slot]:

@@ -222,22 +222,28 @@ def _show(deps: Deps, body: Mapping[str, Any]) -> dict[str, Any]:
     profile = snapshot.profile(found)
     if profile is None or profile.cannot_run is not None:
         raise AdmissionError(f"Profile {found} cannot run.", code="model_not_found", status=404)
-    info: dict[str, Any] = {"general.architecture": "sparkdash", "general.basename": word}
-    if profile.context is not None:
-        info["sparkdash.context_length"] = profile.context
     weights = _weights(deps, found)
-    if weights is not None:
-        known = {"general.parameter_count": weights.parameters, "sparkdash.embedding_length": weights.hidden}
-        info |= {key: value for key, value in known.items() if value is not None}
     return {
         "modelfile": f"# {profile.about}" if profile.about else "",
         "parameters": "",
         "template": "",
         "details": _details(profile.name, weights),
-        "model_info": info,
+        "model_info": _model_info(word, profile, weights),
         "capabilities": _capabilities(deps.catalog().find(found), profile),
         "modified_at": rfc3339(snapshot.daemon.started_at),
     }
+
+
+def _model_info(name: str, profile: ProfileSummary, weights: WeightFacts | None) -> dict[str, Any]:
+    """Facts under the keys that GGUF files use for them; unknown ones are left out."""
+    known = {
+        "general.architecture": "sparkdash",
+        "general.basename": name,
+        "sparkdash.context_length": profile.context,
+        "general.parameter_count": weights and weights.parameters,
+        "sparkdash.embedding_length": weights and weights.hidden,
+    }
+    return {key: value for key, value in known.items() if value is not None}
 
 
 def _capabilities(profile: Profile, summary: ProfileSummary) -> list[str]:

@@ -56,15 +56,16 @@ def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, An
     Raises:
         AdmissionError: there is nothing to embed, or it is no text.
     """
-    texts = body.get("prompt") if older else body.get("input")
+    key, allowed = ("prompt", "a text") if older else ("input", "a text, or a list of texts")
+    texts = body.get(key)
     each = texts if isinstance(texts, list) and not older else [texts]
     if not each or not all(isinstance(text, str) for text in each):
-        key = "prompt" if older else "input"
-        raise AdmissionError(f"{key} must be a text{'' if older else ', or a list of texts'}.", code="invalid_request")
+        raise AdmissionError(f"{key} must be {allowed}.", code="invalid_request")
+    request = {"input": texts, "encoding_format": "float"}
     size = body.get("dimensions")
-    return {"input": texts, "encoding_format": "float"} | (
-        {"dimensions": size} if size and isinstance(size, int) else {}
-    )
+    if size and isinstance(size, int):
+        request["dimensions"] = size
+    return request
 
 
 def _client_answer(status: int, raw: bytes, model: str, took: int, *, older: bool) -> tuple[int, dict[str, Any]]:

@@ -37,13 +37,8 @@ _TOLD = (
 
 def overflow_error(body: bytes) -> AdmissionError | None:
     """Translate an engine's 400 about a too long prompt into OpenAI's words; None for any other error."""
-    try:
-        parsed: Any = json.loads(body)
-    except ValueError:
-        return None
-    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
-    message = error.get("message") if isinstance(error, dict) else error
-    if not isinstance(message, str):
+    message = _engine_message(body)
+    if message is None:
         return None
     if _OPENAI.search(message):
         return _error(message)
@@ -56,6 +51,17 @@ def overflow_error(body: bytes) -> AdmissionError | None:
         f"This model's maximum context length is {groups['limit']} tokens. However, you requested {requested} tokens. "
         "Please reduce the length of the messages."
     )
+
+
+def _engine_message(body: bytes) -> str | None:
+    """Find the message in an engine's error: in `error`, as `error`, or beside it."""
+    try:
+        parsed: Any = json.loads(body)
+    except ValueError:
+        return None
+    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else None
 
 
 def _error(message: str) -> AdmissionError:
