@@ -54,6 +54,6 @@ def test_a_route_that_is_closed_is_said(keyed: Any) -> None:
     finally:
         keyed.env["SPARKDASH_KEY"] = right
     assert done.returncode == 3
-    assert "not known here" in done.stderr
+    assert "is unknown or was revoked" in done.stderr
     assert "Traceback" not in done.stderr
     assert os.environ.get("SPARKDASH_KEY") is None
