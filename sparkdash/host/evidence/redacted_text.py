@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sparkdash.host.evidence.processes import ProcessSeen
@@ -110,18 +110,23 @@ def _process_text(seen: ProcessSeen, span_s: float) -> str:
     state = " ".join([seen.state, *(f"({mark})" for mark in marks)])
     share = DASH if seen.cpu_share is None else f"{seen.cpu_share:.0%} of a core over {span_s:g} s"
     memory = ", ".join(f"{name} {size(count)}" for name, count in seen.memory.items()) or DASH
-    groups = sorted(seen.groups.items(), key=lambda item: -item[1])
     lines = [
         f"pid {seen.pid}  {one_line(seen.name)}  state {state}  parent {seen.parent}"
         f"  program {one_line(seen.program or DASH)}",
         f"  cpu      {seen.cpu_s:.1f} s in all, {share}",
         f"  memory   {memory}",
         f"  threads  {seen.threads}",
-        *(f"    {count} {'thread' if count == 1 else 'threads'}: {key[0]} {key[1]}" for key, count in groups),
-        *(f"    busy: {one_line(each.name)} (tid {each.tid}) {share:.0%}" for each, share in seen.busiest),
+        *_thread_lines(seen),
         f"  argv     {_argv(seen)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _thread_lines(seen: ProcessSeen) -> Iterator[str]:
+    for (state, function), count in sorted(seen.groups.items(), key=lambda item: -item[1]):
+        yield f"    {count} {'thread' if count == 1 else 'threads'}: {state} {function}"
+    for thread, share in seen.busiest:
+        yield f"    busy: {one_line(thread.name)} (tid {thread.tid}) {share:.0%}"
 
 
 def _argv(seen: ProcessSeen) -> str:
@@ -137,12 +142,13 @@ def slots_text(body: bytes) -> str:
 
 def _figures(value: Any) -> Any:
     if isinstance(value, dict):
-        return {
-            key: _figures(item)
-            for key, item in value.items()
-            if isinstance(item, bool | int | float | dict)
-            or (isinstance(item, list) and all(isinstance(each, dict) for each in item))
-        }
+        return {key: _figures(item) for key, item in value.items() if _may_hold_figures(item)}
     if isinstance(value, list):
         return [_figures(item) for item in value if isinstance(item, dict)]
     return value if isinstance(value, bool | int | float) else None
+
+
+def _may_hold_figures(item: Any) -> bool:
+    if isinstance(item, list):
+        return all(isinstance(each, dict) for each in item)
+    return isinstance(item, bool | int | float | dict)

@@ -95,6 +95,17 @@ class EvidenceTaker:
             return _nowhere(f"{self._parent} did not answer within {WRITE_S:g} s")
         except (OSError, RuntimeError) as error:  # RuntimeError: the box has no thread left
             return _nowhere(f"{self._parent} cannot be written: {_why(error, WRITE_S).rstrip('.')}")
+        case = await self._fill(request, folder, at)
+        with suppress(OSError, RuntimeError, TimeoutError):
+            async with asyncio.timeout(WRITE_S):
+                await in_thread(partial(incident_folder.forget_old, folder))
+        missing = "; ".join(case.problems)
+        if missing:
+            LOG.warning("part of the evidence is missing", folder=str(folder), why=missing)
+        return Evidence(str(folder), f"Part of the evidence is missing: {missing}." if missing else None)
+
+    async def _fill(self, request: EvidenceRequest, folder: Path, at: float) -> _Case:
+        """Take all parts at once into the folder; late ones are given up."""
         span_s = LIGHT_SPAN_S if request.light else SPAN_S
         seen = asyncio.create_task(_processes(request, span_s), name="evidence processes")
         case = _Case(request, folder, at, seen)
@@ -108,13 +119,7 @@ class EvidenceTaker:
             await asyncio.gather(*tasks, seen, return_exceptions=True)
         if late:
             case.problems.append(f"{len(late)} parts were not there in time")
-        with suppress(OSError, RuntimeError, TimeoutError):
-            async with asyncio.timeout(WRITE_S):
-                await in_thread(partial(incident_folder.forget_old, folder))
-        missing = "; ".join(case.problems)
-        if missing:
-            LOG.warning("part of the evidence is missing", folder=str(folder), why=missing)
-        return Evidence(str(folder), f"Part of the evidence is missing: {missing}." if missing else None)
+        return case
 
     def _light(self, case: _Case, span_s: float) -> list[Coroutine[Any, Any, None]]:
         return [

@@ -54,17 +54,23 @@ def find_weights(ref: ModelRef, hf_home: Path) -> Presence:
 def weight_files_of(ref: ModelRef, hf_home: Path) -> frozenset[Path]:
     """Files of weights of `ref` on this box, links followed; empty without any, or if they cannot be read."""
     try:
-        if ref.hf:
-            repo, quant = split_repository(ref.ref)
-            snapshot = locate_checkpoint(ModelRef(hf=repo, revision=ref.revision), hf_home)
-            here = [file for file in _files(snapshot) if quant is None or is_quant(file.name, quant)]
-        elif (place := Path(ref.ref)).is_dir():
-            here = _files(place)
-        else:
-            here = [file for name in {place.name, *_sisters(place.name)} if (file := place.with_name(name)).is_file()]
-        return frozenset(file.resolve() for file in here if is_weights(file.name))
+        files = _files_in_cache(ref, hf_home) if ref.hf else _files_at(Path(ref.ref))
+        return frozenset(file.resolve() for file in files if is_weights(file.name))
     except (OSError, ProfileError):
         return frozenset()
+
+
+def _files_in_cache(ref: ModelRef, hf_home: Path) -> list[Path]:
+    repo, quant = split_repository(ref.ref)
+    snapshot = locate_checkpoint(ModelRef(hf=repo, revision=ref.revision), hf_home)
+    return [file for file in _files(snapshot) if quant is None or is_quant(file.name, quant)]
+
+
+def _files_at(place: Path) -> list[Path]:
+    """Files of a folder, or a file with the other parts of its split model."""
+    if place.is_dir():
+        return _files(place)
+    return [file for name in {place.name, *_sisters(place.name)} if (file := place.with_name(name)).is_file()]
 
 
 def cached_blobs(hf_home: Path) -> frozenset[Path]:

@@ -155,12 +155,16 @@ class MemoryGuard:
         if verdict.level is not before:
             self._say(GuardReport(look, verdict))
         loads = _loading(left)
-        if not loads:
-            self._signs.reset()
-            self._warned.clear()
-            rests = self._alarm.has_trigger and look.at - self._pressed_at > PRESSED_S
-            return decisions.pause(verdict, look, self.floors) if rests else verdict.again_s
-        return KILL_S if self._stop_load(GuardReport(look, verdict), loads) else verdict.again_s
+        if loads:
+            return KILL_S if self._stop_load(GuardReport(look, verdict), loads) else verdict.again_s
+        return self._pause_without_load(look, verdict)
+
+    def _pause_without_load(self, look: GuardReading, verdict: GuardVerdict) -> float:
+        """Forget the signs of the last load; return seconds until the next look."""
+        self._signs.reset()
+        self._warned.clear()
+        rests = self._alarm.has_trigger and look.at - self._pressed_at > PRESSED_S
+        return decisions.pause(verdict, look, self.floors) if rests else verdict.again_s
 
     def _stop_load(self, report: GuardReport, loads: list[Victim]) -> bool:
         """Stop the cheapest load at a sign that the box is about to freeze."""

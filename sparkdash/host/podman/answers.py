@@ -256,6 +256,7 @@ def _any(text: str, *patterns: str) -> bool:
 def _container(inspected: dict[str, Any]) -> ContainerInfo:
     state = inspected.get("State") or {}
     config = inspected.get("Config") or {}
+    host = inspected.get("HostConfig") or {}
     kind = _STATES.get(str(state.get("Status", "")).lower(), ContainerState.UNKNOWN)
     return ContainerInfo(
         id=inspected["Id"],
@@ -266,8 +267,8 @@ def _container(inspected: dict[str, Any]) -> ContainerInfo:
         exit_code=state.get("ExitCode") if kind is ContainerState.EXITED else None,
         pid=state.get("Pid") or None,
         started_at=_seconds(state.get("StartedAt")),
-        gpu=_gpu(inspected.get("HostConfig") or {}, config.get("CreateCommand") or []),
-        ports=_ports(inspected.get("HostConfig") or {}),
+        gpu=_gpu(host, config.get("CreateCommand") or []),
+        ports=_ports(host),
     )
 
 
