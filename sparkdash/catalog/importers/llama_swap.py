@@ -87,6 +87,12 @@ def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, 
         _left_out(f"models.{model}.{key}", notes)
     macros = _macros(shared, {"PORT": _PORT, "MODEL_ID": model}, notes)
     cmd = _fill(body["cmd"], _macros(body.get("macros"), macros, notes), notes)
+    made = _import_cmd(model, cmd, notes)
+    return None if made is None else _dress(made, model, body, notes)
+
+
+def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | None:
+    """Import the first command of `cmd`; None, with a note, where it starts no known engine."""
     try:
         words = next((one for one in parse_commands(_one_line(cmd), notes) if one), None)
         made = podman_line.import_command(words, notes, profile_name(model) or None) if words else None
@@ -95,8 +101,7 @@ def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, 
         return None
     if made is None:
         notes.unknown(f"models.{model}.cmd", "starts no engine that is known here, left out")
-        return None
-    return _dress(made, model, body, notes)
+    return made
 
 
 def _one_line(cmd: str) -> str:

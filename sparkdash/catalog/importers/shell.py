@@ -102,9 +102,7 @@ class _Reader:
 
     def _word(self, *, in_array: bool = False) -> list[str]:
         """Read the next word; a whole `${NAME[@]}` gives as many as the array has, `NAME=(…)` none."""
-        self._count += 1
-        if self._count > _MAX_WORDS:
-            raise import_refused(f"The script has more than {_MAX_WORDS} words.")
+        self._count_word()
         parts: list[str] = []
         spliced: list[str] | None = None
         while self._at < len(self._text) and (char := self._text[self._at]) not in " \t\r<>" + _SEPARATORS:
@@ -112,19 +110,32 @@ class _Reader:
                 parts.append(self._single())
             elif char == '"':
                 spliced = self._double(parts)
-            elif char == "\\":
-                parts.append(self._text[self._at + 1 : self._at + 2].replace("\n", ""))
-                self._at += 2
             elif char in "$`":
                 spliced = self._dollar(parts)
             else:
-                parts.append(char)
-                self._at += 1
+                parts.append(self._character())
         text = "".join(parts)
-        if not in_array and self._text.startswith("(", self._at) and re.fullmatch(r"[A-Za-z_]\w*\+?=", text):
+        if not in_array and self._begins_array(text):
             self._array(text)
             return []
         return spliced if spliced is not None and not text else [text]
+
+    def _count_word(self) -> None:
+        self._count += 1
+        if self._count > _MAX_WORDS:
+            raise import_refused(f"The script has more than {_MAX_WORDS} words.")
+
+    def _character(self) -> str:
+        """Read one unquoted character; after a backslash any character is literal, and a line's end is nothing."""
+        if self._text[self._at] == "\\":
+            self._at += 2
+            return self._text[self._at - 1 : self._at].replace("\n", "")
+        self._at += 1
+        return self._text[self._at - 1]
+
+    def _begins_array(self, text: str) -> bool:
+        """Whether `text` is the `NAME=` or `NAME+=` of an array, whose bracket follows."""
+        return self._text.startswith("(", self._at) and re.fullmatch(r"[A-Za-z_]\w*\+?=", text) is not None
 
     def _array(self, text: str) -> None:
         self._at += 1

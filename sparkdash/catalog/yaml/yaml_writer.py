@@ -43,15 +43,23 @@ for _tag, _pattern, _first in CORE:
 
 def _node(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping):
-        pairs = [(_node(key, depth + 1), _node(item, depth + 1)) for key, item in value.items()]
-        flow = not value or (depth > 1 and _fits(value, list(value.values())))
-        return yaml.MappingNode(f"{TAG}map", pairs, flow_style=flow)
+        return _mapping_node(value, depth)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        flow = not value or (depth > 0 and _fits(value, value))
-        return yaml.SequenceNode(f"{TAG}seq", [_node(item, depth + 1) for item in value], flow_style=flow)
+        return _sequence_node(value, depth)
     if isinstance(value, str):
         return yaml.ScalarNode(f"{TAG}str", value, style="|" if "\n" in value else None)
     return _SCALARS.represent_data(value)
+
+
+def _mapping_node(value: Mapping[Any, Any], depth: int) -> Any:
+    pairs = [(_node(key, depth + 1), _node(item, depth + 1)) for key, item in value.items()]
+    flow = not value or (depth > 1 and _fits(value, list(value.values())))
+    return yaml.MappingNode(f"{TAG}map", pairs, flow_style=flow)
+
+
+def _sequence_node(value: Sequence[Any], depth: int) -> Any:
+    flow = not value or (depth > 0 and _fits(value, value))
+    return yaml.SequenceNode(f"{TAG}seq", [_node(item, depth + 1) for item in value], flow_style=flow)
 
 
 def _fits(value: Any, items: Sequence[Any]) -> bool:

@@ -65,21 +65,25 @@ def rewrite_body(body: bytes, edits: Edits, *, has_none: bool = False) -> bytes:
         return body
     if (has_none or _lacks(body, edits)) and (appended := _appended(body, edits)) is not None:
         return appended
-    text = body.decode("utf-8-sig")
-    members = list(_members(text))
-    given = {member.key for member in members}
-    kept = [member for member in members if member.key not in edits.drop]
-    stays = {member.key for member in kept}
-    added = {**edits.fill, **edits.put}
-    added = {key: value for key, value in added.items() if key not in stays}
-    if not (added or given & edits.drop or stays & edits.put.keys()):
-        return body
-    return "".join(_pieces(text, members, kept, edits.put, added)).encode()
+    return _spliced(body, edits)
 
 
 def rename_model(form: bytes, span: tuple[int, int], name: str) -> bytes:
     """Replace the name at the position that `peek_body` found in a multipart body."""
     return form[: span[0]] + name.encode() + form[span[1] :]
+
+
+def _spliced(body: bytes, edits: Edits) -> bytes:
+    """Apply the edits member by member; the same object where none applies."""
+    text = body.decode("utf-8-sig")
+    members = list(_members(text))
+    kept = [member for member in members if member.key not in edits.drop]
+    stays = {member.key for member in kept}
+    added = {**edits.fill, **edits.put}
+    added = {key: value for key, value in added.items() if key not in stays}
+    if not (added or len(kept) < len(members) or stays & edits.put.keys()):
+        return body
+    return "".join(_pieces(text, members, kept, edits.put, added)).encode()
 
 
 def _lacks(body: bytes, edits: Edits) -> bool:

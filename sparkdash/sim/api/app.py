@@ -124,14 +124,9 @@ class App:
 
     def _begin(self, body: dict[str, Any], ask: prompt.GenerationRequest) -> GeneratedAnswer:
         """Check the limits and hand the prompt to the engine."""
-        salt = body.get("cache_salt")
-        if salt is not None and (not isinstance(salt, str) or not salt or _UNSALTED.search(salt)):
-            raise RefusedError(SALT, param="cache_salt")
+        _check_salt(body)
         tokens = tokenize(ask.text)
-        if ask.limit is not None and ask.limit > self.context:
-            raise too_many(ask.limit, self.context)
-        if len(tokens) + (ask.limit or 1) > self.context:
-            raise too_long(self.context, len(tokens), ask.limit)
+        self._check_length(ask.limit, len(tokens))
         seed = f"{ask.seed}/{ask.text}"
         limit = ask.limit or self.context - len(tokens)
         if self.behaviour.prefill_s:
@@ -143,6 +138,13 @@ class App:
         run = self.engine.submit(tokens, words, limit=limit, seed=seed, formatted=formatted)
         thinks = (self.profile.sim or SimSpec()).reasoning_tokens
         return GeneratedAnswer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
+
+    def _check_length(self, limit: int | None, prompt: int) -> None:
+        """Raise RefusedError when prompt and answer exceed the context."""
+        if limit is not None and limit > self.context:
+            raise too_many(limit, self.context)
+        if prompt + (limit or 1) > self.context:
+            raise too_long(self.context, prompt, limit)
 
     def _words(self, ask: prompt.GenerationRequest, seed: str) -> tuple[Iterator[bytes], int | None]:
         """Return (tokens of the answer, number after which it ends by itself)."""
@@ -256,6 +258,12 @@ class App:
     def asleep(self) -> bool:
         """Whether the engine was put to sleep and has nothing left to do."""
         return self.behaviour.hang is Hang.SLEEP and not self.engine.running
+
+
+def _check_salt(body: dict[str, Any]) -> None:
+    salt = body.get("cache_salt")
+    if salt is not None and (not isinstance(salt, str) or not salt or _UNSALTED.search(salt)):
+        raise RefusedError(SALT, param="cache_salt")
 
 
 def kv_share(profile: Profile) -> float:

@@ -17,14 +17,7 @@ LARGEST = 8192
 
 def embed(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to `body`. Raises RefusedError for unsupported input."""
-    source = body.get("input")
-    given = source if isinstance(source, list) else [source]
-    texts = [text for text in given if isinstance(text, str)]
-    if not texts or len(texts) < len(given):
-        raise RefusedError("input: the simulated engine takes a string or a list of strings", param="input")
-    size = body.get("dimensions") or SIZE
-    if not isinstance(size, int) or not 0 < size <= LARGEST:
-        raise RefusedError(f"dimensions: a number from 1 to {LARGEST}", param="dimensions")
+    texts, size = _texts(body), _dimensions(body)
     plain = body.get("encoding_format") != "base64"
     data = [
         {"object": "embedding", "index": index, "embedding": _embedding(text, size, plain=plain)}
@@ -33,6 +26,22 @@ def embed(body: Mapping[str, Any]) -> dict[str, Any]:
     spent = sum(len(tokenize(text)) for text in texts)
     usage = {"prompt_tokens": spent, "total_tokens": spent}
     return {"object": "list", "model": body["model"], "data": data, "usage": usage}
+
+
+def _texts(body: Mapping[str, Any]) -> list[str]:
+    source = body.get("input")
+    given = source if isinstance(source, list) else [source]
+    texts = [text for text in given if isinstance(text, str)]
+    if not texts or len(texts) < len(given):
+        raise RefusedError("input: the simulated engine takes a string or a list of strings", param="input")
+    return texts
+
+
+def _dimensions(body: Mapping[str, Any]) -> int:
+    size = body.get("dimensions") or SIZE
+    if not isinstance(size, int) or not 0 < size <= LARGEST:
+        raise RefusedError(f"dimensions: a number from 1 to {LARGEST}", param="dimensions")
+    return size
 
 
 def _embedding(text: str, size: int, *, plain: bool) -> list[float] | str:

@@ -178,15 +178,20 @@ class SimulatedEngine:
         """Return prompt tokens to compute by request, and the decoding requests."""
         self._admit()
         decoding = [run for run in self.running if run.prefilled]
+        chunks = self._prefill_chunks([run for run in self.running if not run.prefilled])
+        return {run: size for run, size in chunks.items() if run in self.running}, decoding
+
+    def _prefill_chunks(self, prefilling: list[SimulatedRequest]) -> dict[SimulatedRequest, int]:
+        """Divide the step's budget of prompt tokens; a request may be preempted by a later one of them."""
         budget, chunks = PREFILL_BUDGET, {}
-        for run in [run for run in self.running if not run.prefilled]:
+        for run in prefilling:
             size = min(budget, len(run.tokens) - run.computed)
             if run.prefill_s is not None:
                 size = min(size, -(-run.prompt // LONG_STEPS))
             if size and run in self.running and self._room(run, run.computed + size):
                 chunks[run] = size
                 budget -= size
-        return {run: size for run, size in chunks.items() if run in self.running}, decoding
+        return chunks
 
     def _admit(self) -> None:
         while len(self.running) < self._seats and (run := self._next()) is not None:
