@@ -87,11 +87,11 @@ def unreachable_error(address: Address, words: str) -> DaemonError:
             code="daemon_untrusted",
             hint="Name a PEM file with the authority that signed it in SSL_CERT_FILE.",
         )
+    start = (
+        "Start it with `sparkdash serve`. For a daemon elsewhere, such as a demo, give its address in SPARKDASH_URL."
+    )
     return DaemonError(
-        f"No sparkdash daemon answers at {address}.",
-        hint="See SPARKDASH_URL."
-        if address.given
-        else "Start it with `sparkdash serve`. For a daemon elsewhere, such as a demo, give its address in SPARKDASH_URL.",
+        f"No sparkdash daemon answers at {address}.", hint="See SPARKDASH_URL." if address.given else start
     )
 
 

@@ -94,8 +94,8 @@ class WithoutUsage(FrameSplice):
 class ContinuedResponse(FrameSplice):
     """Continues our own /v1/responses stream, which began while the client waited, with the engine's.
 
-    `events_sent`: number of our events. The engine's opening events are removed, its id becomes ours (the SDKs refuse a change
-    of id) and its numbers continue ours.
+    `events_sent`: number of our events. The engine's opening events are removed, its id becomes ours (the SDKs refuse a
+    change of id) and its numbers continue ours.
     """
 
     def __init__(self, own_id: str, events_sent: int) -> None:

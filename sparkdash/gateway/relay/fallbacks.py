@@ -56,12 +56,7 @@ class RetryPlan:
         Raises:
             SparkdashError: no attempt is left; the client gets this error.
         """
-        if isinstance(error, UpstreamError) and error.code == _STUCK and not self._outlived_stuck:
-            self._tried_again = self._outlived_stuck = True
-            return self._name
-        moves_on = self._tried_again or error.code == _SLOW or (error.code in _REMOTE_FAILED and self._others)
-        if isinstance(error, UpstreamError) and not moves_on:
-            self._tried_again = True
+        if isinstance(error, UpstreamError) and self._takes_second_attempt(error):
             return self._name
         if not allows_fallback(error):
             raise error
@@ -72,6 +67,16 @@ class RetryPlan:
             raise all_failed_error(self._failed)
         self._name, self._tried_again, self._outlived_stuck = following, False, False
         return following
+
+    def _takes_second_attempt(self, error: UpstreamError) -> bool:
+        """Whether the same profile is asked again; if so, its attempt is spent."""
+        if error.code == _STUCK and not self._outlived_stuck:
+            self._tried_again = self._outlived_stuck = True
+            return True
+        if self._tried_again or error.code == _SLOW or (error.code in _REMOTE_FAILED and self._others):
+            return False
+        self._tried_again = True
+        return True
 
 
 def fallback_names(context: RequestContext) -> list[str]:

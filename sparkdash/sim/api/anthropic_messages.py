@@ -47,10 +47,8 @@ def _message(answer: GeneratedAnswer) -> dict[str, Any]:
 def _block(answer: GeneratedAnswer, text: str) -> dict[str, Any]:
     if answer.call is None:
         return {"type": "text", "text": text}
-    whole = text and answer.finish != "length"
-    return {
-        "type": "tool_use", "id": f"toolu_{answer.id}", "name": answer.call.name, "input": json.loads(text) if whole else {},
-    }  # fmt: skip
+    arguments = json.loads(text) if text and answer.finish != "length" else {}
+    return {"type": "tool_use", "id": f"toolu_{answer.id}", "name": answer.call.name, "input": arguments}
 
 
 def _stop(answer: GeneratedAnswer) -> dict[str, Any]:

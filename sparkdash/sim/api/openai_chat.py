@@ -106,8 +106,13 @@ def _base(answer: GeneratedAnswer, kind: str) -> dict[str, Any]:
 
 
 def _chunk(
-    answer: GeneratedAnswer, body: Mapping[str, Any], choice: Mapping[str, Any], *, kind: str = "chat.completion.chunk", spoken: int | None = None
-) -> bytes:  # fmt: skip
+    answer: GeneratedAnswer,
+    body: Mapping[str, Any],
+    choice: Mapping[str, Any],
+    *,
+    kind: str = "chat.completion.chunk",
+    spoken: int | None = None,
+) -> bytes:
     chunk: dict[str, Any] = {**_base(answer, kind), "choices": [choice]}
     if _option(body, "continuous_usage_stats"):
         chunk["usage"] = usage(answer, final=False)

@@ -33,7 +33,7 @@ Healthy, though it looks stuck:
 long-prefill      every prompt is filled up to the context and takes 20 minutes of prefill; only KV use moves
 jit-first         the first prompt waits ten minutes for a compiler, a child process named ptxas; GPU idle
 grammar           what asks for a response format waits a minute as `deferred`, with nothing running
-asleep            after 48 tokens, once nothing runs: sleep gauge weights_offloaded, 0 running or waiting; POST /wake_up ends it
+asleep            after 48 tokens, once nothing runs: sleep gauge weights_offloaded, no requests; POST /wake_up ends it
 quiet             writes no line to its log while it serves
 
 The profile's `time_scale` divides all these seconds.

@@ -166,17 +166,24 @@ def log_line(who: str, text: str, level: str = "INFO") -> str:
 def _shards(begin: float, end: float, load_s: float, weights: float) -> Iterator[BootLine]:
     for done in range(SHARDS + 1):
         share = done / SHARDS
-        spent = share * (end - begin) * load_s
-        text = f"\rLoading safetensors checkpoint shards: {share:4.0%} Completed | {done}/{SHARDS} [{_clock(spent)}<{_clock((end - begin) * load_s - spent)}, 1.00s/it]"
+        times = _bar_times(share, (end - begin) * load_s)
+        text = f"\rLoading safetensors checkpoint shards: {share:4.0%} Completed | {done}/{SHARDS} [{times}, 1.00s/it]"
         yield BootLine(begin + share * (end - begin), text + "\n" * (done == SHARDS), share * weights, bar=True)
 
 
 def _graphs(begin: float, end: float, load_s: float) -> Iterator[BootLine]:
     for done in range(GRAPHS + 1):
         share = done / GRAPHS
-        spent = share * (end - begin) * load_s
-        text = f"\rCapturing CUDA graphs (mixed prefill-decode, PIECEWISE): {share:4.0%}|{'█' * done:<{GRAPHS}}| {done}/{GRAPHS} [{_clock(spent)}<{_clock((end - begin) * load_s - spent)}, 1.00s/it]"
+        bar = f"{share:4.0%}|{'█' * done:<{GRAPHS}}| {done}/{GRAPHS}"
+        times = _bar_times(share, (end - begin) * load_s)
+        text = f"\rCapturing CUDA graphs (mixed prefill-decode, PIECEWISE): {bar} [{times}, 1.00s/it]"
         yield BootLine(begin + share * (end - begin), text + "\n" * (done == GRAPHS), 1.0, bar=True)
+
+
+def _bar_times(share: float, total_s: float) -> str:
+    """Format the spent and the remaining time as tqdm does."""
+    spent = share * total_s
+    return f"{_clock(spent)}<{_clock(total_s - spent)}"
 
 
 def _clock(seconds: float) -> str:
