@@ -85,14 +85,10 @@ def judged_rows(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> t
 def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple[Overall, ...]:
     """Every arm but the baseline. Launches are the unit here too: cells of one launch are not independent."""
     base = results.run.baseline
-    values = {
-        cell.key: {arm.name: figures_by_launch(results, arm.name, cell.key, metric) for arm in results.run.arms}
-        for cell in results.run.cells
-        if cell.key.kind is Kind.SPEED
-    }
+    values = {key: _values_by_arm(results, key, metric) for key in _speed_keys(results)}
     fits = {key: fit_cell(arms) for key, arms in values.items()}
     arms = [arm.name for arm in results.run.arms if arm.name != base]
-    shared = {arm: {key: one for key, one in fits.items() if {arm, base} <= one.launches.keys()} for arm in arms}
+    shared = {arm: _with_launches_of(fits, {arm, base}) for arm in arms}
     panels = {arm: _panel(cells, arm, base) for arm, cells in shared.items() if cells}
     noise = results.run.noise.get(metric)
     floor = max((_floor(one.values(), noise) for one in values.values()), default=FLOOR)
@@ -101,6 +97,16 @@ def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple
         _overall(arm, verdicts.get(arm) or _blank(results, arm, None), _deltas(shared[arm], arm, base), metric)
         for arm in arms
     )
+
+
+def _values_by_arm(results: Results, key: CellKey, metric: BenchMetric) -> dict[str, dict[int, dict[str, float]]]:
+    """Return the figures of each arm by launch and prompt."""
+    return {arm.name: figures_by_launch(results, arm.name, key, metric) for arm in results.run.arms}
+
+
+def _with_launches_of(fits: Mapping[CellKey, Fit], arms: set[str]) -> dict[CellKey, Fit]:
+    """Keep the cells in which each of these arms has launches."""
+    return {key: fit for key, fit in fits.items() if arms <= fit.launches.keys()}
 
 
 def _deltas(cells: Mapping[CellKey, Fit], arm: str, base: str) -> dict[CellKey, float]:
@@ -179,8 +185,11 @@ def _noise(results: Results, metric: BenchMetric) -> Noise | None:
 
 def _speed_cells(results: Results, metric: BenchMetric) -> list[CellKey]:
     """Return the speed cells that have this metric: the aggregate needs concurrent requests."""
-    keys = [cell.key for cell in results.run.cells if cell.key.kind is Kind.SPEED]
-    return [key for key in keys if metric is not BenchMetric.AGGREGATE or key.concurrency > 1]
+    return [key for key in _speed_keys(results) if metric is not BenchMetric.AGGREGATE or key.concurrency > 1]
+
+
+def _speed_keys(results: Results) -> list[CellKey]:
+    return [cell.key for cell in results.run.cells if cell.key.kind is Kind.SPEED]
 
 
 def _cell_noise(results: Results, metric: BenchMetric, key: CellKey) -> Noise | None:
@@ -191,7 +200,7 @@ def _cell_noise(results: Results, metric: BenchMetric, key: CellKey) -> Noise | 
 
 def _row(results: Results, key: CellKey, metric: BenchMetric) -> CellRow:
     run = results.run
-    values = {arm.name: figures_by_launch(results, arm.name, key, metric) for arm in run.arms}
+    values = _values_by_arm(results, key, metric)
     verdicts = _verdicts(run, values, metric)
     figures = []
     for arm in run.arms:

@@ -8,7 +8,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sparkdash.bench.judge.accuracy import AccuracyVerdict, OutputIdentity, compare_accuracy, compare_outputs
 from sparkdash.bench.judge.answer_scorer import SCORER, Outcome, ScoreTally, score, tally
@@ -51,23 +51,26 @@ def qualities(results: Results) -> tuple[AnswerQuality, ...]:
         arm: {str(number): one is Outcome.RIGHT for number, one in found.items()} for arm, found in outcomes.items()
     }
     base = results.run.baseline
-    found = []
-    for arm, told in outcomes.items():
-        if told:
-            seen = {number: question(results.run.seed, number).stratum for number in told}
-            found.append(
-                AnswerQuality(
-                    arm=arm,
-                    all=tally(told.values()),
-                    strata={
-                        kind: tally(one for number, one in told.items() if seen[number] is kind)
-                        for kind in Stratum
-                        if kind in seen.values()
-                    },
-                    verdict=None if arm == base or not outcomes[base] else compare_accuracy(right[base], right[arm]),
-                )
-            )
-    return tuple(found)
+    return tuple(
+        AnswerQuality(
+            arm=arm,
+            all=tally(told.values()),
+            strata=_tally_strata(told, results.run.seed),
+            verdict=None if arm == base or not outcomes[base] else compare_accuracy(right[base], right[arm]),
+        )
+        for arm, told in outcomes.items()
+        if told
+    )
+
+
+def _tally_strata(outcomes: Mapping[int, Outcome], seed: int) -> dict[Stratum, ScoreTally]:
+    """Tally the outcomes of each stratum that was asked, by question number."""
+    seen = {number: question(seed, number).stratum for number in outcomes}
+    return {
+        kind: tally(one for number, one in outcomes.items() if seen[number] is kind)
+        for kind in Stratum
+        if kind in seen.values()
+    }
 
 
 def equalities(results: Results) -> tuple[OutputEquality, ...]:

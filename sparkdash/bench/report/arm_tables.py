@@ -179,14 +179,21 @@ def batch_table(source: TableSource, arm: str) -> Iterator[Block]:
     rows = []
     for key in sorted(keys, key=lambda one: (one.context, one.output, one.concurrency)):
         if (key.context, key.output) in crowds:
-            together = BenchMetric.AGGREGATE if key.concurrency > 1 else source.metric
-            cells = (source.cell(arm, key, notes), source.cell(arm, key, notes, together))
-            way = "serial" if key.concurrency == 1 else "concurrent"
             where = (TableCell(f"ctx={cell_names.context_name(key.context)}"),) * apart
-            rows.append((*where, TableCell(f"{key.concurrency} ({way})"), TableCell(str(key.output)), *cells))
+            rows.append((*where, *_batch_cells(source, arm, key, notes)))
     if rows:
         head = ("Context",) * apart + ("Batch", "Avg completion tokens", "tok/s per request", "Aggregate tok/s")
         yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts), right=True)
+
+
+def _batch_cells(source: TableSource, arm: str, key: CellKey, notes: Footnotes) -> tuple[TableCell, ...]:
+    way, together = ("serial", source.metric) if key.concurrency == 1 else ("concurrent", BenchMetric.AGGREGATE)
+    return (
+        TableCell(f"{key.concurrency} ({way})"),
+        TableCell(str(key.output)),
+        source.cell(arm, key, notes),
+        source.cell(arm, key, notes, together),
+    )
 
 
 def text_class_table(source: TableSource, arm: str) -> Iterator[Block]:
@@ -209,16 +216,14 @@ def reasoning_table(source: TableSource, arm: str) -> Iterator[Block]:
     key = source.compared
     if key is None:
         return
-    seen, pure = (source.figure(arm, key, metric) for metric in (BenchMetric.VISIBLE, BenchMetric.DECODE))
-    whole = source.figure(arm, key, BenchMetric.E2E)
-    if not seen or not seen.median or not whole or not whole.median or seen.median > HIDDEN * whole.median:
+    seen, pure, whole = (
+        _median(source, arm, key, metric) for metric in (BenchMetric.VISIBLE, BenchMetric.DECODE, BenchMetric.E2E)
+    )
+    if not seen or not whole or seen > HIDDEN * whole:
         return
     rows = [
-        (TableCell("Generation throughput (with reasoning overhead)"), TableCell(f"{format_value(seen.median)} tok/s")),
-        (
-            TableCell("Pure decode (no reasoning)"),
-            TableCell(f"{format_value(pure.median if pure else None) or DASH} tok/s"),
-        ),
+        (TableCell("Generation throughput (with reasoning overhead)"), TableCell(f"{format_value(seen)} tok/s")),
+        (TableCell("Pure decode (no reasoning)"), TableCell(f"{format_value(pure) or DASH} tok/s")),
         *(_first(source, arm, key, metric, what) for metric, what in FIRST),
     ]
     hit = next((one for one in source.report.hits if one.arm == source.arm(arm)), None)
@@ -228,10 +233,13 @@ def reasoning_table(source: TableSource, arm: str) -> Iterator[Block]:
 
 
 def _first(source: TableSource, arm: str, key: CellKey, metric: BenchMetric, what: str) -> tuple[TableCell, TableCell]:
-    found = source.figure(arm, key, metric)
-    return TableCell(f"Time to the first {what}"), TableCell(
-        f"{format_value(found.median if found else None, decimals(metric)) or DASH} s"
-    )
+    seconds = format_value(_median(source, arm, key, metric), decimals(metric)) or DASH
+    return TableCell(f"Time to the first {what}"), TableCell(f"{seconds} s")
+
+
+def _median(source: TableSource, arm: str, key: CellKey, metric: BenchMetric) -> float | None:
+    figure = source.figure(arm, key, metric)
+    return figure.median if figure else None
 
 
 def prefix_cache_line(source: TableSource, arm: str) -> Iterator[Block]:

@@ -6,6 +6,7 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,3 +33,14 @@ def arm_colour(source: TableSource, arm: str) -> str:
     """Return the arm's colour, the same in all charts."""
     order = [one.name for one in source.report.arms]
     return PALETTE[order.index(arm) % len(PALETTE)]
+
+
+def error_bars(bounds: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Build the error bars of points, by the distances of their lower and upper bounds."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [above for _, above in bounds],
+        "arrayminus": [below for below, _ in bounds],
+        "thickness": 1,
+    }

@@ -15,7 +15,7 @@ from sparkdash.bench.judge.roofline import PEAK
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.arm_tables import TableSource
-from sparkdash.bench.report.chart import BETTER, NEITHER, PALETTE, WORSE, Chart, Trace, arm_colour
+from sparkdash.bench.report.chart import BETTER, NEITHER, PALETTE, WORSE, Chart, Trace, arm_colour, error_bars
 from sparkdash.bench.report.context_chart import context_chart
 from sparkdash.bench.report.published_figures import RATES, matching_cell
 from sparkdash.bench.report.roofline_table import CellCeiling
@@ -23,6 +23,8 @@ from sparkdash.domain.published import Published
 
 LEAST_POSITIONS = 4
 """Minimum places for bars: a single bar over the whole width looks like a surface."""
+COLOURS = {Conclusion.FASTER: BETTER, Conclusion.SLOWER: WORSE}
+"""Colours of claims; other points have NEITHER."""
 SEEN = 232e9
 """Measured bandwidth of a read-bound kernel on a GB10 in bytes/s: 231 to 234 GB/s (antirez/ds4, issue 773)."""
 
@@ -63,16 +65,10 @@ def _differences(source: TableSource) -> Chart:
 
 
 def _difference_trace(source: TableSource, arm: str) -> Trace | None:
-    figures = ((key, source.figure(arm, key)) for key in source.report.planned())
-    told = [
-        (cell_names.cell_name(key, source.words), figure.verdict)
-        for key, figure in figures
-        if figure and figure.verdict.delta is not None
-    ]
+    told = _judged_cells(source, arm)
     if not told:
         return None
     bounds = [_verdict_bounds(verdict) for _, verdict in told]
-    colours = {Conclusion.FASTER: BETTER, Conclusion.SLOWER: WORSE}
     return {
         "type": "scatter",
         "mode": "markers",
@@ -80,17 +76,20 @@ def _difference_trace(source: TableSource, arm: str) -> Trace | None:
         "y": [f"{arm} · {cell}" for cell, _ in told],
         "x": [100 * (one.delta or 0) for _, one in told],
         "text": [one.text for _, one in told],
-        "marker": {"color": [colours.get(one.claim, NEITHER) for _, one in told], "size": 8},
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [above for _, above in bounds],
-            "arrayminus": [below for below, _ in bounds],
-            "thickness": 1,
-            "color": NEITHER,
-        },
+        "marker": {"color": [COLOURS.get(one.claim, NEITHER) for _, one in told], "size": 8},
+        "error_x": {**error_bars(bounds), "color": NEITHER},
         "hovertemplate": "%{y}<br>%{text}<extra></extra>",
     }
+
+
+def _judged_cells(source: TableSource, arm: str) -> list[tuple[str, Verdict]]:
+    """Name and verdict of each cell in which the arm's change is known."""
+    figures = ((key, source.figure(arm, key)) for key in source.report.planned())
+    return [
+        (cell_names.cell_name(key, source.words), figure.verdict)
+        for key, figure in figures
+        if figure and figure.verdict.delta is not None
+    ]
 
 
 def _verdict_bounds(verdict: Verdict) -> tuple[float, float]:

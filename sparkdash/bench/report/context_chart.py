@@ -12,7 +12,7 @@ from typing import Any
 from sparkdash.bench.judge.judgement import ArmFigure
 from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.arm_tables import TableSource
-from sparkdash.bench.report.chart import Chart, Trace, arm_colour
+from sparkdash.bench.report.chart import Chart, Trace, arm_colour, error_bars
 from sparkdash.bench.report.published_figures import RATES, matching_cell
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.published import Published
@@ -73,16 +73,21 @@ def _lines(source: TableSource, arm: str, keys: Sequence[CellKey], *, first: boo
         "showlegend": first,
         "x": [cell_names.context_name(key.context) for key, _ in known],
         "y": [one.median for _, one in known],
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [above for _, above in bounds],
-            "arrayminus": [below for below, _ in bounds],
-            "thickness": 1,
-        },
+        "error_y": error_bars(bounds),
         "line": {"color": arm_colour(source, arm)},
         "hovertemplate": f"{arm}<br>ctx=%{{x}}: %{{y:.1f}}<extra></extra>",
     }
+
+
+def _published_points(
+    source: TableSource, published: Sequence[Published], keys: Sequence[CellKey]
+) -> list[tuple[CellKey, float, str]]:
+    """Cell, rate and source of each published figure that belongs to one of these cells."""
+    name = next((name for metric, name in RATES if metric is source.metric), None)
+    if name is None:
+        return []
+    matched = ((matching_cell(one, source), getattr(one, name), one.source) for one in published)
+    return [(key, rate, said) for key, rate, said in matched if rate and key is not None and key in keys]
 
 
 def _bounds(figure: ArmFigure) -> tuple[float, float]:
@@ -92,11 +97,7 @@ def _bounds(figure: ArmFigure) -> tuple[float, float]:
 
 
 def _hollow(source: TableSource, arm: str, published: Sequence[Published], keys: Sequence[CellKey]) -> Iterator[Trace]:
-    name = next((name for metric, name in RATES if metric is source.metric), None)
-    if name is None:
-        return
-    matched = [(matching_cell(one, source), getattr(one, name), one.source) for one in published]
-    found = [(key, rate, said) for key, rate, said in matched if rate and key is not None and key in keys]
+    found = _published_points(source, published, keys)
     if found:
         yield {
             "type": "scatter",

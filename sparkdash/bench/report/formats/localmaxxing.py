@@ -14,7 +14,7 @@ from sparkdash.bench.judge.judgement import ArmFigure
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.report import cell_names
-from sparkdash.bench.report.report import Report
+from sparkdash.bench.report.report import ArmReport, Report
 from sparkdash.bench.run import CellKey
 from sparkdash.errors import AdmissionError
 
@@ -40,18 +40,8 @@ def build_submission(report: Report, arm: str | None = None, *, hf: str | None =
             "This run is simulated: its figures are invented and are submitted nowhere.", code="run_simulated"
         )
     name = arm or report.run.baseline
-    found = report.arm(name)
-    if found is None:
-        raise AdmissionError(
-            f"The run has no arm {name}.",
-            code="arm_not_found",
-            status=404,
-            hint=f"It has {', '.join(one.name for one in report.arms)}.",
-        )
+    told = _find_arm(report, name).provenance or Provenance()
     key = _cell(report, name)
-    told = found.provenance or Provenance()
-    speculation = next((one for one in report.speculation if (one.arm, one.key) == (name, key)), None)
-    method, count = cell_names.parse_speculation(told.speculation)
     ttft = _median(report.figure(BenchMetric.TTFT, name, key))
     return {
         "hfId": hf or _hub_name(told.model),
@@ -65,15 +55,33 @@ def build_submission(report: Report, arm: str | None = None, *, hf: str | None =
         "promptTokens": key.context,
         "outputTokens": key.output,
         "batchSize": key.concurrency,
-        "engineFlags": {
-            "commandSnippet": " ".join(told.argv) or None,
-            "concurrency": key.concurrency,
-            "kvCacheDtype": told.kv_dtype,
-            "specMethod": method or None,
-            "specNumTokens": count,
-            "specMeanAcceptedLength": speculation.acceptance_length if speculation else None,
-            "temperature": told.temperature,
-        },
+        "engineFlags": _engine_flags(report, name, key, told),
+    }
+
+
+def _find_arm(report: Report, name: str) -> ArmReport:
+    found = report.arm(name)
+    if found is None:
+        raise AdmissionError(
+            f"The run has no arm {name}.",
+            code="arm_not_found",
+            status=404,
+            hint=f"It has {', '.join(one.name for one in report.arms)}.",
+        )
+    return found
+
+
+def _engine_flags(report: Report, arm: str, key: CellKey, told: Provenance) -> dict[str, Any]:
+    speculation = next((one for one in report.speculation if (one.arm, one.key) == (arm, key)), None)
+    method, count = cell_names.parse_speculation(told.speculation)
+    return {
+        "commandSnippet": " ".join(told.argv) or None,
+        "concurrency": key.concurrency,
+        "kvCacheDtype": told.kv_dtype,
+        "specMethod": method or None,
+        "specNumTokens": count,
+        "specMeanAcceptedLength": speculation.acceptance_length if speculation else None,
+        "temperature": told.temperature,
     }
 
 
