@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import hypothesis.strategies as st
@@ -11,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
-from sparkdash.errors import AdmissionError, EngineError, SparkdashError
+from sparkdash.errors import AdmissionError, EngineError, SparkdashError, UpstreamError
 from sparkdash.supervisor.scheduling.fairness import Patience
 from sparkdash.supervisor.scheduling.fit import BoxMemory
 from sparkdash.supervisor.scheduling.moves import (
@@ -48,6 +49,7 @@ from sparkdash.supervisor.scheduling.moves import (
     WontStop,
 )
 from sparkdash.supervisor.scheduling.offers import OFFERED
+from sparkdash.supervisor.scheduling.refusals import CUT
 from sparkdash.supervisor.scheduling.scheduler import Scheduler
 from sparkdash.units import GIB
 
@@ -97,6 +99,10 @@ class Machine(RuleBasedStateMachine):
         """Ids in order of arrival, with what they asked for."""
         self.since: dict[str, float] = {}
         self.leased: dict[str, str] = {}
+        self.may_return: Counter[str] = Counter()
+        """Requests that lost their engine, by profile, less those that came back beyond the queue's limit."""
+        self.returned: set[str] = set()
+        """Ids that came back beyond the queue's limit."""
         self.running: set[str] = set()
         self.unstopped: set[str] = set()
         self.stuck: set[str] = set()
@@ -194,9 +200,10 @@ class Machine(RuleBasedStateMachine):
                 assert target in self.swaps
                 assert target not in self.cancelling
                 self.cancelling.add(target)
-            case Cut(ids=ids):
+            case Cut(ids=ids, error=error):
+                for_good = error.code == CUT and not isinstance(error, UpstreamError)  # a person stopped the engine
                 for id_ in ids:
-                    del self.leased[id_]
+                    self.may_return[self.leased.pop(id_)] += not for_good
 
     def granted(self, id_: str, profile: str) -> None:
         assert id_ in self.waiting, "only one who waits is granted, and once"
@@ -291,7 +298,17 @@ class Machine(RuleBasedStateMachine):
             self.waiting[str(self.count)] = profile
             self.since[str(self.count)] = self.now
             task = Task.EMBED if profile == "d" else Task.GENERATE
+            was_full = len(self.scheduler.records.queue) >= LIMIT
             self.send(Arrive(str(self.count), profile, batch, task, "one" if wait else "other"))
+            if was_full and str(self.count) in self.waiting:
+                self.came_back(str(self.count))
+
+    def came_back(self, id_: str) -> None:
+        """A request that waits beyond the limit takes the place of one that was cut from the same profile's engine."""
+        profile = self.scheduler.records.queue[id_].profile
+        assert self.may_return[profile] > 0, "a new request never waits beyond the limit"
+        self.may_return[profile] -= 1
+        self.returned.add(id_)
 
     @precondition(lambda self: self.scheduler.due is not None)
     @rule()
@@ -526,7 +543,8 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def the_queue_is_bounded(self) -> None:
-        assert len(self.waiting) <= LIMIT
+        beyond = self.returned & self.waiting.keys()
+        assert len(self.waiting) <= LIMIT + len(beyond), "only requests that came back wait beyond the limit"
 
     def teardown(self) -> None:
         """With well-behaved engines and clients that finish, everyone who waits is served within a few swaps."""
