@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -164,7 +164,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
     known = list_runs(root)
     if name == "last" and known:
         return known[0]
-    found = [one for one in known if one.name == name] or [one for one in known if name and one.name.startswith(name)]
+    found = _runs_called(name, known)
     if len(found) == 1:
         return found[0]
     if found:
@@ -174,6 +174,12 @@ def find_run(name: str, root: Path | None = None) -> Path:
         )
     held = f"The newest is {known[0].name}." if known else "Nothing was measured yet."
     raise AdmissionError(f"There is no run {name}.", code="run_not_found", status=404, hint=held)
+
+
+def _runs_called(name: str, runs: Sequence[Path]) -> list[Path]:
+    """Return the run with this id, or all whose ids begin so; none for an empty name."""
+    exact = [one for one in runs if one.name == name]
+    return exact or [one for one in runs if name and one.name.startswith(name)]
 
 
 class Calibration(Frozen):

@@ -6,7 +6,7 @@ Pure.
 
 from __future__ import annotations
 
-from sparkdash.bench.judge.judgement import ArmFigure, Decomposition, decompose, judged_rows, overall
+from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.quality import AnswerQuality, equalities, qualities
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
@@ -44,10 +44,13 @@ def assemble_report(results: Results) -> Report:
         equalities=tuple(one for one in equalities(results) if one.arm not in apart),
         filling=estimate_missing(results),
         flags=flags,
-        late_p99_ms=max(
-            (one.late_p99_ms for one in results.cells if one.void is None and one.late_p99_ms is not None), default=None
-        ),
+        late_p99_ms=_worst_lateness(results),
     )
+
+
+def _worst_lateness(results: Results) -> float | None:
+    known = (one.late_p99_ms for one in results.cells if one.void is None and one.late_p99_ms is not None)
+    return max(known, default=None)
 
 
 def add_math_scores(report: Report, questions: Report) -> Report:
@@ -86,14 +89,18 @@ def _table(
 ) -> MetricTable:
     """Build the table of every arm's figures, with verdicts for the comparable ones."""
     wanted = {key for key in speed if metric is not BenchMetric.AGGREGATE or key.concurrency > 1}
-    told = {row.key: row for row in judged_rows(judged, metric) if row.key in wanted}
+    rows = [row for row in judged_rows(judged, metric) if row.key in wanted]
     if apart:
-        for row in judged_rows(results, metric):
-            if row.key in wanted:
-                kept = {one.arm: one for one in told[row.key].figures}
-                figures = tuple(_unjudged(one) if one.arm in apart else kept[one.arm] for one in row.figures)
-                told[row.key] = row.replace(figures=figures)
-    return MetricTable(metric=metric, rows=tuple(told.values()))
+        measured = {row.key: row for row in judged_rows(results, metric)}
+        rows = [_with_figures_apart(row, measured[row.key], apart) for row in rows]
+    return MetricTable(metric=metric, rows=tuple(rows))
+
+
+def _with_figures_apart(judged: CellRow, measured: CellRow, apart: tuple[str, ...]) -> CellRow:
+    """Complete a row of comparable arms by the figures of the others, without verdicts."""
+    kept = {one.arm: one for one in judged.figures}
+    figures = tuple(_unjudged(one) if one.arm in apart else kept[one.arm] for one in measured.figures)
+    return measured.replace(figures=figures)
 
 
 def _unjudged(figure: ArmFigure) -> ArmFigure:

@@ -71,11 +71,8 @@ def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     speed = format_value(figure.median if figure else None, decimals(source.metric)) or DASH
     notes = Footnotes()
     head = (layout.words.variant, *(one.name for one in layout.modes))
-    rows = tuple(
-        (TableCell(other.name), *(_delta(source, other, one.name, key, notes) for one in layout.modes))
-        for other in layout.builds
-        if other is not build or layout.own_delta
-    )
+    others = [one for one in layout.builds if one is not build or layout.own_delta]
+    rows = tuple(_delta_row(source, layout, other, key, notes) for other in others)
     yield Heading(3, f"Delta vs {build.name} {mode.title} ({speed} {source.metric.unit})")
     yield Grid(head=head, rows=rows, widths=(0,) * len(head), notes=tuple(notes.texts))
     if any(cell.text.startswith("(") for row in rows for cell in row):
@@ -219,6 +216,12 @@ def _arm_cell(source: TableSource, build: Build, mode: str, key: CellKey, notes:
     return TableCell(DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
 
 
+def _delta_row(
+    source: TableSource, layout: Layout, build: Build, key: CellKey, notes: Footnotes
+) -> tuple[TableCell, ...]:
+    return (TableCell(build.name), *(_delta(source, build, mode.name, key, notes) for mode in layout.modes))
+
+
 def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Footnotes) -> TableCell:
     arm = build.arms.get(mode)
     if arm is None:
@@ -226,15 +229,15 @@ def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Fo
     if source.arm(arm) == source.report.run.baseline:
         return TableCell("—", Tone.DIM)
     figure = source.figure(arm, key)
-    verdict = figure.verdict if figure else None
-    if figure is None or figure.median is None or verdict is None or verdict.delta is None:
-        return source.cell(arm, key, notes) if figure is None or figure.median is None else TableCell(DASH, Tone.DIM)
+    if figure is None or figure.median is None:
+        return source.cell(arm, key, notes)
+    verdict = figure.verdict
+    if verdict.delta is None:
+        return TableCell(DASH, Tone.DIM)
     text = format_change(verdict.delta)
-    return (
-        TableCell(f"({text})", Tone.DIM)
-        if verdict.claim in HINTS
-        else TableCell(text, TONES.get(verdict.claim, Tone.PLAIN))
-    )
+    if verdict.claim in HINTS:
+        return TableCell(f"({text})", Tone.DIM)
+    return TableCell(text, TONES.get(verdict.claim, Tone.PLAIN))
 
 
 def _baseline_build(source: TableSource, layout: Layout) -> tuple[Build, SpeculationMode] | None:

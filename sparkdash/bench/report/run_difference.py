@@ -8,6 +8,8 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
 from sparkdash.bench.judge.judgement import ArmFigure
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.report import cell_names
@@ -29,6 +31,8 @@ from sparkdash.bench.report.page import SIMULATED
 from sparkdash.bench.report.report import ComparisonFlag, Report
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.base import Frozen
+
+NO_VERDICT = "A change between two runs is no verdict: the days differ too. `sparkdash ab` measures one."
 
 
 class CellPair(Frozen):
@@ -65,23 +69,16 @@ class RunDifference(Frozen):
     @property
     def refused(self) -> bool:
         """Whether nothing in the two may be compared."""
-        return any(flag.refuses and not flag.arm for flag in self.flags)
+        return _refuse_all(self.flags)
+
+
+def _refuse_all(flags: Iterable[ComparisonFlag]) -> bool:
+    return any(flag.refuses and not flag.arm for flag in flags)
 
 
 def compare_runs(old: Report, new: Report, metric: BenchMetric = BenchMetric.DECODE) -> RunDifference:
     """Compare all planned cells of the profiles that both runs measured."""
     flags = flags_between_runs(new, old)
-    whole = any(flag.refuses and not flag.arm for flag in flags)
-    apart = {flag.arm for flag in flags if flag.refuses}
-    keys = dict.fromkeys((*old.planned(), *new.planned()))
-    found = []
-    for ours, theirs in paired_arms(new, old):
-        for key in keys:
-            before, after = old.figure(metric, theirs.name, key), new.figure(metric, ours.name, key)
-            if before is None and after is None:
-                continue
-            moved = None if whole or ours.name in apart else _change(before, after)
-            found.append(CellPair(profile=ours.profile, key=key, old=before, new=after, change=moved))
     return RunDifference(
         old=old.run.id,
         new=new.run.id,
@@ -90,34 +87,50 @@ def compare_runs(old: Report, new: Report, metric: BenchMetric = BenchMetric.DEC
         metric=metric,
         simulated=old.simulated or new.simulated,
         flags=flags,
-        pairs=tuple(found),
+        pairs=tuple(_pair_cells(old, new, metric, flags)),
     )
+
+
+def _pair_cells(old: Report, new: Report, metric: BenchMetric, flags: Sequence[ComparisonFlag]) -> Iterator[CellPair]:
+    """Pair the figures of every cell that at least one run measured; a refused pair has no change."""
+    refused = _refuse_all(flags)
+    apart = {flag.arm for flag in flags if flag.refuses}
+    keys = dict.fromkeys((*old.planned(), *new.planned()))
+    for ours, theirs in paired_arms(new, old):
+        for key in keys:
+            before, after = old.figure(metric, theirs.name, key), new.figure(metric, ours.name, key)
+            if before is None and after is None:
+                continue
+            moved = None if refused or ours.name in apart else _change(before, after)
+            yield CellPair(profile=ours.profile, key=key, old=before, new=after, change=moved)
 
 
 def difference_page(found: RunDifference) -> ReportPage:
     """Build the page of the comparison."""
-    blocks: list[Block] = [Heading(1, f"{found.new} beside {found.old}")]
+    return ReportPage((*_opening(found), *_profile_tables(found), TextBlock((NO_VERDICT,), Tone.DIM)))
+
+
+def _opening(found: RunDifference) -> Iterator[Block]:
+    yield Heading(1, f"{found.new} beside {found.old}")
     if found.simulated:
-        blocks.append(TextBlock((SIMULATED,), Tone.WORSE))
-    blocks.append(TextBlock((f"Before is {found.old}, after is {found.new}.",)))
-    blocks.append(TextBlock((f"{found.metric.unit} is {found.metric.value}: {found.metric.definition}",), Tone.DIM))
+        yield TextBlock((SIMULATED,), Tone.WORSE)
+    yield TextBlock((f"Before is {found.old}, after is {found.new}.",))
+    yield TextBlock((f"{found.metric.unit} is {found.metric.value}: {found.metric.definition}",), Tone.DIM)
     for flag in found.flags:
         who = f" ({flag.arm})" if flag.arm else ""
-        blocks.append(TextBlock((f"{'Refused' if flag.refuses else 'Mind'}{who}: {flag.text}",), Tone.WORSE))
+        yield TextBlock((f"{'Refused' if flag.refuses else 'Mind'}{who}: {flag.text}",), Tone.WORSE)
     if not found.pairs:
-        blocks.append(TextBlock(("No profile was measured in both.",)))
+        yield TextBlock(("No profile was measured in both.",))
+
+
+def _profile_tables(found: RunDifference) -> Iterator[Block]:
     words = cell_names.length_names([one.key.output for one in found.pairs], found.lengths) if found.same_suite else {}
     before, after = (f": {suite}" * (not found.same_suite) for suite in found.suites)
     head = ("Cell", f"Before{before}", f"After{after}", "Change")
     for profile in dict.fromkeys(one.profile for one in found.pairs):
         rows = tuple(_row(one, found, words) for one in found.pairs if one.profile == profile)
-        blocks += [Heading(2, profile), Grid(head=head, rows=rows)]
-    blocks.append(
-        TextBlock(
-            ("A change between two runs is no verdict: the days differ too. `sparkdash ab` measures one.",), Tone.DIM
-        )
-    )
-    return ReportPage(tuple(blocks))
+        yield Heading(2, profile)
+        yield Grid(head=head, rows=rows)
 
 
 def _change(before: ArmFigure | None, after: ArmFigure | None) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from html import escape
 from importlib.resources import files
@@ -48,19 +48,27 @@ def plotly_script() -> str:
 def render_html(page: ReportPage, charts: tuple[Chart, ...], script: str) -> str:
     """Render the whole page. `script` is the charting library's source."""
     blocks = list(page.blocks)
-    opening = next(
-        (number for number, block in enumerate(blocks) if isinstance(block, Heading) and block.level > 1), len(blocks)
-    )
+    opening = _opening_length(blocks)
     title = next((block.text for block in blocks if isinstance(block, Heading)), "sparkdash")
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     return Template(template).substitute(
         title=escape(title),
-        head="\n".join(part for block in blocks[:opening] for part in _block(block)),
+        head=_blocks(blocks[:opening]),
         charts="\n".join(_figure(chart) for chart in charts),
-        body="\n".join(part for block in blocks[opening:] for part in _block(block)),
+        body=_blocks(blocks[opening:]),
         library=script,
         figures=_json([asdict(chart) for chart in charts]),
     )
+
+
+def _opening_length(blocks: Sequence[Block]) -> int:
+    """Return the number of blocks before the first section."""
+    sections = (number for number, block in enumerate(blocks) if isinstance(block, Heading) and block.level > 1)
+    return next(sections, len(blocks))
+
+
+def _blocks(blocks: Sequence[Block]) -> str:
+    return "\n".join(part for block in blocks for part in _block(block))
 
 
 def _json(value: object) -> str:
