@@ -22,7 +22,7 @@ from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, ModelRef
 from sparkdash.host.files import page_cache
 from sparkdash.supervisor.memory import cache_eviction
-from sparkdash.supervisor.memory.behind_reader import BehindReader
+from sparkdash.supervisor.memory.behind_reader import LOOK_S, BehindReader
 from sparkdash.supervisor.memory.read_files import MARGIN, QUICKEST, STEP, ReadFiles
 from sparkdash.units import GIB, MIB
 
@@ -188,12 +188,17 @@ class Load:
         monkeypatch.setattr(house.reader, "memory", lambda: memory)
         self.behind = BehindReader(house.supervisor._tools, profile, "engine")
         self.watching = asyncio.Event()
+        self.may_look = asyncio.Event()
+        """While it is not set, the watch of the files does not look."""
+        self.may_look.set()
 
         async def pids(_container: str) -> set[int]:
             return set(PIDS)
 
-        async def sleep(_seconds: float) -> None:
-            self.watching.set()
+        async def sleep(seconds: float) -> None:
+            if seconds == LOOK_S:  # the watch of the files, and nobody else in the supervisor
+                self.watching.set()
+                await self.may_look.wait()
             await asyncio.sleep(0.01)
 
         monkeypatch.setattr(house.runtime, "pids", pids)
@@ -227,9 +232,12 @@ async def test_what_is_read_leaves_while_the_load_goes_on(
     house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind the position of a reader that goes on, and all of it once the file is closed. It is told, with the size."""
-    async with Load(house, profile, monkeypatch, free=5 * GIB):
+    load = Load(house, profile, monkeypatch, free=5 * GIB)
+    load.may_look.clear()
+    async with load:
         async with reader(weights, SIZE - 8 * MIB):
             assert cached(weights) >= SIZE - 8 * MIB
+            load.may_look.set()
             await shrinks(weights, SIZE - STEP // 4)
             assert cached(weights) > MARGIN // 2
         await shrinks(weights, MIB)
