@@ -9,9 +9,9 @@ Rule 3: repetitions of an engine that is still warming up do not count, and are 
 from __future__ import annotations
 
 import gc
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
@@ -91,39 +91,55 @@ async def measure_cell(
             key=key, arm=cell_context.arm, launch=cell_context.launch, started_at=started_at,
             ended_at=datetime.now(UTC), void=f"error: {refusal}",
         )  # fmt: skip
-    looks = [await cell_context.look()]
+    tries = _Tries(cell_context, key, sent, write, told, looks=[await cell_context.look()])
     before = await cell_context.measured.counters()
-    late_ns: list[int] = []
-    written: list[RequestSample] = []
-
-    async def good(rep: int, attempts: range) -> list[RequestSample] | None:
-        """The first try that counts."""
-        for attempt in attempts:
-            batch = sent[rep] if attempt == 0 else await _built(cell_context, key, rep, attempt)
-            began = datetime.now(UTC).timestamp()
-            samples = await _repetition(cell_context, key, rep, batch, late_ns)
-            looks.append(_under_load(await cell_context.look(), began))
-            for sample in samples:
-                write(sample)
-                told(sample)
-            written.extend(samples)
-            if all(sample.void is None for sample in samples):
-                return samples
-        return None
-
     with _undisturbed():
-        done = [one for rep in reps if (one := await good(rep, range(TRIES))) is not None]
+        done = await tries.measure(reps, range(TRIES))
         cold = _cold(key, done)
-        warming = written.index(done[cold - 1][-1]) + 1 if cold else 0
+        warming = tries.written.index(done[cold - 1][-1]) + 1 if cold else 0
         if cold:
-            again = [await good(one[0].rep, range(TRIES, 2 * TRIES)) for one in done[:cold]]
-            done = [*done[cold:], *(one for one in again if one is not None)]
+            again = await tries.measure([one[0].rep for one in done[:cold]], range(TRIES, 2 * TRIES))
+            done = [*done[cold:], *again]
     after = await cell_context.measured.counters()
-    closed = _closed(cell_context, key, started_at, looks, before, after)
+    closed = _closed(cell_context, key, started_at, tries.looks, before, after)
     void = closed.void
     if cold and _cold(key, done):
         void = void or f"{WARMING} after {cold + len(done)} repetitions"
-    return closed.replace(late_p99_ms=_p99_ms(late_ns), warming=warming, void=void)
+    return closed.replace(late_p99_ms=_p99_ms(tries.late_ns), warming=warming, void=void)
+
+
+@dataclass(slots=True)
+class _Tries:
+    """Tries of a cell's repetitions, with all that was measured in them."""
+
+    context: CellContext
+    key: CellKey
+    sent: Mapping[int, Sequence[Prompt]]
+    """Prompts of each repetition's first try."""
+    write: Callable[[RequestSample], None]
+    told: Callable[[RequestSample], None]
+    looks: list[BoxReading]
+    late_ns: list[int] = field(default_factory=list)
+    written: list[RequestSample] = field(default_factory=list)
+
+    async def measure(self, reps: Sequence[int], attempts: range) -> list[list[RequestSample]]:
+        """Measure each repetition until a try counts; leave out those without such a try."""
+        done = [await self._first_good(rep, attempts) for rep in reps]
+        return [samples for samples in done if samples is not None]
+
+    async def _first_good(self, rep: int, attempts: range) -> list[RequestSample] | None:
+        for attempt in attempts:
+            batch = self.sent[rep] if attempt == 0 else await _built(self.context, self.key, rep, attempt)
+            began = datetime.now(UTC).timestamp()
+            samples = await _repetition(self.context, self.key, rep, batch, self.late_ns)
+            self.looks.append(_under_load(await self.context.look(), began))
+            for sample in samples:
+                self.write(sample)
+                self.told(sample)
+            self.written.extend(samples)
+            if all(sample.void is None for sample in samples):
+                return samples
+        return None
 
 
 def _cold(key: CellKey, repetitions: Sequence[Sequence[RequestSample]]) -> int:
@@ -237,15 +253,14 @@ def _closed(
     after: Reading | None,
 ) -> CellRecord:
     loaded = looks[1:]
-    clocks = [look.clock_mhz for look in loaded if look.clock_mhz is not None]
+    clocks = _known(look.clock_mhz for look in loaded)
     known = () if cell_context.fastest_mhz is None else (cell_context.fastest_mhz,)
     cell_context.fastest_mhz = max((*clocks, *known), default=None)
     void = voids.cell_void_reason([_without_clock(looks[0]), *loaded], cell_context.fastest_mhz)
     counts = _counted(before, after)
     if counts is None:
         void = void or "the engine was started anew"
-    heat = [look.temperature_c for look in looks if look.temperature_c is not None]
-    power = [look.power_w for look in loaded if look.power_w is not None]
+    power = _known(look.power_w for look in loaded)
     return CellRecord(
         key=key,
         arm=cell_context.arm,
@@ -253,11 +268,15 @@ def _closed(
         started_at=started_at,
         ended_at=datetime.now(UTC),
         clock_mhz=min(clocks, default=None),
-        temperature_c=max(heat, default=None),
+        temperature_c=max(_known(look.temperature_c for look in looks), default=None),
         power_w=fmean(power) if power else None,
         void=void,
         **(counts or {}),
     )
+
+
+def _known(figures: Iterable[float | None]) -> list[float]:
+    return [figure for figure in figures if figure is not None]
 
 
 def _counted(before: Reading | None, after: Reading | None) -> dict[str, Any] | None:

@@ -34,8 +34,6 @@ async def profile_provenance(
     gpu = (world.sample.gpu if world.sample else None) or Gpu()
     memory = world.sample.memory if world.sample else None
     target = profile.models.get("target")
-    template = profile.request.get("chat_template_kwargs")
-    thinking = template.get("enable_thinking") if isinstance(template, dict) else None
     return Provenance(
         profile=profile.name,
         fingerprint=engine.fingerprint,
@@ -48,7 +46,7 @@ async def profile_provenance(
         model_revision=target.revision if target else None,
         tokenizer_sha256=await measured.tokenizer(),
         kv_dtype=adapter(profile.engine).kv_dtype(log) or await measured.kv_dtype(),
-        thinking=thinking if isinstance(thinking, bool) else None,
+        thinking=_thinking(profile),
         temperature=0.0,
         speculation=adapter(profile.engine).speculation(profile),
         driver=gpu.driver,
@@ -58,6 +56,13 @@ async def profile_provenance(
         available_bytes=memory.available if memory else None,
         startup_s=engine.load_s,
     )
+
+
+def _thinking(profile: Profile) -> bool | None:
+    """Return the profile's switch of the chat template; None without it."""
+    template = profile.request.get("chat_template_kwargs")
+    switch = template.get("enable_thinking") if isinstance(template, dict) else None
+    return switch if isinstance(switch, bool) else None
 
 
 async def server_provenance(url: str, measured: MeasuredEngine) -> Provenance:

@@ -99,14 +99,7 @@ class Runner:
             run = results.run
             self._fastest_mhz = max((c.clock_mhz for c in results.cells if c.clock_mhz is not None), default=None)
             gaps = results.gaps()
-            self._pace.begin(
-                whole=sum(
-                    run_plan.token_cost(cell.key, cell.reps) for i, _ in enumerate(run.order) for cell in run.planned(i)
-                ),
-                left=run_plan.token_cost_left(gaps),
-            )
-            cells = sum(len(run.planned(index)) for index in range(len(run.order)))
-            self._step = replace(self._step, done=cells - len(gaps), cells=cells)
+            self._count_work(run, gaps)
             known = {one.arm: one.provenance.fingerprint for one in results.launches}
             for index in run_plan.launches_left(results):
                 mine = [gap for gap in gaps if gap.launch == index]
@@ -117,6 +110,13 @@ class Runner:
                     run_folder.save_run(self._place, run)
                 await self._measure(journal, run, launched, mine)
         return self._ended()
+
+    def _count_work(self, run: Run, gaps: Sequence[Gap]) -> None:
+        """Count the cells of the whole run and those still to measure, for progress and time left."""
+        planned = [cell for index in range(len(run.order)) for cell in run.planned(index)]
+        whole = sum(run_plan.token_cost(cell.key, cell.reps) for cell in planned)
+        self._pace.begin(whole=whole, left=run_plan.token_cost_left(gaps))
+        self._step = replace(self._step, done=len(planned) - len(gaps), cells=len(planned))
 
     async def _launch(
         self, journal: Journal, run: Run, arm: Arm, index: int, known: dict[str, str | None]

@@ -99,16 +99,13 @@ class _Reader:
             self._error = self._error or refusal_text(data.encode())
             return
         self._model = self._model or _text(event, "model") or None
-        usage = event.get("usage")
-        if isinstance(usage, dict):
+        usage = _within(event, "usage")
+        if usage:
             self._usage = {**self._usage, **usage}
-        choices = event.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            if not isinstance(choice, dict):
-                continue
+        for choice in _choices(event):
             if self._response is None:
                 self._response = at
-            self._choice(at, choice, usage if isinstance(usage, dict) else {})
+            self._choice(at, choice, usage)
 
     def _choice(self, at: int, choice: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
         delta = _within(choice, "delta")
@@ -190,6 +187,11 @@ def _parsed(data: str) -> dict[str, Any] | None:
 def _within(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = value.get(key)
     return found if isinstance(found, Mapping) else {}
+
+
+def _choices(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = event.get("choices")
+    return [choice for choice in found if isinstance(choice, Mapping)] if isinstance(found, list) else []
 
 
 def _text(value: Mapping[str, Any], key: str) -> str:

@@ -88,12 +88,16 @@ def cell_void_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> 
         return "the GPU was in its low-power state"
     if throttled := _clock_reason(looks, fastest_mhz):
         return throttled
-    swap = [look.swap_used for look in looks if look.swap_used is not None]
-    if swap and swap[-1] - swap[0] > SWAP_BYTES:
+    if _has_swapped(looks):
         return "the box swapped"
     if strangers := sum(look.strangers for look in looks[1:]):
         return f"{strangers} request(s) of others were in flight"
     return None
+
+
+def _has_swapped(looks: Sequence[BoxReading]) -> bool:
+    swap = [look.swap_used for look in looks if look.swap_used is not None]
+    return bool(swap) and swap[-1] - swap[0] > SWAP_BYTES
 
 
 def _clock_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> str | None:

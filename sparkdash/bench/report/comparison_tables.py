@@ -67,15 +67,13 @@ def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     if key is None or home is None:
         return
     build, mode = home
-    figure = source.figure(base, key)
-    speed = format_value(figure.median if figure else None, decimals(source.metric)) or DASH
     notes = Footnotes()
     head = (layout.words.variant, *(one.name for one in layout.modes))
     others = [one for one in layout.builds if one is not build or layout.own_delta]
     rows = tuple(_delta_row(source, layout, other, key, notes) for other in others)
-    yield Heading(3, f"Delta vs {build.name} {mode.title} ({speed} {source.metric.unit})")
+    yield Heading(3, f"Delta vs {build.name} {mode.title} ({_median_text(source, base, key)} {source.metric.unit})")
     yield Grid(head=head, rows=rows, widths=(0,) * len(head), notes=tuple(notes.texts))
-    if any(cell.text.startswith("(") for row in rows for cell in row):
+    if any(_is_hint(cell) for row in rows for cell in row):
         yield TextBlock(("In brackets: a difference that these measurements cannot claim.",), Tone.DIM)
 
 
@@ -214,6 +212,15 @@ def _arm_cell(source: TableSource, build: Build, mode: str, key: CellKey, notes:
     """Return the build's figure in a mode; a dash without that mode."""
     arm = build.arms.get(mode)
     return TableCell(DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
+
+
+def _median_text(source: TableSource, arm: str, key: CellKey) -> str:
+    figure = source.figure(arm, key)
+    return format_value(figure.median if figure else None, decimals(source.metric)) or DASH
+
+
+def _is_hint(cell: TableCell) -> bool:
+    return cell.text.startswith("(")
 
 
 def _delta_row(
