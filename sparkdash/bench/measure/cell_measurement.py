@@ -171,17 +171,21 @@ async def _repetition(
     if key.warm and key.kind is Kind.SPEED:
         await cell_context.send(key, batch, 1)
     answers = await cell_context.send(key, batch)
-    reasons = [
-        voids.request_void_reason(answer, key, exact=cell_context.counter.exact, lag_limit_ms=cell_context.lag_limit_ms)
-        for answer in answers
-    ]
-    first = next((reason for reason in reasons if reason), None)
-    if first is None:
+    reasons = _void_reasons(cell_context, key, answers)
+    if not any(reasons):
         late_ns += (late for answer in answers for late in answer.late_ns)
     return [
-        _sample(cell_context, key, rep, stream, prompt.id, answer, reason or (first and f"beside another: {first}"))
+        _sample(cell_context, key, rep, stream, prompt.id, answer, reason)
         for stream, (prompt, answer, reason) in enumerate(zip(batch, answers, reasons, strict=True))
     ]
+
+
+def _void_reasons(cell_context: CellContext, key: CellKey, answers: Sequence[StreamedAnswer]) -> list[str | None]:
+    """Return why each answer does not count, or None; one void answer voids those beside it."""
+    exact, lag_limit_ms = cell_context.counter.exact, cell_context.lag_limit_ms
+    own = [voids.request_void_reason(answer, key, exact=exact, lag_limit_ms=lag_limit_ms) for answer in answers]
+    first = next((reason for reason in own if reason), None)
+    return [reason or (first and f"beside another: {first}") for reason in own]
 
 
 def _p99_ms(late_ns: list[int]) -> float | None:

@@ -50,11 +50,17 @@ def comparison_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     head = ("Engine", *layout.about, *(mode.name for mode in layout.modes), *([f"Math {letters}"] if maths else ()))
     rows = []
     for build in layout.builds:
-        figures = [_arm_cell(source, build, mode.name, key, notes) for mode in layout.modes]
         right = (TableCell(_maths(source, build, layout)),) if maths else ()
-        rows.append((TableCell(build.name), *(TableCell(one) for one in build.about), *figures, *right))
+        rows.append((*_comparison_cells(source, layout, build, key, notes), *right))
     yield Heading(2, f"{layout.words.comparison} ({_where(source, key)} {source.metric.unit})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
+
+
+def _comparison_cells(
+    source: TableSource, layout: Layout, build: Build, key: CellKey, notes: Footnotes
+) -> tuple[TableCell, ...]:
+    figures = (_arm_cell(source, build, mode.name, key, notes) for mode in layout.modes)
+    return (TableCell(build.name), *map(TableCell, build.about), *figures)
 
 
 def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
@@ -101,18 +107,22 @@ def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:
 def evidence_tables(source: TableSource) -> Iterator[Block]:
     """Tables per arm: both figures of every cell with bounds and verdict, the geometric mean, and the extremes."""
     report = source.report
-    words = source.words
-    others = [arm for arm in report.arms if arm.name != report.run.baseline and not arm.impossible]
+    others = [arm.name for arm in report.arms if arm.name != report.run.baseline and not arm.impossible]
     if not others:
         return
     yield Heading(2, "What can be claimed")
     for arm in others:
-        yield Heading(3, f"{arm.name} against {report.run.baseline}")
-        rows = tuple(_pair(source, arm.name, key, words) for key in report.planned())
-        yield Grid(head=("Cell", "Baseline", "Arm", "Verdict"), rows=rows)
-        total = next((one for one in report.overall if one.arm == arm.name), None)
-        if total is not None and total.cells > 1:
-            yield TextBlock((_overall(total, words),))
+        yield from _evidence(source, arm)
+
+
+def _evidence(source: TableSource, arm: str) -> Iterator[Block]:
+    report = source.report
+    yield Heading(3, f"{arm} against {report.run.baseline}")
+    rows = tuple(_pair(source, arm, key, source.words) for key in report.planned())
+    yield Grid(head=("Cell", "Baseline", "Arm", "Verdict"), rows=rows)
+    total = next((one for one in report.overall if one.arm == arm), None)
+    if total is not None and total.cells > 1:
+        yield TextBlock((_overall(total, source.words),))
 
 
 def speculation_tables(source: TableSource) -> Iterator[Block]:
