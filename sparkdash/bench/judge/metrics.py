@@ -9,6 +9,7 @@ Pure.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from statistics import linear_regression, median
 
@@ -68,21 +69,27 @@ def figures_by_launch(results: Results, arm: str, key: CellKey, metric: BenchMet
 
     Prompts repeated in a launch have their geometric mean.
     """
-    found: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     samples = results.good(arm, key)
     if metric is BenchMetric.AGGREGATE:
-        repetitions: dict[tuple[int, int], list[RequestSample]] = defaultdict(list)
-        for one in samples:
-            repetitions[one.launch, one.rep].append(one)
-        for (launch, rep), streams in repetitions.items():
-            if len(streams) == key.concurrency and (rate := aggregate_tok_s(streams)):
-                found[launch][f"rep {rep}"].append(rate)
+        values = _aggregate_values(samples, key.concurrency)
     else:
         fixed_s = fixed_time_s(results, arm) if metric is BenchMetric.PREFILL else 0.0
-        for one in samples:
-            if value := request_figure(one, metric, fixed_s):
-                found[one.launch][one.prompt_id].append(value)
+        values = ((one.launch, one.prompt_id, request_figure(one, metric, fixed_s)) for one in samples)
+    found: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for launch, prompt, value in values:
+        if value:
+            found[launch][prompt].append(value)
     return {launch: {prompt: geomean(ones) for prompt, ones in prompts.items()} for launch, prompts in found.items()}
+
+
+def _aggregate_values(samples: Iterable[RequestSample], concurrency: int) -> Iterator[tuple[int, str, float | None]]:
+    """Yield launch, repetition and aggregate rate of every whole repetition."""
+    repetitions: dict[tuple[int, int], list[RequestSample]] = defaultdict(list)
+    for one in samples:
+        repetitions[one.launch, one.rep].append(one)
+    for (launch, rep), streams in repetitions.items():
+        if len(streams) == concurrency:
+            yield launch, f"rep {rep}", aggregate_tok_s(streams)
 
 
 def request_figure(sample: RequestSample, metric: BenchMetric, fixed_s: float = 0.0) -> float | None:

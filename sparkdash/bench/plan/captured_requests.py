@@ -54,7 +54,11 @@ def _chat(line: str) -> Chat | None:
     body = entry.get("body") if isinstance(entry, dict) and entry.get("path") == ROUTE else None
     if not isinstance(body, dict):
         return None
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+    if not _has_messages(body):
         return None
     return {name: body[name] for name in KEPT if body.get(name) is not None}
+
+
+def _has_messages(body: dict[str, Any]) -> bool:
+    messages = body.get("messages")
+    return isinstance(messages, list) and bool(messages) and all(isinstance(one, dict) for one in messages)
