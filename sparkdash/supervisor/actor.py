@@ -4,8 +4,7 @@ Owns: the inbox, the swaps under way, those who wait for an order, what an earli
 scheduler does. Must not do: the transition does.
 
 Rule 1: only `_handle` touches the scheduler; everything else posts a move. But a request whose coming or going changes
-    no decision is booked at once while the inbox is empty: nearly all of them, and none of those needs a task to be
-    woken.
+    no decision is booked at once while the inbox is empty: nearly all of them, and none of those waits for a task.
 Rule 2: `_handle` never waits. What takes time is a task, and its end is a move.
 """
 
@@ -34,6 +33,7 @@ from sparkdash.supervisor.parking import Parking
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.repair.incidents import Incidents
 from sparkdash.supervisor.repair.watch import EngineWatch
+from sparkdash.supervisor.request_counts import RequestCounts
 from sparkdash.supervisor.scheduling import refusals
 from sparkdash.supervisor.scheduling.moves import (
     Adopted,
@@ -66,11 +66,6 @@ from sparkdash.supervisor.swap.tasks import SwapTasks
 from sparkdash.supervisor.tools import Tools
 from sparkdash.supervisor.waiters import Waiter, Waiters
 
-COUNTED_S = 0.02
-"""Seconds by which a new count of an engine's requests may be published late, where nothing else changed. Each
-publication makes a new Engine and an event for everybody.
-"""
-
 
 class Actor:
     """`run` it in a task group, then post moves."""
@@ -86,18 +81,19 @@ class Actor:
         self._inbox: deque[tuple[Move | Adoption, Waiter | None]] = deque()
         self._news = asyncio.Event()
         """Set while there is a move in the inbox, or figures to tell."""
-        self._counts = asyncio.Event()
-        """Set while all that there is to tell is how many requests use the engines."""
+        self.idle = asyncio.Event()
+        """Set while no move is in the inbox, no swap is under way and nothing is to be published."""
         self.incidents = Incidents(tools.books, store, tools.clock)
         self._watch = EngineWatch(tools, self.incidents, self.post)
         self.leasing = Leasing(tools, lambda: self._profiles, self, self._watch)
         self._swaps = SwapTasks(tools, store, self.post, self._unwatch, footprints)
         self._planner = Planner(tools, lambda: self._profiles, self._swaps.expected_s)
+        self._counts = RequestCounts(tools, self._planner, self._watch, idle=self.idle, news=self._news)
         self._scheduler = Scheduler(
             self._planner.known(catalog),
             queue_limit=settings.queue_limit,
             facts=self._planner,
-            patience=_patience(settings),
+            patience=Patience(settings.min_dwell_s, settings.max_wait_s),
         )
         self._parking = Parking(self._scheduler.breaker, tools.books, store)
         self._attachments = Attachments(tools, store)
@@ -115,8 +111,6 @@ class Actor:
         self._group: asyncio.TaskGroup | None = None
         self.adopted = asyncio.Event()
         """Engines of an earlier daemon have been looked for."""
-        self.idle = asyncio.Event()
-        """Set while no move is in the inbox, no swap is under way and nothing is to be published."""
 
     async def run(self, group: asyncio.TaskGroup, preloads: Iterable[str]) -> None:
         """Handle moves until cancelled; slow work becomes tasks of `group`. `preloads`: profiles to run from the
@@ -124,7 +118,7 @@ class Actor:
         """
         self._group = group
         await self._adopt(preloads)
-        group.create_task(self._tell_counts(), name="counts")
+        group.create_task(self._counts.run(), name="counts")
         while True:
             self._rest()
             await self._news.wait()
@@ -156,7 +150,7 @@ class Actor:
         if not self._inbox:
             granted = self._scheduler.grant_at_once(move, self._tools.clock.monotonic())
             if granted is not None:
-                self._counted()
+                self._counts.note()
                 return granted
         self.post(move)
         return None
@@ -164,7 +158,7 @@ class Actor:
     def leave(self, ticket: str) -> None:
         """End the lease of a request."""
         if not self._inbox and self._scheduler.end_at_once(ticket, self._tools.clock.monotonic()):
-            self._counted()
+            self._counts.note()
         else:
             self.post(Leave(ticket))
 
@@ -194,24 +188,12 @@ class Actor:
 
     def replace_settings(self, settings: Settings) -> None:
         """Hand the owner's new limits and patience to the scheduler."""
-        self.post(PolicyRead(_patience(settings), settings.queue_limit))
+        self.post(PolicyRead(Patience(settings.min_dwell_s, settings.max_wait_s), settings.queue_limit))
 
     def _put(self, move: Move | Adoption, waiter: Waiter | None = None) -> None:
         self._inbox.append((move, waiter))
         self.idle.clear()
         self._news.set()
-
-    def _counted(self) -> None:
-        if not self._counts.is_set():
-            self.idle.clear()
-            self._counts.set()
-
-    async def _tell_counts(self) -> None:
-        while True:
-            await self._counts.wait()
-            await self._tools.clock.sleep(COUNTED_S)
-            self._counts.clear()
-            self._news.set()
 
     async def _adopt(self, preloads: Iterable[str]) -> None:
         for profile in await self._attachments.take_back(self.catalog.profiles):
@@ -229,7 +211,7 @@ class Actor:
             self._begin_watch(profile)
 
     def _rest(self) -> None:
-        if not (self._inbox or self._counts.is_set()) and not self._scheduler.records.swaps:
+        if not (self._inbox or self._counts.pending) and not self._scheduler.records.swaps:
             self.idle.set()
 
     def _handle(self, move: Move | Adoption, waiter: Waiter | None) -> None:
@@ -303,22 +285,14 @@ class Actor:
     def _refresh(self) -> None:
         """Publish figures, set the next timer and settle waiters, as the scheduler's records now say."""
         self._alarm.set(self._running(), self._scheduler.due)
-        books, records = self._tools.books, self._scheduler.records
+        records = self._scheduler.records
         self._swaps.waiting(records.waiting_for, records.in_flight)
-        for name in list(books.engines):
-            in_flight, resident = records.in_flight(name), records.residents.get(name)
-            books.able(name, self._planner.tasks(name))
-            books.busy(name, in_flight, resident.asked_at if resident else {})
-            self._watch.used(name, now=in_flight > 0)
+        self._counts.publish(records)
         self._tools.guarded.refresh()
         self._parking.keep()
-        self.incidents.settle(books.parked, self._scheduler.expects)
+        self.incidents.settle(self._tools.books.parked, self._scheduler.expects)
         self._attachments.keep()
         if not self._scheduler.stopping:
             self._waiters.settle(Stop)
         if not self._scheduler.cancelling:
             self._waiters.settle(Cancel)
-
-
-def _patience(settings: Settings) -> Patience:
-    return Patience(settings.min_dwell_s, settings.max_wait_s)
