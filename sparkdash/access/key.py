@@ -72,7 +72,7 @@ class Key(Frozen):
 def expiry(text: str, now: float) -> float:
     """Parse the end of a key's life: `90d`, `12h`, `30m` or `2w` from `now` (Unix seconds), or a day as `2027-03-01`.
 
-    A day ends the key at its beginning, in local time.
+    A date means its first second, in local time.
 
     Raises:
         ValueError: the text is neither, or names a time that has passed.

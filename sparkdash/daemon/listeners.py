@@ -47,13 +47,13 @@ def open_listeners(settings: Settings, handover: Handover) -> Iterator[Listeners
     with ExitStack() as held:
         # the state folder too: two daemons that differ only in the folder of their sockets would own the same engines
         places = dict.fromkeys(place.resolve() for place in (folder, paths.state_dir()))
-        locks = [held.enter_context(listen.hold_daemon_lock(place)) for place in places]
+        lock_writers = [held.enter_context(listen.hold_daemon_lock(place)) for place in places]
         tcp = handover.tcp(settings.host, settings.port) or listen.bind_tcp(settings.host, settings.port)
         unix = handover.unix(folder / listen.SOCKET_NAME) or listen.bind_unix(folder / listen.SOCKET_NAME)
         handover.keep(tcp, unix)
         url = listen.root_url(tcp, tls)
-        for name in locks:
-            name(f"pid {os.getpid()}, {url}")
+        for write_holder in lock_writers:
+            write_holder(f"pid {os.getpid()}, {url}")
         try:
             yield Listeners([tcp, unix], url, keys, tls, handover.outlives)
         finally:
@@ -71,7 +71,7 @@ def _keys(settings: Settings) -> Keyring:
             hint="Make one with `sparkdash keys add NAME`, or stay on 127.0.0.1 and use `ssh -L` from elsewhere.",
         )
     if settings.beyond_loopback and settings.tls_cert is None:
-        LOG.warning("keys and prompts cross the network in clear text", host=settings.host, mend="tls_cert and tls_key")
+        LOG.warning("keys and prompts cross the network in clear text", host=settings.host, set="tls_cert and tls_key")
     return keyring
 
 

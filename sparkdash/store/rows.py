@@ -22,7 +22,7 @@ from sparkdash.domain.swap import Step, Swap, SwapOutcome
 
 Row = tuple[object, ...]
 SwapTimes = tuple[str, str, float, tuple[Step, ...]]
-"""Fingerprint, kin, seconds and steps of a swap."""
+"""Fingerprint, kin (profiles of the same model and engine), seconds and steps of a swap."""
 WeighedLoad = tuple[str, Weighing]
 """Fingerprint of a load, and the memory it took."""
 

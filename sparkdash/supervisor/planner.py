@@ -80,9 +80,9 @@ class Planner:
 
     def known(self, catalog: Catalog) -> dict[str, ProfileFacts]:
         """Return the facts that decisions need of each profile, with the owner's policy."""
-        return {name: self.card(profile) for name, profile in catalog.profiles.items()}
+        return {name: self.profile_facts(profile) for name, profile in catalog.profiles.items()}
 
-    def card(self, profile: Profile) -> ProfileFacts:
+    def profile_facts(self, profile: Profile) -> ProfileFacts:
         """Return the facts that decisions need of one profile."""
         policy = self._tools.settings.policy_of(profile.name)
         return ProfileFacts(
@@ -103,7 +103,7 @@ class Planner:
         Raises:
             AdmissionError: it cannot run here.
         """
-        if error := refusals.unstartable(profile.name, self.card(profile)):
+        if error := refusals.unstartable(profile.name, self.profile_facts(profile)):
             raise error
         await self._tools.needs.read([profile])  # the weights may have come since
         records = scheduler.records

@@ -1,10 +1,11 @@
-"""Wire: a client's HTTP connection, over llhttp as uvicorn's is, with limits for heads and a way past ASGI's messages.
+"""Wire: a client's HTTP connection, parsed by llhttp, with limits for heads.
 
 `connection` orders the answers, on top of `request_parser`. `request_head` is what a request says before its body,
-`request_body` and `request_channel` are the two halves of one request's end of the connection, `response_headers` are
-headers as they are written. `deadline` is the connection's one clock, `turns` limits how many requests begin at a time,
+`request_body` takes the body in, `request_channel` sends the answer, `response_headers` are headers as they are
+written. `refusal` answers what is no request, `half_closed` notices clients that send no more, `addresses` names peers.
+ `deadline` is the connection's one clock, `turns` limits how many requests begin at a time,
 `connection_limit` limits the connections. uvicorn's server makes the connections. An application gets ASGI, or the
-RequestChannel itself if it has `serve_channel`.
+RequestChannel itself, without ASGI's messages, if it has `serve_channel`.
 """
 
 from sparkdash.wire.connection import ClientConnection, Shutdown

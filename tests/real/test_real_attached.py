@@ -91,7 +91,8 @@ def test_stop_says_that_it_goes_on(spark: Any, server: subprocess.Popen[str], fr
     """And so it does."""
     done = spark.sparkdash("stop", "theirs")
     assert done.returncode == 0
-    assert done.stdout.startswith("theirs is no longer used. sparkdash does not stop the server at http://127.0.0.1:")
+    assert done.stdout.startswith("theirs is no longer used. The server at http://127.0.0.1:")
+    assert done.stdout.endswith(" keeps running: sparkdash did not start it.\n")
     assert spark.state()["engines"] == {}
     assert server.poll() is None
     with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/health", timeout=60) as answer:

@@ -41,7 +41,7 @@ def build_container(
 ) -> ContainerSpec:
     """Build the container that runs `argv`.
 
-    `files` are further host paths to mount. `env` are the dialect's own variables, which the profile's replace.
+    `files` are further host paths to mount. `env`: variables of the dialect; the profile's own override them.
 
     Raises:
         ProfileError: the runtime needs an image and the profile has none.

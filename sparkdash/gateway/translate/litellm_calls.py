@@ -81,7 +81,7 @@ async def ask_as_chat(
     `engine` is its base URL with /v1.
 
     Raises:
-        Refused, Unreachable: before the first frame. What comes later is raised by the iterator.
+        TranslationRefused, EngineUnreachable: before the first frame. The iterator raises later failures.
     """
     options = _options(path, body, engine, authorization)
     stream = body.get("stream") is True
@@ -94,7 +94,7 @@ async def ask_as_chat(
     except TranslationRefused:
         raise
     except Exception as error:  # noqa: BLE001 - litellm raises dozens of types, and the client must get each
-        raise _said(error) from None
+        raise _converted_error(error) from None
 
 
 def _refuse_unanswerable(path: str, body: Mapping[str, Any]) -> None:
@@ -152,23 +152,23 @@ async def _responses(answer: AsyncIterator[Any]) -> AsyncIterator[bytes]:
                 _json({**answered, "sequence_number": number}),
             )
             number += 1
-    except Exception as error:  # noqa: BLE001 - as above
-        raise _said(error) from None
+    except Exception as error:  # noqa: BLE001 - litellm raises dozens of types
+        raise _converted_error(error) from None
 
 
 def _whole_response(answer: Any) -> bytes:
     answered: dict[str, Any] = answer.model_dump(mode="json")
-    return _json(_named(answered))
+    return _json(_with_engine_model_name(answered))
 
 
 def _plain(event: Any) -> dict[str, Any]:
     answered: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
     if "response" in answered:
-        answered["response"] = _named(answered["response"])
+        answered["response"] = _with_engine_model_name(answered["response"])
     return answered
 
 
-def _named(response: dict[str, Any]) -> dict[str, Any]:
+def _with_engine_model_name(response: dict[str, Any]) -> dict[str, Any]:
     """Put the engine's own model name and the id first, where splices look for it."""
     name = str(response.get("model", "")).removeprefix("hosted_vllm/")
     return {"id": response.get("id"), **response, "model": name}
@@ -178,7 +178,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _said(error: Exception) -> Exception:
+def _converted_error(error: Exception) -> Exception:
     """Convert litellm's error: the engine's own status and text, without litellm's prefix.
 
     litellm tells no connection and a 500 alike; only an engine's has a body that is an object.

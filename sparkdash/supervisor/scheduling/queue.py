@@ -155,7 +155,7 @@ class RequestQueue:
         return self.refuse(lost, error)
 
     def cut(self, profiles: Iterable[str], error: SparkdashError) -> list[Effect]:
-        """Leases on these engines end without their holders' wish."""
+        """End all leases on these engines; their holders get `error`."""
         doomed, leases = set(profiles), self._records.leases
         ids = tuple(id_ for id_, held in leases.items() if held.profile in doomed)
         for id_ in ids:
