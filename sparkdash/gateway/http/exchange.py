@@ -161,9 +161,11 @@ class Exchange:
         self._channel.write(chunk)
         await self._channel.sent()
 
-    def flow(self, source: PausableSource, limit_s: float, stuck: Callable[[ClientStuck], object]) -> FlowControl:
+    def flow(
+        self, source: PausableSource, limit_s: float, on_client_stuck: Callable[[ClientStuck], object]
+    ) -> FlowControl:
         """Join `source` to the client's connection: see FlowControl."""
-        return FlowControl(self._channel, source, limit_s, stuck)
+        return FlowControl(self._channel, source, limit_s, on_client_stuck)
 
     def finish(self, last: bytes = b"") -> Awaitable[None]:
         """Send the last piece; wait while the client is slow."""

@@ -36,18 +36,22 @@ class FlowControl:
     """Context manager around an answer's body; entering it returns the function that writes a piece at once.
 
     The source is paused while the client takes nothing. A client that takes nothing for `limit_s` (0: never) is cut,
-    and `stuck` is called. The timer runs only while the client takes nothing.
+    and `on_client_stuck` is called. The timer runs only while the client takes nothing.
     """
 
-    __slots__ = ("_channel", "_limit_s", "_source", "_stuck", "_timer", "is_full", "resumed_at")
+    __slots__ = ("_channel", "_limit_s", "_on_client_stuck", "_source", "_timer", "is_full", "resumed_at")
 
     def __init__(
-        self, channel: ClientChannel, source: PausableSource, limit_s: float, stuck: Callable[[ClientStuck], object]
+        self,
+        channel: ClientChannel,
+        source: PausableSource,
+        limit_s: float,
+        on_client_stuck: Callable[[ClientStuck], object],
     ) -> None:
         self._channel = channel
         self._source = source
         self._limit_s = limit_s
-        self._stuck = stuck
+        self._on_client_stuck = on_client_stuck
         self._timer: asyncio.TimerHandle | None = None
         self.is_full = False
         """Whether the client currently takes no bytes."""
@@ -80,4 +84,4 @@ class FlowControl:
 
     def _cut(self) -> None:
         self._channel.cut()
-        self._stuck(ClientStuck())
+        self._on_client_stuck(ClientStuck())

@@ -40,11 +40,11 @@ def start_translator_early(context: RequestContext, name: str, translator: Trans
 
 
 async def dispatch_request(
-    context: RequestContext, lease: LeasePort, reply: Reply, stuck: Callable[[ClientStuck], object]
+    context: RequestContext, lease: LeasePort, reply: Reply, on_client_stuck: Callable[[ClientStuck], object]
 ) -> None:
     """Send the request to the engine of this lease, and hand its answer to `reply`.
 
-    `stuck`: see `Reply.take`. The request can be dispatched again until the reply releases its body.
+    `on_client_stuck`: see `Reply.take`. The request can be dispatched again until the reply releases its body.
 
     Raises:
         UpstreamError: the engine did not answer, or broke off.
@@ -63,14 +63,14 @@ async def dispatch_request(
                 if is_remote:
                     await _raise_remote_refusal(context, lease, answer)
                 local = None if is_remote else lease
-                await reply.take(answer, sent_at, stuck, lease=local, adds_usage=adds_usage, mirrors=mirrors)
+                await reply.take(answer, sent_at, on_client_stuck, lease=local, adds_usage=adds_usage, mirrors=mirrors)
                 return
     assert translator is not None  # noqa: S101 - without one nothing is needed of it
     translator.unsupported.add(_incarnation(context, lease))
     async with _open_translated(context, lease, translator) as answer:
         if is_remote:
             await _raise_remote_refusal(context, lease, answer)
-        await reply.take(answer, sent_at, stuck, lease=None if is_remote else lease)
+        await reply.take(answer, sent_at, on_client_stuck, lease=None if is_remote else lease)
 
 
 def _must_translate(context: RequestContext, lease: LeasePort, translator: Translator) -> bool | None:

@@ -119,7 +119,7 @@ class Reply:
         self,
         answer: EngineResponse,
         sent_at: float,
-        stuck: Callable[[ClientStuck], object],
+        on_client_stuck: Callable[[ClientStuck], object],
         *,
         lease: LeasePort | None = None,
         adds_usage: bool = False,
@@ -128,8 +128,8 @@ class Reply:
         """Relay an engine's answer to the request that was sent at `sent_at`.
 
         `lease` is the engine's, None for a remote service. `adds_usage`: the stream has counts that the client did not
-        ask for. `mirrors`: thinking is sent under both of its names. `stuck` is called when the client takes no more
-        bytes.
+        ask for. `mirrors`: thinking is sent under both of its names. `on_client_stuck` is called when the
+        client takes no more bytes.
 
         Raises: AdmissionError: the engine refused, and the client gets the refusal in other words. UpstreamError: the
         engine broke off, is dead, or gave no usable answer; the client was sent none of it.
@@ -146,9 +146,11 @@ class Reply:
         self._splice = self._spliced(adds_usage=adds_usage) if stream else None
         if mirrors:
             self._splice = mirror_splice(stream=stream, before=self._splice)
-        return self._pass_on(answer, sent_at, stuck)
+        return self._pass_on(answer, sent_at, on_client_stuck)
 
-    async def _pass_on(self, answer: EngineResponse, sent_at: float, stuck: Callable[[ClientStuck], object]) -> None:
+    async def _pass_on(
+        self, answer: EngineResponse, sent_at: float, on_client_stuck: Callable[[ClientStuck], object]
+    ) -> None:
         splice, row, now = self._splice, self._row, self._deps.monotonic
         stream = self._framed = answer.content_type == EVENT_STREAM
         tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: row.streams(now() - sent_at))
@@ -160,7 +162,7 @@ class Reply:
                 self._begin(answer, piece)
             push(piece if splice is None else splice.feed(piece))
 
-        flow = self._flow = self._exchange.flow(answer, self._deps.settings.slow_client_s, stuck)
+        flow = self._flow = self._exchange.flow(answer, self._deps.settings.slow_client_s, on_client_stuck)
         with flow as push:
             last = await answer.pour(take)
             note(last, now())
