@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from sparkdash import paths
 from sparkdash.errors import ProfileError
@@ -229,7 +229,7 @@ def load_settings(file: Path | None = None, **overrides: Any) -> Settings:
 def _invalid(error: ValidationError, origin: Mapping[str, str]) -> ProfileError:
     """Word the wrong keys and values, each with its origin: a file, a variable or an option."""
     found = error.errors(include_url=False)
-    problems = tuple(f"{origin[str(e['loc'][0])]}: {_place(e['loc'])}{e['msg']}" for e in found)
+    problems = tuple(f"{origin[str(e['loc'][0])]}: {_place(e['loc'])}{_word(e)}" for e in found)
     unknown = [e["loc"] for e in found if e["type"] == "extra_forbidden"]
     return ProfileError(
         f"The settings are not valid: {problems[0]}.",
@@ -237,6 +237,10 @@ def _invalid(error: ValidationError, origin: Mapping[str, str]) -> ProfileError:
         problems=problems,
         hint=_known(unknown[0]) if unknown else None,
     )
+
+
+def _word(error: ErrorDetails) -> str:
+    return "unknown key" if error["type"] == "extra_forbidden" else error["msg"]
 
 
 def settings_file() -> Path:

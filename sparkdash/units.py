@@ -18,6 +18,11 @@ def number(value: float | None, digits: int = 0, suffix: str = "") -> str:
     return DASH if value is None else f"{value:.{digits}f}{suffix}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Count a noun: "1 request", "2 requests"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def percent(share: float | None, digits: int = 0) -> str:
     """Format a share of 0..1 as a percentage with a space, as in "76 %"."""
     return DASH if share is None else f"{share * 100:.{digits}f} %"

@@ -34,7 +34,7 @@ def complete_check(incomplete: str) -> list[str]:
 def doctor(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CHECK]...", help="Only these checks.", autocompletion=complete_check),
+        typer.Argument(metavar="CHECK", help="Only these checks.", autocompletion=complete_check),
     ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the checks, one sentence each.")] = False,
     as_json: AsJson = False,

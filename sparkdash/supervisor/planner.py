@@ -157,7 +157,7 @@ def held(hold: SparkdashError, choice: Choice) -> str:
     """Word the plan's sentence that the guard lets no load begin, and what would change that."""
     if not choice.leaving:
         return hold.text()
-    return f"{hold.message} It is looked at again once {' and '.join(choice.names)} left."
+    return f"{hold.message} It is looked at again {_once_left(choice)}."
 
 
 def verdict(
@@ -178,8 +178,13 @@ def verdict(
     return words + waits if waits_for and choice.fits is not False else words
 
 
+def _once_left(choice: Choice) -> str:
+    have = "has" if len(choice.names) == 1 else "have"
+    return f"once {' and '.join(choice.names)} {have} left"
+
+
 def _when(choice: Choice, beside: tuple[str, ...]) -> str:
-    room = f"once {' and '.join(choice.names)} left" if choice.leaving else "now"
+    room = _once_left(choice) if choice.leaving else "now"
     return f"{room}, beside {' and '.join(beside)}" if beside else room
 
 
@@ -193,9 +198,9 @@ def _fits(need: Need, choice: Choice, box: BoxMemory, beside: tuple[str, ...], *
     if choice.needs is None:
         if choice.fits:
             return "It runs elsewhere and takes nothing here."
-        return f"Whether it fits is not known, as its need is not: it runs alone, and is tried {room}."
+        return f"Whether it fits is unknown, because its need is unknown. It runs alone, and is tried {room}."
     if choice.fits is None:
-        why = f"its need is {need.basis.value}, or nobody measured what leaves"
-        return f"Whether it fits is not sure: {why}. It is tried {room}."
+        why = f"its need is {need.basis.value}, or the memory of an engine that leaves was never measured"
+        return f"Whether it fits is uncertain: {why}. It is tried {room}."
     tight = choice.available is not None and choice.needs > choice.available
     return f"It fits {room}" + (", within the reserve, as it did here before." if tight else ".")

@@ -83,7 +83,7 @@ class UserOrders:
 
     def reload(self) -> None:
         """Read the profiles again."""
-        self._run(self._host.link.reload(), "the profiles are read again")
+        self._run(self._host.link.reload(), "The profile files were read again.")
 
     def pull(self, profile: str) -> None:
         """Fetch a profile's image, and say how its weights are fetched: by the command line."""

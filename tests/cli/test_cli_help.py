@@ -156,7 +156,7 @@ def test_a_settings_file_with_an_error_is_named(sparkdash: Run, own_folders: Any
     file.write_text("prot = 1\n")
     done = sparkdash("status")
     assert done.code == 2
-    assert f"{file}: prot: Extra inputs are not permitted" in done.err
+    assert f"{file}: prot: unknown key" in done.err
     assert "Known keys: host, port" in done.err
     file.write_text("port = \n")
     assert "cannot be read" in sparkdash("serve").err

@@ -71,7 +71,7 @@ qwen/mtp      vllm    79 GiB   59.0  -               -        -  cannot run
 """
     )
     assert "the best published rate, not measured here" in done.err
-    assert "1 problem(s) in profile files" in done.err
+    assert "1 problem in profile files" in done.err
 
 
 def test_the_list_as_json_is_the_summaries(sparkdash: Run, daemon: FakeDaemon) -> None:
@@ -233,7 +233,7 @@ def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, shelf: Path) -> No
     """They are named on stderr, counted, and end with 0; an overruled one is not told."""
     (shelf / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "enforce-eager: true"))
     done = sparkdash("profiles", "check")
-    assert (done.code, done.out) == (0, "2 profiles, no problems; 1 warning(s).\n")
+    assert (done.code, done.out) == (0, "2 profiles, no problems; 1 warning.\n")
     assert (
         "small.yaml:9: args.enforce-eager: decodes at less than half the speed. Remove it. [enforce-eager]" in done.err
     )

@@ -31,7 +31,7 @@ PLAN = Plan(
     reserve_bytes=10 * GIB,
     available_bytes=50 * GIB,
     fits=True,
-    verdict="It fits once old left, beside small.",
+    verdict="It fits once old has left, beside small.",
     expected_s=220,
 )
 
@@ -52,7 +52,7 @@ def test_every_figure_that_the_verdict_rests_on_is_told(sparkdash: Run, daemon: 
         "  stays           small",
         "  available then  50.0 GiB, without the reserve",
         "  takes about     3m40s",
-        "It fits once old left, beside small.",
+        "It fits once old has left, beside small.",
     ]
 
 

@@ -162,7 +162,7 @@ DEFECTS = {
     "somebody else's program on our port": Defect(lambda s: s.ports.append(Listener(8484, "0.0.0.0")) or s.changes.update(daemon=DaemonSeen("", problem="No sparkdash daemon answers.")), "port", Status.FAIL, "a program of another user", "SPARKDASH_PORT", also=frozenset({"daemon"})),
     "no free engine ports": Defect(_ports, "engine-ports", Status.WARN, "9 of 18000-18009 free; held: 18000 by vllm (pid 5)", "engine_ports"),
     "broken profiles": Defect(lambda s: setattr(s, "seen", ProfilesSeen(40, 3, 1, 0)), "profiles", Status.WARN, "3 problems, 1 errors", "profiles check"),
-    "settings that are not valid": Defect(lambda s: s.changes.update(settings_problem="config.toml: prot: Extra inputs are not permitted."), "settings", Status.FAIL, "prot"),
+    "settings that are not valid": Defect(lambda s: s.changes.update(settings_problem="config.toml: prot: unknown key."), "settings", Status.FAIL, "prot"),
     "a daemon of yesterday": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", "0.0.1", 77, "http://127.0.0.1:8484/v1", "podman")), "daemon", Status.WARN, "is 0.0.1", "stop --daemon"),
     "a daemon with other settings": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", box.__version__, 77, "http://127.0.0.1:8484/v1", "docker")), "daemon", Status.WARN, "uses docker", "stop --daemon"),
     "no translator": Defect(lambda s: setattr(s, "seen", ProfilesSeen(9, 0, 0, 0, ("a", "b", "c", "d"), translator=False)), "translator", Status.NOTE, "a, b, c and 1 more", "sparkdash[translate]"),

@@ -109,7 +109,7 @@ async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any, make_
     assert (plan.evict, plan.beside, plan.fits) == (("a",), ("b",), True)
     assert plan.reasons["a"].startswith("idle for 10m")
     assert "frees 40.0 GiB" in plan.reasons["a"]
-    assert plan.verdict == "It fits once a left, beside b."
+    assert plan.verdict == "It fits once a has left, beside b."
     assert (plan.need.total_bytes, plan.now_bytes, plan.reserve_bytes) == (40 * GIB, 40 * GIB, 10 * GIB)
     await house.leased("c")
     assert sorted(house.runtime.running()) == ["b", "c"]

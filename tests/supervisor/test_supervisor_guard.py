@@ -347,7 +347,7 @@ async def test_the_plan_tells_that_the_guard_holds_loads_back(house: Any, make_p
     plan = await house.supervisor.plan("a")
     assert plan.evict == ("big",)
     assert plan.held is not None
-    assert plan.held.endswith("no load begin. It is looked at again once big left.")
+    assert plan.held.endswith("no load begin. It is looked at again once big has left.")
     assert plan.verdict != "It is not started while the memory guard holds loads back."
     assert (await house.supervisor.plan("big")).held is None
 

@@ -81,7 +81,7 @@ async def test_a_plan_says_whose_load_is_waited_for(house: Any, make_profile: An
     plans = {name: await house.supervisor.plan(name) for name in ("short", "sizes", "big")}
     assert plans["short"].verdict == "It fits now, beside long."
     assert plans["sizes"].verdict == "It fits now, beside long. It begins once long has loaded."
-    assert plans["big"].verdict == "It fits once long left. It begins once long has loaded."
+    assert plans["big"].verdict == "It fits once long has left. It begins once long has loaded."
     assert [plan.beside for plan in plans.values()] == [("long",), ("long",), ()]
     await house.clock.drive(coming.granted())
     await coming.leave()

@@ -23,12 +23,12 @@ def need(basis: Basis) -> Need:
     [
         (Basis.LEARNED, Choice((), 40 * GIB, 90 * GIB, True), (), "It fits now."),
         (Basis.LEARNED, Choice((), 40 * GIB, 90 * GIB, True), ("a", "b"), "It fits now, beside a and b."),
-        (Basis.LEARNED, Choice(LEFT, 40 * GIB, 90 * GIB, True), ("a",), "It fits once old left, beside a."),
+        (Basis.LEARNED, Choice(LEFT, 40 * GIB, 90 * GIB, True), ("a",), "It fits once old has left, beside a."),
         (
             Basis.LEARNED,
             Choice(LEFT, 40 * GIB, 35 * GIB, True),
             (),
-            "It fits once old left, within the reserve, as it did here before.",
+            "It fits once old has left, within the reserve, as it did here before.",
         ),
         (
             Basis.DECLARED,
@@ -40,13 +40,13 @@ def need(basis: Basis) -> Need:
             Basis.ESTIMATED,
             Choice(LEFT, 40 * GIB, 35 * GIB, None),
             (),
-            "Whether it fits is not sure: its need is estimated, or nobody measured what leaves. It is tried once old left.",
+            "Whether it fits is uncertain: its need is estimated, or the memory of an engine that leaves was never measured. It is tried once old has left.",
         ),
         (
             Basis.UNKNOWN,
             Choice(LEFT, None, 35 * GIB, None),
             (),
-            "Whether it fits is not known, as its need is not: it runs alone, and is tried once old left.",
+            "Whether it fits is unknown, because its need is unknown. It runs alone, and is tried once old has left.",
         ),
         (Basis.DECLARED, Choice(fits=True), (), "It runs elsewhere and takes nothing here."),
     ],

@@ -68,7 +68,7 @@ async def test_the_page_begins_with_what_was_seen_in_passing(stage: Any, box: An
     async with stage(box.snapshot()) as on:
         on.link.reports = {"20261121-200000-seeds": measured()}
         await on.press("4")
-        assert "Seen in passing" in on.text
+        assert "From live traffic" in on.text
         assert "has gaps SIM plain, eagle, slow" in " ".join(on.text.split())
         assert on.link.asked == []
 
@@ -113,7 +113,7 @@ async def test_a_fact_that_comes_while_the_page_is_made(stage: Any, box: Any) ->
         on.app.push_screen(ComparePage())
         on.app._paint()
         await on.settle()
-        assert "Seen in passing" in on.text
+        assert "From live traffic" in on.text
 
 
 async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None:

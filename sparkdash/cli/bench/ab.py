@@ -22,9 +22,7 @@ class BenchMode(StrEnum):
 def ab(
     profiles: Annotated[
         list[str],
-        typer.Argument(
-            metavar="A B [C ...]", help="Profiles; the first is the baseline.", autocompletion=complete_profile
-        ),
+        typer.Argument(metavar="PROFILE", help="Profiles; the first is the baseline.", autocompletion=complete_profile),
     ],
     suite: SuiteName = "smoke",
     mode: Annotated[

@@ -12,7 +12,7 @@ from sparkdash.cli.output.screen import print_fitting_table, print_json, print_n
 from sparkdash.cli.output.tables import format_table
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import DaemonError, ProfileError
-from sparkdash.units import DASH, gib, number
+from sparkdash.units import DASH, counted, gib, number
 
 if TYPE_CHECKING:
     from sparkdash.domain.profile import Profile, ProfileSummary
@@ -62,7 +62,7 @@ def list_profiles(as_json: AsJson = False) -> None:
     if any(summary.published_decode_tok_s is not None for summary in summaries):
         print_note("tok/s: the best published rate, not measured here; `sparkdash profiles show` names its source.")
     if problems:
-        print_note(f"{len(problems)} problem(s) in profile files; see `sparkdash profiles check`.")
+        print_note(f"{counted(len(problems), 'problem')} in profile files; see `sparkdash profiles check`.")
     return None
 
 
@@ -92,7 +92,7 @@ def show(profile: ProfileName, as_json: AsJson = False) -> None:
 @app.command("check")
 def check(
     path: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Folders or files; default: all profiles in use.")
+        list[Path] | None, typer.Argument(metavar="PATH", help="Folders or files; default: all profiles in use.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -122,7 +122,7 @@ def check(
             print_note(f"warning: {warning}")
     if problems:
         raise ProfileError(
-            f"{len(problems)} problem(s) in profile files.",
+            f"{counted(len(problems), 'problem')} in profile files.",
             problems=problems,
             findings=findings,
             hint=_RULES if any(one.rule in RULES for one in told) else None,
@@ -130,7 +130,7 @@ def check(
     if as_json:
         print_json({"profiles": list(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
     else:
-        print_text(f"{len(found.profiles)} profiles, no problems{_and_warnings(len(warnings))}.")
+        print_text(f"{counted(len(found.profiles), 'profile')}, no problems{_and_warnings(len(warnings))}.")
 
 
 def _must_exist(paths: Sequence[Path]) -> None:
@@ -144,7 +144,7 @@ _RULES = "`sparkdash profiles rules NAME` shows the evidence of a rule; `silence
 
 @app.command("rules")
 def rules(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One rule, with its evidence.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One rule, with its evidence.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the rules of `profiles check`, with their evidence.
@@ -182,7 +182,7 @@ def schema() -> None:
 
 
 def _and_warnings(count: int) -> str:
-    return f"; {count} warning(s)" if count else ""
+    return f"; {counted(count, 'warning')}" if count else ""
 
 
 def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | None]:

@@ -16,6 +16,7 @@ import typer
 from sparkdash.cli.output.screen import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import ProfileError
+from sparkdash.units import counted
 
 if TYPE_CHECKING:
     from sparkdash.catalog.importers import Imported
@@ -62,7 +63,7 @@ def import_profiles(
         print_text("---\n".join(texts.values()), nl=False)
     if problems:
         raise ProfileError(
-            f"{len(problems)} problem(s) to fix before it loads.",
+            f"{counted(len(problems), 'problem')} to fix before it loads.",
             problems=problems,
             hint="The source does not contain the missing values.",
         )

@@ -32,7 +32,7 @@ def _setup(target: GatewayTarget) -> Setup:
         notes=(
             "stream_idle_timeout_ms: the default is 300 s. model_context_window: the default for an unknown model is "
             "272000 tokens.",
-            "web_search and agents are off: gpt-oss under vLLM and SGLang refuses their kinds of tools.",
+            "web_search and agents are off: gpt-oss under vLLM and SGLang refuses their tool types.",
         ),
     )
 

@@ -97,7 +97,7 @@ def offered(facts: Facts) -> Iterator[CheckResult]:
     found, broken = specs(facts)
     mend = GENERATE if facts.file(REFRESH) is None else RESTART
     if loaded_driver(facts.file(MODULE)) is None:
-        mend = f"First the driver; then {mend}"
+        mend = f"Fix the driver first; then {mend}"
     for path in broken:
         yield fail(f"{path} is no CDI spec; podman ignores it.", f"sudo rm {path}; {mend}")
     if not found:

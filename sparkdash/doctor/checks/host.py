@@ -57,7 +57,7 @@ def cgroups(facts: Facts) -> Iterator[CheckResult]:
     """Check for cgroups v2, and for the controllers that systemd delegates to this user."""
     if facts.file(CONTROLLERS) is None:
         yield warn(
-            f"cgroups are not v2 ({CONTROLLERS} is not there): crun refuses them, and podman gives v1 up.",
+            f"cgroups are not v2 ({CONTROLLERS} is not there): crun refuses them, and podman drops v1.",
             "kernel command line: systemd.unified_cgroup_hierarchy=1",
         )
         return

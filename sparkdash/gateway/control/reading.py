@@ -107,7 +107,8 @@ async def shelf(deps: CallerDeps) -> Shelf:
 async def memory(deps: CallerDeps) -> MemoryAccount:
     """Account for every byte of the memory; takes up to a second."""
     if deps.memory is None:
-        raise AdmissionError("The demo's memory is simulated.", code="no_memory_account", status=404)
+        hint = "Without a demo, `sparkdash memory` shows who holds this box's memory."
+        raise AdmissionError("The demo's memory is simulated.", code="no_memory_account", status=404, hint=hint)
     return await deps.memory()
 
 

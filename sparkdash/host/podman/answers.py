@@ -163,7 +163,9 @@ def not_fetched(program: str, image: str, words: str) -> HostError:
 
 def image_missing(program: str, image: str, words: str) -> HostError:
     """Error for an image that is not on this box."""
-    hint = _source(program, image, words) or f"Fetch it with `{program} pull {image}`, or mend the profile's image."
+    hint = (
+        _source(program, image, words) or f"Fetch it with `{program} pull {image}`, or correct `image` in the profile."
+    )
     return HostError(f"The image {image} is not on this box: {words}.", code="image_missing", hint=hint)
 
 
@@ -235,7 +237,7 @@ _COMPLAINTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "command_missing",
         ("executable file not found", "attempted to invoke a command that was not found", "permission denied: unknown"),
-        "The image has no such program: mend the profile's command or its image.",
+        "The image has no such program: correct `command` or `image` in the profile.",
     ),
     (
         "disk_full",

@@ -210,7 +210,7 @@ class Process:
             raise HostError(
                 f"{spec.name} could not start: {spec.argv[0]}: {why}.",
                 code="command_missing",
-                hint="Install the engine, or mend the profile's command.",
+                hint="Install the engine, or correct `command` in the profile.",
             ) from None
         return ProcessRecord(
             name=spec.name,

@@ -14,7 +14,7 @@ from sparkdash.domain.swap import Plan, Swap
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, pad, wrap, wrap_line
 from sparkdash.tui.lines import words
-from sparkdash.units import duration, gib
+from sparkdash.units import counted, duration, gib
 
 FACT, SIZE = 17, 12
 """Widths of a fact's label and of an amount of memory, in cells."""
@@ -130,7 +130,7 @@ def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bo
     held = _held_bytes(name, snapshot)
     facts = [
         f"frees {gib(held)}" if frees and held is not None else "",
-        f"{words.counted(served, 'request')} in flight may finish" if served else "",
+        f"{counted(served, 'request')} in flight may finish" if served else "",
     ]
     about = ", ".join(fact for fact in facts if fact)
     room = width - len(STOPS)
@@ -144,7 +144,7 @@ def _held_bytes(name: str, snapshot: Snapshot) -> int | None:
 
 def refused_lines(waiting: int, width: int) -> list[Line]:
     """Format how many waiting requests are refused."""
-    what = f"{words.counted(waiting, 'request')} waiting for it: refused" if waiting else ""
+    what = f"{counted(waiting, 'request')} waiting for it: refused" if waiting else ""
     return labelled("", wrap(what, width - len(STOPS), Ink.WARN))
 
 

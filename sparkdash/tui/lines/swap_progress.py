@@ -15,7 +15,7 @@ from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.spark import meter
 from sparkdash.tui.mirror import View
-from sparkdash.units import duration
+from sparkdash.units import counted, duration
 
 PHASES = tuple(SwapPhase)
 METER = 40
@@ -84,7 +84,7 @@ def _times(swap: Swap, view: View) -> Line:
 def _learned(swap: Swap) -> Line:
     """Name the earlier swaps behind the estimate."""
     if swap.similar:
-        return inked(f"   from {words.counted(swap.learned_from, 'load')} of the same model", Ink.DIM)
+        return inked(f"   from {counted(swap.learned_from, 'load')} of the same model", Ink.DIM)
     usual = f"   usually {duration(swap.expected_s)}" if swap.expected_s is not None else ""
     return inked(f"{usual}   n {swap.learned_from}", Ink.DIM)
 

@@ -134,11 +134,6 @@ def _wait(request: Request, view: View) -> str:
     return f" #{request.position}" if request.position else ""
 
 
-def counted(number: int, noun: str) -> str:
-    """Count a noun: "1 request", "2 requests"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def context_length(length: int | None) -> str:
     """Format a context length as vendors write it: 128K for 131072, 128k for 128000."""
     return f"{length // 1024}K" if length and length % 4096 == 0 else tokens(length)

@@ -58,7 +58,7 @@ class ComparePage(Page):
         yield CellTable()
 
     def on_mount(self) -> None:
-        """Begin with the figures seen in passing."""
+        """Begin with the figures of live traffic."""
         self.query_one(CellTable).display = False
 
     def on_screen_resume(self) -> None:

@@ -59,7 +59,7 @@ def compare_rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
     lines = [_heads(a, b, cells), _states(view, snapshot, a, b, cells)]
     lines += [_row(figure, _seen(snapshot, a), _seen(snapshot, b), cells) for figure in FIGURES]
     lines.append(_rates(snapshot, a, b, cells))
-    note = wrap("Seen in passing, with different requests: no verdict.", width, Ink.DIM)
+    note = wrap("From live traffic, with different requests: no verdict.", width, Ink.DIM)
     return [*lines, *note]
 
 

@@ -18,7 +18,7 @@ from sparkdash.tui.lines import words
 from sparkdash.tui.messages import PageAsked
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.units import DASH
+from sparkdash.units import DASH, counted
 
 GAP = inked("  ")
 RECENT_S = 600.0
@@ -125,7 +125,7 @@ def _problems(view: View) -> Line:
         return EMPTY
     place, _, what = problems[0].partition(": ")  # without the folder, which would leave no room for what is wrong
     first = f"{place.rpartition('/')[2]}: {what}"
-    return inked(f"⚠ {words.counted(len(problems), 'problem')} in profile files (page 6, n): {first}", Ink.WARN)
+    return inked(f"⚠ {counted(len(problems), 'problem')} in profile files (page 6, n): {first}", Ink.WARN)
 
 
 class Footer(Panel):

@@ -16,10 +16,10 @@ from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, Span, clip, frame, inked, join, strip_controls
-from sparkdash.tui.lines import words
 from sparkdash.tui.messages import LinesArrived
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import Panel
+from sparkdash.units import counted
 
 KEPT = 5000
 """Lines kept; a load writes a few hundred."""
@@ -214,9 +214,7 @@ class LogPanel(Panel, can_focus=True):
     def _foot(self) -> EdgeText:
         found = sum(self.search.lower() in line.lower() for line in self.lines) if self.search else 0
         search = (
-            inked(f"“{self.search}” {words.counted(found, 'line')}, n next N previous", Ink.DIM)
-            if self.search
-            else EMPTY
+            inked(f"“{self.search}” {counted(found, 'line')}, n next N previous", Ink.DIM) if self.search else EMPTY
         )
         over = inked(self._ended, Ink.DIM) if self._ended and self.lines else EMPTY
         return EdgeText(join([search, over], inked(" · ", Ink.DIM)))

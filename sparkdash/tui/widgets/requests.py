@@ -144,7 +144,7 @@ def _detail(request: Request, view: View) -> list[Line]:
     times = [
         f"waited {duration(max(waited, 0.0))}",
         f"ttft {number(request.ttft_s, 3, ' s')}",
-        f"in all {duration(max(whole, 0.0))}",
+        f"total {duration(max(whole, 0.0))}",
     ]
     wrong = f"error {request.error}" if request.error else words.stuck_on(request, view)
     error = inked(wrong, Ink.BAD)

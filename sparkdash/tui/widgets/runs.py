@@ -35,7 +35,7 @@ from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
 
 SEEN = "seen"
-"""Key of the first row, which is no run: figures seen in passing."""
+"""Key of the first row, which is no run: figures of live traffic."""
 INKS = {Conclusion.FASTER: Ink.GOOD, Conclusion.SLOWER: Ink.BAD, Conclusion.VOID: Ink.WARN}
 CELL, FIGURE, WIDE, MEDIAN = 19, 19, 24, 8
 """Widths of the columns in cells; a narrow terminal shows the baseline without its bounds."""
@@ -47,7 +47,7 @@ BESIDE = (("prefill", BenchMetric.PREFILL, 0), ("ttft s", BenchMetric.TTFT, 3), 
 
 
 class RunTable(Table):
-    """Table of every run, newest first, below the figures seen in passing."""
+    """Table of every run, newest first, below the figures of live traffic."""
 
     title = "runs"
 
@@ -65,10 +65,10 @@ class RunTable(Table):
         return inked(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """Return the row of figures seen in passing, and a row for each run."""
+        """Return the row of figures of live traffic, and a row for each run."""
         snapshot = view.snapshot
         pair = [name for name in ((snapshot.toggle_a, snapshot.toggle_b) if snapshot else ()) if name]
-        seen = inked(f" {'seen in passing':<{_name(width)}} {DASH:<9} {DASH:<9} ") + inked(
+        seen = inked(f" {'live traffic':<{_name(width)}} {DASH:<9} {DASH:<9} ") + inked(
             " | ".join(pair) or "A | B", Ink.DIM
         )
         rows = (TableRow(run.id, _run(run, width, measured=_is_measured(run, view)), run.id) for run in self.runs)
