@@ -31,6 +31,7 @@ from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
 from sparkdash.store import rows, schema, transactions, usage
 from sparkdash.store.learned import Learned, Steps
+from sparkdash.store.pending_rows import PendingRows
 from sparkdash.store.transactions import Rows
 
 LOG = structlog.get_logger("sparkdash.store")
@@ -42,8 +43,6 @@ written at once. A crash loses at most the requests of this time.
 
 AGAIN_S = 15.0
 """Pause before the next try after a failed open or write."""
-HELD = 10_000
-"""Rows that are held until the next try; beyond it the oldest are lost."""
 
 
 class Store:
@@ -56,11 +55,7 @@ class Store:
         self._database: sqlite3.Connection | None = None
         self._begun = False
         """Whether the content of the database at its first opening is in memory."""
-        self._requests: list[rows.Row] = []
-        self._others: list[tuple[str, rows.Row]] = []
-        """Rows other than requests that are not handed to the thread yet, each with its statement."""
-        self._used: list[usage.Used] = []
-        """Usage by keys in `_requests`."""
+        self._pending = PendingRows()
         self._writing = False
         """Whether the thread is busy."""
         self._troubled = False
@@ -134,8 +129,8 @@ class Store:
         if request.key is not None:
             used = usage.usage_of_request(request)
             self._today.add(used[0], used[1], used[2] + used[3])
-            self._used.append(used)
-        self._requests.append(rows.request_row(request))
+            self._pending.add_usage(used)
+        self._pending.add_request(rows.request_row(request))
         if self._timer is None:
             self._hand_over_in(TOGETHER_S)
 
@@ -190,7 +185,7 @@ class Store:
         self._learned = older
 
     def _write(self, statement: str, row: rows.Row) -> None:
-        self._others.append((statement, row))
+        self._pending.add(statement, row)
         if not self._troubled:
             self._hand_over()
 
@@ -204,20 +199,14 @@ class Store:
             return
         if self._database is None:
             self._in_thread(partial(transactions.read_database, self._path), self._opened)
-        elif self._requests or self._others:
-            taken = self._taken()
+        elif self._pending:
+            taken = self._pending.take()
             self._in_thread(partial(transactions.write_rows, self._database, *taken), partial(self._written, taken))
 
     def _in_thread(self, work: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
         self._writing = True
         loop = asyncio.get_running_loop()
         self._thread.submit(work).add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))
-
-    def _taken(self) -> Rows:
-        """Take all waiting rows for the thread; usage is added up to one row for each key and day."""
-        taken = self._requests, [*self._others, *((usage.PUT, row) for row in usage.summed(self._used))]
-        self._requests, self._others, self._used = [], [], []
-        return taken
 
     def _no_timer(self) -> None:
         if self._timer is not None:
@@ -235,7 +224,7 @@ class Store:
             return
         if unknown:
             self._forget_standing()
-        if self._requests or self._others:
+        if self._pending:
             self._hand_over()
         else:
             self._well_again()
@@ -246,14 +235,14 @@ class Store:
         This daemon's own records are written afterwards.
         """
         ended = ((rows.END_PARKED, self.parked), (rows.END_ATTACHED, self.attached))
-        self._others[:0] = [(statement, (name,)) for statement, names in ended for name in names]
+        self._pending.add_before([(statement, (name,)) for statement, names in ended for name in names])
         self.parked, self.attached = {}, {}
 
     def _written(self, taken: Rows, work: Future[None]) -> None:
         self._writing = False
         error = work.exception()
         if isinstance(error, sqlite3.Error) and schema.passes(error):
-            self._put_back(taken)
+            self._pending.put_back(taken)
             self._put_off("The database cannot be written now", error)
         elif isinstance(error, sqlite3.Error):
             if self._database is not None:
@@ -265,14 +254,9 @@ class Store:
             if self._waiting:
                 self._hand_over()
 
-    def _put_back(self, taken: Rows) -> None:
-        """Put rows of a failed write back, before the rows that came since."""
-        self._requests = [*taken[0], *self._requests][-HELD:]
-        self._others = [*taken[1], *self._others][-HELD:]
-
     def _put_off(self, what: str, error: BaseException) -> None:
         """Put writing off until the next try, which the timer begins."""
-        self._put_back(self._taken())
+        self._pending.put_back(self._pending.take())
         if not self._troubled:
             self._troubled = True
             own = self._database is None and not schema.passes(error)
@@ -295,7 +279,7 @@ class Store:
         self._no_timer()
         if self._database is not None:
             try:
-                await loop.run_in_executor(self._thread, transactions.write_rows, self._database, *self._taken())
+                await loop.run_in_executor(self._thread, transactions.write_rows, self._database, *self._pending.take())
             except sqlite3.Error as error:
                 LOG.warning("the last records could not be written", why=str(error))
         if self._database is not None:
