@@ -90,9 +90,8 @@ def unreachable_error(address: Address, words: str) -> DaemonError:
     start = (
         "Start it with `sparkdash serve`. For a daemon elsewhere, such as a demo, give its address in SPARKDASH_URL."
     )
-    return DaemonError(
-        f"No sparkdash daemon answers at {address}.", hint="See SPARKDASH_URL." if address.given else start
-    )
+    there = "Start a daemon there with `sparkdash serve`, or correct the address in SPARKDASH_URL."
+    return DaemonError(f"No sparkdash daemon answers at {address}.", hint=there if address.given else start)
 
 
 def silent_error(address: Address) -> DaemonError:

@@ -95,7 +95,7 @@ class UserOrders:
         if now is None:
             self._host.say("Only the demo has traffic of its own.")
             return
-        self._run(self._host.link.traffic(on=not now), f"the demo's traffic is {'off' if now else 'on'}")
+        self._run(self._host.link.traffic(on=not now), f"The demo's traffic is {'off' if now else 'on'}.")
 
     def end_measuring(self) -> None:
         """Stop the run that is measured; it can be resumed later."""

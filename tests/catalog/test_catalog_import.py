@@ -210,7 +210,7 @@ def test_a_repro_folder_is_one_family() -> None:
     ("text", "why"),
     [
         ("", "empty"),
-        ("ls -l", "No command in it"),
+        ("ls -l", "No command in the input"),
         ("podman run img vllm serve 'a/b", "never closed"),
         ("cat <<EOF\npodman run x\nEOF\n", "here-document"),
         ("podman run img vllm serve --dtype auto", "names no model"),

@@ -163,6 +163,7 @@ def test_no_daemon_says_how_to_start_one(unused_tcp_port: int) -> None:
         with pytest.raises(DaemonError, match=f"No sparkdash daemon answers at {url}") as caught:
             client.state()
     assert (caught.value.code, caught.value.exit_code) == ("daemon_unreachable", 7)
+    assert "`sparkdash serve`" in (caught.value.hint or "")
 
 
 def test_something_else_on_the_port_is_named_as_such(daemon: FakeDaemon, client: Client) -> None:

@@ -42,7 +42,7 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
     profiles = [one for words in parse_commands(text, notes) if (one := import_command(words, notes, name))]
     if not profiles:
         raise import_refused(
-            "No command in it starts an engine that sparkdash knows.",
+            "No command in the input starts an engine that sparkdash knows.",
             "Looked for podman run, docker run, vllm serve, sglang.launch_server, llama-server and trtllm-serve.",
         )
     return notes.imported("command line", *number_duplicates(profiles))
