@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
+from pathlib import PurePath
 from typing import Protocol
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError
 from sparkdash.limits import NAME, shown
 from sparkdash.natural import natural
+from sparkdash.units import counted
 
 NEAREST = 3
 """Number of names offered for an unknown one."""
@@ -89,6 +91,10 @@ class Catalog:
         owner = self._named(base) if colon else None
         if owner is not None and mode in (*owner.modes, NO_TAG):
             return owner
+        if mistakes := self._mistakes_in(name):
+            text = f"The file of profile {name!r} was left out: it has {counted(mistakes, 'mistake')}."
+            hint = "`sparkdash profiles check` shows each with its line."
+            raise AdmissionError(text, code="model_not_found", status=404, hint=hint)
         hint = f"Modes of {owner.name}: {', '.join(owner.modes)}." if owner and owner.modes else self._nearest(name)
         raise AdmissionError(f"No profile or alias is called {name!r}.", code="model_not_found", status=404, hint=hint)
 
@@ -99,6 +105,11 @@ class Catalog:
     def names(self) -> tuple[str, ...]:
         """List every name that `find` knows."""
         return tuple(self.profiles) + tuple(alias for p in self.profiles.values() for alias in p.serves)
+
+    def _mistakes_in(self, name: str) -> int:
+        """Count the problems of the file that has the profile's name, which is how most files are called."""
+        base = name.partition("/")[0]
+        return sum(PurePath(problem.file).stem == base for problem in self.problems)
 
     def _named(self, name: str) -> Profile | None:
         if found := self._by_name.get(name):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash import catalog
-from sparkdash.catalog import Catalog
+from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError
 
@@ -144,3 +144,14 @@ def test_profiles_are_listed_as_people_count(write: Callable[..., Path], good: s
     with pytest.raises(AdmissionError) as refused:
         found.find("zzzz")
     assert refused.value.hint == "Known: model-1, model-2, model-3, model-10, model-100."
+
+
+def test_a_profile_whose_file_was_left_out_is_told_so() -> None:
+    problems = tuple(
+        ProfileProblem(f"/p/{stem}.yaml", 3, "engine", "no such engine") for stem in ("east", "east", "west")
+    )
+    with pytest.raises(AdmissionError) as caught:
+        Catalog(problems=problems).find("east/fast")
+    assert str(caught.value.message) == "The file of profile 'east/fast' was left out: it has 2 mistakes."
+    assert (caught.value.code, caught.value.status) == ("model_not_found", 404)
+    assert caught.value.hint == "`sparkdash profiles check` shows each with its line."
