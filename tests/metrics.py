@@ -36,7 +36,7 @@ def measure() -> dict[str, list[str]]:
 
 
 def summary(found: Mapping[str, list[str]]) -> str:
-    """One line per figure, with what it is counted over."""
+    """Format a line per figure, with the number of things it is counted over."""
     modules = house.read_tree(ROOT / "sparkdash")
     text = "\n".join(module.text for module in modules.values())
     folders = house.modules_per_folder(modules)

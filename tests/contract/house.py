@@ -21,7 +21,7 @@ IMPURE = frozenset({
     "structlog", "subprocess", "tempfile", "threading", "time", "urllib.request", "uvicorn",
 })
 # fmt: on
-"""What a pure module may not import while the program runs. `TYPE_CHECKING` imports name types and are free."""
+"""Modules that a pure module may not import while the program runs. Imports under `TYPE_CHECKING` are free."""
 # fmt: off
 PRONOUNS = frozenset({
     "anybody", "anything", "everybody", "everything", "he", "her", "him", "his", "i", "it", "its", "itself",
@@ -40,7 +40,7 @@ FOLDER_LIMIT = 25
 
 @dataclass(frozen=True)
 class Module:
-    """One source file."""
+    """Source file and its syntax tree."""
 
     name: str
     text: str
@@ -183,7 +183,7 @@ def modules_per_folder(modules: Mapping[str, Module]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Function:
-    """One function or method, with the figures of its shape."""
+    """Complexity and parameters of a function or method."""
 
     place: str
     """`module:line name`."""
