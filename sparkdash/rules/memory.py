@@ -37,14 +37,17 @@ def _kv(profile: Profile) -> Iterator[Hit]:
     size = parse_size(lookup(profile.args, "kv-cache-memory-bytes"))
     if size is not None and size > BOX_BYTES:
         path = flag_path(profile, "kv-cache-memory-bytes") or ()
-        yield Hit(path, f"{size / GIB:.0f} GiB of KV cache, and the box has 121.7", "Write `10G` for 10 GiB.")
+        yield Hit(
+            path, f"{size / GIB:.0f} GiB of KV cache, and a box has {BOX_BYTES / GIB:.1f}", "Write `10G` for 10 GiB."
+        )
 
 
 def _total(profile: Profile) -> Iterator[Hit]:
     need = profile.memory
     known = [part for part in (need.weights_gib, need.kv_gib, need.overhead_gib) if part is not None]
     if sum(known) * GIB > BOX_BYTES * profile.nodes:
-        text = f"adds up to {sum(known):.0f} GiB, and the box has 121.7"
+        boxes = "the box has" if profile.nodes == 1 else f"{profile.nodes} boxes have"
+        text = f"adds up to {sum(known):.0f} GiB, and {boxes} {BOX_BYTES * profile.nodes / GIB:.1f}"
         yield Hit(("memory",), text, "Use a smaller checkpoint or KV cache; for two boxes give `nodes: 2`.")
 
 

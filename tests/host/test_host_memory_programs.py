@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.host.memory_account.process_table import ProcessMemory
-from sparkdash.host.memory_account.program_names import LARGE, script, script_names
+from sparkdash.host.memory_account.program_names import LARGE, script_name, script_names
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,8 @@ from sparkdash.host.memory_account.program_names import LARGE, script, script_na
         ("python3 /srv/train.py --api-key=secret", "train.py"),
         ("python3 -u -X dev -W ignore train.py", "train.py"),
         ("python -m vllm.entrypoints.openai.api_server --model x", "-m vllm.entrypoints.openai.api_server"),
+        ("python3 -I -u train.py", "train.py"),
+        ("perl -I /srv/lib serve.pl", "serve.pl"),
         ("python3 -c import_os secret", None),
         ("node --max-old-space-size=9 /usr/lib/app/server.js", "server.js"),
         ("python3 -m", None),
@@ -26,12 +28,13 @@ from sparkdash.host.memory_account.program_names import LARGE, script, script_na
 )
 def test_the_script_or_module_is_told_and_no_argument(line: str, name: str | None) -> None:
     """Arguments may hold secrets."""
-    assert script(line.split(" ")) == name
+    words = line.split(" ")
+    assert script_name(words, words[0]) == name
 
 
 def test_a_long_name_is_cut() -> None:
     """It is somebody else's text."""
-    assert len(script(["python3", "x" * 4000]) or "") == 40
+    assert len(script_name(["python3", "x" * 4000], "python3") or "") == 40
 
 
 def test_only_large_interpreters_that_answer_are_asked(tmp_path: Path) -> None:

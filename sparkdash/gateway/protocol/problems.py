@@ -18,7 +18,7 @@ from sparkdash.gateway.protocol import overflow
 from sparkdash.gateway.protocol.route import Dialect
 
 CUT = "cut"
-"""Code of a request that outlived the drain of its engine."""
+"""Code of a request that was ended on purpose: for a swap after the drain, or by a person's stop."""
 REMOTE_REFUSED = "remote_refused"
 """Code of an error that is a remote service's own refusal, with its own status."""
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})

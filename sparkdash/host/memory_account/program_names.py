@@ -20,8 +20,14 @@ LONGEST = 40
 """Limit of a script's name in characters."""
 
 _INTERPRETER = re.compile(r"(python|pypy|node|ruby|perl)[\d.]*")
-_VALUED = frozenset({"-W", "-X", "--require", "-r", "--import", "-I"})
-"""Options with a value in the next word."""
+_VALUED = {
+    "python": {"-W", "-X"},
+    "pypy": {"-W", "-X"},
+    "node": {"-r", "--require", "--import"},
+    "ruby": {"-r", "-I"},
+    "perl": {"-I"},
+}
+"""Options with a value in the next word, by interpreter."""
 
 
 def script_names(processes: Iterable[ProcessMemory], proc: Path = PROC) -> dict[int, str]:
@@ -33,13 +39,14 @@ def script_names(processes: Iterable[ProcessMemory], proc: Path = PROC) -> dict[
             words = (proc / str(one.pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
         except OSError:
             continue
-        if name := script(words):
+        if name := script_name(words, one.name):
             found[one.pid] = f"{one.name} {name}"
     return found
 
 
-def script(words: Sequence[str]) -> str | None:
+def script_name(words: Sequence[str], interpreter: str) -> str | None:
     """File or module that an interpreter's command line runs, without its folder; None without one."""
+    valued = _VALUED[found[1]] if (found := _INTERPRETER.fullmatch(interpreter)) else set()
     rest = iter(words[1:])
     for word in rest:
         if word == "-m":
@@ -47,7 +54,7 @@ def script(words: Sequence[str]) -> str | None:
             return _short(f"-m {module}") if module else None
         if word in ("-c", "-e", "-"):
             return None
-        if word in _VALUED:
+        if word in valued:
             next(rest, None)
         elif not word.startswith("-"):
             return _short(PurePath(word).name) or None

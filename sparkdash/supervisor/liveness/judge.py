@@ -175,11 +175,11 @@ class LivenessJudge:
         limits = self._limits
         if look.stopped and look.stopped > 0:
             return limits.stopped_s, ""
-        age = 2.0 if look.at - self._ready_at < limits.young_s else 1.0
+        patience_factor = 2.0 if look.at - self._ready_at < limits.young_s else 1.0
         excuse = _excuse(look, cores, reads=reads)
         if look.compilers:
-            return age * limits.compiling_s, excuse
-        return age * (limits.busy_cpu_s if excuse else self._unexcused_limit(look, cores)), excuse
+            return patience_factor * limits.compiling_s, excuse
+        return patience_factor * (limits.busy_cpu_s if excuse else self._unexcused_limit(look, cores)), excuse
 
     def _unexcused_limit(self, look: EngineSignals, cores: float | None) -> float:
         limits = self._limits

@@ -21,7 +21,7 @@ from sparkdash.supervisor.scheduling.moves import ProfileFacts
 from sparkdash.units import gib
 
 CUT = "cut"
-"""Code of a request that outlived the drain of its engine."""
+"""Code of a request that was ended on purpose: for a swap after the drain, or by a person's stop."""
 NAMED = 2
 """Holders that a refusal names."""
 RETRY_S = 10.0
