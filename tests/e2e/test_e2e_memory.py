@@ -84,7 +84,10 @@ def test_an_engine_and_a_stranger_are_told_with_and_without_the_daemon(spark: An
             assert (status, refused["error"]["code"]) == (503, "does_not_fit")
             assert "Others hold memory: " in refused["error"]["message"]
             cached = row(found, str(spark.root / "weights"))
-            assert (cached.kind, cached.bytes) == (Holder.WEIGHTS, 24 * MIB)
+            assert (cached.kind, cached.bytes) == (
+                Holder.WEIGHTS,
+                pytest.approx(24 * MIB, rel=0.02),
+            )  # scaled, as above
             assert any(one.kind is Holder.SPARKDASH and one.bytes > 20 * MIB for one in found.holdings)
             spark.kill()
     spark.start()  # adopts the engine, and ends it with the test

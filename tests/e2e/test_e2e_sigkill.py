@@ -52,10 +52,16 @@ def dies(daemon: Any, *when: object) -> None:
     assert daemon.died() == -signal.SIGKILL
 
 
+def ready(state: dict[str, Any]) -> set[str]:
+    """Profiles whose engine serves."""
+    return {name for name, engine in state["engines"].items() if engine["state"] == "ready"}
+
+
 def comes_back(daemon: Any, expected: set[str]) -> None:
     """One consistent state, no orphan, no lost profile: the other one can be used, and nothing is left at the end."""
     daemon.start()
-    state = daemon.until(lambda state: state["swap"] is None)
+    # the daemon serves before it has looked at what its predecessor left
+    state = daemon.until(lambda state: state["swap"] is None and ready(state) == expected)
     assert {profile["name"] for profile in state["profiles"]} == {"north", "south"}
     assert engines(daemon) == dict.fromkeys(expected, "ready")
     assert marked(daemon) == {f"sparkdash-{name}" for name in expected}

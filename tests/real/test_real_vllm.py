@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(600)]
 PROMPT = "spark memory engine stream token cache profile swap " * 40
 LONG = 3500
 """Tokens of an answer that nobody waits for."""
+SLOW_CPUS = 0.4
+"""CPUs of an engine that must not be through with such an answer too soon."""
 SENT: list[Any] = []
 """The usage of every answer of `tiny`, its own warm-up left out."""
 
@@ -152,6 +154,12 @@ def sampled(state: dict[str, Any], profile: str, metric: str) -> Any:
     return engines.get(profile, {}).get("values", {}).get(metric)
 
 
+def limit_cpus(spark: Any, cpus: float) -> None:
+    """Give the only container that much CPU, so that a long answer is under way long enough to be met at work."""
+    (name,) = spark.containers()
+    subprocess.run(["podman", "update", "--cpus", str(cpus), name], check=True, capture_output=True)
+
+
 def seen_at_work(spark: Any, whole: float) -> bool:
     """Look until the engine tells of a running request; False once it has made `whole` tokens, as it was through before."""
     while (own := counters(spark, "tiny"))["vllm:num_requests_running"] != 1:
@@ -191,11 +199,15 @@ def test_a_client_that_leaves_frees_the_engine(spark: Any) -> None:
     On a busy box the engine may have made all of them before anybody else gets to run: then it is asked once more.
     """
     seen = []
-    for _ in range(20):
-        state, made = left_at_work(spark)
-        if state == "gone" and made < LONG:
-            return
-        seen.append((state, made))
+    limit_cpus(spark, SLOW_CPUS)
+    try:
+        for _ in range(20):
+            state, made = left_at_work(spark)
+            if state == "gone" and made < LONG:
+                return
+            seen.append((state, made))
+    finally:
+        limit_cpus(spark, os.cpu_count() or 1)
     pytest.fail(f"every answer was made to its end: {seen}")
 
 
@@ -263,9 +275,14 @@ def test_what_is_not_loaded_is_counted_as_the_engine_counts_it(spark: Any) -> No
 def engine_core(spark: Any, profile: str) -> int:
     """The process in which this profile's engine computes, as the host counts."""
     name = spark.state()["engines"][profile]["container"]
-    listed = subprocess.run(["podman", "top", name, "hpid", "args"], capture_output=True, text=True, check=True).stdout
-    (pid,) = [int(line.split()[0]) for line in listed.splitlines() if "EngineCore" in line]
-    return pid
+    for _ in range(20):  # on a busy box a look now and then finds a title that is being written
+        listed = subprocess.run(
+            ["podman", "top", name, "hpid", "args"], capture_output=True, text=True, check=True
+        ).stdout
+        if pids := [int(line.split()[0]) for line in listed.splitlines() if "EngineCore" in line]:
+            (pid,) = pids
+            return pid
+    pytest.fail(f"no EngineCore among its processes:\n{listed}")
 
 
 def killed_at_work(spark: Any, model: str, *, streams: bool) -> tuple[httpx.Response, dict[str, Any], dict[str, Any]]:
@@ -283,6 +300,7 @@ def killed_at_work(spark: Any, model: str, *, streams: bool) -> tuple[httpx.Resp
 
     stream(spark, model, tokens=8)
     core, before = engine_core(spark, model), len(deaths(spark.state()))
+    limit_cpus(spark, SLOW_CPUS)
     with ThreadPoolExecutor(1) as thread:
         for _ in range(20):
             asked = thread.submit(answer)
