@@ -89,7 +89,7 @@ def test_the_context_shrinks_to_what_fits_and_says_so(sparkdash: Run, checkpoint
     assert "max-model-len: 262144" in asked.out
     assert "sparkdash will refuse to start it" in asked.err
     beyond = sparkdash("profiles", "new", folder, "--name", "large", "--context", "1000000")
-    assert (beyond.code, "422 GiB of KV cache, and the box has 121.7" in beyond.err) == (2, True)
+    assert (beyond.code, "422 GiB of KV cache, and a box has 121.7" in beyond.err) == (2, True)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
