@@ -49,6 +49,8 @@ PULL_SILENCE_S = 3600.0
 
 OUTPUT_BYTES = 2**20
 """Limit of a program's list of flags; vLLM's has 155 KB."""
+OUTLIVES_S = 5
+"""Seconds of podman's own time limit beyond ours: if podman's came first, a program that hangs would look complete."""
 
 UNKNOWN_EXIT = -1
 """Exit code of a container that was removed before it was read."""
@@ -116,7 +118,7 @@ class Podman:
 
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
         """Run the program of `spec` in a container of its own, which podman removes even after the daemon's death."""
-        command = argv.output(self.name, spec, math.ceil(deadline_s))
+        command = argv.output(self.name, spec, math.ceil(deadline_s) + OUTLIVES_S)
         try:
             return await command_output(command, deadline_s=deadline_s, limit=OUTPUT_BYTES, env=_environment(spec))
         except TimeoutError:
