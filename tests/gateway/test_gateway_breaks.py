@@ -305,7 +305,7 @@ def cut_by_a_swap() -> UpstreamError:
 
 
 async def test_a_request_that_a_swap_cuts_before_its_first_byte_is_queued_once_more(house: Any) -> None:
-    """Its client has seen nothing: it waits for its engine's next turn."""
+    """A request whose client has seen nothing waits for its engine's next turn."""
     asked = asyncio.Event()
 
     async def hang_once(_seen: Any, wire: Any) -> None:
@@ -346,7 +346,7 @@ async def test_a_request_that_swaps_cut_twice_is_told_to_come_back(house: Any) -
 
 
 async def test_a_request_that_is_cut_as_a_person_stops_its_engine_is_over(house: Any) -> None:
-    """It is not queued again, since that would start what was to be gone; nor is it the client's mistake."""
+    """A request cut by a person's stop is not queued again, which would restart the engine; nor is it the client's mistake."""
     house.engine.script = hang
     call = asyncio.create_task(house.chat(stream=True))
     await house.in_state(RequestState.PREFILL)

@@ -289,7 +289,7 @@ STUCK = Failure(code="engine_stuck", message="alpha is stuck.", evidence=FOLDER)
 
 
 async def test_folders_of_evidence_are_hidden_from_a_key_for_some_models(callers: Callers, tools: Any) -> None:
-    """They are paths of the box, and the key's models are no reason to know them."""
+    """Evidence folders are paths of the box, which a key for some models has no reason to know."""
     house = callers.house
     incident = Incident(id="1", profile=OWN, fingerprint="f", began=1.0, named_at=2.0, why="x", evidence=FOLDER)
     house.supervisor.kept = IncidentList(incidents=(incident,), repairs=summarize_repairs((incident,)))

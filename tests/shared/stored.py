@@ -27,11 +27,11 @@ INSERT INTO swaps VALUES ('1', 1.0, 'a', 'f', 'request', 'done', 70.0, '{"load":
 INSERT INTO requests (id, at, profile, client, route, state) VALUES ('r', 1.0, 'a', 'curl', '/v1/models', 'done');
 PRAGMA user_version = 1;
 """
-"""What the first release wrote."""
+"""Database as the first release wrote it."""
 
 
 def swap(id_: str, load_s: float, *, drain_s: float = 0.0, outcome: SwapOutcome = SwapOutcome.DONE) -> Swap:
-    """One that ended."""
+    """Request that ended."""
     return Swap(
         id=id_,
         target="a",
@@ -53,7 +53,7 @@ def asked(id_: str) -> Request:
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
-    """What is in the file."""
+    """Rows in the file."""
     database = sqlite3.connect(path)
     try:
         return database.execute(query).fetchall()
@@ -62,6 +62,6 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
 
 
 def load(id_: str, held: float, **facts: object) -> Weighing:
-    """One that took `held` GiB."""
+    """Load that took `held` GiB."""
     given = {"id": id_, "at": float(id_), "measure": Measure.PROCESSES, "steady_bytes": int(held * GIB)}
     return Weighing.model_validate({**given, "peak_bytes": int((held + 1) * GIB), **facts})

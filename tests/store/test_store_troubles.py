@@ -23,7 +23,7 @@ from sparkdash.store.transactions import AT_ONCE
 
 
 def modes(path: Path) -> list[str]:
-    """Of the database and the files beside it."""
+    """Sizes of the database and the files beside it."""
     return [f"{path.with_name(path.name + end).stat().st_mode & 0o777:o}" for end in ("", "-wal", "-shm")]
 
 
@@ -47,7 +47,7 @@ def full(_: Path, store: Store) -> Iterator[None]:
 
 @pytest.mark.parametrize("damage", ["garbage", "folder", "newer", "no folder", "rows"])
 async def test_a_database_that_cannot_be_used_is_told_and_gone_without(tmp_path: Path, damage: str) -> None:
-    """One notice that names the file and the reason; recording and asking still work, in memory."""
+    """A notice names the file and the reason; recording and asking still work, in memory."""
     path = tmp_path / "sparkdash.db"
     match damage:
         case "garbage":
