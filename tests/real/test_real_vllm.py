@@ -279,7 +279,7 @@ def engine_core(spark: Any, profile: str) -> int:
         listed = subprocess.run(
             ["podman", "top", name, "hpid", "args"], capture_output=True, text=True, check=True
         ).stdout
-        if pids := [int(line.split()[0]) for line in listed.splitlines() if "EngineCore" in line]:
+        if pids := [int(line.split()[0]) for line in listed.splitlines() if "EngineCore" in line or "--multiprocessing-fork" in line]:
             (pid,) = pids
             return pid
     pytest.fail(f"no EngineCore among its processes:\n{listed}")
