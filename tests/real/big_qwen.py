@@ -1,6 +1,7 @@
 """Write a Qwen3 of about 600 MiB with random weights in five shards: `big_qwen.py TINY FOLDER`, by the real engine's own Python.
 
-All but the weights and their shapes is copied from the tiny model of tests/real/setup.sh. Its answers mean nothing.
+All but the weights and their shapes is copied from the tiny model of tests/real/setup.sh. Its answers mean nothing, and
+never end by themselves: sparkdash takes an engine whose answer to its first chat is empty for broken.
 """
 
 from __future__ import annotations
@@ -53,11 +54,14 @@ def write(tiny: Path, folder: Path) -> None:
         "layer_types": ["full_attention"] * LAYERS,
     }
     (folder / "config.json").write_text(json.dumps(config))
+    torch.manual_seed(0)
     weights = shapes()
     files = [f"model-{number:05d}-of-{SHARDS:05d}.safetensors" for number in range(1, SHARDS + 1)]
     placed = {name: files[number % SHARDS] for number, name in enumerate(sorted(weights))}
     for file in files:
         here = {name: (torch.randn(weights[name]) * 0.02).bfloat16() for name in weights if placed[name] == file}
+        if "lm_head.weight" in here:
+            here["lm_head.weight"][config["eos_token_id"]] = 0  # some of the other tokens always weighs more
         save_file(here, folder / file, metadata={"format": "pt"})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": placed}))
 
