@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from sparkdash.domain.base import Frozen
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Mount
 
 LABEL_PROFILE = "sparkdash.profile"
@@ -16,6 +17,10 @@ LABEL_SERVES = "sparkdash.serves"
 """Comma-separated aliases; only on an exported command, for engines whose own flags cannot carry them."""
 LABEL_FINGERPRINT = "sparkdash.fingerprint"
 LABEL_PORT = "sparkdash.port"
+LABEL_HEAD = "sparkdash.head"
+"""Container of the same engine that serves; only on an engine's further containers (workers)."""
+LABEL_NODES = "sparkdash.nodes"
+"""Comma-separated names of the nodes that the engine runs on, the serving one first; absent for this node alone."""
 LABEL_OWNER = "sparkdash.owner"
 """Hash of the daemon's state folder, so that two daemons on one box never adopt each other's engines."""
 
@@ -52,6 +57,10 @@ class ContainerSpec(Frozen):
     """CDI names such as "nvidia.com/gpu=all"."""
     shm_size: str | None = None
     labels: dict[str, str] = {}
+    node: str = LOCAL
+    """Node that the container runs on."""
+    workers: tuple[ContainerSpec, ...] = ()
+    """Further containers of the same engine, on other nodes. They start and end with this one; a worker has none."""
 
 
 class ContainerState(StrEnum):
@@ -78,6 +87,8 @@ class ContainerInfo(Frozen):
     """Whether the container has a GPU."""
     ports: tuple[int, ...] = ()
     """Published ports of this box; empty with the host's network, where the runtime lists none."""
+    node: str = LOCAL
+    """Node that the container runs on."""
 
 
 class Stranger(Frozen):

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.liveness import Liveness
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.task import Task
 
@@ -87,6 +88,8 @@ class Engine(Frozen):
     model_id: str | None = None
     """Name of the model on an attached server; None: the server uses the profile's names."""
     container: str | None = None
+    nodes: tuple[str, ...] = (LOCAL,)
+    """Nodes that the engine runs on, the serving one first."""
     version: str | None = None
     ready_at: float | None = None
     load_s: float | None = None

@@ -18,6 +18,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import Sample
+from sparkdash.domain.node import NodeState
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.swap import Swap
 
@@ -119,6 +120,13 @@ class MeasuringChanged(Frozen):
     measuring: Measuring | None
 
 
+class NodesChanged(Frozen):
+    """Another node was added or removed, or can be reached again or no longer; all other nodes by name."""
+
+    kind: Literal["nodes"] = "nodes"
+    nodes: dict[str, NodeState]
+
+
 class Notice(Frozen):
     """Message for a person: a refused start, telemetry restarted, a foreign container."""
 
@@ -153,6 +161,7 @@ Fact = Annotated[
     | UnadoptedChanged
     | IncidentsChanged
     | MeasuringChanged
+    | NodesChanged
     | Notice
     | Withheld,
     Field(discriminator="kind"),

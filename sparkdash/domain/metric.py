@@ -120,6 +120,31 @@ class Gpu(Frozen):
         return self.name is not None and "GB10" in self.name
 
 
+class LinkSample(Frozen):
+    """Traffic of one interface or RDMA port over the last tick. Bytes per second of wall time; None is unknown."""
+
+    name: str
+    """Interface name, or name of the RDMA device."""
+    rdma: bool = False
+    """Whether these are an RDMA port's counters (in units of four octets, multiplied by 4): TCP's do not see them."""
+    received_bytes_s: float | None = None
+    sent_bytes_s: float | None = None
+    errors: int | None = None
+    """Receive and transmit errors since the connection to the node was made."""
+    up: bool | None = None
+    rate_gbit_s: float | None = None
+
+
+class NodeSample(Frozen):
+    """Figures of one node at about the same moment."""
+
+    at: float
+    """Time of the reading by this box's clock, Unix seconds; older than the sample while the node is silent."""
+    memory: Memory | None = None
+    gpu: Gpu | None = None
+    links: tuple[LinkSample, ...] = ()
+
+
 class Sample(Frozen):
     """All figures of about the same moment. Unix seconds."""
 
@@ -127,5 +152,7 @@ class Sample(Frozen):
     engines: dict[str, EngineSample] = {}
     memory: Memory | None = None
     gpu: Gpu | None = None
+    nodes: dict[str, NodeSample] = {}
+    """Figures of the other nodes, and the link's of this one under LOCAL; empty with one node."""
     low_power: bool = False
     """Whether the GPU is stuck in its low-power state, so that every speed is that of a crippled box."""

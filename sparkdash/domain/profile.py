@@ -151,6 +151,9 @@ class Profile(Frozen):
     """Context length in tokens, when it is not among the engine's arguments."""
     memory: MemoryNeed = MemoryNeed()
     nodes: int = Field(default=1, ge=1)
+    """Nodes that one engine of the profile needs."""
+    node: str | None = None
+    """Node that a profile for one node must run on; None: any."""
     request: dict[str, Any] = {}
     """Defaults for keys that the client did not set in a request's body."""
     request_set: dict[str, Any] = {}

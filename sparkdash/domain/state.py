@@ -16,6 +16,7 @@ from sparkdash.domain.event import (
     GuardChanged,
     IncidentsChanged,
     MeasuringChanged,
+    NodesChanged,
     Notice,
     ParkedChanged,
     ProfilesChanged,
@@ -32,6 +33,7 @@ from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import Sample
+from sparkdash.domain.node import NodeState
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.profile_figures import Figures, count_requests, count_sample
 from sparkdash.domain.swap import Swap
@@ -53,6 +55,7 @@ Assigned = (
     | UnadoptedChanged
     | IncidentsChanged
     | MeasuringChanged
+    | NodesChanged
 )
 """Facts whose values replace whole fields of the snapshot."""
 
@@ -109,6 +112,8 @@ class Snapshot(Frozen):
     """Mean time to repair, over all kept incidents."""
     measuring: Measuring | None = None
     """Bench run in progress. It reports every few seconds: a silent one has died."""
+    nodes: dict[str, NodeState] = {}
+    """Other nodes by name; empty with this box alone."""
     notices: tuple[Notice, ...] = ()
     """Notices, newest first."""
 
@@ -194,6 +199,8 @@ def _assigned(snapshot: Snapshot, fact: Assigned) -> Snapshot:
             return snapshot.replace(incidents=incidents, repairs=repairs)
         case MeasuringChanged(measuring=measuring):
             return snapshot.replace(measuring=measuring)
+        case NodesChanged(nodes=nodes):
+            return snapshot.replace(nodes=nodes)
 
 
 def _engine(snapshot: Snapshot, engine: Engine) -> Snapshot:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.node import NodeLaunch
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines.known_flags import KnownFlags
 
@@ -126,6 +127,10 @@ class LaunchContext:
     labels: dict[str, str] = field(default_factory=dict)
     flags: KnownFlags | None = None
     """Flags that the profile's program lists in its `--help`; None while not known."""
+    nodes: tuple[NodeLaunch, ...] = ()
+    """Nodes of the launch, the one that serves first; empty: the daemon's own box alone."""
+    master_port: int = 0
+    """Free port on the serving node's link by which the ranks of several nodes find each other."""
 
 
 @dataclass(frozen=True, slots=True)

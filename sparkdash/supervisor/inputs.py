@@ -22,6 +22,7 @@ from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
 from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
+from sparkdash.host.nodes import Nodes
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
@@ -68,6 +69,8 @@ class SupervisorInputs:
     settings: Settings
     owner: str
     """Value of our containers' owner label."""
+    nodes: Nodes | None = None
+    """Boxes that engines may run on; None: this box alone."""
     store: Store | None = None
     """Store of the daemon; without one, records end with the daemon."""
     guard: MemoryGuard | None = None

@@ -16,6 +16,7 @@ from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.kernel_log.reader import KernelLog
 from sparkdash.host.memory_helper.helper import MemoryHelper
+from sparkdash.host.nodes import Nodes, OneNode
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
@@ -43,6 +44,8 @@ class Tools:
     runtime: Runtime
     upstream: Upstream
     reader: HostReader
+    nodes: Nodes
+    """Boxes that engines may run on, this one among them."""
     settings: Settings
     clock: Clock
     books: Books
@@ -91,6 +94,7 @@ def build_tools(inputs: SupervisorInputs, profiles: Callable[[], Iterable[Profil
         runtime=runtime,
         upstream=inputs.upstream,
         reader=reader,
+        nodes=inputs.nodes or OneNode(reader),
         settings=inputs.settings,
         clock=clock,
         books=books,

@@ -1,0 +1,115 @@
+"""Node: a box that engines run on, this one or another Spark, and what is known of it.
+
+Owns: names, states and facts of nodes, as pure values; their figures are in `metric`. Must not know how a node is
+reached.
+Pure.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from sparkdash.domain.base import Frozen
+
+LOCAL = "local"
+"""Name of the node that the daemon runs on. No other node may have it; screens show the box's host name."""
+
+NODE_NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"
+"""Pattern of a node's name."""
+
+
+class Node(Frozen):
+    """Another box, as `sparkdash nodes add` wrote it down. No password and no private key is part of it."""
+
+    name: Annotated[str, Field(pattern=NODE_NAME)]
+    ssh: str
+    """Address for ssh: `host` or `user@host`."""
+    port: int = Field(default=22, ge=1, le=65535)
+    host_key: str
+    """Public host key seen at the first contact, as a line of known_hosts without the host: `ssh-ed25519 AAAA…`."""
+    address: str | None = None
+    """IP address of the node on the fast link; None: detected."""
+    interface: str | None = None
+    """Network interface of the node on the fast link; None: detected."""
+    hf_home: str | None = None
+    """Hugging Face cache on the node; None: `~/.cache/huggingface` there."""
+
+
+class NodeStatus(StrEnum):
+    """Whether a node can be reached now."""
+
+    CONNECTING = "connecting"
+    REACHABLE = "reachable"
+    UNREACHABLE = "unreachable"
+    """No answer. Its engines may still run: this is never taken for "stopped"."""
+    REFUSED = "refused"
+    """Answers, and may not be used: its host key changed, or it does not let us in."""
+
+
+class Link(Frozen):
+    """One network interface of a node that may carry tensors. None: the kernel does not tell."""
+
+    interface: str
+    address: str | None = None
+    prefix: int | None = None
+    """Length of the address's network prefix, in bits."""
+    mtu: int | None = None
+    rate_gbit_s: float | None = None
+    up: bool | None = None
+    hca: str | None = None
+    """RDMA device behind the interface, such as rocep1s0f1; None without one."""
+    gid_index: int | None = None
+    """Index of the RoCEv2 GID with the interface's IPv4 address; it differs from box to box."""
+
+
+class NodeFacts(Frozen):
+    """What was found on a node when the connection to it was made. None is unknown."""
+
+    hostname: str
+    arch: str
+    home: str
+    """Home folder of the user there."""
+    uid: int
+    runtime_version: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    kernel: str | None = None
+    clock_offset_s: float | None = None
+    """Clock of the node less this box's clock."""
+    disk_free: int | None = None
+    """Free bytes where the node's container images and weights lie; the smaller of the two."""
+    links: tuple[Link, ...] = ()
+    """Interfaces with an address, the fastest first; loopback and bridges left out."""
+
+
+class NodeState(Frozen):
+    """Node as clients see it."""
+
+    name: str
+    status: NodeStatus
+    since: float
+    """Time when the node entered this status, Unix seconds."""
+    reason: str | None = None
+    """Why it is not reachable, in a sentence with what to do."""
+    facts: NodeFacts | None = None
+    link: str | None = None
+    """Interface of this node that engines use towards the others; None while unknown."""
+    owed: tuple[str, ...] = ()
+    """Containers on it that are to be ended as soon as it is reachable again."""
+    guarded: bool = False
+    """Whether the node's own memory guard runs there."""
+
+
+class NodeLaunch(Frozen):
+    """What a launch must know of one node that it uses."""
+
+    name: str
+    address: str
+    """IP address towards the other nodes of the launch; 127.0.0.1 for a launch on this node alone."""
+    hf_home: str
+    cache_dir: str
+    link: Link | None = None
+    """Link that the address belongs to; None for a launch on this node alone."""
