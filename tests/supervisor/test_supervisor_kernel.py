@@ -11,6 +11,7 @@ from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.evidence import Evidence, EvidenceRequest
 from sparkdash.errors import EngineError
 from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
+from sparkdash.supervisor.liveness.engine_end import REMOVAL_S
 from sparkdash.supervisor.liveness.kernel_reason import with_kernel
 
 KILL = (
@@ -48,6 +49,7 @@ async def dies(house: Any, code: int = 137, *words: str) -> Failure:
     for line in words:
         container.say(line)
     await house.runtime.end(container, code)
+    await house.clock.drive(house.clock.sleep(REMOVAL_S))  # an end by a signal may be somebody's removal
     await house.settled()
     return failure_of(house)
 

@@ -26,6 +26,12 @@ hangs, as it does just then, is not waited for.
 
 REMOVED = -1000
 """Stands for the exit code of a container that is no longer there."""
+ORDERED_ENDS = frozenset({0, 128 + 2, 128 + 9, 128 + 15})
+"""Exit codes of a container that somebody ended from outside: by a signal, or after one with 0."""
+REMOVAL_S = 1.0
+"""Seconds in which a container that somebody ends is removed as well: `podman rm -f` takes 0.1 s on an idle box."""
+REMOVAL_LOOK_S = 0.2
+"""Pause between two looks for it."""
 
 
 async def wait_for_end(tools: Tools, container: str) -> int | None:
@@ -47,10 +53,19 @@ async def _exit_code(tools: Tools, container: str) -> int:
             code = await tools.runtime.wait(container)
             break
         await tools.clock.sleep(AGAIN_S)
-    with suppress(SparkdashError):
-        if await tools.runtime.inspect(container) is None:
-            return REMOVED
-    return code
+    return REMOVED if await _is_removed(tools, container, code) else code
+
+
+async def _is_removed(tools: Tools, container: str, code: int) -> bool:
+    """Whether the ended container is gone, or is removed in a moment by whoever ended it."""
+    until = tools.clock.monotonic() + (REMOVAL_S if code in ORDERED_ENDS else 0.0)
+    while True:
+        with suppress(SparkdashError):
+            if await tools.runtime.inspect(container) is None:
+                return True
+        if tools.clock.monotonic() >= until:
+            return False
+        await tools.clock.sleep(REMOVAL_LOOK_S)
 
 
 async def crash_error(
