@@ -49,7 +49,7 @@ async def dies(house: Any, code: int = 137, *words: str) -> Failure:
     for line in words:
         container.say(line)
     await house.runtime.end(container, code)
-    await house.clock.drive(house.clock.sleep(REMOVAL_S))  # an end by a signal may be somebody's removal
+    await house.clock.drive(house.clock.sleep(2 * REMOVAL_S))  # an end by a signal may be somebody's removal
     await house.settled()
     return failure_of(house)
 
