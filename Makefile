@@ -43,6 +43,7 @@ demo: $(VENV)/.base ## the whole product on a simulated box, in this terminal
 test: $(VENV)/.dev ## all tests, real podman, a real vLLM and a real llama-server included
 	@$(HAS_REAL)
 	@sh tests/podman/setup.sh
+	@sh tests/two_hosts/setup.sh
 	@sh tests/real/setup.sh $(PYTHON)
 	@sh tests/real/llama.sh $(PYTHON)
 	@$(BIN)/python tests/clients/run.py --install --only llm,langchain

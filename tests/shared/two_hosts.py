@@ -1,0 +1,253 @@
+"""Two hosts on this machine, each with its own network, processes, podman and sshd; and a daemon on one of them.
+
+Owns: tests/two_hosts/hosts.sh as an object, the faults that tests cause, and a daemon that runs on host a. Memory, CPU
+and the kernel are one machine's: both hosts show the same figures unless a test lays others over /proc/meminfo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from daemons import Daemon, engine_ports
+
+HERE = Path(__file__).parents[1] / "two_hosts"
+SSHD = "/usr/sbin/sshd"
+READY = re.compile(r"serving.*url=http://\S+:(\d+)/v1")
+LEFT_OUT = ("CONTAINERS_CONF", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
+"""Variables of this machine that mean nothing on a host."""
+
+
+class TwoHosts:
+    """Hosts a and b; `c` is the switch between them, where a client may sit."""
+
+    image = "localhost/sparkdash-test-hostfs:1"
+    """Empty image on both: with the host's system folders mounted read-only, any host program runs in it."""
+
+    def __init__(self, folder: Path, net: str) -> None:
+        self.folder, self.net = folder, net
+        self.address = {"a": f"{net}.1", "b": f"{net}.2", "c": f"{net}.254"}
+        python = Path(os.path.realpath(sys.executable)).parents[1]
+        kept = [Path(__file__).parents[2], python, Path.home() / ".cache" / "sparkdash-tests", Path(sys.prefix)]
+        below_home = [path.resolve() for path in kept if path.exists() and path.resolve().is_relative_to("/root")]
+        keep = [path for path in below_home if not any(path != one and path.is_relative_to(one) for one in below_home)]
+        self._env = {**os.environ, "DIR": str(folder), "NET": net, "KEEP": " ".join(map(str, dict.fromkeys(keep)))}
+
+    def up(self) -> None:
+        """Make both hosts, and the empty image on each."""
+        self._script("down")
+        self._script("up")
+        for host in ("a", "b"):
+            context = self.folder / host / "home" / "image"
+            context.mkdir()
+            (context / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
+            self.run(host, "podman", "build", "-q", "-t", self.image, "/root/image")
+
+    def down(self) -> None:
+        """End every process of both, and remove all that they wrote."""
+        self._script("down")
+
+    def words(self, host: str, *argv: str, env: Mapping[str, str] | None = None) -> list[str]:
+        """Words that run `argv` on a host as its root."""
+        pid = (self.folder / host / "pid").read_text().strip()
+        variables = {
+            "HOME": "/root", "USER": "root", "LANG": "C.UTF-8", "CONTAINERS_CONF": str(self.folder / "containers.conf"),
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **(env or {}),
+        }  # fmt: skip
+        inside = ["nsenter", "-t", pid, "-m", "-u", "-i", "-n", "-p", "--wd=/", "env", "-i"]
+        return [*inside, *(f"{key}={value}" for key, value in variables.items()), *argv]
+
+    def run(
+        self, host: str, *argv: str, check: bool = True, timeout: float = 60, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program on a host to its end."""
+        done = subprocess.run(
+            self.words(host, *argv), input=stdin, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        assert not check or done.returncode == 0, f"{host}: {argv} ended with {done.returncode}: {done.stderr}"
+        return done
+
+    def containers(self, host: str) -> dict[str, str]:
+        """State of each container of a host by name."""
+        listed = self.run(host, "podman", "ps", "--all", "--format", "{{.Names}} {{.State}}").stdout
+        return dict(line.split(" ", 1) for line in listed.splitlines())
+
+    def link(self, *, up: bool) -> None:
+        """Plug or pull the cable of b: both ends see the carrier go."""
+        self.run("c", "ip", "link", "set", "vb", "up" if up else "down")
+
+    def sshd(self, *, up: bool, host: str = "b") -> None:
+        """Start sshd again, or kill it with all its sessions."""
+        if up:
+            config, log = self.folder / host / "sshd_config", self.folder / host / "log" / "sshd"
+            self.run(host, SSHD, "-f", str(config), "-E", str(log))
+        else:
+            self.run(host, "pkill", "-KILL", "-x", "sshd")
+
+    def new_host_key(self, host: str = "b") -> None:
+        """Give the host another key, as a reinstalled box or somebody in between has."""
+        key = self.folder / host / "ssh_host"
+        key.unlink()
+        key.with_suffix(".pub").unlink()
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        self.sshd(up=False, host=host)
+        self.sshd(up=True, host=host)
+
+    def clear_containers(self) -> None:
+        """Remove every container of both."""
+        for host in ("a", "b"):
+            self.run(host, "podman", "rm", "--all", "--force", "--time", "0", check=False)
+
+    def _script(self, *words: str) -> None:
+        done = subprocess.run(
+            ["bash", str(HERE / "hosts.sh"), *words], env=self._env, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, f"hosts.sh {' '.join(words)}: {done.stdout}{done.stderr}"
+
+
+class HostDaemon(Daemon):
+    """`sparkdash serve` on host a. Its API is reached from outside through a relay to its unix socket."""
+
+    def __init__(self, root: Path, hosts: TwoHosts, *, runtime: str = "podman", **settings: Any) -> None:
+        super().__init__(root, runtime=runtime, engine_ports=engine_ports(), **settings)
+        self.hosts = hosts
+        self._variables = {key: value for key, value in self.env.items() if key not in LEFT_OUT} | {"HOME": "/root"}
+        self._variables.pop("PATH", None)
+        self._variables["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        self._variables["CONTAINERS_CONF"] = str(hosts.folder / "containers.conf")
+        self._relay: _Relay | None = None
+
+    def words(self, *argv: str) -> list[str]:
+        """Words that run this Python on host a, with the daemon's folders."""
+        return self.hosts.words("a", sys.executable, *argv, env=self._variables)
+
+    def start(self, *program: str) -> HostDaemon:
+        """Start the daemon on host a and wait until its log says that it serves."""
+        words = self.words(*(program or self.program))
+        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        assert self.process.stderr is not None
+        seen = []
+        for line in self.process.stderr:
+            seen.append(line)
+            if READY.search(line):
+                break
+        else:
+            raise AssertionError("".join(seen))
+        with self.process.stderr as rest, self.log.open("a") as file:
+            self._drain = subprocess.Popen(["cat"], stdin=rest, stdout=file)
+        if self._relay is None:
+            (path,) = (self.root / "runtime").rglob("*.sock")
+            self._relay = _Relay(path)
+        self.url = f"http://127.0.0.1:{self._relay.port}"
+        return self
+
+    @property
+    def pid(self) -> int:
+        """Process id of the daemon as host a counts."""
+        return int(self.state()["daemon"]["pid"])
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut would."""
+        self.hosts.run("a", "kill", "-KILL", str(self.pid))
+        self.died()
+
+    def end(self, *, engines: bool = True) -> int:
+        """Stop its engines and then the daemon; its exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            if engines:
+                self.post("/api/stop", {"profile": None}, timeout=120)
+            self.hosts.run("a", "kill", "-TERM", str(self.pid))
+        code = self.process.wait(timeout=60)
+        self._drain.wait()
+        return code
+
+    def close(self) -> None:
+        """End the daemon if it runs, and the relay."""
+        if self.process is not None and self.process.poll() is None:
+            self.end()
+        if self._relay is not None:
+            self._relay.close()
+
+    def sparkdash(self, *argv: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+        """Run a sparkdash command on host a against this daemon."""
+        words = self.words("-m", "sparkdash", *argv)
+        return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
+
+    def begin(self, *argv: str) -> subprocess.Popen[str]:
+        """Begin a sparkdash command on host a, and hear its stderr."""
+        return subprocess.Popen(self.words("-m", "sparkdash", *argv), stderr=subprocess.PIPE, text=True)
+
+    def containers(self) -> list[str]:
+        """Names of the containers of host a."""
+        return list(self.hosts.containers("a"))
+
+    def add_node(self, name: str = "spark-b") -> None:
+        """Register host b."""
+        done = self.sparkdash("nodes", "add", name, "--ssh", f"root@{self.hosts.address['b']}", "--yes")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def until_state(self, holds: Callable[[dict[str, Any]], Any], timeout: float = 60) -> dict[str, Any]:
+        """Ask again and again, also while the daemon has no event to tell."""
+        deadline = time.monotonic() + timeout
+        while not holds(state := self.state()):
+            assert time.monotonic() < deadline, f"it did not come within {timeout:g} s: {json.dumps(state)[:4000]}"
+            threading.Event().wait(0.1)
+        return state
+
+
+class _Relay:
+    """A TCP port of this machine that leads to a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                with socket.socket(socket.AF_UNIX) as there:
+                    try:
+                        there.connect(str(path))
+                    except OSError:
+                        return
+                    other = threading.Thread(target=_pump, args=(there, self.request), daemon=True)
+                    other.start()
+                    _pump(self.request, there)
+                    other.join()
+
+        class Server(socketserver.ThreadingTCPServer):
+            allow_reuse_address = daemon_threads = True
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.port: int = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Close the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            sink.sendall(data)
+    except OSError:
+        pass
+    for one, how in ((sink, socket.SHUT_WR), (source, socket.SHUT_RD)):
+        with contextlib.suppress(OSError):
+            one.shutdown(how)
+
+
+def unique_net(worker: Sequence[str] | str) -> str:
+    """First three bytes of addresses that no other set of this run has."""
+    number = int(re.sub(r"\D", "", str(worker)) or 0)
+    return f"10.{90 + number}.{os.getpid() % 250}"

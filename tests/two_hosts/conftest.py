@@ -1,0 +1,44 @@
+"""Two hosts with real sshd and podman, made once per test file's worker, and daemons on host a."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from two_hosts import SSHD, HostDaemon, TwoHosts, unique_net
+
+
+@pytest.fixture(scope="session")
+def hosts() -> Iterator[TwoHosts]:
+    """Hosts a and b."""
+    if os.geteuid() != 0 or not (Path(SSHD).exists() and shutil.which("ip") and shutil.which("catatonit")):
+        pytest.skip("two hosts need root, sshd, iproute2 and catatonit: run tests/two_hosts/setup.sh")
+    made = TwoHosts(
+        Path(tempfile.mkdtemp(prefix="two", dir="/var/tmp")), unique_net(os.environ.get("PYTEST_XDIST_WORKER", ""))
+    )
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture
+def new_host_daemon(hosts: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., HostDaemon]]:
+    """Makes daemons on host a; afterwards they are ended, and no container is left on either host."""
+    made: list[HostDaemon] = []
+
+    def make(**settings: Any) -> HostDaemon:
+        made.append(HostDaemon(tmp_path_factory.mktemp("daemon"), hosts, **settings))
+        return made[-1]
+
+    yield make
+    hosts.link(up=True)
+    for daemon in made:
+        daemon.close()
+    hosts.clear_containers()

@@ -1,0 +1,28 @@
+"""The ground of these tests: two hosts that share no network, processes, containers or sshd with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from two_hosts import HostDaemon, TwoHosts
+
+pytestmark = [pytest.mark.podman]
+
+
+def test_each_host_has_its_own_containers_and_reaches_the_other_by_ssh(hosts: TwoHosts) -> None:
+    hosts.run("b", "podman", "create", "--name", "only-b", hosts.image, "x")
+    assert hosts.containers("b") == {"only-b": "Created"}
+    assert hosts.containers("a") == {}
+    assert hosts.run("a", "ssh", "spark-b", "hostname").stdout.strip() == "spark-b"
+    hosts.clear_containers()
+
+
+def test_a_daemon_of_host_a_answers_through_the_relay_and_dies_of_sigkill(
+    new_host_daemon: Callable[..., HostDaemon],
+) -> None:
+    daemon = new_host_daemon().start()
+    assert daemon.state()["daemon"]["host"] == "spark-a"
+    daemon.kill()
+    daemon.start()
+    assert daemon.sparkdash("status").returncode == 0
