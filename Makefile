@@ -45,6 +45,7 @@ test: $(VENV)/.dev ## all tests, real podman, a real vLLM and a real llama-serve
 	@sh tests/podman/setup.sh
 	@sh tests/two_hosts/setup.sh
 	@sh tests/real/setup.sh $(PYTHON)
+	@sh tests/two_hosts/ray.sh
 	@sh tests/real/llama.sh $(PYTHON)
 	@$(BIN)/python tests/clients/run.py --install --only llm,langchain
 	@$(TEST_ENV) $(PYTEST)
