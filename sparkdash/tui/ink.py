@@ -185,11 +185,28 @@ class EdgeText(NamedTuple):
 NO_EDGE_TEXT = EdgeText()
 
 
+EDGE_ROOM = 9
+"""Cells of an edge that corners, rules and the spaces around its two texts take."""
+
+
 def frame(body: Sequence[Line], width: int, head: EdgeText = NO_EDGE_TEXT, foot: EdgeText = NO_EDGE_TEXT) -> list[Line]:
     """Draw a rounded frame of `width` cells with text in its edges; body lines get `width - 4` cells."""
     edge = inked("│", Ink.FAINT)
     rows = [edge + inked(" ") + pad(line, width - 4) + inked(" ") + edge for line in body]
     return [_edge("╭", "╮", head, width), *rows, _edge("╰", "╯", foot, width)]
+
+
+def divider(width: int, words: EdgeText) -> Line:
+    """Draw a rule across a frame of `width` cells, with text in it like an edge's."""
+    return _edge("├", "┤", words, width)
+
+
+def fitted_edge(left: Sequence[Line], far: Line, between: Line, width: int) -> EdgeText:
+    """Make the text of an edge in a frame of `width` cells: the last parts of `left` give way to `far`."""
+    parts = [part for part in left if part]
+    while len(parts) > 1 and length(join(parts, between)) + length(far) > width - EDGE_ROOM:
+        parts.pop()
+    return EdgeText(clip(join(parts, between), width - EDGE_ROOM - length(far)), far)
 
 
 def _edge(first: str, last: str, words: EdgeText, width: int) -> Line:

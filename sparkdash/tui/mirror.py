@@ -18,8 +18,10 @@ from sparkdash.domain.event import Event, SampleTaken
 from sparkdash.domain.lease import Request
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import EngineSample, Sample
+from sparkdash.domain.node import LOCAL, NodeState
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap
+from sparkdash.domain.text.node_text import boxes_text
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.history import FigureHistory
 from sparkdash.tui.link import Disconnected, Item
@@ -89,6 +91,17 @@ class View:
         return self.snapshot.sample if self.snapshot else None
 
     @property
+    def nodes(self) -> dict[str, NodeState]:
+        """The other nodes by name; empty with this box alone."""
+        return self.snapshot.nodes if self.snapshot else {}
+
+    def boxes(self, nodes: tuple[str, ...]) -> str:
+        """Name the boxes that an engine runs on ("spark-1 + spark2"); empty with this box alone."""
+        if not self.snapshot or (not self.nodes and nodes == (LOCAL,)):
+            return ""
+        return boxes_text(nodes, self.snapshot.daemon.host)
+
+    @property
     def requests(self) -> tuple[Request, ...]:
         """Open requests in order of arrival, then ended ones, newest first."""
         return (*self.snapshot.requests.values(), *self.snapshot.recent) if self.snapshot else ()
@@ -117,6 +130,11 @@ class View:
         """Return the age of one engine's figures once they are stale; else None."""
         sample = self.engine_sample(profile)
         return self._stale(sample.at) if sample else None
+
+    def node_age_s(self, node: str) -> float | None:
+        """Return the age of another node's figures once they are stale; else None."""
+        found = self.sample.nodes.get(node) if self.sample else None
+        return self._stale(found.at) if found else None
 
     def _stale(self, at: float) -> float | None:
         age = max(self.now - at, 0.0)

@@ -21,6 +21,7 @@ from sparkdash.domain.event import (
     Fact,
     GuardChanged,
     IncidentsChanged,
+    NodesChanged,
     Notice,
     ParkedChanged,
     ProfilesChanged,
@@ -34,7 +35,8 @@ from sparkdash.domain.event import (
 from sparkdash.domain.incident import Incident, Repairs
 from sparkdash.domain.lease import Request
 from sparkdash.domain.memory.guard import Guard
-from sparkdash.domain.metric import Sample
+from sparkdash.domain.metric import Memory, Sample
+from sparkdash.domain.node import NodeState
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap
@@ -80,6 +82,7 @@ class KeyView:
             incidents=self.incidents(whole.incidents),
             repairs=self.repairs(whole.repairs),
             traffic=whole.traffic,
+            nodes=_nodes(whole.nodes),
             notices=tuple(notice for notice in whole.notices if notice.profile in self.profiles),
         )
 
@@ -140,6 +143,8 @@ class KeyView:
                 return SwapChanged(swap=part) if part else None
             case SampleTaken(sample=sample):
                 return SampleTaken(sample=self._sample(sample))
+            case NodesChanged(nodes=nodes):
+                return NodesChanged(nodes=_nodes(nodes))
             case ProfilesChanged(profiles=profiles):
                 return ProfilesChanged(profiles=self._summaries(profiles))
             case ToggleChanged(a=a, b=b):
@@ -179,8 +184,11 @@ class KeyView:
         return {name: one.replace(failure=_failure(one.failure)) for name, one in self._by_name(parked).items()}
 
     def _sample(self, sample: Sample) -> Sample:
-        memory = sample.memory and sample.memory.replace(engines=self._by_name(sample.memory.engines), strangers=())
-        return sample.replace(engines=self._by_name(sample.engines), memory=memory)
+        nodes = {name: one.replace(memory=self._memory(one.memory)) for name, one in sample.nodes.items()}
+        return sample.replace(engines=self._by_name(sample.engines), memory=self._memory(sample.memory), nodes=nodes)
+
+    def _memory(self, memory: Memory | None) -> Memory | None:
+        return memory and memory.replace(engines=self._by_name(memory.engines), strangers=())
 
     def _guard(self, guard: Guard) -> Guard:
         return guard.replace(kills=tuple(kill for kill in guard.kills if kill.profile in self.profiles))
@@ -202,3 +210,8 @@ def _engine(engine: Engine) -> Engine:
 def _failure(failure: Failure) -> Failure:
     """Cut a failure: the folder of its evidence is a path of the box."""
     return failure.replace(evidence=None)
+
+
+def _nodes(nodes: Mapping[str, NodeState]) -> dict[str, NodeState]:
+    """Cut the nodes to their names and states: reasons, addresses and owed containers are the owner's."""
+    return {name: NodeState(name=one.name, status=one.status, since=one.since) for name, one in nodes.items()}

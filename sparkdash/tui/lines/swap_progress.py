@@ -21,14 +21,15 @@ PHASES = tuple(SwapPhase)
 METER = 40
 
 
-def swap_title(swap: Swap, beside: Sequence[Swap] = ()) -> Line:
-    """Title of a swap: the profiles that come and leave, and other swaps under way."""
+def swap_title(swap: Swap, beside: Sequence[Swap] = (), boxes: str = "") -> Line:
+    """Title of a swap: the profiles that come and leave, the boxes that it loads on, and other swaps under way."""
     leaves = ", ".join(swap.evict)
     more = inked(", and ", Ink.DIM) + inked(", ".join(map(goal, beside)), Ink.PLAIN) if beside else EMPTY
     if swap.target is None:
         return inked("stop ", Ink.PLAIN) + inked(leaves, Ink.STRONG) + more
     after = inked(" after ", Ink.DIM) + inked(leaves, Ink.PLAIN) if leaves else EMPTY
-    return inked("swap to ", Ink.PLAIN) + inked(swap.target, Ink.STRONG) + after + more
+    where = inked(f" on {boxes}", Ink.PLAIN) if boxes else EMPTY
+    return inked("swap to ", Ink.PLAIN) + inked(swap.target, Ink.STRONG) + where + after + more
 
 
 def goal(swap: Swap) -> str:

@@ -42,7 +42,12 @@ def face(view: View, width: int, tall: int) -> Face:
         return Face(_no_daemon(view, width), inked("no daemon yet"), [])
     if view.swap:
         rows = swap_rows(view, view.swap, width)
-        return Face(rows if tall == 1 else _spaced(rows), swap_title(view.swap, view.swaps[1:]), _marks(view), engine)
+        return Face(
+            rows if tall == 1 else _spaced(rows),
+            swap_title(view.swap, view.swaps[1:], _target_boxes(view)),
+            _marks(view),
+            engine,
+        )
     if engine is None:
         return Face(_nothing(view, width), inked("no engine runs"), _marks(view))
     if engine.state is EngineState.FAILED and engine.failure:
@@ -51,6 +56,12 @@ def face(view: View, width: int, tall: int) -> Face:
     if told := stuck_engine.stuck_rows(engine, view, width):
         rows = [*told, *map(dimmed, rows)][: max(len(rows), len(told))]  # panels below keep their place
     return Face(rows, _title(view, engine), _marks(view, engine), engine)
+
+
+def _target_boxes(view: View) -> str:
+    """Name the boxes that the swap's target loads on, once that is decided; empty with this box alone."""
+    target = view.snapshot.engines.get(view.swap.target or "") if view.snapshot and view.swap else None
+    return view.boxes(target.nodes) if target else ""
 
 
 def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]:
@@ -68,7 +79,9 @@ def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]
 def _title(view: View, engine: Engine) -> Line:
     profile = view.snapshot.profile(engine.profile) if view.snapshot else None
     context = inked(words.context_length(profile.context), Ink.PLAIN) if profile and profile.context else EMPTY
-    about = join([inked(words.engine_name(profile, engine), Ink.PLAIN), context], DOTS)
+    boxes = view.boxes(engine.nodes)
+    where = inked(f"on {boxes}", Ink.PLAIN) if boxes else EMPTY
+    about = join([inked(words.engine_name(profile, engine), Ink.PLAIN), context, where], DOTS)
     return join([inked(engine.profile, Ink.STRONG), about], RULE)
 
 

@@ -6,8 +6,12 @@ Rule: figures that a GB10 does not support keep their place with "-".
 from __future__ import annotations
 
 from sparkdash.domain.metric import Gpu, Memory
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, inked, join
+from sparkdash.domain.node import LOCAL
+from sparkdash.domain.text.node_text import is_silent
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, inked, join, length, pad
+from sparkdash.tui.lines.node_lines import node_name
 from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets.memory import SHORT_ROWS
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH, gib, number, percent
 
@@ -50,21 +54,43 @@ def _memory(memory: Memory | None) -> list[Line]:
 
 
 def gpu_line(view: View, width: int) -> Line:
-    """Format the row in `width` cells."""
-    gpu = view.sample.gpu if view.sample else None
-    memory = view.sample.memory if view.sample else None
-    stuck = view.sample is not None and view.sample.low_power
+    """Format this box's row in `width` cells."""
+    sample = view.sample
+    line = _row(sample.gpu if sample else None, sample.memory if sample else None, width, stuck=_is_stuck(view))
+    return clip(dimmed(line) if view.sample_age_s is not None else line, width)
+
+
+def _is_stuck(view: View) -> bool:
+    return view.sample is not None and view.sample.low_power
+
+
+def _row(gpu: Gpu | None, memory: Memory | None, width: int, *, stuck: bool = False) -> Line:
     left = join(_gpu(gpu or Gpu(), stuck), inked("  "))
     between = inked("     " if width >= ROOMY else "  ")
-    line = inked(" ") + join([left, *_memory(memory)], between)
-    if view.sample is not None and view.sample_age_s is not None:
-        line = dimmed(line)
-    return clip(line, width)
+    return inked(" ") + join([left, *_memory(memory)], between)
+
+
+def gpu_lines(view: View, width: int) -> list[Line]:
+    """Format a row for each box, its name first, this one before the others."""
+    cells = min(max(map(length, (node_name(name, view) for name in (LOCAL, *view.nodes)))), width // 3)
+    rows = [_named(LOCAL, view, cells) + gpu_line(view, width - cells - 1)]
+    for name, state in sorted(view.nodes.items()):
+        found = view.sample.nodes.get(name) if view.sample else None
+        line = _row(found.gpu if found else None, found.memory if found else None, width - cells - 1)
+        old = is_silent(state) or view.node_age_s(name) is not None
+        rows.append(_named(name, view, cells) + (dimmed(line) if old else line))
+    return [clip(row, width) for row in rows]
+
+
+def _named(name: str, view: View, cells: int) -> Line:
+    return inked(" ") + pad(node_name(name, view), cells)
 
 
 class GpuRow(Panel):
-    """Row of GPU and memory figures."""
+    """Row of GPU and memory figures; with other nodes one row a box, or none where the memory panel has them."""
 
-    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
-        """Return the row."""
-        return [gpu_line(view, width)]
+    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as it must be
+        """Return the rows."""
+        if not view.nodes:
+            return [gpu_line(view, width)]
+        return [] if self.app.size.height < SHORT_ROWS else gpu_lines(view, width)

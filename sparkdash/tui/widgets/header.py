@@ -15,10 +15,11 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify, length
 from sparkdash.tui.lines import words
+from sparkdash.tui.lines.node_lines import hosts_line
 from sparkdash.tui.messages import PageAsked
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.units import DASH, counted
+from sparkdash.units import counted
 
 GAP = inked("  ")
 RECENT_S = 600.0
@@ -40,8 +41,7 @@ class TitleBar(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """Return the title bar."""
-        snapshot = view.snapshot
-        host = inked(snapshot.daemon.host if snapshot else DASH, Ink.DIM)
+        host = hosts_line(view)
         simulated = inked("SIMULATED", Ink.WARN) if view.simulated else EMPTY
         clock = inked(time.strftime("%H:%M ", time.localtime(view.here)), Ink.DIM)
         far = _far(view)

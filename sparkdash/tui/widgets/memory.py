@@ -15,6 +15,7 @@ from sparkdash.domain.memory.guard import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, Span, clip, dimmed, frame, inked, join, length, merge_spans
+from sparkdash.tui.lines.node_lines import BarRows, memory_of_boxes
 from sparkdash.tui.lines.words import age
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
@@ -134,18 +135,26 @@ def guard_line(guard: Guard | None) -> Line:
 _DOES = {GuardLevel.WARN: "warns", GuardLevel.HOLD: "holds loads back", GuardLevel.KILL: "kills"}
 
 
-class MemoryBar(Panel):
-    """Framed bar and its legend, 4 rows."""
+SHORT_ROWS = 30
+"""Height of the terminal below which the GPUs' figures stand in the edges, and not in rows of their own."""
 
-    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always four rows
-        """Return the framed bar."""
+
+class MemoryBar(Panel):
+    """Framed bar and its legend, 4 rows; with other nodes a bar for each box, and the link between them."""
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as it must be
+        """Return the framed bars."""
         memory = view.sample.memory if view.sample else None
         guard = view.snapshot.guard if view.snapshot else None
+        stale = view.sample_age_s if memory else None
+        old = inked(f"{age(stale)} old", Ink.WARN) if stale is not None else EMPTY
+        if view.nodes:
+            short = self.app.size.height < SHORT_ROWS
+            rows = BarRows(memory_bar, memory_legend)
+            return memory_of_boxes(view, width, first=[guard_line(guard), old], rows=rows, gpus=short)
         if memory is None:
             body = [inked("─" * (width - 4), Ink.FAINT), inked("memory of the box: -", Ink.DIM)]
             return frame(body, width, EdgeText(inked("unified memory")))
-        stale = view.sample_age_s
-        old = inked(f"{age(stale)} old", Ink.WARN) if stale is not None else EMPTY
         left = inked(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
         head = EdgeText(
             join([inked("unified memory"), guard_line(guard), old], inked(" ── ", Ink.FAINT)),

@@ -122,8 +122,9 @@ def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
 
 def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str) -> Line:
     short = profile.name.partition("/")[2] if branch else profile.name
-    method = inked(f"  {profile.speculation}", Ink.DIM) if profile.speculation else EMPTY
-    return inked(branch, Ink.FAINT) + inked(short, _name_ink(snapshot, profile)) + method
+    told = [profile.speculation or "", f"{profile.nodes} nodes" if profile.nodes > 1 else ""]
+    method = "".join(f"  {word}" for word in told if word)
+    return inked(branch, Ink.FAINT) + inked(short, _name_ink(snapshot, profile)) + inked(method, Ink.DIM)
 
 
 def _line(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, Metric
-from sparkdash.tui.ink import Ink, Line, clip, inked, join
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join
 from sparkdash.tui.lines import stuck_engine, words
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
@@ -38,4 +38,5 @@ def _row(engine: Engine, view: View) -> Line:
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     rate = inked(f"{number(sample.get(Metric.DECODE), 1)} tok/s", Ink.PLAIN)
     kv = inked("kv ", Ink.DIM) + inked(percent(sample.get(Metric.KV_USED)), Ink.PLAIN)
-    return join([head, rate, kv], inked("   "))
+    boxes = view.boxes(engine.nodes)
+    return join([head, rate, kv, inked(f"on {boxes}", Ink.DIM) if boxes else EMPTY], inked("   "))

@@ -1,0 +1,185 @@
+"""Lines about nodes: each box's memory in one frame, its GPU, and the link between the boxes.
+
+Owns: their order, and which of them give way on a narrow terminal. Must not know: how the bar of one box is made.
+Rule: figures of a silent node are drawn dim beside their age and the reason, never as if they were of now.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sparkdash.domain.metric import Gpu, Memory
+from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
+from sparkdash.domain.text.node_text import is_silent, link_between, link_errors, link_text, used_link
+from sparkdash.tui.ink import (
+    EMPTY,
+    EdgeText,
+    Ink,
+    Line,
+    clip,
+    dimmed,
+    divider,
+    fitted_edge,
+    frame,
+    inked,
+    join,
+)
+from sparkdash.tui.lines.words import age
+from sparkdash.tui.mirror import View
+from sparkdash.units import DASH, counted, gib, number, percent
+
+RULE = inked(" ── ", Ink.FAINT)
+LINK_SHORT = inked("link ", Ink.DIM)
+STATUS: dict[NodeStatus, tuple[str, Ink]] = {
+    NodeStatus.CONNECTING: ("◌ connecting", Ink.WARN),
+    NodeStatus.REACHABLE: ("● reachable", Ink.GOOD),
+    NodeStatus.UNREACHABLE: ("✗ unreachable", Ink.BAD),
+    NodeStatus.REFUSED: ("✗ refused", Ink.BAD),
+}
+
+
+class BarRows(NamedTuple):
+    """How the memory of one box is drawn, for a width in cells: its bar, and the legend below."""
+
+    bar: Callable[[Memory, int], Line]
+    legend: Callable[[Memory, int], Line]
+
+
+def node_name(name: str, view: View) -> Line:
+    """Name a box; another box of the demo says that it is simulated."""
+    host = view.snapshot.daemon.host if view.snapshot else DASH
+    if name == LOCAL:
+        return inked(host, Ink.PLAIN)
+    return inked(name, Ink.PLAIN) + (inked(" (simulated)", Ink.WARN) if view.simulated else EMPTY)
+
+
+def hosts_line(view: View) -> Line:
+    """Name all boxes for the title bar; one that is silent is marked."""
+    host = inked(view.snapshot.daemon.host if view.snapshot else DASH, Ink.DIM)
+    others = [_marked(state) for _, state in sorted(view.nodes.items())]
+    return join([host, *others], inked(" + ", Ink.DIM))
+
+
+def _marked(state: NodeState) -> Line:
+    if not is_silent(state):
+        return inked(state.name, Ink.DIM)
+    glyph, ink = STATUS[state.status]
+    return inked(f"{glyph[0]} {state.name}", ink)
+
+
+def memory_of_boxes(view: View, width: int, *, first: list[Line], rows: BarRows, gpus: bool) -> list[Line]:
+    """Frame the memory of every box, this one first, and the link below.
+
+    `first`: what stands beside this box's name; `gpus`: whether the edges have the GPUs' figures.
+    """
+    sample = view.sample
+    here = [node_name(LOCAL, view), *first]
+    if gpus and sample and sample.gpu:
+        here.append(_short_gpu(sample.gpu, stuck=sample.low_power))
+    memory = sample.memory if sample else None
+    body = _box_rows(memory, width, rows, old=view.sample_age_s is not None, reason=None)
+    parts = [(_edge(here, _left(memory), width), body)]
+    for name, state in sorted(view.nodes.items()):
+        parts.append(_node(name, state, view, width, rows, gpus=gpus))
+    top, *others = parts
+    lines = frame(top[1], width, top[0], EdgeText(clip(link_line(view), width - 8)))
+    foot = lines.pop()
+    for head, inner in others:
+        lines += [divider(width, head), *frame(inner, width)[1:-1]]
+    return [*lines, foot]
+
+
+def _node(
+    name: str, state: NodeState, view: View, width: int, rows: BarRows, *, gpus: bool
+) -> tuple[EdgeText, list[Line]]:
+    """Return the edge and the rows of another box."""
+    found = view.sample.nodes.get(name) if view.sample else None
+    memory, gpu = (found.memory, found.gpu) if found else (None, None)
+    old = view.node_age_s(name)
+    silent = is_silent(state)
+    head = [node_name(name, view), _status(state, view), _owed(state), _unguarded(name, state, view)]
+    if old is not None:
+        head.append(inked(f"figures {age(old)} old", Ink.DIM if silent else Ink.WARN))
+    elif gpus and gpu:
+        head.append(_short_gpu(gpu))
+    far = inked(f"was {gib(memory.available)} of {gib(memory.total)}", Ink.DIM) if silent and memory else _left(memory)
+    reason = (state.reason or "No answer; sparkdash tries again.") if silent else None
+    body = _box_rows(memory, width, rows, old=silent or old is not None, reason=reason)
+    return _edge(head, far if silent or old is None else dimmed(far), width), body
+
+
+def _edge(parts: list[Line], far: Line, width: int) -> EdgeText:
+    return fitted_edge(parts, far, RULE, width)
+
+
+def _box_rows(memory: Memory | None, width: int, rows: BarRows, *, old: bool, reason: str | None) -> list[Line]:
+    room = width - 4
+    told = inked(f"→ {reason}", Ink.WARN) if reason else EMPTY
+    if memory is None:
+        return [inked("─" * room, Ink.FAINT), clip(told or inked("memory of the box: -", Ink.DIM), room)]
+    bar, legend = rows.bar(memory, room), rows.legend(memory, room)
+    if old:
+        bar, legend = dimmed(bar), dimmed(legend)
+    return [bar, clip(told, room) or legend]
+
+
+def _left(memory: Memory | None) -> Line:
+    if memory is None:
+        return inked("available -", Ink.DIM)
+    left = inked(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
+    return left + inked(" of ", Ink.DIM) + inked(gib(memory.total), Ink.STRONG)
+
+
+def _status(state: NodeState, view: View) -> Line:
+    if not is_silent(state):
+        return EMPTY
+    word, ink = STATUS[state.status]
+    return inked(f"{word} {age(max(view.now - state.since, 0.0))}", ink)
+
+
+def _owed(state: NodeState) -> Line:
+    return inked(f"! {counted(len(state.owed), 'engine')} to end there", Ink.WARN) if state.owed else EMPTY
+
+
+def _unguarded(name: str, state: NodeState, view: View) -> Line:
+    """Tell that no memory guard runs beside the engines of a node, where this box has one."""
+    snapshot = view.snapshot
+    if snapshot is None or snapshot.guard is None or snapshot.guard.mode == "off" or state.guarded or is_silent(state):
+        return EMPTY
+    used = any(name in engine.nodes for engine in snapshot.engines.values())
+    return inked("! no memory guard", Ink.WARN) if used else EMPTY
+
+
+def _short_gpu(gpu: Gpu, *, stuck: bool = False) -> Line:
+    """Format the GPU for an edge: utilization, temperature, power."""
+    if stuck:
+        return inked("✗ stuck low-power: unplug AC 60 s", Ink.BAD)
+    figures = [percent(gpu.utilization), number(gpu.temperature_c, 0, " °C"), number(gpu.power_w, 0, " W")]
+    line = inked("gpu ", Ink.DIM) + inked("  ".join(f"{each:>5}" for each in figures), Ink.PLAIN)
+    return line + inked(" ⚠ slowed", Ink.WARN) if gpu.throttle else line
+
+
+def link_line(view: View) -> Line:
+    """Describe the link between the boxes; empty while nothing is known of it."""
+    link = link_between(view.sample.nodes, view.nodes) if view.sample else None
+    if link is None:
+        return EMPTY
+    down = link.up is False
+    told = LINK_SHORT + inked(f"{link.name} ", Ink.DIM)
+    told += inked(f"{'✗ ' if down else ''}{link_text(link)}", Ink.BAD if down else Ink.PLAIN)
+    if errors := link_errors(link):
+        told += inked(f"  ⚠ {errors}", Ink.WARN)
+    if view.sample_age_s is not None:
+        return dimmed(told)
+    broken = [name for name, state in view.nodes.items() if not is_silent(state) and _is_down(name, state, view)]
+    return told + inked(f"  ✗ down on {', '.join(broken)}", Ink.BAD) if broken and not down else told
+
+
+def _is_down(name: str, state: NodeState, view: View) -> bool:
+    """Whether the link that engines use on that node is down there."""
+    found = view.sample.nodes.get(name) if view.sample else None
+    link = used_link(found.links, state.link) if found else None
+    return link is not None and link.up is False
