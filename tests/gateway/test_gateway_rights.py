@@ -29,6 +29,7 @@ from sparkdash.domain.event import (
     IncidentsChanged,
     Level,
     MeasuringChanged,
+    NodesChanged,
     Notice,
     ParkedChanged,
     RequestChanged,
@@ -40,7 +41,8 @@ from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, summa
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.memory.guard import Guard, GuardKill
-from sparkdash.domain.metric import EngineSample, Memory, Sample
+from sparkdash.domain.metric import EngineSample, Memory, NodeSample, Sample
+from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import EngineError
@@ -190,10 +192,15 @@ def request(number: str, profile: str, state: RequestState, key: str | None = No
 
 def facts(ready: Any) -> list[Fact]:
     """One of each kind, about the model that the key may not see."""
+    memory = Memory(total=9, available=8, free=7, engines={OTHER: 5}, strangers=(Stranger(name="beta-box"),))
     sample = Sample(
         at=1,
         engines={OTHER: EngineSample(at=1), OWN: EngineSample(at=1)},
-        memory=Memory(total=9, available=8, free=7, engines={OTHER: 5}, strangers=(Stranger(name="beta-box"),)),
+        memory=memory,
+        nodes={"spark2": NodeSample(at=1, memory=memory)},
+    )
+    silent = NodeState(
+        name="spark2", status=NodeStatus.UNREACHABLE, since=1, reason="beta is lost", owed=("sparkdash-beta",)
     )
     measuring = Measuring(run="r", doing="measuring", arm=OTHER, launch=1, launches=1, done=0, cells=1, share=0.1)
     return [
@@ -210,6 +217,7 @@ def facts(ready: Any) -> list[Fact]:
         GuardChanged(guard=Guard(mode="act", kills=(GuardKill(at=1, profile=OTHER, available=1, reason="beta"),))),
         ParkedChanged(parked={OTHER: Parked(since=1, failures=3, failure=Failure(code="x", message="beta"))}),
         MeasuringChanged(measuring=measuring),
+        NodesChanged(nodes={"spark2": silent}),
         Notice(level=Level.INFO, code="x", text="beta", profile=OTHER),
         Notice(level=Level.INFO, code="x", text="beta is told of", profile=None),
         Notice(level=Level.INFO, code="x", text="its own", profile=OWN),
@@ -236,6 +244,7 @@ async def test_what_is_its_own_is_still_there(callers: Callers, tools: Any) -> N
     seen = Snapshot.model_validate_json((await callers.ask("some", "GET", "/api/state"))[1])
     assert (list(seen.engines), list(seen.requests), seen.toggle_b) == ([OWN], ["c"], OWN)
     assert [notice.text for notice in seen.notices] == ["its own"]
+    assert seen.nodes["spark2"].status is NodeStatus.UNREACHABLE
     assert [(swap.target, swap.evict) for swap in seen.swaps_under_way] == [(OWN, ())]
     status, told = await callers.ask("some", "POST", "/api/use")
     assert (status, "beta" in told) == (202, False)

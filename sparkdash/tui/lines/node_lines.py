@@ -26,6 +26,8 @@ from sparkdash.tui.ink import (
     frame,
     inked,
     join,
+    plain_text,
+    wrap,
 )
 from sparkdash.tui.lines.words import age
 from sparkdash.tui.mirror import View
@@ -49,11 +51,11 @@ class BarRows(NamedTuple):
 
 
 def node_name(name: str, view: View) -> Line:
-    """Name a box; another box of the demo says that it is simulated."""
+    """Name a box; another box of the demo says that it is simulated, in three letters: the card has the word."""
     host = view.snapshot.daemon.host if view.snapshot else DASH
     if name == LOCAL:
         return inked(host, Ink.PLAIN)
-    return inked(name, Ink.PLAIN) + (inked(" (simulated)", Ink.WARN) if view.simulated else EMPTY)
+    return inked(name, Ink.PLAIN) + (inked(" SIM", Ink.WARN) if view.simulated else EMPTY)
 
 
 def hosts_line(view: View) -> Line:
@@ -77,11 +79,10 @@ def memory_of_boxes(view: View, width: int, *, first: list[Line], rows: BarRows,
     """
     sample = view.sample
     here = [node_name(LOCAL, view), *first]
-    if gpus and sample and sample.gpu:
-        here.append(_short_gpu(sample.gpu, stuck=sample.low_power))
+    gpu = _short_gpu(sample.gpu, stuck=sample.low_power) if gpus and sample and sample.gpu else []
     memory = sample.memory if sample else None
-    body = _box_rows(memory, width, rows, old=view.sample_age_s is not None, reason=None)
-    parts = [(_edge(here, _left(memory), width), body)]
+    body = _box_rows(memory, width, rows, old=view.sample_age_s is not None, reason=None, short=gpus)
+    parts = [(_edge(here, gpu, _left(memory), width), body)]
     for name, state in sorted(view.nodes.items()):
         parts.append(_node(name, state, view, width, rows, gpus=gpus))
     top, *others = parts
@@ -101,29 +102,39 @@ def _node(
     old = view.node_age_s(name)
     silent = is_silent(state)
     head = [node_name(name, view), _status(state, view), _owed(state), _unguarded(name, state, view)]
-    if old is not None:
-        head.append(inked(f"figures {age(old)} old", Ink.DIM if silent else Ink.WARN))
-    elif gpus and gpu:
-        head.append(_short_gpu(gpu))
-    far = inked(f"was {gib(memory.available)} of {gib(memory.total)}", Ink.DIM) if silent and memory else _left(memory)
+    if old is not None and not silent:
+        head.append(inked(f"{age(old)} old", Ink.WARN))
+    if silent and memory and found:
+        far = inked(f"{gib(memory.available)} available {age(max(view.now - found.at, 0.0))} ago", Ink.DIM)
+    else:
+        far = _left(memory) if old is None else dimmed(_left(memory))
     reason = (state.reason or "No answer; sparkdash tries again.") if silent else None
-    body = _box_rows(memory, width, rows, old=silent or old is not None, reason=reason)
-    return _edge(head, far if silent or old is None else dimmed(far), width), body
+    body = _box_rows(memory, width, rows, old=silent or old is not None, reason=reason, short=gpus)
+    told = _short_gpu(gpu) if gpus and gpu and old is None and not silent else []
+    return _edge(head, told, far, width), body
 
 
-def _edge(parts: list[Line], far: Line, width: int) -> EdgeText:
+def _edge(parts: list[Line], gpu: list[Line], far: Line, width: int) -> EdgeText:
+    """Lay out an edge; of the ways to tell the GPU's figures the first that fits is taken."""
+    for told in gpu:
+        found = fitted_edge([*parts, told], far, RULE, width)
+        if plain_text(found.left).endswith(plain_text(told)):
+            return found
     return fitted_edge(parts, far, RULE, width)
 
 
-def _box_rows(memory: Memory | None, width: int, rows: BarRows, *, old: bool, reason: str | None) -> list[Line]:
+def _box_rows(
+    memory: Memory | None, width: int, rows: BarRows, *, old: bool, reason: str | None, short: bool
+) -> list[Line]:
+    """Return the bar, and the legend or the reason of the silence below it."""
     room = width - 4
-    told = inked(f"→ {reason}", Ink.WARN) if reason else EMPTY
+    told = wrap(f"→ {reason}", room, Ink.WARN, limit=1 if short else 2) if reason else []
     if memory is None:
-        return [inked("─" * room, Ink.FAINT), clip(told or inked("memory of the box: -", Ink.DIM), room)]
+        return [inked("─" * room, Ink.FAINT), *(told or [inked("memory of the box: -", Ink.DIM)])]
     bar, legend = rows.bar(memory, room), rows.legend(memory, room)
     if old:
         bar, legend = dimmed(bar), dimmed(legend)
-    return [bar, clip(told, room) or legend]
+    return [bar, *(told or [legend])]
 
 
 def _left(memory: Memory | None) -> Line:
@@ -153,13 +164,16 @@ def _unguarded(name: str, state: NodeState, view: View) -> Line:
     return inked("! no memory guard", Ink.WARN) if used else EMPTY
 
 
-def _short_gpu(gpu: Gpu, *, stuck: bool = False) -> Line:
-    """Format the GPU for an edge: utilization, temperature, power."""
+def _short_gpu(gpu: Gpu, *, stuck: bool = False) -> list[Line]:
+    """Format the GPU for an edge, in full and shorter: utilization, temperature, power."""
     if stuck:
-        return inked("✗ stuck low-power: unplug AC 60 s", Ink.BAD)
-    figures = [percent(gpu.utilization), number(gpu.temperature_c, 0, " °C"), number(gpu.power_w, 0, " W")]
-    line = inked("gpu ", Ink.DIM) + inked("  ".join(f"{each:>5}" for each in figures), Ink.PLAIN)
-    return line + inked(" ⚠ slowed", Ink.WARN) if gpu.throttle else line
+        return [inked("✗ stuck low-power: unplug AC 60 s", Ink.BAD), inked("✗ stuck low-power", Ink.BAD)]
+    busy, heat, power = percent(gpu.utilization), number(gpu.temperature_c, 0, " °C"), number(gpu.power_w, 0, " W")
+    slowed = inked(" ⚠ slowed", Ink.WARN) if gpu.throttle else EMPTY
+    forms = ((busy, heat, power), (busy, power), (busy,))
+    return [
+        inked("gpu ", Ink.DIM) + inked("  ".join(f"{each:>5}" for each in form), Ink.PLAIN) + slowed for form in forms
+    ]
 
 
 def link_line(view: View) -> Line:

@@ -75,10 +75,9 @@ def gpu_lines(view: View, width: int) -> list[Line]:
     cells = min(max(map(length, (node_name(name, view) for name in (LOCAL, *view.nodes)))), width // 3)
     rows = [_named(LOCAL, view, cells) + gpu_line(view, width - cells - 1)]
     for name, state in sorted(view.nodes.items()):
-        found = view.sample.nodes.get(name) if view.sample else None
+        found = view.sample.nodes.get(name) if view.sample and not is_silent(state) else None
         line = _row(found.gpu if found else None, found.memory if found else None, width - cells - 1)
-        old = is_silent(state) or view.node_age_s(name) is not None
-        rows.append(_named(name, view, cells) + (dimmed(line) if old else line))
+        rows.append(_named(name, view, cells) + (line if view.node_age_s(name) is None else dimmed(line)))
     return [clip(row, width) for row in rows]
 
 

@@ -97,6 +97,8 @@ class Table(Panel, can_focus=True):
         shown = [self._inked(row, inner) for row in self._rows[self._offset : self._offset + room]]
         head, place = clip(self.head(inner), inner), self._place(room)
         self._top = 2 if self.framed else 1
+        if self.framed and room < 1:
+            return []  # a part of a frame would look like a broken screen
         if not self.framed:
             return [_beside(head, place, inner), *(shown or self._empty(view, inner))][:height]
         body = [head, *(shown or self._empty(view, inner))]

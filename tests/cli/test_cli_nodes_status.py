@@ -1,0 +1,80 @@
+"""`sparkdash status` with another node: figures of both boxes, the link, and a node that is silent."""
+
+from typing import Any
+
+from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample
+
+from sparkdash.cli.engines.status_page import status_lines
+from sparkdash.domain.metric import Gpu, LinkSample, Memory, NodeSample
+from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
+
+NOW = BIRTH + 3700
+MEMORY = Memory(
+    total=int(121.7 * GIB), available=int(20.9 * GIB), free=GIB, reserve=10 * GIB, engines={"big": 98 * GIB}
+)
+RDMA = LinkSample(name="rocep1s0f1", rdma=True, received_bytes_s=380e6, sent_bytes_s=375e6, up=True, rate_gbit_s=200)
+
+
+def text(fake: FakeDaemon, state: NodeState, at: float = NOW) -> list[str]:
+    """The report on two boxes."""
+    there = NodeSample(at=at, memory=MEMORY, gpu=Gpu(utilization=0.91, power_w=58, temperature_c=69))
+    nodes = {"spark2": there, LOCAL: NodeSample(at=NOW, links=(RDMA,))}
+    told: dict[str, Any] = {
+        "at": NOW,
+        "engines": {"big": engine("big", nodes=(LOCAL, "spark2")), "small": engine("small", nodes=("spark2",))},
+        "sample": sample(at=NOW, memory=MEMORY, nodes=nodes),
+        "nodes": {"spark2": state},
+    }
+    fake.set(**told)
+    return list(status_lines(fake.bus.snapshot))
+
+
+def test_both_boxes_and_their_link_in_words(daemon: FakeDaemon) -> None:
+    """Each figure stands under the name of its box; an engine says where it runs."""
+    state = NodeState(name="spark2", status=NodeStatus.REACHABLE, since=BIRTH, link="enp1s0f1np1", guarded=True)
+    lines = text(daemon, state)
+    assert [line for line in lines if line.startswith("engine")] == [
+        "engine    big  vllm -  ready  1h01m  on spark-1 + spark2",
+        "engine    small  vllm -  ready  1h01m  on spark2",
+    ]
+    start = lines.index("node      spark-1  this box")
+    assert lines[start : start + 6] == [
+        "node      spark-1  this box",
+        "memory    20.9 GiB available of 121.7 GiB  engines 98.0 GiB  reserve 10.0 GiB",
+        "node      spark2  reachable 1h01m  link enp1s0f1np1  memory guard runs",
+        "memory    20.9 GiB available of 121.7 GiB  engines 98.0 GiB  reserve 10.0 GiB",
+        "gpu       91 %  58 W  69 °C  -",
+        "link      rocep1s0f1  RDMA 3.0 Gbit/s in, 3.0 Gbit/s out, 2 % of 200 Gbit/s",
+    ]
+
+
+def test_a_silent_box_has_a_reason_and_no_figure_of_now(daemon: FakeDaemon) -> None:
+    """What it said last stands behind its age; what is owed there is named."""
+    why = "ssh to spark2 timed out after 9 s. Check the cable and the power of spark2; sparkdash tries again."
+    state = NodeState(
+        name="spark2", status=NodeStatus.UNREACHABLE, since=NOW - 62, reason=why, owed=("sparkdash-small",)
+    )
+    lines = text(daemon, state, at=NOW - 65)
+    start = lines.index("node      spark2  unreachable 1m02s")
+    assert lines[start + 1 : start + 5] == [
+        "          ssh to spark2 timed out after 9 s. Check the cable and the power of",
+        "          spark2; sparkdash tries again.",
+        "          sparkdash-small ends there as soon as the node answers.",
+        "memory    -  1m05s ago: 20.9 GiB available of 121.7 GiB",
+    ]
+    assert not lines[start + 5].startswith("gpu")
+
+
+def test_old_figures_of_a_node_have_their_age(daemon: FakeDaemon) -> None:
+    """A node that answers, and whose stream hangs."""
+    lines = text(daemon, NodeState(name="spark2", status=NodeStatus.REACHABLE, since=BIRTH), at=NOW - 12)
+    assert any(line.endswith("reserve 10.0 GiB  (12s ago)") for line in lines)
+
+
+def test_one_box_has_no_word_of_nodes(daemon: FakeDaemon) -> None:
+    """The report is as it was."""
+    daemon.set(at=NOW, engines={"small": engine("small")}, sample=sample(at=NOW, memory=MEMORY))
+    told = "\n".join(status_lines(daemon.bus.snapshot))
+    assert "node" not in told
+    assert "link" not in told
+    assert " on spark-1\nu" not in told

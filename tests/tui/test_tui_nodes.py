@@ -1,0 +1,254 @@
+"""Two boxes on the screen: both well, one silent, the link busy, an engine over both, an engine on each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import NodesChanged, SampleTaken
+from sparkdash.domain.memory.guard import Floors, Guard
+from sparkdash.domain.metric import Gpu, LinkSample, Memory, NodeSample
+from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
+from sparkdash.units import GIB
+
+TWO = "qwen3-235b"
+SPARK2 = "spark2"
+
+
+def node(box: Any, status: NodeStatus = NodeStatus.REACHABLE, **changes: Any) -> NodeState:
+    """The other box, in that status since a minute."""
+    values: dict[str, Any] = {"name": SPARK2, "status": status, "since": box.now - 62, "link": "enp1s0f1np1"}
+    return NodeState(**(values | changes))
+
+
+def figures(box: Any, at: float | None = None, **held: int) -> NodeSample:
+    """What the other box's stream says."""
+    memory = Memory(
+        total=int(121.7 * GIB), available=int(20.9 * GIB), free=8 * GIB, page_cache=13 * GIB, pressure=0.0,
+        engines=dict(held), reserve=10 * GIB,
+    )  # fmt: skip
+    gpu = Gpu(utilization=0.91, power_w=58.0, temperature_c=69.0, sm_clock_mhz=2380.0)
+    return NodeSample(at=box.now if at is None else at, memory=memory, gpu=gpu)
+
+
+def link(received: float = 0.0, sent: float = 0.0, **changes: Any) -> NodeSample:
+    """This box's end of the cable."""
+    values: dict[str, Any] = {
+        "name": "rocep1s0f1", "rdma": True, "received_bytes_s": received, "sent_bytes_s": sent, "errors": 0,
+        "up": True, "rate_gbit_s": 200.0,
+    }  # fmt: skip
+    tcp = LinkSample(name="enp1s0f1np1", received_bytes_s=4000.0, sent_bytes_s=9000.0, up=True, rate_gbit_s=200.0)
+    return NodeSample(at=1.0, links=(LinkSample(**(values | changes)), tcp))
+
+
+def two(box: Any, state: NodeState | None = None, sample: Any = None, **changes: Any) -> Any:
+    """A snapshot with two boxes."""
+    nodes = {SPARK2: state or node(box)}
+    told = sample or box.sample().replace(nodes={SPARK2: figures(box), LOCAL: link()})
+    return box.snapshot(nodes=nodes, sample=told, **changes)
+
+
+def over_both(box: Any, state: EngineState = EngineState.READY, **changes: Any) -> Any:
+    """A snapshot with an engine that has a rank on each box."""
+    held = 98 * GIB
+    sample = box.sample(profile=TWO, engines={TWO: held}, available=int(16.2 * GIB), free=2 * GIB, page_cache=4 * GIB)
+    busy = link(380e6, 375e6) if state is EngineState.READY else link(2e9, 4e6)
+    sample = sample.replace(nodes={SPARK2: figures(box, **{TWO: held}), LOCAL: busy})
+    engine = box.engine(TWO, state, nodes=(LOCAL, SPARK2))
+    profiles = (*box.snapshot().profiles, box.profile(TWO, nodes=2, needs_bytes=98 * GIB))
+    return two(box, sample=sample, engines={TWO: engine}, profiles=profiles, **changes)
+
+
+def silent(box: Any, **changes: Any) -> Any:
+    """A snapshot whose other box fell silent a minute ago."""
+    reason = "ssh to spark2 timed out after 9 s. Check the cable and the power of spark2; sparkdash tries again."
+    values: dict[str, Any] = {"reason": reason, "owed": ("sparkdash-gemma",)}
+    state = node(box, NodeStatus.UNREACHABLE, **(values | changes))
+    sample = box.sample().replace(nodes={SPARK2: figures(box, box.now - 65, gemma=60 * GIB), LOCAL: link()})
+    return two(box, state, sample)
+
+
+async def test_two_boxes_fit_80x24(stage: Any, box: Any) -> None:
+    """Each has its bar, its GPU and what is available; the link has its rate; four requests are still seen."""
+    async with stage(two(box)) as on:
+        assert [len(line) for line in on.lines] == [80] * 24
+        assert on.rows[0] == "sparkdash spark-1 + spark2 gpt-oss-120b ● ready 2h14m 3 in flight 13:47"
+        assert on.lines[1].startswith("╭ gpt-oss-120b ── vLLM 0.19.0 · 128K · on spark-1 ─")
+        head = "╭ spark-1 ── gpu  96 %  71 °C   62 W ──────── available 37.4 GiB of 121.7 GiB ─╮"
+        assert on.lines[8] == head
+        assert "█ gpt-oss-120b 78.2" in on.lines[10]
+        head = "├ spark2 ── gpu  91 %  69 °C   58 W ───────── available 20.9 GiB of 121.7 GiB ─┤"
+        assert on.lines[11] == head
+        assert on.rows[13] == "▓ other 100.7 ▒ cache 13.0 ░ free 8.0 ┊ reserve 10.0"
+        assert on.lines[14].startswith("╰ link rocep1s0f1 200 Gbit/s, idle ─")
+        assert "client" in on.lines[15]
+        assert on.rows[16].startswith("codex gpt-oss-120b 18204 17920")
+
+
+async def test_nothing_on_the_screen_speaks_of_nodes_with_one_box(stage: Any, box: Any) -> None:
+    """Neither the title nor the card, the memory or the list."""
+    async with stage(box.snapshot(), size=(200, 60)) as on:
+        for word in ("node", " on spark-1", "link ", "spark-1 +"):
+            assert word not in on.text
+        assert "╭ unified memory ─" in on.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 45), (200, 60), (60, 20)])
+async def test_no_size_breaks_the_frames_of_two_boxes(stage: Any, box: Any, size: tuple[int, int]) -> None:
+    """Every frame that opens is closed in its column, with both boxes well and with one silent."""
+    for world in (two(box), over_both(box), silent(box), over_both(box, EngineState.LOADING)):
+        async with stage(world, size=size) as on:
+            assert {len(line) for line in on.lines} == {size[0]}
+            opened = [line.index("╭") for line in on.lines if line.startswith("╭")]
+            divided = [line for line in on.lines if line.startswith("├")]
+            closed = [line.index("╰") for line in on.lines if line.startswith("╰")]
+            assert len(opened) == len(closed) >= 2
+            assert len(divided) == 1
+            assert "┤" in divided[0]
+            assert "available" in divided[0]
+
+
+async def test_a_tall_terminal_has_a_row_of_gpu_figures_for_each_box(stage: Any, box: Any) -> None:
+    """With the name of the box before it; the edges then leave them out."""
+    async with stage(two(box), size=(120, 40)) as on:
+        assert "spark-1 gpu 96 % 2.41 GHz 71 °C 62 W pressure 0.0 % swap 0" in on.rows
+        assert "spark2 gpu 91 % 2.38 GHz 69 °C 58 W pressure 0.0 % swap -" in on.rows
+        assert not any("gpu" in line for line in on.lines if line.startswith(("╭", "├")))
+
+
+async def test_an_engine_over_both_boxes_is_in_both_bars(stage: Any, box: Any) -> None:
+    """The card names the boxes, the one that serves first, and the link tells what a step sends."""
+    async with stage(over_both(box)) as on:
+        assert "· on spark-1 + spark2 ─" in on.lines[1]
+        assert "█ qwen3-235b 98.0" in on.lines[10]
+        assert "█ qwen3-235b 98.0" in on.lines[13]
+        assert "link rocep1s0f1 RDMA 3.0 Gbit/s in, 3.0 Gbit/s out, 2 % of 200 Gbit/s" in on.lines[14]
+
+
+async def test_traffic_that_is_not_rdma_says_so(stage: Any, box: Any) -> None:
+    """Two boxes whose engines fell back to TCP are slow, and the screen tells why."""
+    sent = link().replace(links=(LinkSample(name="enp1s0f1np1", received_bytes_s=60e6, sent_bytes_s=58e6, up=True),))
+    sample = box.sample().replace(nodes={SPARK2: figures(box), LOCAL: sent})
+    async with stage(two(box, sample=sample)) as on:
+        assert "link enp1s0f1np1 TCP 0.5 Gbit/s in, 0.5 Gbit/s out" in on.lines[14]
+
+
+async def test_a_link_that_is_down_is_red_and_counts_its_errors(stage: Any, box: Any) -> None:
+    """A word and a glyph, not only a colour."""
+    down = link(up=False, errors=3)
+    down = down.replace(links=down.links[:1])
+    sample = box.sample().replace(nodes={SPARK2: figures(box), LOCAL: down})
+    async with stage(two(box, sample=sample)) as on:
+        assert "link rocep1s0f1 ✗ down  ⚠ 3 errors" in on.lines[14]
+
+
+async def test_a_load_over_both_boxes_names_them(stage: Any, box: Any) -> None:
+    """The swap's title does, and both bars grow."""
+    swap = box.swap(target=TWO, evict=())
+    async with stage(over_both(box, EngineState.LOADING, swap=swap)) as on:
+        assert "swap to qwen3-235b on spark-1 + spark2" in on.lines[1]
+        assert "RDMA 16.0 Gbit/s in" in on.lines[14]
+
+
+async def test_an_engine_on_each_box_says_where_it_runs(stage: Any, box: Any) -> None:
+    """The second engine's row names its box, and its memory is in that box's bar alone."""
+    sample = box.sample().replace(nodes={SPARK2: figures(box, gemma=60 * GIB), LOCAL: link()})
+    engines = {box.gpt: box.engine(), "gemma": box.engine("gemma", nodes=(SPARK2,), ready_at=box.now - 9000)}
+    async with stage(two(box, sample=sample, engines=engines)) as on:
+        assert "· on spark-1 ─" in on.lines[1]
+        assert on.rows[8].startswith("+ gemma ● ready 2h30m")
+        assert on.rows[8].endswith("on spark2")
+        assert "gemma" not in on.lines[11]
+        assert "█ gemma 60.0" in on.lines[14]
+
+
+async def test_a_silent_box_shows_its_last_figures_as_past(stage: Any, box: Any) -> None:
+    """State, age, reason, and no figure of the GPU; the other box is as it was."""
+    async with stage(silent(box)) as on:
+        assert "spark-1 + ✗ spark2" in on.lines[0]
+        assert "available 37.4 GiB of 121.7 GiB" in on.lines[8]
+        assert on.lines[11].startswith("├ spark2 ── ✗ unreachable 1m02s ─")
+        assert on.lines[11].endswith("─ 20.9 GiB available 1m05s ago ─┤")
+        assert on.rows[13].startswith("→ ssh to spark2 timed out after 9 s. Check the cable and")
+        assert "gemma" not in on.text
+    async with stage(silent(box), size=(120, 40)) as on:
+        assert "── ! 1 engine to end there ─" in on.text
+        assert "spark2 gpu - - - - pressure - swap -" in on.rows
+        assert "sparkdash tries again." in on.text
+
+
+async def test_a_silent_box_is_drawn_dim(stage: Any, box: Any) -> None:
+    """No span of its bar has the ink of a living one."""
+    async with stage(silent(box)) as on:
+        (panel,) = on.app.screen.query("MemoryBar")
+        bars = [line for line in panel._lines if any("▓" in span.text for span in line)]
+        live, past = bars[0], bars[-1]
+        assert any(span.ink == "good" for span in live)
+        assert {span.ink for span in past} <= {"dim", "faint", "plain"}
+        assert not any(span.ink == "plain" and span.text.strip() for span in past)
+
+
+async def test_a_box_that_was_never_reached_has_no_figures(stage: Any, box: Any) -> None:
+    """A rule in place of the bar, and what to do."""
+    state = node(box, NodeStatus.REFUSED, reason="The host key of spark2 changed. `sparkdash nodes add` shows it.")
+    async with stage(two(box, state, box.sample())) as on:
+        assert on.lines[11].startswith("├ spark2 ── ✗ refused 1m02s ─")
+        assert "available -" in on.lines[11]
+        assert on.rows[12] == "─" * 76
+        assert "→ The host key of spark2 changed." in on.lines[13]
+        assert on.lines[14] == "╰" + "─" * 78 + "╯"
+
+
+async def test_a_box_goes_silent_and_comes_back_before_ones_eyes(stage: Any, box: Any) -> None:
+    """The panels keep their place."""
+    async with stage(two(box)) as on:
+        await on.happen(NodesChanged(nodes={SPARK2: node(box, NodeStatus.UNREACHABLE, since=box.now)}))
+        assert on.lines[11].startswith("├ spark2 ── ✗ unreachable 0s ─")
+        assert "client" in on.lines[15]
+        await on.later(20)
+        assert "20.9 GiB available 20s ago" in on.lines[11]
+        sample = box.sample(box.now + 20).replace(nodes={SPARK2: figures(box, box.now + 20), LOCAL: link()})
+        back = NodesChanged(nodes={SPARK2: node(box, since=box.now + 20)})
+        await on.happen(back, SampleTaken(sample=sample), at=box.now + 20)
+        assert "available 20.9 GiB of 121.7 GiB" in on.lines[11]
+        await on.happen(NodesChanged(nodes={}), at=box.now + 20)
+        assert on.lines[8].startswith("╭ unified memory ─")
+        assert "client" in on.lines[13]
+
+
+async def test_figures_that_stay_away_are_dimmed_with_their_age(stage: Any, box: Any) -> None:
+    """A node that can be reached, and whose stream hangs."""
+    sample = box.sample().replace(nodes={SPARK2: figures(box, box.now - 7), LOCAL: link()})
+    async with stage(two(box, sample=sample)) as on:
+        assert on.lines[11].startswith("├ spark2 ── 7s old ─")
+        assert "gpu" not in on.lines[11]
+
+
+async def test_a_node_without_a_guard_is_marked_where_this_box_has_one(stage: Any, box: Any) -> None:
+    """An engine runs there, and nothing watches its memory."""
+    guard = Guard(mode="act", floors=Floors(warn=12 << 30, hold=8 << 30, kill=5 << 30))
+    async with stage(over_both(box, guard=guard), size=(120, 40)) as on:
+        assert "├ spark2 ── ! no memory guard ─" in on.text
+        await on.happen(NodesChanged(nodes={SPARK2: node(box, guarded=True)}))
+        assert "no memory guard" not in on.text
+
+
+async def test_another_box_of_the_demo_is_marked_simulated(stage: Any, box: Any) -> None:
+    """At its bar, beside the mark in the title."""
+    world = two(box)
+    daemon = world.daemon.replace(simulated=True)
+    async with stage(world.replace(daemon=daemon)) as on:
+        assert "SIMULATED" in on.lines[0]
+        assert on.lines[11].startswith("├ spark2 SIM ── gpu  91 %  69 °C   58 W ─")
+        assert on.lines[11].endswith(" available 20.9 GiB of 121.7 GiB ─┤")
+
+
+async def test_the_list_of_profiles_says_who_needs_two_nodes(stage: Any, box: Any) -> None:
+    """Beside the name; a profile for one box has no such word."""
+    async with stage(over_both(box), size=(120, 40)) as on:
+        await on.press("2")
+        (row,) = (line for line in on.rows if TWO in line and "GiB" in line and "2 nodes" in line)
+        assert row.startswith(f"{TWO} 2 nodes")
+        assert on.text.count("2 nodes") == 1
