@@ -1,0 +1,100 @@
+"""Group end: which of an engine's containers ended first, and when a silent node counts as lost.
+
+Owns: the waits for all members of one engine. Must not know what follows from an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from sparkdash.domain.node import LOCAL
+from sparkdash.errors import HostError
+from sparkdash.nodes.groups import EngineMembers, Member
+from sparkdash.nodes.node_runtimes import AllRuntimes
+
+FindContainer = Callable[[Member], Awaitable[str | None]]
+"""Finds the name of a member's container; None when there is none any more. Raises HostError."""
+AGAIN_S = 1.0
+"""Pause before a node is asked again whose answer broke off: that is no container's end."""
+LOOK_EVERY_S = 0.5
+"""Seconds between two looks at whether a node can be reached."""
+GONE = -1
+"""Exit code of a container that is no longer there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstEnd:
+    """First container of an engine that ended."""
+
+    member: Member
+    code: int
+
+    def line(self) -> str:
+        """Return a line for the end of the engine's log."""
+        host = "this box" if self.member.node == LOCAL else self.member.node
+        how = "is gone" if self.code == GONE else f"ended with exit code {self.code}"
+        return f"sparkdash: of this engine's containers the one on {host} was the first to end: it {how}."
+
+
+async def wait_for_first_end(
+    runtimes: AllRuntimes,
+    engine: EngineMembers,
+    find: FindContainer,
+    silent_s: Callable[[], float],
+) -> FirstEnd:
+    """Wait until any member has ended. `find` resolves a member's container; None: there is none any more.
+
+    Raises:
+        HostError: node_unreachable, when a member's node could not be reached for longer than `silent_s()`.
+    """
+    nodes = {member.node for member in engine.members} - {LOCAL}
+    ends = [asyncio.ensure_future(_end_of(runtimes, member, find)) for member in engine.members]
+    losses = [asyncio.ensure_future(_loss_of(runtimes, node, silent_s)) for node in sorted(nodes)]
+    try:
+        done, _ = await asyncio.wait({*ends, *losses}, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            if end in done:
+                return end.result()
+        raise next(lost.result() for lost in losses if lost in done)
+    finally:
+        for task in (*ends, *losses):
+            task.cancel()
+        await asyncio.gather(*ends, *losses, return_exceptions=True)
+
+
+async def _end_of(runtimes: AllRuntimes, member: Member, find: FindContainer) -> FirstEnd:
+    while True:
+        try:
+            container = await find(member)
+            if container is None:
+                return FirstEnd(member, GONE)
+            return FirstEnd(member, await runtimes.on(member.node).wait(container))
+        except HostError:
+            if member.node == LOCAL:
+                raise
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _loss_of(runtimes: AllRuntimes, node: str, silent_s: Callable[[], float]) -> HostError:
+    """Return the error once the node has been silent for too long."""
+    loop = asyncio.get_running_loop()
+    heard_at = loop.time()
+    while loop.time() - heard_at <= silent_s():
+        await asyncio.sleep(LOOK_EVERY_S)
+        if runtimes.is_reachable(node):
+            heard_at = loop.time()
+    state = runtimes.others.states.get(node)
+    return link_down(node, silent_s(), state.reason if state else None)
+
+
+def link_down(node: str, silent_s: float, reason: str | None) -> HostError:
+    """Return the error of an engine that lost one of its nodes."""
+    why = f" {reason}" if reason else ""
+    return HostError(
+        f"The link to {node} is down: it has not answered for {silent_s:.0f} s.{why}",
+        code="node_unreachable",
+        hint=f"Check {node}, its cable and its sshd; `sparkdash nodes check {node}` tests the link. "
+        f"What still runs on {node} is ended when it answers again.",
+    )
