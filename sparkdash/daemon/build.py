@@ -114,6 +114,7 @@ def _daemon(
             publish=bus.publish,
             settings=parts.settings,
             owner=paths.owner(),
+            nodes=parts.nodes,
             store=store,
             guard=parts.guard,
             memory_helper=parts.memory_helper,
@@ -165,6 +166,7 @@ def _daemon(
             publish=bus.publish,
             settings=lambda: supervisor.settings,
             listeners=lambda: bus.listeners,
+            nodes=lambda: dict(parts.nodes.samples) if parts.nodes else {},
         )
     )
     rereading = SettingsReader(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None

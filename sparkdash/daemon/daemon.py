@@ -19,6 +19,7 @@ from sparkdash.daemon.handover import Handover
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
+from sparkdash.host.nodes import Nodes
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
@@ -33,6 +34,8 @@ class Parts:
     settings: Settings
     runtime: Runtime
     reader: HostReader
+    nodes: Nodes | None = None
+    """Boxes that engines may run on; None: this box alone."""
     profile_folders: Callable[[], Sequence[Path]] = tuple
     """Folders of profiles, later ones overriding earlier ones; watched for edits."""
     load_catalog: Callable[[], Catalog] | None = None

@@ -18,7 +18,7 @@ from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
 from sparkdash.domain.figures import EngineFigures, GpuFigures
-from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
+from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, NodeSample, Sample
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.engines.registry import adapter
@@ -65,6 +65,8 @@ class CollectorInputs:
     """Containers that are not ours, with their host processes."""
     publish: Callable[[Fact], Any]
     settings: Callable[[], Settings]
+    nodes: Callable[[], dict[str, NodeSample]] = dict
+    """Last figures of the other nodes by name; answers at once."""
     listeners: Callable[[], int] = lambda: 1
     """Number of subscribers to the samples."""
     names: Callable[[EngineKind], MetricNames] = lambda kind: adapter(kind).metrics
@@ -165,6 +167,7 @@ class Collector:
             engines=samples,
             memory=self._taken(lambda: self._memory(reading), None),
             gpu=reading.gpu,
+            nodes=self._taken(self._inputs.nodes, dict[str, NodeSample]()),
             low_power=self._power.stuck,
         )
         self._inputs.publish(SampleTaken(sample=sample))
