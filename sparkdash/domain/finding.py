@@ -1,4 +1,4 @@
-"""Findings of `sparkdash doctor` about the box.
+"""Findings of `sparkdash doctor` about the box and other nodes.
 
 Pure.
 """
@@ -31,6 +31,13 @@ class Finding(Frozen):
     status: Status
     evidence: str
     fix: str | None = None
+
+
+class NodeFinding(Finding):
+    """Result of a check of one node, or of a pair of them. `fix` is typed on this box."""
+
+    nodes: tuple[str, ...]
+    """Names of the nodes that it is about; this box is LOCAL."""
 
 
 class Diagnosis(Frozen):

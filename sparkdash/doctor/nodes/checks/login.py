@@ -1,0 +1,46 @@
+"""Checks of what ssh needs on a node.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkdash.doctor.check import CheckResult, fail, ok
+from sparkdash.doctor.nodes.check import box_check
+from sparkdash.doctor.nodes.facts import BoxFacts
+
+_OTHERS_WRITE, _OTHERS_READ = 0o022, 0o077
+
+
+@box_check(
+    "login", "Permissions of the home folder, of ~/.ssh and of keys are those that ssh accepts.", reads=("login",)
+)
+def login(box: BoxFacts) -> Iterator[CheckResult]:
+    """Check what StrictModes of sshd_config(5) asks, and that nobody else can read a private key."""
+    section = box.section("login")
+    home, uid = str(section["home"]), int(section["uid"])
+    wrong = [
+        (path, seen["mode"], "600" if _is_key(path, home) else "go-w")
+        for path, seen in section["paths"].items()
+        if seen["mode"] & (_OTHERS_READ if _is_key(path, home) else _OTHERS_WRITE)
+    ]
+    foreign = [path for path, seen in section["paths"].items() if seen["uid"] not in (uid, 0)]
+    for path, mode, wanted in wrong:
+        use = "ssh ignores the key" if wanted == "600" else "sshd refuses keys"
+        yield fail(
+            f"{path} has mode {mode:o}, and others may {_may(wanted)} it: {use}.", box.command(f"chmod {wanted} {path}")
+        )
+    for path in foreign:
+        yield fail(f"{path} belongs to another user: ssh refuses it.", box.command(f"sudo chown {uid} {path}"))
+    if not wrong and not foreign:
+        yield ok(f"{len(section['paths'])} paths in {home} have safe permissions.")
+
+
+def _is_key(path: str, home: str) -> bool:
+    return path.startswith(f"{home}/.ssh/") and not path.endswith("authorized_keys")
+
+
+def _may(wanted: str) -> str:
+    return "read" if wanted == "600" else "write"

@@ -1,0 +1,155 @@
+"""Readings of a box beyond its NodeFacts; piped to the box, so it uses the standard library alone.
+
+Owns: one section of the answer per kind of reading; only those asked for are read. A section that cannot be read is
+{"problem": "why"} and keeps none of the others. Must not know what a reading means.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+COMMAND_S = 10
+INFINIBAND, DEVICES = Path("/sys/class/infiniband"), Path("/dev/infiniband")
+PROGRAMS = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ethtool")
+
+
+def main() -> None:
+    """Read the sections of the request and print them as one JSON object."""
+    request = json.loads(sys.argv[1])
+    found: dict[str, Any] = {}
+    for section in request["sections"]:
+        try:
+            found[section] = ASKED[section](request) if section in ASKED else SECTIONS[section]()
+        except Exception as error:  # noqa: BLE001 - a section that fails must not hide the others
+            found[section] = {"problem": f"{type(error).__name__}: {error}"}
+    sys.stdout.write(json.dumps(found))
+
+
+def text(path: Path) -> str:
+    """Content of a small file; empty where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def printed(*argv: str) -> str:
+    """Stdout of a command that must succeed."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=COMMAND_S, check=False)
+    if done.returncode:
+        raise OSError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}")
+    return done.stdout
+
+
+def names_in(folder: Path) -> list[str]:
+    """Names in a folder; none where there is no such folder."""
+    return sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+
+
+def images(request: dict[str, Any]) -> dict[str, Any]:
+    """Id and digest of each wanted image, None for one that is not here."""
+    found: dict[str, Any] = {}
+    for name in request["images"]:
+        argv = (request["runtime"], "image", "inspect", "--format", "{{.Id}} {{.Digest}}", name)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=COMMAND_S, check=False)
+        words = done.stdout.split()
+        found[name] = {"id": words[0], "digest": words[1] if len(words) > 1 else None} if words else None
+    return found
+
+
+def routes(request: dict[str, Any]) -> dict[str, Any]:
+    """Route to each address of the other boxes, as `ip -j route get` tells it."""
+    found: dict[str, Any] = {}
+    for peer in request["peers"]:
+        try:
+            found[peer] = json.loads(printed("ip", "-j", "route", "get", peer))[0]
+        except OSError as error:
+            found[peer] = {"problem": str(error)}
+    return found
+
+
+def python() -> dict[str, Any]:
+    """Version of this interpreter."""
+    return {"version": platform.python_version()}
+
+
+def addresses() -> dict[str, Any]:
+    """Interfaces as `ip -j address` lists them."""
+    return {"interfaces": json.loads(printed("ip", "-j", "address"))}
+
+
+def hcas() -> dict[str, Any]:
+    """RDMA ports of sysfs: state, rate, interfaces, GIDs with their types (kernel ABI sysfs-class-infiniband)."""
+    ports = [
+        {
+            "hca": device,
+            "port": int(port),
+            "state": text(INFINIBAND / device / "ports" / port / "state"),
+            "rate": text(INFINIBAND / device / "ports" / port / "rate"),
+            "netdevs": names_in(INFINIBAND / device / "device" / "net"),
+            "gids": gids(INFINIBAND / device / "ports" / port),
+        }
+        for device in names_in(INFINIBAND)
+        for port in names_in(INFINIBAND / device / "ports")
+    ]
+    return {"ports": ports}
+
+
+def gids(port: Path) -> list[dict[str, Any]]:
+    """GIDs of a port that are set, by index."""
+    found = []
+    for index in sorted(map(int, names_in(port / "gids"))):
+        gid = text(port / "gids" / str(index))
+        if set(gid) - set("0:"):
+            found.append({"index": index, "gid": gid, "type": text(port / "gid_attrs" / "types" / str(index))})
+    return found
+
+
+def memory() -> dict[str, Any]:
+    """/proc/meminfo."""
+    return {"meminfo": Path("/proc/meminfo").read_text()}
+
+
+def memlock() -> dict[str, Any]:
+    """Limits of locked memory in bytes, None without a limit."""
+    limits = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    soft, hard = (None if limit == resource.RLIM_INFINITY else limit for limit in limits)
+    return {"soft": soft, "hard": hard, "uid": os.getuid()}
+
+
+def devices() -> dict[str, Any]:
+    """Files of /dev/infiniband, and which of them this user may use."""
+    names = names_in(DEVICES)
+    return {"names": names, "usable": [name for name in names if os.access(DEVICES / name, os.R_OK | os.W_OK)]}
+
+
+def login() -> dict[str, Any]:
+    """Permissions that sshd's StrictModes looks at, and of private keys; no key is read."""
+    home = Path("~").expanduser()
+    keys = [public.with_suffix("") for public in sorted((home / ".ssh").glob("*.pub"))]
+    seen = {
+        str(path): path.stat() for path in (home, home / ".ssh", home / ".ssh/authorized_keys", *keys) if path.exists()
+    }
+    paths = {path: {"mode": found.st_mode & 0o7777, "uid": found.st_uid} for path, found in seen.items()}
+    return {"home": str(home), "uid": os.getuid(), "paths": paths}
+
+
+def tools() -> dict[str, Any]:
+    """Programs of the link's measurement that are installed."""
+    return {"found": [name for name in PROGRAMS if shutil.which(name)]}
+
+
+ASKED = {"images": images, "routes": routes}
+"""Sections that depend on the request."""
+SECTIONS = {each.__name__: each for each in (python, addresses, hcas, memory, memlock, devices, login, tools)}
+
+if __name__ == "__main__":
+    main()
