@@ -91,6 +91,11 @@ class Settings(BaseModel):
     The load is refused, or started with a warning, or nothing is checked. Not given: refused on a DGX Spark, whose
     driver needs such blocks; not checked elsewhere.
     """
+    node_silent_s: float = Field(default=30.0, gt=0)
+    """Seconds for which another node may be silent until its engines count as lost.
+
+    vLLM itself waits for 300 s for a peer that is silent, and calls itself healthy.
+    """
     drain_s: float = Field(default=120.0, ge=0)
     """Seconds for which a swap waits for running requests before it cuts them."""
     stop_grace_s: float = Field(default=30.0, ge=0)

@@ -45,7 +45,8 @@ class Failure(Frozen):
 
     code: str
     """out_of_memory, port_in_use, unknown_flag, model_not_found, image_missing, no_gpu_device, cdi_stale, wrong_arch,
-    token_refused, engine_crash, no_progress, bad_answer, engine_unhealthy, does_not_fit, runtime_missing, cancelled
+    token_refused, engine_crash, peer_lost, node_unreachable, no_progress, bad_answer, engine_unhealthy, does_not_fit,
+    runtime_missing, cancelled
     """
     message: str
     hint: str | None = None

@@ -82,6 +82,10 @@ class Supervisor:
         """Wait until engines of an earlier daemon have been looked for."""
         await self._actor.adopted.wait()
 
+    def node_returned(self) -> None:
+        """Look for engines of an earlier daemon again: a node that was silent can be asked now."""
+        self._actor.takeover.look_again()
+
     async def settled(self) -> None:
         """Wait until nothing is under way: no move in the inbox, no swap. For tests."""
         await self._actor.idle.wait()

@@ -124,6 +124,18 @@ COMMON: tuple[Cause, ...] = (
 _ECHO = re.compile(
     r"EngineDeadError|Engine core initialization failed|Worker failed with error|: cancelled$"
     r"|WorkerProc initialization failed|\bWARNING\b|Caught handled exception, but response already started"
+    r"|\bpair\.cc:\d+\]|RPC call to \w+ timed out|output_handler failed"
+    r"|A worker died or was killed while executing a task"
+)
+# What a rank of an engine on several nodes says when another one is gone: gloo names its address, NCCL's remote too.
+_PEER_GONE = re.compile(
+    r"(?:Connection closed by peer|Read error|Write error|Connection reset by peer).{0,40}?\[?"
+    r"(?P<peer>\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]*:[0-9a-f:]+)\]?[:<]\d+"
+)
+_PEER_SILENT = re.compile(r"RPC call to \w+ timed out")
+_FIRST_END = re.compile(
+    r"^sparkdash: of this engine's containers the one on (?P<node>this box|\S+) was the first to end: "
+    r"it (?:is gone|ended with exit code (?P<code>-?\d+))\.$"
 )
 # Said by what is left of an engine when one of its processes was killed or crashed without a word.
 _PROCESS_DIED = re.compile(r"\b(?:died|exited) unexpectedly\b")
@@ -154,6 +166,8 @@ def _unknown(lines: Sequence[str], exit_code: int | None) -> tuple[str, str, str
             f"The engine died: {detail(raised)}",
             "The whole log is under `sparkdash logs {profile}`.",
         )
+    if found := _on_several_nodes(lines):
+        return found
     if line := _last(lines, _PROCESS_DIED):
         hint = "It was killed, or crashed in its driver; `journalctl -k` tells of both."
         return "engine_crash", f"One of its processes ended without a word: {detail(line)}", hint
@@ -167,6 +181,26 @@ def _unknown(lines: Sequence[str], exit_code: int | None) -> tuple[str, str, str
         return "engine_crash", "Its program was not found", "Check `command` in the profile, and the image."
     ended = "The engine ended" if exit_code is None else f"The engine ended with code {exit_code}"
     return "engine_crash", f"{ended} and its log names no reason", "The whole log is under `sparkdash logs {profile}`."
+
+
+def _on_several_nodes(lines: Sequence[str]) -> tuple[str, str, str] | None:
+    """Tell which node an engine on several nodes lost, where its ranks name no reason of their own."""
+    end = next((hit for line in reversed(lines) if (hit := _FIRST_END.search(line))), None)
+    gone = next((hit for line in lines if (hit := _PEER_GONE.search(line))), None)
+    hint = "Its log has the lines of all nodes: `sparkdash logs {profile}`."
+    if end and end["code"] and int(end["code"]) in KILLED:
+        text = f"Its container on {end['node']} was killed (SIGKILL) without a word"
+        return "out_of_memory", text, f"`journalctl -k` on {end['node']} tells whether the kernel ran out of memory."
+    if died := _last(lines, _PROCESS_DIED):
+        return ("peer_lost", f"One of its processes ended without a word: {detail(died)}", hint) if end else None
+    if gone:
+        return "peer_lost", f"It lost the connection to its part on {gone['peer']}", hint
+    if end:
+        how = "was removed" if end["code"] is None else f"ended with code {end['code']}, and its log names no reason"
+        return "peer_lost", f"Its container on {end['node']} {how}", hint
+    if _last(lines, _PEER_SILENT):
+        return "peer_lost", "Its part on another node did not answer in time", hint
+    return None
 
 
 def _root(lines: Sequence[str]) -> str | None:

@@ -22,6 +22,8 @@ _PREFIX = re.compile(
     r"(?:\d+(?:\.\d+){3} [A-Z] (?:\w+ +)?)?"  # 0.00.005.469 I srv of llama.cpp
 )
 
+_NODE = re.compile(r"\[[a-z0-9][a-z0-9-]{0,30}\] (?=\()")  # [spark2] before the lines of another node's vLLM
+
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
@@ -51,8 +53,10 @@ def first_match(lines: Sequence[str], pattern: re.Pattern[str]) -> re.Match[str]
 
 
 def detail(line: str) -> str:
-    """Shorten a log line: without its time stamp and origin, at most DETAIL characters."""
-    text = _PREFIX.sub("", line).strip()
+    """Shorten a log line: without its time stamp and origin, at most DETAIL characters; a node's name stays."""
+    node = _NODE.match(line)
+    start = node.end() if node else 0
+    text = line[:start] + _PREFIX.sub("", line[start:]).strip()
     return text if len(text) <= DETAIL else text[: DETAIL - 1] + "…"
 
 

@@ -14,6 +14,7 @@ from itertools import chain, repeat
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.domain.container import (
     LABEL_FINGERPRINT,
+    LABEL_HEAD,
     LABEL_OWNER,
     LABEL_PORT,
     LABEL_PROFILE,
@@ -108,9 +109,11 @@ async def _unknown_containers(tools: Tools) -> list[ContainerInfo]:
     return sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True)
 
 
-async def find_engines_again(tools: Tools, catalog: Callable[[], Catalog], stuck: Collection[str] = ()) -> Adoption:
+async def find_engines_again(
+    tools: Tools, catalog: Callable[[], Catalog], stuck: Collection[str] = (), *, first_pause_s: float = AGAIN_S[0]
+) -> Adoption:
     """Repeat `find_engines` until the runtime answers: engines of an earlier daemon hold memory."""
-    for pause_s in chain(AGAIN_S, repeat(AGAIN_S[-1])):
+    for pause_s in chain((first_pause_s,), AGAIN_S[1:], repeat(AGAIN_S[-1])):
         await tools.clock.sleep(pause_s)
         with suppress(SparkdashError):
             return await find_engines(tools, catalog(), stuck)
@@ -185,6 +188,8 @@ def report_unadoptable(tools: Tools, container: ContainerInfo, problems: Sequenc
 def _match(catalog: Catalog, container: ContainerInfo) -> AdoptableEngine | str:
     """Return the engine to adopt, or why the container cannot be adopted."""
     labels = container.labels
+    if LABEL_HEAD in labels:
+        return f"the engine that it computed for, {labels[LABEL_HEAD]}, is gone"
     if container.state is not ContainerState.RUNNING:
         return "it has ended"
     profile = catalog.profiles.get(labels.get(LABEL_PROFILE, ""))

@@ -15,6 +15,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.external.adopt import (
+    AGAIN_S,
     AdoptableEngine,
     Adoption,
     adopt_engine,
@@ -57,6 +58,8 @@ class Takeover:
         self._group: asyncio.TaskGroup | None = None
         self._is_looking = False
         """Whether a task looks again."""
+        self._is_late = False
+        """Whether another look was asked for meanwhile."""
         self._unknown: frozenset[str] = frozenset()
         """Containers that an earlier daemon left, whose profiles may be in files that cannot be read."""
 
@@ -77,6 +80,13 @@ class Takeover:
         if self._unknown and not self._is_looking and self._group:
             self._look_later()
 
+    def look_again(self) -> None:
+        """Look once more: a node that was silent may have engines of an earlier daemon."""
+        if self._is_looking:
+            self._is_late = True
+        elif self._group:
+            self._look_later(0.0)
+
     def take_over(self, adoption: Adoption) -> None:
         """Make the engines ours. An engine that was started meanwhile has replaced the one of its profile."""
         self._is_looking = False
@@ -86,6 +96,9 @@ class Takeover:
             if name not in self._records.residents and name not in self._records.swaps:
                 adopt_engine(self._tools, found)
                 self._adopted(Adopted(name, found.profile.fingerprint), found.profile)
+        if self._is_late:
+            self._is_late = False
+            self.look_again()
         busy = bool(self._records.swaps)
         for late in adoption.loading:
             if not busy and late.profile.name not in self._records.residents:
@@ -119,12 +132,12 @@ class Takeover:
         if self._unknown and adoption.problems != self._catalog().problems:  # read while it was looked
             self._look_later()
 
-    def _look_later(self) -> None:
+    def _look_later(self, pause_s: float = AGAIN_S[0]) -> None:
         self._is_looking = True
-        self._running().create_task(self._look_again(), name="look again")
+        self._running().create_task(self._look_after(pause_s), name="look again")
 
-    async def _look_again(self) -> None:
-        self._tell(await find_engines_again(self._tools, self._catalog, self._stuck))
+    async def _look_after(self, pause_s: float) -> None:
+        self._tell(await find_engines_again(self._tools, self._catalog, self._stuck, first_pause_s=pause_s))
 
     def _running(self) -> asyncio.TaskGroup:
         assert self._group  # noqa: S101 - `look` comes first

@@ -7,9 +7,12 @@ know what follows from a death.
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from sparkdash.domain.node import NodeState
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.liveness.kernel_reason import with_kernel
@@ -24,6 +27,8 @@ KILLED_S = 2.0
 hangs, as it does just then, is not waited for.
 """
 
+NODE_LOST = "node_unreachable"
+"""Code of the error of an engine that lost one of its nodes."""
 REMOVED = -1000
 """Stands for the exit code of a container that is no longer there."""
 ORDERED_ENDS = frozenset({0, 128 + 2, 128 + 9, 128 + 15})
@@ -35,7 +40,11 @@ REMOVAL_LOOK_S = 0.2
 
 
 async def wait_for_end(tools: Tools, container: str) -> int | None:
-    """Wait for the container's exit code; None when the memory guard killed it and the runtime does not tell."""
+    """Wait for the container's exit code; None when the memory guard killed it and the runtime does not tell.
+
+    Raises:
+        HostError: node_unreachable, when a node of the engine is silent for too long: it is lost, whatever runs there.
+    """
     asked = asyncio.ensure_future(_exit_code(tools, container))
     either: set[asyncio.Future[Any]] = {asked, *filter(None, [tools.guarded.killed(container)])}
     try:
@@ -49,9 +58,12 @@ async def wait_for_end(tools: Tools, container: str) -> int | None:
 async def _exit_code(tools: Tools, container: str) -> int:
     """A runtime that cannot be asked is asked again: it is no engine's end."""
     while True:
-        with suppress(SparkdashError):
+        try:
             code = await tools.runtime.wait(container)
             break
+        except SparkdashError as error:
+            if error.code == NODE_LOST:
+                raise
         await tools.clock.sleep(AGAIN_S)
     return REMOVED if await _is_removed(tools, container, code) else code
 
@@ -88,10 +100,31 @@ async def crash_error(
             log_tail=failure.log_tail[-TAIL:],
         )
     failure = await with_kernel(tools, container, failure, since)
+    message = name_addresses(failure.message.rstrip("."), tools.nodes.states)
     return EngineError(
-        f"{profile.name} {what}. {failure.message.rstrip('.')}.",
+        f"{profile.name} {what}. {message}.",
         code=failure.code,
         hint=failure.hint_for(profile.name),
         container_exit=code,
         log_tail=failure.log_tail[-TAIL:],
     )
+
+
+def lost_error(tools: Tools, profile: Profile, lost: SparkdashError, what: str) -> EngineError:
+    """Return the error of an engine that lost one of its nodes; `what` it did: "did not start", "was ended"."""
+    adapter = tools.adapter(profile.engine)
+    return EngineError(
+        f"{profile.name} {what}. {lost.message}",
+        code=lost.code,
+        hint=lost.hint,
+        log_tail=adapter.classify(tools.logbook.tail(profile.name, TAIL), None).log_tail,  # which masks secrets
+    )
+
+
+def name_addresses(text: str, states: Mapping[str, NodeState]) -> str:
+    """Put the name of a node before each of its addresses."""
+    for name, state in states.items():
+        for link in state.facts.links if state.facts else ():
+            if link.address:
+                text = re.sub(rf"(?<![\d.]){re.escape(link.address)}(?![\d.])", f"{name} ({link.address})", text)
+    return text

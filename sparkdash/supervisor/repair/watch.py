@@ -17,8 +17,8 @@ from typing import Any
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, SparkdashError, UpstreamError
-from sparkdash.supervisor.liveness.engine_end import TAIL, crash_error, wait_for_end
+from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, HostError, SparkdashError, UpstreamError
+from sparkdash.supervisor.liveness.engine_end import TAIL, crash_error, lost_error, wait_for_end
 from sparkdash.supervisor.liveness.kernel_reason import RECENT_S
 from sparkdash.supervisor.liveness.probe import sickness, speaks_nonsense, unreachable
 from sparkdash.supervisor.repair.incidents import Incidents
@@ -175,7 +175,13 @@ class EngineWatch:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if watched.ends_itself:
                 await asyncio.wait({ending}, timeout=CONFIRM_S)
-            return (True, ending.result()) if ending.done() else (False, None)
+            if not ending.done():
+                return False, None
+            try:
+                return True, ending.result()
+            except HostError as lost:
+                watched.give_up(lost_error(self._tools, watched.profile, lost, "was ended"))
+                return False, None
         finally:
             ending.cancel()
 

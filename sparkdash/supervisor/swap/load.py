@@ -23,9 +23,9 @@ from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.logs.loading import detail
-from sparkdash.errors import EngineError, SparkdashError, UpstreamError
+from sparkdash.errors import EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.host.kernel_log.lines import KernelKind
-from sparkdash.supervisor.liveness.engine_end import AGAIN_S, TAIL, crash_error, wait_for_end
+from sparkdash.supervisor.liveness.engine_end import AGAIN_S, TAIL, crash_error, lost_error, wait_for_end
 from sparkdash.supervisor.liveness.probe import PROBE_S
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.memory.footprint import FootprintMeter
@@ -139,7 +139,7 @@ class Loading:
         try:
             await asyncio.wait({doing, self._end}, return_when=asyncio.FIRST_COMPLETED)
             if self._end.done() and not doing.done():
-                raise await self._crashed(self._end.result())
+                raise await self._crashed()
             return await doing
         finally:
             doing.cancel()
@@ -226,7 +226,11 @@ class Loading:
             self._most_cached, moved = memory.page_cache, True
         return moved
 
-    async def _crashed(self, code: int | None) -> EngineError:
+    async def _crashed(self) -> EngineError:
+        try:
+            code = self._end.result()
+        except HostError as lost:
+            return lost_error(self._tools, self._profile, lost, "did not start")
         if code is not None:
             self._log.cancel()  # it may be behind, or have been lost: the container has all of it
             await self._tools.logbook.close(self._profile.name)

@@ -91,6 +91,13 @@ def report_leftovers(books: Books, profile: str, left: Leftovers) -> None:
     if left.unremoved:
         text = f"{profile} has ended, and its container is still listed: {left.unremoved} The next start removes it."
         books.notice(Level.WARNING, "container_left", text, profile)
+    if left.owed:
+        nodes = " and ".join(left.owed)
+        text = (
+            f"{profile} may still run on {nodes}, which does not answer. sparkdash ends it there as soon as {nodes} "
+            "can be reached."
+        )
+        books.notice(Level.WARNING, "removal_owed", text, profile)
     if left.unseen:
         text = (
             f"Whether {profile} left processes behind is not known: the look at all processes of this box was late. "
