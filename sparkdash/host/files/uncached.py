@@ -17,10 +17,13 @@ WINDOW = 64 << 20
 _PIECE = 1 << 20
 
 
-def read_uncached(file: Path) -> Iterator[memoryview]:
-    """Read `file` in pieces of 1 MiB, each valid until the next, and drop pages once read; mapped ones stay."""
-    buffer, at, told = memoryview(bytearray(_PIECE)), 0, 0
+def read_uncached(file: Path, start: int = 0) -> Iterator[memoryview]:
+    """Read `file` from `start` in pieces of 1 MiB, each valid until the next, and drop pages once read; mapped ones
+    stay.
+    """
+    buffer, at, told = memoryview(bytearray(_PIECE)), start, start
     with file.open("rb", buffering=0) as opened:
+        opened.seek(start)
         while count := opened.readinto(buffer):
             yield buffer[:count]
             at += count

@@ -68,9 +68,12 @@ def _files_in_cache(ref: ModelRef, hf_home: Path) -> list[Path]:
 
 def _files_at(place: Path) -> list[Path]:
     """Files of a folder, or a file with the other parts of its split model."""
-    if place.is_dir():
-        return _files(place)
-    return [file for name in {place.name, *_sisters(place.name)} if (file := place.with_name(name)).is_file()]
+    return _files(place) if place.is_dir() else split_model_files(place)
+
+
+def split_model_files(file: Path) -> list[Path]:
+    """List a file with the other parts of its split model, as far as they are here."""
+    return [part for name in sorted({file.name, *_sisters(file.name)}) if (part := file.with_name(name)).is_file()]
 
 
 def cached_blobs(hf_home: Path) -> frozenset[Path]:

@@ -1,0 +1,78 @@
+"""Copy of a profile's image and weights to another node: what lacks there, and how far the copy is.
+
+Owns: the plan of a copy and its progress, as values. Must not know how bytes travel.
+Pure.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sparkdash.domain.base import Frozen
+
+
+class CopyKind(StrEnum):
+    """What is copied."""
+
+    IMAGE = "image"
+    WEIGHTS = "weights"
+
+
+class CopyStep(StrEnum):
+    """Step of a copy, in their order."""
+
+    CHECK = "check"
+    """Files of both nodes are hashed, each at first sight only."""
+    SAVE = "save"
+    """The runtime writes the image's layers to a folder."""
+    SEND = "send"
+    LOAD = "load"
+    """The other node's runtime reads the layers."""
+
+
+class CopyItem(Frozen):
+    """An image or a model on its way to a node."""
+
+    kind: CopyKind
+    name: str
+    """Name of the image, or path or repository of the model."""
+    bytes: int
+    missing_bytes: int
+    """Bytes still to send; 0: everything is there."""
+    here: bool = True
+    """Whether this box has it. What neither has cannot be copied."""
+    replaces: str | None = None
+    """Id of the image of the same name on the node, which differs."""
+
+
+class CopyPlan(Frozen):
+    """All that a profile needs on a node, and what of it is missing there."""
+
+    profile: str
+    node: str
+    items: tuple[CopyItem, ...] = ()
+
+    @property
+    def missing(self) -> tuple[CopyItem, ...]:
+        """Items that are not complete on the node."""
+        return tuple(item for item in self.items if item.missing_bytes or not item.here)
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes to send."""
+        return sum(item.missing_bytes for item in self.items)
+
+
+class CopyProgress(Frozen):
+    """Progress report of a copy. Bytes are those of the present step."""
+
+    kind: CopyKind
+    name: str
+    node: str
+    step: CopyStep
+    came_bytes: int
+    total_bytes: int
+    """Bytes of this step, with what had come before; 0: unknown."""
+    bytes_per_s: float | None = None
+    eta_s: float | None = None
+    done: bool = False
