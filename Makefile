@@ -37,8 +37,9 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.base
 
 venv: $(VENV)/.dev ## the environment in .venv, with the test tools
 
-demo: $(VENV)/.base ## the whole product on a simulated box, in this terminal
-	@$(BIN)/sparkdash demo
+NODES ?= 1
+demo: $(VENV)/.base ## the whole product on a simulated box, in this terminal; NODES=2: on two
+	@$(BIN)/sparkdash demo --nodes $(NODES)
 
 test: $(VENV)/.dev ## all tests, real podman, a real vLLM and a real llama-server included
 	@$(HAS_REAL)

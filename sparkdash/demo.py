@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import structlog
 import uvloop
@@ -29,6 +29,10 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import DaemonError
 from sparkdash.settings import Settings
+from sparkdash.units import GIB
+
+if TYPE_CHECKING:
+    from sparkdash.sim.nodes.simulated_boxes import SimulatedBoxes
 
 LOG = structlog.get_logger("sparkdash.demo")
 FIRST = "gpt-oss-120b"
@@ -43,20 +47,28 @@ READY = "sparkdash demo (SIMULATED) serves "
 """Line that the headless demo prints before its URL; the foreground demo waits for it."""
 
 
-def run_demo(*, headless: bool, port: int | None, traffic: bool, speed: float) -> int:
-    """Run the demo until Ctrl-C, SIGTERM or, with the TUI, until it is left. Returns the exit code.
+class DemoOptions(NamedTuple):
+    """What the demo simulates."""
 
-    `port`: where the gateway listens; None takes a free one. `speed`: simulated seconds per second.
-    """
-    if headless:
-        return _serve(port or 0, traffic, speed)
-    return _watch(port or 0, traffic, speed)
+    port: int
+    """Port of the gateway; 0 takes a free one."""
+    traffic: bool
+    speed: float
+    """Simulated seconds per second."""
+    nodes: int = 1
+    """Number of boxes."""
 
 
-def _watch(port: int, traffic: bool, speed: float) -> int:
+def run_demo(options: DemoOptions, *, headless: bool) -> int:
+    """Run the demo until Ctrl-C, SIGTERM or, with the TUI, until it is left. Returns the exit code."""
+    return _serve(options) if headless else _watch(options)
+
+
+def _watch(options: DemoOptions) -> int:
     """Run the TUI here and the daemon in a child: neither slows the other, and each ends the other."""
-    argv = [sys.executable, "-m", "sparkdash", "demo", "--headless", f"--port={port}", f"--speed={speed}"]
-    if not traffic:
+    given = (f"--port={options.port}", f"--speed={options.speed}", f"--nodes={options.nodes}")
+    argv = [sys.executable, "-m", "sparkdash", "demo", "--headless", *given]
+    if not options.traffic:
         argv.append("--no-traffic")
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -84,11 +96,11 @@ def _watch(port: int, traffic: bool, speed: float) -> int:
 
 async def _sweep(folder: Path) -> None:
     """Stop engines that outlived a killed child."""
-    from sparkdash.host.processes.process import Process
+    from sparkdash.sim.nodes.simulated_boxes import left_runtimes
 
-    runtime = Process(folder / "processes")
-    for left in await runtime.containers({}):
-        await runtime.stop(left.name, 1.0)
+    for runtime in left_runtimes(folder):
+        for left in await runtime.containers({}):
+            await runtime.stop(left.name, 1.0)
 
 
 def _url_of(child: subprocess.Popen[str], errors: IO[str]) -> str:
@@ -111,10 +123,10 @@ def _end(child: subprocess.Popen[str]) -> None:
         child.wait()
 
 
-def _serve(port: int, traffic: bool, speed: float) -> int:
+def _serve(options: DemoOptions) -> int:
     log.configure()
     with _own_folders() as folder:
-        uvloop.run(_live(folder, port, traffic, speed))
+        uvloop.run(_live(folder, options))
     return 0
 
 
@@ -134,18 +146,18 @@ def _own_folders() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def twins(speed: float) -> Catalog:
-    """Return the shipped profiles as simulated twins, which run `speed` times faster."""
+def twins(speed: float, nodes: int = 1) -> Catalog:
+    """Return the shipped profiles as simulated twins, which run `speed` times faster on that many boxes."""
     from sparkdash.sim.rehearsal import simulated_twin
 
     shipped = catalog.load_catalog([paths.shipped_profiles()])
-    return Catalog({name: simulated_twin(profile, time_scale=speed) for name, profile in shipped.profiles.items()})
+    return Catalog(
+        {name: simulated_twin(each, time_scale=speed, nodes=nodes) for name, each in shipped.profiles.items()}
+    )
 
 
-async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
+async def _live(folder: Path, options: DemoOptions) -> None:
     from sparkdash.daemon.log_limits import limit_logs
-    from sparkdash.host.processes.process import Process
-    from sparkdash.sim.box import SimBox
     from sparkdash.sim.traffic import Traffic
 
     sources: list[Traffic] = []
@@ -153,7 +165,7 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
     async def begin(running: daemon.Daemon) -> None:
         await running.supervisor.adopted()
         await running.supervisor.use(FIRST, cause=SwapCause.USER)
-        sources.append(Traffic(f"{running.url}/v1", on=traffic))
+        sources.append(Traffic(f"{running.url}/v1", on=options.traffic))
         await sources[0].run()
 
     async def leave(running: daemon.Daemon) -> None:
@@ -171,25 +183,40 @@ async def _live(folder: Path, port: int, traffic: bool, speed: float) -> None:
         for source in sources:
             source.switch(on=on)
 
-    runtime = Process(folder / "processes")
+    settings = Settings(port=options.port, runtime="process", stop_grace_s=3, cache_dir=folder / "cache")
+    boxes = _boxes(folder, options.nodes, settings)
 
     async def limit(_running: daemon.Daemon) -> None:
-        await limit_logs(runtime.log_files)
+        await limit_logs(lambda: [file for runtime in boxes.processes for file in runtime.log_files()])
 
+    async def attend(running: daemon.Daemon) -> None:
+        if boxes.attend is not None:
+            await boxes.attend(running.bus.publish)
+
+    tasks = (begin, limit, attend)
+    host = f"{socket.gethostname()} ×{options.speed:g}" if options.speed != 1 else socket.gethostname()
     parts = daemon.Parts(
-        settings=Settings(port=port, runtime="process", stop_grace_s=3, cache_dir=folder / "cache"),
-        runtime=runtime,
-        reader=SimBox(folder / "sim"),
-        load_catalog=lambda: twins(speed),
+        settings=settings,
+        runtime=boxes.runtime,
+        reader=boxes.reader,
+        nodes=boxes.nodes,
+        load_catalog=lambda: twins(options.speed, options.nodes),
         simulated=True,
-        host=f"{socket.gethostname()} ×{speed:g}" if speed != 1 else socket.gethostname(),
-        extra_tasks=(begin, limit, until_let_go) if os.environ.get(LEASH) else (begin, limit),
+        host=host,
+        extra_tasks=(*tasks, until_let_go) if os.environ.get(LEASH) else tasks,
         before_stop=leave,
         stop_engines=True,
         traffic=switch,
-        traffic_on=traffic,
+        traffic_on=options.traffic,
     )
     await daemon.serve(parts, ready=_say)
+
+
+def _boxes(folder: Path, count: int, settings: Settings) -> SimulatedBoxes:
+    from sparkdash.sim.nodes.simulated_boxes import one_box, several_boxes
+
+    reserve = int(settings.reserve_gib * GIB)
+    return one_box(folder) if count == 1 else several_boxes(folder, count, owner=paths.owner(), reserve=reserve)
 
 
 async def _left(running: daemon.Daemon) -> None:

@@ -81,19 +81,33 @@ class SimBox:
         """Return None: free block sizes are not simulated."""
 
     async def gpu(self) -> GpuReading:
+        """Return GPU use, and each process's memory."""
+        return GpuReading(self.gpu_now(), {claim.pid: claim.memory for claim in self._alive.values()})
+
+    def engines(self) -> dict[str, int | None]:
+        """Return the memory of each profile's processes, as last looked at."""
+        held: dict[str, int | None] = {}
+        for claim in self._alive.values():
+            held[claim.profile] = (held.get(claim.profile) or 0) + claim.memory
+        return held
+
+    def busy(self) -> dict[str, float]:
+        """Return each profile's share of the GPU's time, 0..1, as last looked at."""
+        return {claim.profile: claim.busy for claim in self._alive.values()}
+
+    def gpu_now(self) -> Gpu:
         """Return GPU use: the engines' busy shares and watts added up, and figures that follow from them."""
         self._look()
         busy = min(1.0, sum(claim.busy for claim in self._alive.values()))
         drawn = min(MAX_W, sum(map(_drawn, self._alive.values())))
         heat = self._warm(min(1.0, drawn / (LOAD_W - IDLE_W)))
-        gpu = Gpu(
+        return Gpu(
             name="GB10 (simulated)", driver="simulated", utilization=busy,
             power_w=round(IDLE_W + drawn + 1.5 * busy * math.sin(self._clock()), 1),
             temperature_c=round(IDLE_C + heat * (LOAD_C - IDLE_C)),
             sm_clock_mhz=round(LOAD_MHZ + 25 * math.sin(self._clock() / 3) if busy else IDLE_MHZ),
             sm_clock_max_mhz=MAX_MHZ,
         )  # fmt: skip
-        return GpuReading(gpu, {claim.pid: claim.memory for claim in self._alive.values()})
 
     def engine_bytes(self, pids: set[int], reading: GpuReading) -> int | None:
         """Return the memory that these processes claim; None without a claim."""

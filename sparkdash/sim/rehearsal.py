@@ -45,10 +45,11 @@ _SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z0-9])")
 _K = re.compile(r"k\s*=\s*(\d+)")
 
 
-def simulated_twin(profile: Profile, *, time_scale: float = 1.0) -> Profile:
+def simulated_twin(profile: Profile, *, time_scale: float = 1.0, nodes: int = 1) -> Profile:
     """Return `profile` on the simulated engine. A simulated profile only takes the time scale.
 
-    `time_scale` is how many times faster than real everything runs.
+    `time_scale` is how many times faster than real everything runs, `nodes` the number of simulated boxes: what lacks
+    only boxes can run on them.
     """
     if profile.engine is EngineKind.SIM:
         spec = (profile.sim or SimSpec()).replace(time_scale=time_scale)
@@ -66,6 +67,8 @@ def simulated_twin(profile: Profile, *, time_scale: float = 1.0) -> Profile:
     )
     about = f"SIMULATED: {profile.about}" if profile.about else "SIMULATED"
     kept = {name: getattr(profile, name) for name in KEPT}
+    if 1 < profile.nodes <= nodes:
+        kept |= {"cannot_run": None, "nearest": None}
     return Profile(**kept, engine=EngineKind.SIM, about=about, context=context, memory=memory, sim=spec, gpu=False)
 
 
@@ -117,7 +120,7 @@ def _memory(profile: Profile) -> MemoryNeed:
     """Return the profile's need with every unknown term invented, so that the demo can plan swaps."""
     need = profile.memory
     return MemoryNeed(
-        weights_gib=_weights(profile) if need.weights_gib is None else need.weights_gib,
+        weights_gib=_weights(profile) / profile.nodes if need.weights_gib is None else need.weights_gib,
         kv_gib=KV_GIB if need.kv_gib is None else need.kv_gib,
         overhead_gib=OVERHEAD_GIB if need.overhead_gib is None else need.overhead_gib,
         source=f"simulated; known terms from: {need.source}" if need.source else "simulated",

@@ -13,6 +13,7 @@ def demo(
     port: Annotated[int | None, typer.Option(help="Port for clients; a free one by default.", min=0, max=65535)] = None,
     no_traffic: Annotated[bool, typer.Option("--no-traffic", help="Do not send the demo's own requests.")] = False,
     speed: Annotated[float, typer.Option(help="Run this many times faster than real.", min=0.1, max=1000.0)] = 1.0,
+    nodes: Annotated[int, typer.Option(help="Simulate this many Sparks, linked by a cable.", min=1, max=2)] = 1,
 ) -> None:
     """Show everything on simulated engines.
 
@@ -24,11 +25,12 @@ def demo(
     Examples:
       sparkdash demo
       sparkdash demo --speed 5
+      sparkdash demo --nodes 2
       sparkdash demo --headless --port 9000 --no-traffic
       SPARKDASH_URL=http://127.0.0.1:9000 sparkdash ab A B
     """
     if not headless and not sys.stdout.isatty():
         raise typer.BadParameter("the dashboard needs a terminal; use --headless in a script")
-    from sparkdash.demo import run_demo
+    from sparkdash.demo import DemoOptions, run_demo
 
-    raise typer.Exit(run_demo(headless=headless, port=port, traffic=not no_traffic, speed=speed))
+    raise typer.Exit(run_demo(DemoOptions(port or 0, not no_traffic, speed, nodes), headless=headless))

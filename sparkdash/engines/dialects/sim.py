@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.container import LABEL_HEAD, LABEL_NODES, ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines.adapter import HelpCommand, LaunchContext
@@ -36,7 +36,8 @@ class Sim:
             *containers.program(profile, (sys.executable, "-m", MODULE)),
             *("--port", str(launch.port), "--profile-json", _facts(profile)),
         ]
-        return containers.build_container(profile, launch, words).replace(devices=())
+        head = containers.build_container(profile, launch, words).replace(devices=())
+        return _placed(head, launch)
 
     def help(self, profile: Profile) -> HelpCommand | None:  # noqa: ARG002 - the contract's signature
         """Return None: the simulator is a part of sparkdash."""
@@ -66,6 +67,22 @@ class Sim:
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """Classify a failed start, this engine's own causes first."""
         return failures.classify(lines, exit_code)
+
+
+def _placed(head: ContainerSpec, launch: LaunchContext) -> ContainerSpec:
+    """Put the head on the launch's first node, and a worker on each further one."""
+    if not launch.nodes:
+        return head
+    first, *others = launch.nodes
+    labels = {**head.labels, LABEL_NODES: ",".join(node.name for node in launch.nodes)}
+    workers = tuple(
+        head.replace(
+            name=f"{head.name}-worker{rank}", node=node.name, argv=(*head.argv, "--worker"),
+            labels={**labels, LABEL_HEAD: head.name},
+        )
+        for rank, node in enumerate(others, 1)
+    )  # fmt: skip
+    return head.replace(node=first.name, labels=labels, workers=workers)
 
 
 def _facts(profile: Profile) -> str:

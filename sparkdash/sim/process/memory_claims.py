@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 FOLDER_VARIABLE = "SPARKDASH_SIM_DIR"
+HEAD_FOLDER_VARIABLE = "SPARKDASH_SIM_HEAD_DIR"
+"""Folder of the box that serves, for workers on other simulated boxes."""
 
 
 @dataclass(frozen=True, slots=True)
