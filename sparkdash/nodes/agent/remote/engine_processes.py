@@ -1,0 +1,138 @@
+"""Processes of our engines on a node, by container.
+
+Owns: finding them by the mark in their environment and by their container's control group, cheaply. Must not know why.
+Runs on nodes: see `remote`.
+
+Three marks, as each can be lost. A process of an engine has SPARKDASH_ENGINE in its environment, unless it wrote its
+title over it. The control group names the container's id, and the file config.json that the container's monitor
+(conmon) was started with has the mark of that container. A process that hangs in the kernel is not asked for its
+environment: the reader would hang too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from sparkdash.nodes.agent.remote.kernel import PROC, read_text
+
+FULL_S = 30.0
+"""Interval of a look at all processes; between them only young and new ones are examined."""
+YOUNG_S = 20.0
+"""Age up to which a process is examined again, as it may still become an engine's by exec."""
+_ID = re.compile(r"/(?:libpod-|docker-)?([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MULTILINE)
+"""Full id of a container in a control group's path; the group of podman's own monitor does not match."""
+_CONFIG_LIMIT = 4 * 1024 * 1024
+
+if TYPE_CHECKING:
+    Processes = dict[int, int]
+    """Processes by pid, each with its start in clock ticks since boot, so that a reused pid is not mistaken."""
+
+
+class EngineProcesses:
+    """Engines of one owner that run on this node. Only tests give `proc`."""
+
+    def __init__(self, owner: str, proc: str = PROC) -> None:
+        self._mark = ("\0SPARKDASH_ENGINE=" + owner + "/").encode()
+        self._owner = owner
+        self._proc = proc
+        self._ticks = os.sysconf("SC_CLK_TCK")
+        self._seen: dict[int, tuple[int, bool]] = {}
+        """Start of every process, and whether its examination was the last one."""
+        self._of: dict[int, str] = {}
+        """Container of each process of an engine."""
+        self._containers: dict[str, str] = {}
+        """Names of containers by id."""
+        self._full_at = float("-inf")
+
+    def scan(self, now: float) -> dict[str, Processes]:
+        """Return the processes of each container; `now` is seconds since boot."""
+        full = now - self._full_at >= FULL_S
+        if full:
+            self._full_at = now
+            self._seen.clear()
+        pids = self._pids()
+        for gone in self._seen.keys() - pids:
+            del self._seen[gone]
+        for pid in sorted(pids):  # the monitor comes before its container
+            if not self._seen.get(pid, (0, False))[1]:
+                self._examine(pid, now)
+        return self._engines(pids)
+
+    def _engines(self, pids: set[int]) -> dict[str, Processes]:
+        found: dict[str, Processes] = {}
+        for pid, container in list(self._of.items()):
+            start = start_of(pid, self._proc) if pid in pids else None
+            if start is None or start != self._seen.get(pid, (start, True))[0]:
+                del self._of[pid]
+            else:
+                found.setdefault(container, {})[pid] = start
+        return found
+
+    def _examine(self, pid: int, now: float) -> None:
+        fields = _stat(pid, self._proc)
+        if fields is None or int(pid) == os.getpid():
+            self._seen.pop(pid, None)
+            return
+        comm, state, start = fields
+        stuck = state == "D"
+        self._seen[pid] = start, not stuck and now - start / self._ticks >= YOUNG_S
+        if comm == "conmon":
+            self._learn(pid)
+            return
+        groups = _ID.findall(read_text(f"{self._proc}/{pid}/cgroup") or "")
+        mark = None if stuck else self._marked(pid)
+        if mark:
+            for each in groups[:1]:
+                self._containers[each] = mark
+        container = mark or next((self._containers[each] for each in groups if each in self._containers), None)
+        if container:
+            self._of[pid] = container
+
+    def _marked(self, pid: int) -> str | None:
+        try:
+            with open(f"{self._proc}/{pid}/environ", "rb") as file:
+                _, found, rest = (b"\0" + file.read()).rpartition(self._mark)
+        except OSError:
+            return None
+        return rest.partition(b"\0")[0].decode("utf-8", "replace")[:128] if found else None
+
+    def _learn(self, pid: int) -> None:
+        """Learn the name of the container that this monitor belongs to, if it is our engine's."""
+        words = (read_text(f"{self._proc}/{pid}/cmdline") or "").split("\0")
+        found = {words[at]: words[at + 1] for at in range(len(words) - 1) if words[at] in ("-c", "-b", "-n")}
+        if not {"-c", "-b", "-n"} <= found.keys() or found["-c"] in self._containers:
+            return
+        with suppress(OSError), open(found["-b"] + "/config.json", "rb") as file:
+            mark = f'"SPARKDASH_ENGINE={self._owner}/{found["-n"]}"'
+            if mark.encode() in file.read(_CONFIG_LIMIT):
+                self._containers[found["-c"]] = found["-n"]
+
+    def _pids(self) -> set[int]:
+        return {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+
+
+def start_of(pid: int, proc: str = PROC) -> int | None:
+    """Start of a living process in clock ticks since boot; None if it has ended."""
+    fields = _stat(pid, proc)
+    return None if fields is None else fields[2]
+
+
+def resident_bytes(pid: int, proc: str = PROC) -> int:
+    """Anonymous and shared memory of a process; 0 if it has ended."""
+    total = 0
+    for line in (read_text(f"{proc}/{pid}/status") or "").splitlines():
+        if line.startswith(("RssAnon:", "RssShmem:")):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+def _stat(pid: int, proc: str) -> tuple[str, str, int] | None:
+    """Name, state and start of a process; None if it has ended."""
+    head, _, tail = (read_text(f"{proc}/{pid}/stat") or "").rpartition(")")
+    fields = tail.split()
+    if len(fields) < 20 or (fields[0] in "ZXx" and int(fields[17]) <= 1):
+        return None
+    return head.partition("(")[2], fields[0], int(fields[19])

@@ -1,0 +1,141 @@
+"""Figures of this node, a JSON line per tick, until stdin closes.
+
+Owns: the rhythm that the daemon asks for, and joining all figures into a line. Must not know rates or limits. Runs on
+nodes: see `remote`.
+
+Lines that are read: {"every": seconds, "id": number, "lease": {…}, "read": [names of reports]}, all but `every`
+optional. Each is answered by a tick at once, with its `id`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses, resident_bytes
+from sparkdash.nodes.agent.remote.gpu import Gpu
+from sparkdash.nodes.agent.remote.guard_files import GuardFolder, seconds_since_boot
+from sparkdash.nodes.agent.remote.kernel import Interfaces, RdmaPorts, read_memory
+
+if TYPE_CHECKING:
+    from sparkdash.nodes.agent.remote.kernel import Figures
+
+SILENCE_S = 90.0
+"""Time without a line after which the daemon or the link is gone: a broken link closes stdin only after minutes."""
+SCAN_S = 5.0
+"""Interval of the search for engines' processes, and of the look whether the guard runs."""
+FIRST_S = 5.0
+"""Interval of ticks until the daemon asks for another."""
+COMMAND_LIMIT = 256 * 1024
+
+
+class Ticker:
+    """Figures of this node. Only tests give `proc`, `sys_class`, `gpu` and `base`."""
+
+    def __init__(
+        self,
+        owner: str,
+        proc: str = "/proc",
+        sys_class: str = "/sys/class",
+        gpu: Gpu | None = None,
+        base: str | None = None,
+    ) -> None:
+        self._proc = proc
+        self._interfaces, self._rdma = Interfaces(proc, sys_class), RdmaPorts(sys_class)
+        self._processes, self._gpu = EngineProcesses(owner, proc), gpu or Gpu()
+        self._engines: dict[str, dict[int, int]] = {}
+        self._scanned_at = float("-inf")
+        self._folder: GuardFolder | None = None
+        self._guarded = False
+        with suppress(OSError):
+            self._folder = GuardFolder(owner, base)
+
+    def tick(self) -> Figures:
+        """Read all figures."""
+        now = seconds_since_boot()
+        if now - self._scanned_at >= SCAN_S:
+            self._scanned_at = now
+            self._engines = self._processes.scan(now)
+            self._guarded = self._folder is not None and self._folder.is_locked()
+        gpu = self._gpu.read(now)
+        on_gpu: Any = gpu.pop("processes", {}) if (gpu := gpu and dict(gpu)) else {}
+        return {
+            "clock": time.time(),
+            "at": now,
+            "memory": read_memory(self._proc),
+            "gpu": gpu,
+            "interfaces": self._interfaces.read(now),
+            "rdma": self._rdma.read(now),
+            "engines": {name: self._bytes(pids, on_gpu) for name, pids in self._engines.items()},
+            "guarded": self._guarded,
+            "kills": self._folder.kills() if self._folder else [],
+            "cpu_s": time.process_time(),
+        }
+
+    def obey(self, command: dict[str, Any]) -> None:
+        """Write the lease, and remove reports that the daemon has read."""
+        if self._folder is None:
+            return
+        with suppress(OSError):
+            if isinstance(command.get("lease"), dict):
+                self._folder.renew(command["lease"])
+                self._guarded = self._folder.is_locked()
+            for name in command.get("read") or ():
+                self._folder.forget_kill(str(name))
+
+    def _bytes(self, pids: dict[int, int], on_gpu: dict[int, int]) -> int:
+        """Memory of a container: the processes' own host memory, and GPU memory by the driver."""
+        return sum(resident_bytes(pid, self._proc) + on_gpu.get(pid, 0) for pid in pids)
+
+
+def main(owner: str) -> None:
+    """Write ticks until stdin closes, or is silent for too long."""
+    ticker, pending = Ticker(owner), b""
+    every, heard_at = FIRST_S, time.monotonic()
+    due = heard_at
+    while True:
+        left = max(due - time.monotonic(), 0.0)
+        answer: object = None
+        if select.select([0], [], [], left)[0]:
+            chunk = os.read(0, 65536)
+            heard_at = time.monotonic()
+            if not chunk:
+                return
+            pending += chunk
+            *lines, pending = pending.split(b"\n")
+            commands = [found for line in lines if (found := _command(line)) is not None]
+            if not commands:
+                if len(pending) > COMMAND_LIMIT:
+                    return
+                continue
+            for command in commands:
+                ticker.obey(command)
+                every, answer = max(0.2, float(command.get("every") or every)), command.get("id", answer)
+        elif time.monotonic() - heard_at > SILENCE_S:
+            return
+        due = time.monotonic() + every
+        tick = ticker.tick()
+        tick["id"] = answer
+        sys.stdout.write(json.dumps(tick, separators=(",", ":")) + "\n")
+        sys.stdout.flush()
+
+
+def _command(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+        float(found.get("every") or 0)
+    except (ValueError, TypeError, AttributeError):
+        return None
+    return dict(found)
+
+
+def run(owner: str) -> None:
+    """Run until the end, and leave without waiting for a driver that hangs."""
+    with suppress(BrokenPipeError, KeyboardInterrupt):
+        main(owner)
+    os._exit(0)
