@@ -12,9 +12,9 @@ import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from sparkdash.host.files.line_splitter import LineSplitter
 
@@ -33,10 +33,66 @@ class CommandResult:
     err: str
 
 
+class Commands(Protocol):
+    """Runs programs on one box: on this one, or on another over ssh.
+
+    `variables` are added to the program's environment and never shown in a command line.
+    """
+
+    async def run(
+        self, argv: Sequence[str], *, deadline_s: float | None, variables: Mapping[str, str] | None = None
+    ) -> CommandResult:
+        """Run a program to its end. Raises TimeoutError, OSError; HostError if the box cannot be reached."""
+        ...
+
+    async def output(
+        self, argv: Sequence[str], *, deadline_s: float, limit: int, variables: Mapping[str, str] | None = None
+    ) -> str:
+        """Run a program; return both output streams, `limit` bytes at most. Raises as `run`."""
+        ...
+
+    def child(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Process]:
+        """Run a program for the length of the block; stdout is a pipe with both output streams. Raises as `run`.
+
+        A box that is lost meanwhile ends the output, and leaving the block raises HostError.
+        """
+        ...
+
+
+class LocalCommands:
+    """Programs of this box."""
+
+    async def run(
+        self, argv: Sequence[str], *, deadline_s: float | None, variables: Mapping[str, str] | None = None
+    ) -> CommandResult:
+        """Run `run_command`."""
+        return await run_command(argv, deadline_s=deadline_s, env=_environment(variables))
+
+    async def output(
+        self, argv: Sequence[str], *, deadline_s: float, limit: int, variables: Mapping[str, str] | None = None
+    ) -> str:
+        """Run `command_output`."""
+        return await command_output(argv, deadline_s=deadline_s, limit=limit, env=_environment(variables))
+
+    def child(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Process]:
+        """Run `child_running` with one pipe for both output streams."""
+        return child_running(argv, stderr=STDOUT)
+
+
+def _environment(variables: Mapping[str, str] | None) -> dict[str, str] | None:
+    return {**os.environ, **variables} if variables else None
+
+
 async def run_command(
-    argv: Sequence[str], *, deadline_s: float | None, env: Mapping[str, str] | None = None
+    argv: Sequence[str],
+    *,
+    deadline_s: float | None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
 ) -> CommandResult:
     """Run a program to its end. `deadline_s` None means no deadline, `env` None our own environment.
+
+    `stdin` is what the program may read; None: nothing.
 
     Output goes through files. A pipe would stay open until every process that the program left behind has ended, and
     `podman run -d` leaves the container's monitor. The files are in memory: on a full disk `podman ps` writes nothing
@@ -46,8 +102,12 @@ async def run_command(
         TimeoutError: the deadline passed, and the child was killed.
         OSError: the program cannot be run (FileNotFoundError: it does not exist).
     """
-    with _in_memory() as out, _in_memory() as err:
-        async with asyncio.timeout(deadline_s), child_running(argv, stdout=out, stderr=err, env=env) as process:
+    with _in_memory() as out, _in_memory() as err, _in_memory(stdin or b"") as entered:
+        read = DEVNULL if stdin is None else entered
+        async with (
+            asyncio.timeout(deadline_s),
+            child_running(argv, stdin=read, stdout=out, stderr=err, env=env) as process,
+        ):
             code = await process.wait()
         return CommandResult(code, _written(out), _written(err))
 
@@ -73,8 +133,12 @@ async def command_output(
     return said[:limit].decode("utf-8", "replace")
 
 
-def _in_memory() -> IO[bytes]:
-    return os.fdopen(os.memfd_create("sparkdash"), "w+b", buffering=0)
+def _in_memory(content: bytes = b"") -> IO[bytes]:
+    file = os.fdopen(os.memfd_create("sparkdash"), "w+b", buffering=0)
+    if content:
+        file.write(content)
+        file.seek(0)
+    return file
 
 
 def _written(file: IO[bytes]) -> str:
@@ -86,6 +150,7 @@ def _written(file: IO[bytes]) -> str:
 async def child_running(
     argv: Sequence[str],
     *,
+    stdin: int | IO[bytes] = DEVNULL,
     stdout: int | IO[bytes] = PIPE,
     stderr: int | IO[bytes] = PIPE,
     env: Mapping[str, str] | None = None,
@@ -95,7 +160,7 @@ async def child_running(
     Raises:
         OSError: as `run_command`.
     """
-    process = await begin_child(argv, stdin=DEVNULL, stdout=stdout, stderr=stderr, env=env)
+    process = await begin_child(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env)
     try:
         yield process
     finally:

@@ -80,10 +80,15 @@ class OneNode:
         return ()
 
 
+def node_unknown(node: str) -> HostError:
+    """Make the error for a name that no node has."""
+    return HostError(
+        f"There is no node {node}.",
+        code="node_unknown",
+        hint=f"`sparkdash nodes add {node} --ssh USER@HOST` adds it; `sparkdash nodes list` shows the others.",
+    )
+
+
 def _refuse_unknown(node: str) -> None:
     if node != LOCAL:
-        raise HostError(
-            f"There is no node {node}.",
-            code="node_unknown",
-            hint=f"`sparkdash nodes add {node} --ssh USER@HOST` adds it; `sparkdash nodes list` shows the others.",
-        )
+        raise node_unknown(node)

@@ -36,7 +36,6 @@ from sparkdash.gateway import app as gateway
 from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.host import command
 from sparkdash.host.box import BoxReader
-from sparkdash.host.podman import podman
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes import leftovers
 from sparkdash.host.reader import GpuReading, HostReader
@@ -281,9 +280,10 @@ def podman_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         verb = next(word for word in argv[1:] if not word.startswith("-"))
         fault = tmp_path / f"fault.{verb}"
         hangs = deadline_s is not None and fault.exists() and fault.read_text() == "hang"
-        return await command.run_command(argv, deadline_s=HUNG_S if hangs else deadline_s, **more)
+        return await run(argv, deadline_s=HUNG_S if hangs else deadline_s, **more)
 
-    monkeypatch.setattr(podman, "run_command", call)
+    run = command.run_command
+    monkeypatch.setattr(command, "run_command", call)
     return tmp_path
 
 

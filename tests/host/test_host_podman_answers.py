@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.container import ContainerSpec, ContainerState
-from sparkdash.host.podman import answers, podman
+from sparkdash.host.podman import answers, podman_host
 from sparkdash.host.podman.podman import Podman
 
 SPEC = ContainerSpec(name="sparkdash-a", image="localhost/a:1", argv=("vllm",), port=1)
@@ -191,7 +191,7 @@ async def test_commands_of_a_daemon_that_is_gone_are_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its `run` is still under way: only when that has ended is there an answer; one that hangs is ended."""
-    monkeypatch.setattr(podman, "SETTLE_S", 0.2)
+    monkeypatch.setattr(podman_host, "SETTLE_S", 0.2)
     (tmp_path / "run").write_text("import signal; signal.pause()")
     words = ["podman", "run", "--label", "sparkdash.owner=settle-test", "image"]
     told = subprocess.run([sys.executable, "-S", "-c", STRAY, *words], cwd=tmp_path, stdout=subprocess.PIPE, check=True)  # noqa: ASYNC221 - a moment
@@ -204,7 +204,7 @@ async def test_commands_of_a_daemon_that_is_gone_are_waited_for(
 
 async def test_a_start_of_this_daemon_s_own_is_no_stray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A runtime that is asked again what is there may be at a start that takes minutes: it was ended."""
-    monkeypatch.setattr(podman, "SETTLE_S", 0.0)
+    monkeypatch.setattr(podman_host, "SETTLE_S", 0.0)
     (tmp_path / "run").write_text("import sys; sys.stdin.read()")
     words = ["podman", "run", "--label", "sparkdash.owner=settle-test", "image"]
     own = subprocess.Popen(words, executable=sys.executable, cwd=tmp_path, stdin=subprocess.PIPE)  # noqa: ASYNC220 - it is to outlive the call

@@ -43,9 +43,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], bool
 
     def limit(hangs: Callable[[str], bool]) -> None:
         async def call(words: list[str], *, deadline_s: float | None, **more: Any) -> command.CommandResult:
-            return await command.run_command(words, deadline_s=0.3 if hangs(words[1]) else deadline_s, **more)
+            return await run(words, deadline_s=0.3 if hangs(words[1]) else deadline_s, **more)
 
-        monkeypatch.setattr(podman, "run_command", call)
+        run = command.run_command
+        monkeypatch.setattr(command, "run_command", call)
 
     return limit
 

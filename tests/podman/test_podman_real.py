@@ -14,8 +14,9 @@ import pytest
 from sparkdash.domain.container import LABEL_OWNER, ContainerState
 from sparkdash.domain.profile import Mount
 from sparkdash.errors import HostError
+from sparkdash.host import command
 from sparkdash.host.command import CommandResult
-from sparkdash.host.podman import argv, podman
+from sparkdash.host.podman import argv
 
 pytestmark = pytest.mark.podman
 
@@ -122,12 +123,12 @@ async def test_the_kernel_is_asked_where_it_knows_as_much(podman_ground: Any, mo
     """One call starts a container, none tells its processes, and one tells its exit code once the kernel has told its end."""
     calls: list[str] = []
 
-    async def call(command: list[str], **how: Any) -> CommandResult:
-        calls.append(command[1])
-        return await made(command, **how)
+    async def call(argv: list[str], **how: Any) -> CommandResult:
+        calls.append(argv[1])
+        return await made(argv, **how)
 
-    made = podman.run_command
-    monkeypatch.setattr(podman, "run_command", call)
+    made = command.run_command
+    monkeypatch.setattr(command, "run_command", call)
     runtime, spec = podman_ground.runtime, podman_ground.spec("trap 'exit 3' TERM; sleep 300 & wait")
     info = await runtime.start(spec)
     pids = await runtime.pids(spec.name)

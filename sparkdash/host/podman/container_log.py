@@ -6,15 +6,16 @@ meaning of lines.
 
 from __future__ import annotations
 
-from asyncio.subprocess import STDOUT
 from collections.abc import AsyncIterator
 
 from sparkdash.errors import HostError
-from sparkdash.host.command import child_running, stdout_lines
+from sparkdash.host.command import Commands, stdout_lines
 from sparkdash.host.podman import answers, argv
 
 
-async def read_container_log(program: str, name: str, *, follow: bool, tail: int | None) -> AsyncIterator[str]:
+async def read_container_log(
+    commands: Commands, program: str, name: str, *, follow: bool, tail: int | None
+) -> AsyncIterator[str]:
     """Read lines of both streams, in the order of the program's monitor.
 
     A missing container shows by a single line of complaint and an exit code, so no check comes first.
@@ -24,7 +25,7 @@ async def read_container_log(program: str, name: str, *, follow: bool, tail: int
     """
     complaint, count = "", 0
     try:
-        async with child_running(argv.logs(program, name, follow=follow, tail=tail), stderr=STDOUT) as process:
+        async with commands.child(argv.logs(program, name, follow=follow, tail=tail)) as process:
             async for line in stdout_lines(process):
                 count += 1
                 if count == 1 and answers.gone(line):

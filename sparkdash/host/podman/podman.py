@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-from asyncio.subprocess import STDOUT
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from sparkdash.domain.container import (
     ENV_MARK,
@@ -29,10 +26,10 @@ from sparkdash.domain.container import (
     engine_mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host import meminfo
-from sparkdash.host.command import CommandResult, child_running, command_output, run_command, stdout_lines
-from sparkdash.host.podman import abandoned_commands, answers, argv, container_log, stopping
-from sparkdash.host.processes import in_container, leftovers
+from sparkdash.host.command import CommandResult, stdout_lines
+from sparkdash.host.podman import answers, argv, container_log, stopping
+from sparkdash.host.podman.podman_host import LocalPodmanHost, PodmanHost
+from sparkdash.host.processes import leftovers
 
 LOOK_S = 20.0
 """Deadline of calls that only read. They take 0.05 s on an idle box."""
@@ -40,8 +37,6 @@ LIST_S = 3.0
 """Deadline of the look at all images, which is optional in a list that a person waits for."""
 START_S = 180.0
 """Deadline of `run`. A rootless first start of a 20 GB image may copy its layers to change their owner."""
-SETTLE_S = 30.0
-"""Longest wait for commands of an earlier daemon."""
 ENDED_S = 60.0
 """Deadline of `wait` for a container whose process has ended."""
 PULL_SILENCE_S = 3600.0
@@ -61,8 +56,9 @@ class Podman:
 
     containerised = True
 
-    def __init__(self, program: str = argv.PODMAN) -> None:
+    def __init__(self, program: str = argv.PODMAN, host: PodmanHost | None = None) -> None:
         self.name = program
+        self._host = host or LocalPodmanHost()
         self._known: dict[str, ContainerInfo] = {}
         """Containers as last seen, by name, for when podman no longer answers."""
 
@@ -93,13 +89,13 @@ class Podman:
         """Fetch an image. Without a terminal neither program reports its progress: `fraction` stays None."""
         said: deque[str] = deque(maxlen=5)
         try:
-            async with child_running(argv.pull(self.name, image), stderr=STDOUT) as process:
+            async with self._host.commands.child(argv.pull(self.name, image)) as process:
                 async for line in stdout_lines(process, silence_s=PULL_SILENCE_S):
                     said.append(line)
                     yield PullProgress(image=image, detail=line)
                 code = await process.wait()
         except TimeoutError:
-            raise answers.too_slow(self.name, "pull", PULL_SILENCE_S, meminfo.describe_memory()) from None
+            raise answers.too_slow(self.name, "pull", PULL_SILENCE_S, self._host.memory_words()) from None
         except OSError as error:
             raise answers.not_begun(self.name, error) from None
         if code:
@@ -120,9 +116,11 @@ class Podman:
         """Run the program of `spec` in a container of its own, which podman removes even after the daemon's death."""
         command = argv.output(self.name, spec, math.ceil(deadline_s) + OUTLIVES_S)
         try:
-            return await command_output(command, deadline_s=deadline_s, limit=OUTPUT_BYTES, env=_environment(spec))
+            return await self._host.commands.output(
+                command, deadline_s=deadline_s, limit=OUTPUT_BYTES, variables=self._host.variables(spec)
+            )
         except TimeoutError:
-            raise answers.too_slow(self.name, "run", deadline_s, meminfo.describe_memory()) from None
+            raise answers.too_slow(self.name, "run", deadline_s, self._host.memory_words()) from None
         except OSError as error:
             raise answers.not_begun(self.name, error) from None
         except ValueError as error:  # a NUL in a profile's word
@@ -141,7 +139,7 @@ class Podman:
                 disk_full, or runtime_failed with the program's own words. Leaves no container behind.
         """
         self.command(spec)
-        await asyncio.to_thread(_make_writable_mounts, spec)
+        await self._host.make_mounts(spec)
         try:
             return await self._run(spec)
         except HostError as error:
@@ -153,7 +151,8 @@ class Podman:
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
         """Send SIGTERM, SIGKILL after the grace, remove, end remaining processes; a missing container is success."""
         info = await self._last_seen(name)
-        left = await stopping.stop_container(self._call, self.name, name, info, math.ceil(grace_s), before_removal)
+        stop = stopping.Stop(self._call, self._host, self.name, name, info)
+        left = await stopping.stop_container(stop, math.ceil(grace_s), before_removal)
         self._known.pop(name, None)
         return left
 
@@ -179,23 +178,21 @@ class Podman:
 
     async def settle(self, owner: str) -> Leftovers:
         """Wait for commands of a killed daemon, end a hanging `run`, and end orphans. See Runtime."""
-        runs, ends = await asyncio.to_thread(abandoned_commands.find_abandoned_commands, self.name, owner)
-        hung = await leftovers.wait_for_all(runs | ends, SETTLE_S)
-        await leftovers.end_processes({pid: birth for pid, birth in hung.items() if pid in runs})
-        found = await asyncio.to_thread(leftovers.processes_of_owner, owner)
+        await self._host.settle_commands(self.name, owner)
+        found = await self._host.engines_of(owner)
         # each by its name: an incomplete list must not cost a living engine its processes
         here = await self._inspect([each.removeprefix(engine_mark(owner, "")) for each in found]) if found else []
         held = {engine_mark(owner, info.name) for info in here if info.state is not ContainerState.EXITED}
-        return await leftovers.end_processes(leftovers.processes_except(found, held))
+        return await self._host.end(leftovers.processes_except(found, held))
 
     def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
         """Read lines of both streams, in the order of podman's monitor. Raises HostError(code="no_such_container")."""
-        return container_log.read_container_log(self.name, name, follow=follow, tail=tail)
+        return container_log.read_container_log(self._host.commands, self.name, name, follow=follow, tail=tail)
 
     async def wait(self, name: str) -> int:
         """Wait for the container's end; return its exit code, or -1 if it was removed before."""
         known = self._known.get(name)
-        ended = known is not None and await in_container.has_ended(known)
+        ended = known is not None and await self._host.has_ended(known)
         try:
             done = await self._call(argv.wait(self.name, name, soon=ended), ENDED_S if ended else None)
         except HostError:
@@ -210,7 +207,7 @@ class Podman:
 
     async def pids(self, name: str) -> set[int]:
         """Host process ids of the container; empty if it does not run."""
-        if (known := self._known.get(name)) and (seen := await in_container.pids_of(known.id)):
+        if (known := self._known.get(name)) and (seen := await self._host.pids_of(known.id)):
             return seen
         done = await self._call(argv.top(self.name, name), LOOK_S)
         if done.code and not answers.not_running(done.err):
@@ -218,12 +215,12 @@ class Podman:
         return set() if done.code else answers.pids(done.out)
 
     async def _call(
-        self, command: list[str], deadline_s: float | None, env: Mapping[str, str] | None = None
+        self, command: list[str], deadline_s: float | None, variables: Mapping[str, str] | None = None
     ) -> CommandResult:
         try:
-            return await run_command(command, deadline_s=deadline_s, env=env)
+            return await self._host.commands.run(command, deadline_s=deadline_s, variables=variables)
         except TimeoutError:
-            raise answers.too_slow(self.name, command[1], deadline_s or 0, meminfo.describe_memory()) from None
+            raise answers.too_slow(self.name, command[1], deadline_s or 0, self._host.memory_words()) from None
         except ValueError as error:  # a NUL in a profile's word
             raise answers.failed(self.name, command[1], str(error)) from None
         except OSError as error:
@@ -252,7 +249,7 @@ class Podman:
     async def _run(self, spec: ContainerSpec) -> ContainerInfo:
         made = False
         try:
-            done = await self._call(argv.run(self.name, spec, replace=False), START_S, _environment(spec))
+            done = await self._call(argv.run(self.name, spec, replace=False), START_S, self._host.variables(spec))
             if done.code:
                 raise answers.start_failed(self.name, spec, done.err)
             made = True
@@ -268,35 +265,14 @@ class Podman:
             await (stopping.remove_container(self._call, self.name, spec.name) if made else self._make_room(spec))
         except HostError:  # not reported: only the first reason can be fixed
             if own := spec.env.get(ENV_MARK):
-                await leftovers.end_processes(await leftovers.scan_for_engine(own, None))
+                await self._host.end(await self._host.members_of_engine(own))
 
     async def _just_started(self, spec: ContainerSpec, printed: str) -> ContainerInfo:
         id_ = answers.container_id(printed)
-        info = await in_container.just_started(spec, id_) if id_ else None
+        info = await self._host.just_started(spec, id_) if id_ else None
         if info is None:
             info = await self.inspect(spec.name)
         if info is None:
             raise answers.failed(self.name, "run", "the container was gone at once")
         self._known[spec.name] = info
         return info
-
-
-def _environment(spec: ContainerSpec) -> dict[str, str] | None:
-    own = argv.environment(spec)
-    return {**os.environ, **own} if own else None
-
-
-def _make_writable_mounts(spec: ContainerSpec) -> None:
-    # A cache folder that is not there yet is made as the daemon's user; a missing read-only source is a mistake.
-    for mount in spec.mounts:
-        source = Path(mount.source)
-        if mount.read_only or not source.is_absolute() or source.exists():
-            continue
-        try:
-            source.mkdir(parents=True)
-        except OSError as error:
-            raise HostError(
-                f"The folder {source} for {spec.name} cannot be made: {error.strerror}.",
-                code="mount_missing",
-                hint="Mend the path in the profile or config.toml, or make the folder yourself.",
-            ) from None

@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
-from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, Leftovers, engine_mark
+from sparkdash.domain.container import ContainerInfo, Leftovers
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.podman import answers, argv
-from sparkdash.host.processes import leftovers, suspended, unkillable
-from sparkdash.host.thread import in_thread
+from sparkdash.host.podman.podman_host import PodmanHost
+from sparkdash.host.processes import leftovers, unkillable
+from sparkdash.host.processes.leftovers import Births
 
 LATE_S = 20.0
 """Time for `stop` beyond its grace; then the processes are killed directly."""
@@ -30,36 +32,42 @@ Call = Callable[[list[str], float], Awaitable[CommandResult]]
 """Runs a command line of the runtime with a deadline. Raises HostError."""
 
 
-async def stop_container(
-    call: Call,
-    program: str,
-    name: str,
-    info: ContainerInfo | None,
-    grace_s: int,
-    before_removal: Awaitable[None] | None,
-) -> Leftovers:
-    """Stop and remove a container; `info` is the container as last seen. See Runtime.stop."""
-    members = await _members(info)
-    if info is not None and members:
-        await _resume(call, program, info, members)
-    stopped = await _stop(call, program, name, grace_s)
+@dataclass(frozen=True)
+class Stop:
+    """One container to be stopped, and what does it."""
+
+    call: Call
+    host: PodmanHost
+    program: str
+    name: str
+    info: ContainerInfo | None
+    """Container as last seen; None if it was never seen."""
+
+
+async def stop_container(stop: Stop, grace_s: int, before_removal: Awaitable[None] | None) -> Leftovers:
+    """Stop and remove a container. See Runtime.stop."""
+    host = stop.host
+    members = await host.members(stop.info)
+    if stop.info is not None and members:
+        await _resume(stop, stop.info, members)
+    stopped = await _stop(stop, grace_s)
     if stopped is None:
-        return await leftovers.end_processes(members, await _members(info))
-    killed: leftovers.Births = {}
+        return await host.end(members, await host.members(stop.info))
+    killed: Births = {}
     if not stopped:
-        killed = {**(members or {}), **(await _members(info) or {})}
-        await leftovers.end_processes(killed)
+        killed = {**(members or {}), **(await host.members(stop.info) or {})}
+        await host.end(killed)
     if before_removal is not None:
         await before_removal
     try:
-        await remove_container(call, program, name)
+        await remove_container(stop.call, stop.program, stop.name)
     except HostError as error:
-        if left := leftovers.still_living(killed):
-            raise unkillable.unkillable_error(name, left, leftovers.KILLED_S) from None
+        if left := await host.still_living(killed):
+            raise unkillable.unkillable_error(stop.name, left, leftovers.KILLED_S) from None
         if not killed:
             raise
         return Leftovers(unremoved=error.message)
-    return await leftovers.end_processes(members, await _members(info))
+    return await host.end(members, await host.members(stop.info))
 
 
 async def remove_container(call: Call, program: str, name: str) -> None:
@@ -69,10 +77,10 @@ async def remove_container(call: Call, program: str, name: str) -> None:
         raise answers.failed(program, "rm", done.err)
 
 
-async def _stop(call: Call, program: str, name: str, grace_s: int) -> bool | None:
+async def _stop(stop: Stop, grace_s: int) -> bool | None:
     """Return whether the runtime stopped the container; None if it no longer exists."""
     try:
-        done = await call(argv.stop(program, name, grace_s), grace_s + LATE_S)
+        done = await stop.call(argv.stop(stop.program, stop.name, grace_s), grace_s + LATE_S)
     except HostError as error:
         if error.code != "runtime_timeout":
             raise
@@ -82,19 +90,11 @@ async def _stop(call: Call, program: str, name: str, grace_s: int) -> bool | Non
     return not done.code
 
 
-async def _resume(call: Call, program: str, info: ContainerInfo, members: leftovers.Births) -> None:
+async def _resume(stop: Stop, info: ContainerInfo, members: Births) -> None:
     """Resume a paused container or stopped processes, which could not receive SIGTERM otherwise."""
     with suppress(TimeoutError, HostError):
         async with asyncio.timeout(RESUME_S):
-            if await in_thread(lambda: suspended.is_frozen(members, info.id)):
-                await call(
-                    argv.unpause(program, info.name), RESUME_S
-                )  # else the runtime still calls the container paused
-            await in_thread(lambda: suspended.resume(members, info.id))
-
-
-async def _members(info: ContainerInfo | None) -> leftovers.Births | None:
-    """Processes of the container, by its control group and its mark; None if the scan took too long."""
-    if info is None:
-        return {}
-    return await leftovers.scan_for_engine(engine_mark(info.labels.get(LABEL_OWNER, ""), info.name), info.id)
+            if await stop.host.is_frozen(info, members):
+                # else the runtime still calls the container paused
+                await stop.call(argv.unpause(stop.program, info.name), RESUME_S)
+            await stop.host.resume(info, members)

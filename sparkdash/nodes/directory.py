@@ -1,0 +1,308 @@
+"""Directory of nodes: all boxes that engines may run on, with their states, runtimes and addresses.
+
+Owns: one NodeLink for each entry of the registry, and the answers of `host.nodes.Nodes`. Must not know engines,
+profiles, or what a runtime is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from sparkdash.domain.metric import Memory, NodeSample
+from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeLaunch, NodeState
+from sparkdash.errors import HostError, SparkdashError
+from sparkdash.host.nodes import node_unknown
+from sparkdash.host.reader import HostReader
+from sparkdash.host.runtime import Runtime
+from sparkdash.nodes import common_link, facts, ssh_errors
+from sparkdash.nodes.connection import NodeConnection
+from sparkdash.nodes.node_file import NodeTable
+from sparkdash.nodes.node_link import FigureStream, LinkOrders, NodeLink
+from sparkdash.nodes.podman_over_ssh import remote_podman
+
+LOG = structlog.get_logger("sparkdash")
+
+FRESH_S = 10.0
+"""Age at which a node's figures no longer tell its memory."""
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class NodeInputs:
+    """What a NodeDirectory is given."""
+
+    read: Callable[[], NodeTable]
+    """Reads the registry. Raises ProfileError."""
+    reader: HostReader
+    """Reads this box's memory."""
+    program: str
+    """Container runtime on every node: podman or docker."""
+    hf_home: str
+    """Hugging Face cache of this box."""
+    cache_dir: str
+    """Folder of compile caches of this box."""
+    on_change: Callable[[dict[str, NodeState]], None] = lambda _: None
+    """Called with all states after each change, in the event loop."""
+    on_problem: Callable[[SparkdashError], None] = lambda _: None
+    """Called when the registry cannot be read; the nodes stay as they were."""
+    figures: Callable[[NodeConnection], FigureStream] | None = None
+    """Makes the stream of a node's figures."""
+    local_sample: Callable[[], NodeSample | None] = lambda: None
+    """Last figures of this box's links."""
+
+
+class NodeDirectory:
+    """Boxes by name, LOCAL first; implements `host.nodes.Nodes`. `run` keeps their connections."""
+
+    def __init__(self, inputs: NodeInputs) -> None:
+        self._in = inputs
+        self._links: dict[str, NodeLink] = {}
+        self._runtimes: dict[str, Runtime] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._returned: list[Callable[[str], None]] = []
+        self._local: NodeFacts | None = None
+        self._running = False
+        self.reload()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all nodes, LOCAL first, whether they can be reached or not."""
+        return (LOCAL, *self._links)
+
+    @property
+    def states(self) -> dict[str, NodeState]:
+        """States of the other nodes by name."""
+        return {name: link.state.replace(link=self._interface(link)) for name, link in self._links.items()}
+
+    @property
+    def samples(self) -> Mapping[str, NodeSample]:
+        """Last figures of the other nodes by name, and the link's of LOCAL; empty without other nodes."""
+        if not self._links:
+            return {}
+        own = self._in.local_sample()
+        found = {LOCAL: own} if own else {}
+        for name, link in self._links.items():
+            if link.figures is not None and (sample := link.figures.sample) is not None:
+                found[name] = sample
+        return found
+
+    def memory(self, node: str) -> Memory | None:
+        """Return the node's memory, of LOCAL as read now; None while the node is silent or cannot be read."""
+        if node == LOCAL:
+            try:
+                return self._in.reader.memory()
+            except SparkdashError:
+                return None
+        link = self._links.get(node)
+        if link is None or link.figures is None or not link.reachable:
+            return None
+        sample = link.figures.sample
+        return sample.memory if sample is not None and time.time() - sample.at <= FRESH_S else None
+
+    async def fresh_memory(self, node: str) -> Memory:
+        """Read the node's memory now. Raises HostError: node_unknown, node_unreachable, memory_unknown."""
+        if node == LOCAL:
+            return self._in.reader.memory()
+        link = self._usable(node)
+        if link.figures is None:
+            raise HostError(f"The memory of {node} is not known.", code="memory_unknown")
+        return await link.figures.fresh_memory()
+
+    def launch_on(self, names: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
+        """Return what a launch on these nodes must know, in this order.
+
+        Raises:
+            HostError: node_unknown, node_unreachable; no_common_link, when two of them share no network.
+        """
+        if names == (LOCAL,):
+            return (self._launch(LOCAL, None, None),)
+        known = {name: self._facts(name) for name in names}
+        if len(names) == 1:
+            return tuple(self._launch(name, found, None) for name, found in known.items())
+        offered = [common_link.chosen_links(found.links, self._node(name)) for name, found in known.items()]
+        links = common_link.common_links(offered)
+        if links is None:
+            raise no_common_link(dict(zip(names, offered, strict=True)))
+        return tuple(self._launch(name, known[name], link) for name, link in zip(names, links, strict=True))
+
+    def reachable(self, name: str) -> bool:
+        """Whether calls to the node can be expected to succeed; True for LOCAL, False for an unknown name."""
+        return name == LOCAL or (name in self._links and self._links[name].reachable)
+
+    def runtime(self, name: str) -> Runtime:
+        """Return the container runtime of another node. Raises HostError: node_unknown, node_unreachable, …"""
+        self._usable(name)
+        return self._runtimes[name]
+
+    def connection(self, name: str) -> NodeConnection:
+        """Return the connection to another node. Raises HostError: node_unknown, node_unreachable, …"""
+        return self._usable(name).connection
+
+    async def forward(self, name: str, port: int, remote_port: int | None = None) -> None:
+        """Forward 127.0.0.1:`port` to the node, now and after each loss. Raises HostError: port_in_use, …"""
+        await self.connection(name).forward(port, remote_port)
+
+    async def cancel_forward(self, name: str, port: int) -> None:
+        """End a forwarded port; success for an unknown node or port."""
+        if name in self._links:
+            await self._links[name].connection.cancel_forward(port)
+
+    def on_return(self, callback: Callable[[str], None]) -> None:
+        """Have `callback` called with a node's name each time it can be reached again, the first time included."""
+        self._returned.append(callback)
+
+    def set_owed(self, name: str, containers: tuple[str, ...]) -> None:
+        """Set which containers are to be ended on the node as soon as it can be reached."""
+        if name in self._links:
+            self._links[name].note(owed=containers)
+
+    def set_guarded(self, name: str, guarded: bool) -> None:
+        """Set whether the node's own memory guard runs there."""
+        if name in self._links:
+            self._links[name].note(guarded=guarded)
+
+    def reload(self) -> None:
+        """Read the registry again: new nodes are connected, removed or edited ones disconnected, silent ones tried."""
+        try:
+            nodes = {node.name: node for node in self._in.read()}
+        except SparkdashError as error:
+            self._in.on_problem(error)
+            return
+        before = {name: link.node for name, link in self._links.items()}
+        for name in [name for name, node in before.items() if nodes.get(name) != node]:
+            self._drop(name)
+        for name, node in nodes.items():
+            if name in self._links:
+                self._links[name].try_again()
+            else:
+                self._add(node)
+        self._links = {name: self._links[name] for name in nodes}
+        if nodes != before:
+            self._changed()
+
+    async def run(self) -> None:
+        """Keep all nodes connected until cancelled."""
+        self._running = True
+        try:
+            for name in self._links:
+                self._start(name)
+            await self._read_local_facts()
+            await asyncio.Event().wait()
+        finally:
+            self._running = False
+            tasks = [*self._tasks.values(), *self._ending]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._tasks.clear()
+
+    async def first_tries(self, limit_s: float) -> None:
+        """Wait until each node was tried once, well or not, `limit_s` at most."""
+        waits = [asyncio.ensure_future(link.settled.wait()) for link in self._links.values()]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=limit_s)
+            for each in late:
+                each.cancel()
+
+    async def _read_local_facts(self) -> None:
+        while self._local is None:
+            try:
+                self._local = await facts.read_local_facts(self._in.program, self._in.hf_home)
+            except HostError as error:
+                LOG.warning("the facts of this box cannot be read", why=error.message)
+                await asyncio.sleep(facts.FACTS_S)
+        self._changed()
+
+    def _add(self, node: Node) -> None:
+        orders = LinkOrders(partial(facts.read_facts, program=self._in.program), self._changed, self._back)
+        link = NodeLink(node, orders, self._in.figures)
+        self._links[node.name] = link
+        self._runtimes[node.name] = remote_podman(link.connection, self._in.program)
+        if self._running:
+            self._start(node.name)
+
+    def _start(self, name: str) -> None:
+        self._tasks[name] = asyncio.create_task(self._links[name].run(), name=f"node {name}")
+
+    def _drop(self, name: str) -> None:
+        del self._links[name], self._runtimes[name]
+        if task := self._tasks.pop(name, None):
+            task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def _changed(self) -> None:
+        self._in.on_change(self.states)
+
+    def _back(self, name: str) -> None:
+        for callback in self._returned:
+            callback(name)
+
+    def _usable(self, name: str) -> NodeLink:
+        link = self._links.get(name)
+        if link is None:
+            raise node_unknown(name)
+        if not link.reachable:
+            raise link.reason or ssh_errors.unreachable(link.node, "the first connection is being made")
+        return link
+
+    def _node(self, name: str) -> Node | None:
+        return None if name == LOCAL else self._links[name].node
+
+    def _facts(self, name: str) -> NodeFacts:
+        found = self._local if name == LOCAL else self._usable(name).state.facts
+        if found is None:
+            raise HostError(
+                f"The links of {name} are not known yet.",
+                code="node_unreachable",
+                hint="They are read within seconds after the start; try again.",
+            )
+        return found
+
+    def _launch(self, name: str, found: NodeFacts | None, link: Link | None) -> NodeLaunch:
+        address = LOOPBACK if link is None or link.address is None else link.address
+        if name == LOCAL or found is None:
+            return NodeLaunch(
+                name=name, address=address, hf_home=self._in.hf_home, cache_dir=self._in.cache_dir, link=link
+            )
+        hf_home = self._links[name].node.hf_home or "~/.cache/huggingface"
+        return NodeLaunch(
+            name=name,
+            address=address,
+            hf_home=_expanded(hf_home, found.home),
+            cache_dir=f"{found.home}/.cache/sparkdash",
+            link=link,
+        )
+
+    def _interface(self, link: NodeLink) -> str | None:
+        """Interface of a node that engines use towards this box; None while unknown."""
+        there = link.state.facts
+        if there is None or self._local is None:
+            return link.node.interface
+        offered = [self._local.links, common_link.chosen_links(there.links, link.node)]
+        links = common_link.common_links([common_link.chosen_links(offered[0], None), offered[1]])
+        return links[1].interface if links else None
+
+
+def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
+    """Make the error for nodes without a common network."""
+    seen = "; ".join(
+        f"{name}: {', '.join(f'{link.interface} {link.address}/{link.prefix}' for link in links) or 'none'}"
+        for name, links in offered.items()
+    )
+    return HostError(
+        f"{' and '.join(offered)} share no network ({seen}).",
+        code="no_common_link",
+        hint="Give the fast link's interfaces addresses of one network on both boxes; docs/two-sparks.md says how.",
+    )
+
+
+def _expanded(path: str, home: str) -> str:
+    return home + path[1:] if path == "~" or path.startswith("~/") else path

@@ -1,0 +1,158 @@
+"""Registry of the other nodes: `nodes.toml` in the config folder, which only its owner may read.
+
+Owns: the file, each change whole or not at all. Must not know ssh, nor the states of nodes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from sparkdash import paths
+from sparkdash.domain.node import LOCAL, Node
+from sparkdash.errors import AdmissionError, HostError, ProfileError
+
+FILE_NAME = "nodes.toml"
+_HEAD = """\
+# Other boxes that engines run on. `sparkdash nodes add` and `sparkdash nodes remove` write this file.
+# address, interface and hf_home may be written by hand: `sparkdash nodes add --help` says what they mean.
+"""
+
+NodeTable = tuple[Node, ...]
+
+
+def nodes_file() -> Path:
+    """Path of this user's registry."""
+    return paths.config_dir() / FILE_NAME
+
+
+def read_nodes(path: Path) -> NodeTable:
+    """Return the nodes in the file's order; () without a file. Raises ProfileError: nodes_invalid."""
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+        return tuple(_node(name, table) for name, table in found.items())
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise _invalid(f"{path} cannot be read: {error.strerror}.") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise _invalid(f"{path}: {error.title} {where}: {first['msg']}.") from None
+    except ValueError as error:  # TOML or UTF-8
+        raise _invalid(f"{path}: {error}.") from None
+
+
+def write_nodes(path: Path, nodes: NodeTable) -> None:
+    """Replace the file's content. Raises HostError: nodes_not_written."""
+    _change(path, lambda _: nodes)
+
+
+def add_node(path: Path, node: Node) -> None:
+    """Add a node to the file.
+
+    Raises:
+        AdmissionError: node_name_taken.
+        ProfileError, HostError: the file cannot be read or written.
+    """
+
+    def with_it(nodes: NodeTable) -> NodeTable:
+        refuse_taken_name(node.name, nodes)
+        return (*nodes, node)
+
+    _change(path, with_it)
+
+
+def remove_node(path: Path, name: str) -> NodeTable:
+    """Remove a node from the file; return the remaining nodes.
+
+    Raises:
+        AdmissionError: node_unknown.
+        ProfileError, HostError: the file cannot be read or written.
+    """
+
+    def without_it(nodes: NodeTable) -> NodeTable:
+        left = tuple(node for node in nodes if node.name != name)
+        if len(left) == len(nodes):
+            raise AdmissionError(
+                f"There is no node {name!r}.", code="node_unknown", hint="`sparkdash nodes list` shows them."
+            )
+        return left
+
+    return _change(path, without_it)
+
+
+def refuse_taken_name(name: str, nodes: NodeTable) -> None:
+    """Raise AdmissionError (node_name_taken) for a name that this box or another node has."""
+    if name == LOCAL:
+        raise AdmissionError(
+            f"{LOCAL!r} is the name of this box.",
+            code="node_name_taken",
+            hint="Choose another name, such as spark2.",
+        )
+    if any(node.name == name for node in nodes):
+        raise AdmissionError(
+            f"There is a node {name!r} already.",
+            code="node_name_taken",
+            hint=f"Remove it first (`sparkdash nodes remove {name}`), or choose another name.",
+        )
+
+
+def _node(name: str, table: object) -> Node:
+    if not isinstance(table, dict):
+        raise ValueError(f"{name} is not a table: write [NAME], and its values below")  # noqa: TRY004 - as the parser of TOML does
+    if name == LOCAL:
+        raise ValueError(f"[{LOCAL}] is the name of this box: choose another name")
+    return Node.model_validate({**table, "name": name})
+
+
+def _change(path: Path, to: Callable[[NodeTable], NodeTable]) -> NodeTable:
+    try:
+        with _alone(path):
+            nodes = to(read_nodes(path))
+            _write(path, nodes)
+    except OSError as error:
+        raise HostError(f"{path} cannot be written: {error.strerror}.", code="nodes_not_written") from None
+    return nodes
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock, so that two commands at once do not lose each other's node."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write(path: Path, nodes: NodeTable) -> None:
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write("\n".join([_HEAD, *map(_table, nodes)]).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        Path(made).replace(path)
+    except BaseException:
+        Path(made).unlink(missing_ok=True)
+        raise
+
+
+def _table(node: Node) -> str:
+    values = node.model_dump(exclude={"name"}, exclude_none=True)
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]  # a JSON string is a TOML string
+    return "\n".join([f"[{node.name}]", *lines, ""])
+
+
+def _invalid(what: str) -> ProfileError:
+    hint = "Correct it, or move it away and add the nodes again with `sparkdash nodes add`."
+    return ProfileError(what, code="nodes_invalid", hint=hint)
