@@ -41,7 +41,18 @@ _VLLM = ListArgs(
 _SGLANG = ListArgs(several=frozenset({"cuda-graph-bs", "uvicorn-access-log-exclude-prefixes"}))
 """Flags as SGLang's own tests and help write them; its parser was not read whole."""
 
+_LLAMACPP = ListArgs(
+    repeated=frozenset(
+        {
+            "control-vector", "control-vector-scaled", "lora", "lora-scaled", "override-kv", "override-tensor",
+            "override-tensor-draft",
+        }
+    )
+)  # fmt: skip
+"""Flags of llama-server that builds up to autumn 2025 take once per value; later ones want commas in one value."""
+
 
 def list_args_of(kind: EngineKind) -> ListArgs:
     """Return the list flags of an engine kind."""
-    return {EngineKind.VLLM: _VLLM, EngineKind.SGLANG: _SGLANG}.get(kind, NO_LISTS)
+    known = {EngineKind.VLLM: _VLLM, EngineKind.SGLANG: _SGLANG, EngineKind.LLAMACPP: _LLAMACPP}
+    return known.get(kind, NO_LISTS)

@@ -198,7 +198,11 @@ def test_a_repro_folder_is_one_family() -> None:
     imported = importers.import_folder(files, "repro")
     (profile,) = imported.profiles
     assert profile["variants"] == {
-        "ar": {"models": {"drafter": None}, "args": {"max-num-seqs": 4, "speculative-config": None}}
+        "ar": {
+            "models": {"drafter": None},
+            "args": {"max-num-seqs": 4, "speculative-config": None},
+            "env": {"VLLM_X": "1", "VLLM_Y": "2"},
+        }
     }
     found = write.load_imported({"x": write.yaml_text(profile, imported, "repro")})
     assert found.problems == ()

@@ -13,8 +13,25 @@ _OF_VLLM = {
     "dp": "data-parallel-size",
     "sc": "speculative-config",
     "cc": "compilation-config",
+    "ac": "attention-config",
     "q": "quantization",
+    "n": "nnodes",
+    "r": "node-rank",
+    "ep": "enable-expert-parallel",
+    "dcp": "decode-context-parallel-size",
+    "pcp": "prefill-context-parallel-size",
+    "dpn": "data-parallel-rank",
+    "dpr": "data-parallel-start-rank",
+    "dpl": "data-parallel-size-local",
+    "dpa": "data-parallel-address",
+    "dpp": "data-parallel-rpc-port",
+    "dpb": "data-parallel-backend",
+    "dph": "data-parallel-hybrid-lb",
+    "dpe": "data-parallel-external-lb",
+    "asc": "api-server-count",
+    "O": "optimization-level",
 }
+"""Short flags of the argument parser of vLLM 0.32.0."""
 _OF_LLAMACPP = {
     "m": "model",
     "md": "model-draft",
@@ -32,21 +49,70 @@ _OF_LLAMACPP = {
     "ctv": "cache-type-v",
     "n": "n-predict",
     "cb": "cont-batching",
+    "nocb": "no-cont-batching",
     "s": "seed",
     "draft": "draft-max",
     "gpu-layers": "n-gpu-layers",
+    "ot": "override-tensor",
+    "ts": "tensor-split",
+    "sm": "split-mode",
+    "mg": "main-gpu",
+    "dev": "device",
+    "tb": "threads-batch",
+    "cmoe": "cpu-moe",
+    "ncmoe": "n-cpu-moe",
+    "kvo": "kv-offload",
+    "nkvo": "no-kv-offload",
+    "kvu": "kv-unified",
+    "dt": "defrag-thold",
+    "mm": "mmproj",
+    "mmu": "mmproj-url",
+    "mu": "model-url",
+    "hff": "hf-file",
+    "hfr": "hf-repo",
+    "hft": "hf-token",
+    "cram": "cache-ram",
+    "ctxcp": "ctx-checkpoints",
+    "lv": "verbosity",
+    "v": "verbose",
+    "to": "timeout",
+    "sps": "slot-prompt-similarity",
+    "e": "escape",
+    "r": "reverse-prompt",
+    "sp": "special",
+    "l": "logit-bias",
+    "j": "json-schema",
+    "jf": "json-schema-file",
+    "C": "cpu-mask",
+    "lcs": "lookup-cache-static",
+    "lcd": "lookup-cache-dynamic",
+    "td": "threads-draft",
+    "tbd": "threads-batch-draft",
+    "devd": "device-draft",
+    "ctkd": "cache-type-k-draft",
+    "ctvd": "cache-type-v-draft",
+    "hfd": "hf-repo-draft",
+    "hfrd": "hf-repo-draft",
+    "otd": "override-tensor-draft",
+    "cmoed": "cpu-moe-draft",
+    "ncmoed": "n-cpu-moe-draft",
 }
+"""Short flags that llama-server lists in its `--help`, by their long names."""
 SHORT_FLAGS = {
     "vllm": _OF_VLLM,
     "sglang": {"model": "model-path", "tp": "tp-size", "pp": "pp-size"},
     "llamacpp": _OF_LLAMACPP,
     "trtllm": {},
 }
-BARE_FLAGS = re.compile(
+_BARE = re.compile(
     r"(enable|disable|no)-.*|trust-remote-code|enforce-eager|async-scheduling|jinja|metrics|mlock|cont-batching"
     r"|embedding|verbose"
 )
 """Flags without a value, so that the word after them can be the model."""
+_WITH_VALUE = {"disable-access-log-for-endpoints"}
+"""Flags that look like the former and take a value (argument parser of vLLM 0.32.0)."""
+POSITIONAL_MODEL = ("vllm", "trtllm", "sglang")
+"""Engines whose model may be a word of its own."""
 OWN_FLAGS = {
     "vllm": {"enable-prompt-tokens-details"},
     "sglang": {"enable-metrics", "enable-cache-report"},
@@ -73,3 +139,8 @@ DRAFTER_FLAG = {
     "llamacpp": "model-draft",
     "trtllm": "",
 }
+
+
+def is_bare_flag(key: str) -> bool:
+    """Whether a flag is known to take no value."""
+    return _BARE.fullmatch(key) is not None and key not in _WITH_VALUE

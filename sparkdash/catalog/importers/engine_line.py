@@ -12,7 +12,6 @@ from typing import Any
 
 from sparkdash.catalog.importers.engine_flags import (
     ADDRESS_FLAGS,
-    BARE_FLAGS,
     DRAFTER_FLAG,
     MODEL_FLAGS,
     NAME_FLAG,
@@ -20,16 +19,20 @@ from sparkdash.catalog.importers.engine_flags import (
     OLD_SPECULATION,
     OWN_FLAGS,
     OWN_VALUES,
+    POSITIONAL_MODEL,
     SHORT_FLAGS,
+    is_bare_flag,
 )
 from sparkdash.catalog.importers.report import ImportNotes, import_refused
-from sparkdash.catalog.importers.values import model_ref, typed_value
+from sparkdash.catalog.importers.values import dotted_value, model_ref, typed_value
 from sparkdash.domain.list_args import ListArgs, list_args_of
 from sparkdash.domain.profile import EngineKind
 from sparkdash.redaction import is_secret_variable
 
 _PYTHON = re.compile(r"python[\d.]*")
 _SERVERS = {"llama-server": "llamacpp", "trtllm-serve": "trtllm"}
+_VERSION = re.compile(r"[-_]?v?b?\d[\w.]*$")
+"""Version at the end of a program's name, as in llama-server-b4567."""
 
 
 @dataclass(slots=True)
@@ -45,7 +48,7 @@ class EnginePart:
 
 def recognise_engine(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
     """Return the engine that `words` start, with the words after its program; None without one."""
-    first = PurePosixPath(words[0]).name if words else ""
+    first = _VERSION.sub("", PurePosixPath(words[0]).name) if words else ""
     if _PYTHON.fullmatch(first) and words[1:2] == ["-m"] and len(words) > 2:
         return _module(words)
     return _program(first, words) or _entrypoint(words, image)
@@ -75,6 +78,8 @@ def _entrypoint(words: list[str], image: str) -> tuple[EnginePart, list[str]] | 
     """Recognise images whose own entrypoint is the server, so that its arguments follow the image at once."""
     if re.search(r"(^|/)vllm-openai(:|@|$)", image):
         return EnginePart("vllm"), words
+    if words[:1] == ["serve"] and (kind := re.search(r"sglang|vllm", image)):
+        return EnginePart(kind[0], ["sglang", "serve"] if kind[0] == "sglang" else []), words[1:]
     if re.search(r"(^|/)llama\.cpp:[^/]*server", image):
         return EnginePart("llamacpp", ["/app/llama-server"]), words
     return None
@@ -101,6 +106,7 @@ def _split(kind: str, words: list[str], notes: ImportNotes) -> tuple[list[str], 
     """Split into the words that belong to no flag, and each flag with its values."""
     positional: list[str] = []
     flags: list[tuple[str, list[str]]] = []
+    named = kind not in POSITIONAL_MODEL or any(_names_model(kind, word) for word in words)
     index = 0
     while index < len(words):
         word = words[index]
@@ -111,13 +117,15 @@ def _split(kind: str, words: list[str], notes: ImportNotes) -> tuple[list[str], 
         elif not _is_flag(word):
             positional.append(word)
         else:
-            name, equals, value = word.partition("=")
+            name, equals, value = _name_and_value(kind, word)
             key = _key(kind, name, notes)
             values = [value] if equals else []
-            while not equals and not BARE_FLAGS.fullmatch(key) and index < len(words) and not _is_flag(words[index]):
+            is_bare = equals or (is_bare_flag(key) and not (named or positional))
+            while not is_bare and index < len(words) and _is_value(key, words[index]):
                 values.append(words[index])
                 index += 1
-            flags.append((key, values))
+            if key:
+                flags.append((key, values))
     return positional, flags
 
 
@@ -125,8 +133,24 @@ def _is_flag(word: str) -> bool:
     return word.startswith("-") and re.match(r"--?[A-Za-z]", word) is not None
 
 
+def _is_value(key: str, word: str) -> bool:
+    """Whether a word after a flag is its value. A variable that nobody knows may stand for further flags."""
+    return not _is_flag(word) and not (is_bare_flag(key) and word.startswith("$"))
+
+
+def _names_model(kind: str, word: str) -> bool:
+    return word.startswith("--") and word[2:].partition("=")[0].replace("_", "-") in MODEL_FLAGS[kind]
+
+
+def _name_and_value(kind: str, word: str) -> tuple[str, str, str]:
+    """Split `--flag=value`; `-O3` is vLLM's short form of a flag with its value."""
+    if kind == "vllm" and (hit := re.fullmatch(r"-O=?(\d)", word)):
+        return "--optimization-level", "=", hit[1]
+    return word.partition("=")
+
+
 def _key(kind: str, name: str, notes: ImportNotes) -> str:
-    """Return the flag's long name without dashes; hyphens where the engine takes either."""
+    """Return the flag's long name without dashes, with hyphens where the engine takes either; "" when unknown."""
     key = name.lstrip("-")
     if kind != "trtllm":
         head, dot, tail = key.partition(".")
@@ -135,7 +159,8 @@ def _key(kind: str, name: str, notes: ImportNotes) -> str:
     if key in known and (not name.startswith("--") or kind in ("sglang", "llamacpp")):
         return known[key]
     if not name.startswith("--") and len(key) > 1:
-        notes.note(name, "a short flag that is not known; written with two dashes")
+        notes.unknown(name, "a short flag that is not known, left out with its value; write the long one")
+        return ""
     return key
 
 
@@ -212,7 +237,7 @@ def _dotted(args: dict[str, Any], key: str, values: list[str], notes: ImportNote
         if not isinstance(node.get(part), dict):
             node[part] = {}
         node = node[part]
-    node[path[-1]] = typed_value(values[0]) if values else True
+    node[path[-1]] = dotted_value(values[0]) if values else True
 
 
 def _speculation(engine: EnginePart, notes: ImportNotes) -> None:

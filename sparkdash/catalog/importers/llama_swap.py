@@ -10,7 +10,7 @@ from typing import Any
 
 from sparkdash.catalog.importers import bounded_yaml, podman_line
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell import parse_commands
+from sparkdash.catalog.importers.shell_commands import parse_commands
 from sparkdash.catalog.importers.values import aliases, fill_variables, is_shallow, profile_name
 from sparkdash.errors import ProfileError
 
@@ -94,8 +94,8 @@ def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, 
 def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | None:
     """Import the first command of `cmd`; None, with a note, where it starts no known engine."""
     try:
-        words = next((one for one in parse_commands(_one_line(cmd), notes) if one), None)
-        made = podman_line.import_command(words, notes, profile_name(model) or None) if words else None
+        command = next(iter(parse_commands(_one_line(cmd), notes)), None)
+        made = podman_line.import_command(command, notes, profile_name(model) or None) if command else None
     except ProfileError as error:
         notes.unknown(f"models.{model}", f"{error.message} Left out.")
         return None

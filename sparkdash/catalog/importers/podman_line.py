@@ -6,7 +6,8 @@ Owns: the runtime's flags. Must not know: engines' flags, files. Nothing is run,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -14,14 +15,48 @@ from sparkdash.catalog.importers import engine_line
 from sparkdash.catalog.importers.engine_line import EnginePart
 from sparkdash.catalog.importers.podman_flags import SILENT, note_left_out, split_options
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell import parse_commands
-from sparkdash.catalog.importers.values import aliases, profile_name
+from sparkdash.catalog.importers.shell_commands import Command, parse_commands
+from sparkdash.catalog.importers.values import aliases, profile_name, typed_value
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
 from sparkdash.redaction import is_secret_variable
 
-RUNTIMES = ("podman", "docker")
+RUNTIMES = ("podman", "docker", "nerdctl")
 DEFAULT_SHM = "8g"
 """Default shared memory that sparkdash gives engines other than llama.cpp."""
+
+_HARMLESS = frozenset(
+    [
+        "set",
+        "echo",
+        "printf",
+        "cd",
+        "mkdir",
+        "sleep",
+        "true",
+        "false",
+        "exit",
+        "return",
+        "trap",
+        "shift",
+        "fi",
+        "done",
+        "esac",
+        "}",
+        "wait",
+        "read",
+        "test",
+        "[",
+        "[[",
+        ":",
+        "shopt",
+        "ulimit",
+        "umask",
+        "clear",
+        "date",
+    ]
+)
+"""Commands whose absence changes nothing for the engine."""
+_LIKELY = re.compile(r"vllm|sglang|llama|trtllm|podman|docker|nerdctl")
 
 _LABEL = f"{LABEL_PROFILE}="
 _ALIASES = f"{LABEL_SERVES}="
@@ -39,13 +74,35 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
         ProfileError: the script has none, or one that cannot be understood.
     """
     notes = ImportNotes()
-    profiles = [one for words in parse_commands(text, notes) if (one := import_command(words, notes, name))]
+    commands = parse_commands(text, notes)
+    profiles = import_commands(commands, notes, name)
     if not profiles:
+        skipped = " The text of a here-document (<<) is not read." if "<<" in text else ""
         raise import_refused(
-            "No command in the input starts an engine that sparkdash knows.",
+            f"No command in the input starts an engine that sparkdash knows.{_nearest(commands)}{skipped}",
             "Looked for podman run, docker run, vllm serve, sglang.launch_server, llama-server and trtllm-serve.",
         )
     return notes.imported("command line", *number_duplicates(profiles))
+
+
+def import_commands(commands: list[Command], notes: ImportNotes, name: str | None = None) -> list[dict[str, Any]]:
+    """Import every command that starts an engine; the other ones that do something are named in `notes`."""
+    found = [(command, import_command(command, notes, name)) for command in commands]
+    if any(made for _, made in found):
+        for command in (command for command, made in found if made is None):
+            _note_step(command.words, notes)
+    return [made for _, made in found if made]
+
+
+def _note_step(words: list[str], notes: ImportNotes) -> None:
+    if PurePosixPath(words[0]).name not in _HARMLESS:
+        notes.dropped(" ".join(words), "a step beside the engine, which sparkdash does not run; put it into the image")
+
+
+def _nearest(commands: list[Command]) -> str:
+    """Name the command that looks most like an engine's, in a sentence; "" without any."""
+    likely = [" ".join(one.words) for one in commands if _LIKELY.search(" ".join(one.words))]
+    return f" The nearest was: {likely[0][:120]}" if likely else ""
 
 
 def number_duplicates(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -67,16 +124,21 @@ def number_duplicates(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return profiles
 
 
-def import_command(words: list[str], notes: ImportNotes, name: str | None = None) -> dict[str, Any] | None:
+def import_command(command: Command, notes: ImportNotes, name: str | None = None) -> dict[str, Any] | None:
     """Import one command; None when it starts no engine."""
+    words = command.words
     program = PurePosixPath(words[0]).name
     if program in RUNTIMES and words[1:2] == ["container"]:
         words = [words[0], *words[2:]]
     if program in RUNTIMES:
-        return _container(words[2:], notes, name) if words[1:2] == ["run"] else None
+        is_run = words[1:2] in (["run"], ["create"])
+        return _container(words[2:], notes, name, command.env) if is_run else None
     if found := engine_line.recognise_engine(words, ""):
         notes.note(words[0], "runs without a container here; add `image`")
-        return assemble_profile(engine_line.read_engine_line(*found, notes), {}, name or "", notes)
+        made: dict[str, Any] = {"env": {}, "env_from": []}
+        for variable, value in command.env.items():
+            add_variable(f"{variable}={value}", made, notes)
+        return assemble_profile(engine_line.read_engine_line(*found, notes), made, name or "", notes)
     return None
 
 
@@ -117,35 +179,62 @@ def _implied(mount: dict[str, Any], models: dict[str, dict[str, str]]) -> bool:
     return mount["source"] == mount["target"] and mount.get("read_only", True) and mount["source"] in folders
 
 
-def _container(words: list[str], notes: ImportNotes, name: str | None) -> dict[str, Any] | None:
+def _container(
+    words: list[str], notes: ImportNotes, name: str | None, exported: Mapping[str, str]
+) -> dict[str, Any] | None:
     options, index = split_options(words, notes)
     if index >= len(words):
         notes.unknown("podman run", "a run command without an image, left out")
         return None
     container = _fields(options, notes) | {"image": words[index]}
+    _fill_from_script(container, exported, notes)
     hint = container.pop("name", "")
-    inside = [*container.pop("entrypoint", []), *words[index + 1 :]]
-    found = engine_line.recognise_engine(_unwrap(inside, notes), words[index])
+    inside = _unwrap([*container.pop("entrypoint", []), *words[index + 1 :]], notes)
+    found = engine_line.recognise_engine(inside.words, words[index])
     if found is None:
         notes.note(
             words[index],
-            f"its command starts no engine that is known here ({' '.join(inside[:3]) or 'none given'}); left out",
+            f"its command starts no engine that is known here ({' '.join(inside.words[:3]) or 'none given'}); left out",
         )
         return None
+    for variable, value in inside.env.items():
+        add_variable(f"{variable}={value}", container, notes)
     aliased = container.pop("names", [])
     engine = engine_line.read_engine_line(*found, notes)
     engine.names += aliased
     return assemble_profile(engine, container, name or hint.removeprefix("sparkdash-"), notes)
 
 
-def _unwrap(words: list[str], notes: ImportNotes) -> list[str]:
-    """Return the engine command inside `bash -c "…"`, when it has exactly one."""
-    if len(words) < 3 or PurePosixPath(words[0]).name not in ("bash", "sh") or not re.fullmatch(r"-[a-z]*c", words[1]):
-        return words
-    inner = [one for one in parse_commands(words[2], notes) if engine_line.recognise_engine(one, "")]
+def _fill_from_script(container: dict[str, Any], exported: Mapping[str, str], notes: ImportNotes) -> None:
+    """Give `-e NAME` the text that the script exports under that name, unless it is a secret."""
+    for name in [name for name in container["env_from"] if name in exported and not is_secret_variable(name)]:
+        container["env_from"].remove(name)
+        container["env"][name] = exported[name]
+        notes.rewritten(f"-e {name}", "with the text that the script itself exports")
+
+
+def _unwrap(words: list[str], notes: ImportNotes) -> Command:
+    """Return the engine command inside `bash -c "…"`, when it has exactly one; its other steps are named."""
+    flags = list(takewhile(lambda word: word.startswith("-"), words[1:]))
+    is_shell = bool(words) and PurePosixPath(words[0]).name in ("bash", "sh", "dash", "zsh")
+    script = words[1 + len(flags) :][:1]
+    if not (is_shell and script and any(re.fullmatch(r"-[a-z]*c[a-z]*", flag) for flag in flags)):
+        return Command(words, {})
+    inner = only_engine(parse_commands(script[0], notes), notes)
+    if inner is None:
+        return Command(words, {})
+    notes.rewritten(" ".join([words[0], *flags]), "the engine is started without a shell around it")
+    return inner
+
+
+def only_engine(commands: list[Command], notes: ImportNotes) -> Command | None:
+    """Return the one command that starts an engine, and name the other steps; None without one, or with several."""
+    inner = [one for one in commands if engine_line.recognise_engine(one.words, "")]
     if len(inner) != 1:
-        return words
-    notes.rewritten(f"{words[0]} {words[1]}", "the engine is started without a shell around it")
+        return None
+    for other in commands:
+        if other is not inner[0]:
+            _note_step(other.words, notes)
     return inner[0]
 
 
@@ -179,7 +268,13 @@ def _labelled(key: str, value: str, made: dict[str, Any], notes: ImportNotes) ->
 
 
 def _entrypoint(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
-    made["entrypoint"] = [value]
+    made["entrypoint"] = _entrypoint_words(value)
+
+
+def _entrypoint_words(value: str) -> list[str]:
+    """Return the words of `--entrypoint`: podman takes a JSON list, or one program."""
+    listed = typed_value(value)
+    return list(map(str, listed)) if isinstance(listed, list) else [value] if value else []
 
 
 def _shm_size(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sparkdash.catalog.importers import podman_line
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell import parse_commands
+from sparkdash.catalog.importers.shell_commands import parse_commands
 from sparkdash.catalog.importers.values import profile_name
 
 BASE = "launch_server.sh"
@@ -60,9 +60,7 @@ def _merged_difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dic
 
 
 def _only(files: Mapping[str, str], file: str, notes: ImportNotes, name: str) -> dict[str, Any]:
-    found = [
-        one for words in parse_commands(files[file], notes) if (one := podman_line.import_command(words, notes, name))
-    ]
+    found = podman_line.import_commands(parse_commands(files[file], notes), notes, name)
     if len(found) != 1:
         raise import_refused(f"{file} starts {len(found) or 'no'} known engine(s), and one is expected.")
     return found[0]
@@ -75,7 +73,7 @@ def _local_image(base: dict[str, Any], files: Mapping[str, str], notes: ImportNo
 
 
 def _others(files: Mapping[str, str], notes: ImportNotes) -> None:
-    for words in parse_commands(files.get("download_models.sh", ""), ImportNotes()):
+    for words, _ in parse_commands(files.get("download_models.sh", ""), ImportNotes()):
         if words[0] in ("hf", "huggingface-cli") and words[1:2] == ["download"] and len(words) > 2:
             notes.note("download_models.sh", f"fetches {words[2]} from the hub; nothing was fetched")
     if "wait_for_server.sh" in files:

@@ -1,76 +1,60 @@
-"""Shell text as commands, parsed and never run.
+"""Shell text as words, parsed and never run.
 
-Owns: quotes, continuations, comments, literal variables of the same text. What only a shell could know (the
-environment, `$(…)`) stays in the words as it is written. The standard library's shlex forgets which quotes a word had,
-and variables may be filled in only in unquoted and double-quoted words. One pass, no backtracking.
+Owns: quotes, continuations, comments, literal variables of the same text, the splitting of unquoted variables. What
+only a shell could know (the environment, `$(…)`) stays in the words as it is written. The standard library's shlex
+forgets which quotes a word had, and variables may be filled in only in unquoted and double-quoted words. One pass, no
+backtracking.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import takewhile
+from functools import cached_property
 
 from sparkdash.catalog.importers.report import ImportNotes, import_refused
 from sparkdash.catalog.importers.values import MAX_COMMAND, too_long
 
-_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(\[@\])?(?::?-([^{}$`]*))?\})")
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_DECLARING = ("export", "readonly", "local", "declare")
-_PREFIXES = ("then", "do", "else", "exec", "sudo", "nohup", "time", "command", "{", "!")
-_BRANCHING = ("if", "elif", "for", "while", "until", "case", "function")
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(\[@\])?\})")
+_WITH_WORD = re.compile(r"\$\{([A-Za-z_]\w*)(:?[-+=?])")
+"""Start of `${NAME:-word}` and its kin."""
+_BRACES = re.compile(r"\$\{|\}")
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
+_HEREDOC = re.compile(r"<<-?[ \t]*(['\"\\]?)([A-Za-z_]\w*)\1")
 _SEPARATORS = ";|&\n()"
 _MAX_WORDS = 20_000
+_MAX_DEPTH = 20
+"""Words inside of words, as in `${A:-${B:-x}}`."""
 
 Value = str | list[str]
 
 
-def parse_commands(text: str, notes: ImportNotes) -> list[list[str]]:
-    """Parse every simple command in `text` in order, without its leading assignments.
-
-    Raises:
-        ProfileError: an open quote, a here-document, or far too many words.
-    """
-    variables: dict[str, Value] = {}
-    reader = _Reader(text, variables, notes)
-    return [kept for words in reader.commands() if (kept := _settle(words, variables, notes))]
-
-
-def _settle(words: list[str], variables: dict[str, Value], notes: ImportNotes) -> list[str]:
-    """Strip assignments and words that only steer the shell from the front."""
-    while words and words[0] in (*_PREFIXES, *_DECLARING):
-        if words[0] == "export" and len(words) > 1:
-            notes.note(words[1].partition("=")[0], "is exported by the script; add it under env if the engine needs it")
-        words = words[1:]
-    if words and words[0] in _BRANCHING:
-        notes.note(words[0], "the script branches; every command in it is read as if it ran")
-        return []
-    assigned = list(takewhile(_ASSIGNMENT.fullmatch, words))
-    for word in assigned:
-        name, _, value = word.partition("=")
-        variables[name] = value
-    if 0 < len(assigned) < len(words):
-        names = ", ".join(word.partition("=")[0] for word in assigned)
-        notes.note(names, "is set for one command only; add it under env if the engine needs it")
-    return words[len(assigned) :]
-
-
-class _Reader:
+class ShellReader:
     """Parser of the text in one pass."""
 
-    def __init__(self, text: str, variables: dict[str, Value], notes: ImportNotes) -> None:
+    def __init__(self, text: str, variables: dict[str, Value], notes: ImportNotes, depth: int = 0) -> None:
         self._text = text.replace("\r\n", "\n")
         self._at = 0
         self._variables = variables
         self._notes = notes
+        self._depth = depth
         self._count = 0
         self._grown = 0
+        self._heredocs: list[str] = []
+        """Closing words of the here-documents whose text begins in the next line."""
+        self._filled = False
+        """Whether the last variable was replaced by its text."""
 
     def commands(self) -> Iterator[list[str]]:
+        """Yield the words of each simple command, leading assignments included.
+
+        Raises:
+            ProfileError: an open quote, or far too many words.
+        """
         words: list[str] = []
         while self._at < len(self._text):
             char = self._text[self._at]
-            if char in " \t\r" or self._text.startswith("\\\n", self._at):
+            if char in " \t\r" or self._text.startswith("\\\n", self._at) or self._is_prompt(words):
                 self._at += 2 if char == "\\" else 1
             elif char == "#":
                 self._skip_comment()
@@ -78,47 +62,71 @@ class _Reader:
                 self._at += 1
                 yield words
                 words = []
+                if char == "\n":
+                    self._skip_heredocs()
             elif char in "<>":
                 self._redirection(words)
             else:
-                words += self._word()
+                words += self._word(may_assign=all(map(_ASSIGNED.match, words)))
         yield words
+
+    def _is_prompt(self, words: list[str]) -> bool:
+        """Whether a prompt of a terminal, `$ `, stands here before a command."""
+        return not words and self._text.startswith("$ ", self._at)
 
     def _skip_comment(self) -> None:
         end = self._text.find("\n", self._at)
         self._at = len(self._text) if end < 0 else end
 
     def _redirection(self, words: list[str]) -> None:
-        if self._text.startswith("<<", self._at):
-            raise import_refused(
-                "The script has a here-document (<<), whose text cannot be told from commands.",
-                "Give the command alone, for instance through `sparkdash profiles import -`.",
-            )
+        if hit := _HEREDOC.match(self._text, self._at):
+            self._heredocs.append(hit[2])
+            self._at = hit.end()
+            return
         if words and words[-1] in ("1", "2"):
             words.pop()
         while self._at < len(self._text) and self._text[self._at] in "<>&| \t":
             self._at += 1
         self._word()
 
-    def _word(self, *, in_array: bool = False) -> list[str]:
-        """Read the next word; a whole `${NAME[@]}` gives as many as the array has, `NAME=(…)` none."""
+    def _skip_heredocs(self) -> None:
+        """Skip the texts of the here-documents of the line that ended here."""
+        for closing in self._heredocs:
+            end = re.compile(rf"^\t*{closing}[ \t]*$", re.MULTILINE).search(self._text, self._at)
+            self._notes.dropped(f"<<{closing}", "the text of a here-document is not read")
+            self._at = end.end() if end else len(self._text)
+        self._heredocs.clear()
+
+    def _word(self, *, in_array: bool = False, may_assign: bool = False) -> list[str]:
+        """Read the next word. An unquoted variable may give several, a whole `${NAME[@]}` as many as the array has,
+        `NAME=(…)` none.
+        """
         self._count_word()
         parts: list[str] = []
+        words: list[str] = []
         spliced: list[str] | None = None
+        quoted = False
         while self._at < len(self._text) and (char := self._text[self._at]) not in " \t\r<>" + _SEPARATORS:
             if char == "'":
                 parts.append(self._single())
+                quoted = True
             elif char == '"':
                 spliced = self._double(parts)
+                quoted = True
             elif char in "$`":
+                self._filled = False
                 spliced = self._dollar(parts)
+                if self._filled and not (may_assign and _ASSIGNED.match("".join(parts))):
+                    words += _split_fields(parts)
             else:
                 parts.append(self._character())
         text = "".join(parts)
         if not in_array and self._begins_array(text):
             self._array(text)
             return []
-        return spliced if spliced is not None and not text else [text]
+        if spliced is not None and not text:
+            return [*words, *spliced]
+        return [*words, text] if text or quoted else words
 
     def _count_word(self) -> None:
         self._count += 1
@@ -187,29 +195,94 @@ class _Reader:
         if hit := _VARIABLE.match(self._text, self._at):
             self._at = hit.end()
             return self._variable(hit, parts)
-        if self._text.startswith("$(", self._at) or self._text[self._at] == "`":
+        if (hit := _WITH_WORD.match(self._text, self._at)) and self._depth < _MAX_DEPTH:
+            if (end := self._closings.get(self._at)) is not None:
+                parts.append(self._with_word(hit, end))
+                return None
+        elif self._text.startswith("$(", self._at) or self._text[self._at] == "`":
             parts.append(self._substitution())
             return None
         parts.append(self._text[self._at])
         self._at += 1
         return None
 
+    @cached_property
+    def _closings(self) -> dict[int, int]:
+        """Place of the `}` that closes the `${` at each place."""
+        opened: list[int] = []
+        found: dict[int, int] = {}
+        for hit in _BRACES.finditer(self._text):
+            if hit[0] == "}":
+                if opened:
+                    found[opened.pop()] = hit.start()
+            else:
+                opened.append(hit.start())
+        return found
+
     def _variable(self, hit: re.Match[str], parts: list[str]) -> list[str] | None:
-        name, default = hit[1] or hit[2], hit[4]
-        value = self._variables.get(name, default)
-        self._grown += sum(map(len, value)) + len(value) if isinstance(value, list) else len(value or "")
-        if self._grown > MAX_COMMAND:
-            raise too_long()
+        value = self._variables.get(hit[1] or hit[2])
+        self._count_growth(value)
         if isinstance(value, list):
             return list(value)
         if value is None:
             self._notes.note(hit[0], "is of the environment, which is never read; it stays as text")
-        elif name in self._variables:
-            self._notes.note(f"${name}", "replaced by the text that the script itself assigns to it")
         else:
-            self._notes.note(f"${name}", "replaced by the default that the script gives it")
+            self._notes.note(f"${hit[1] or hit[2]}", "replaced by the text that the script itself assigns to it")
+            self._filled = True
         parts.append(hit[0] if value is None else value)
         return None
+
+    def _with_word(self, hit: re.Match[str], end: int) -> str:
+        """Expand `${NAME:-word}`, `${NAME:+word}` and their kin, as for a variable that is set only by this text."""
+        name, operator = hit[1], hit[2]
+        whole, word = self._text[self._at : end + 1], self._text[hit.end() : end]
+        self._at = end + 1
+        value = self._variables.get(name)
+        text = " ".join(value) if isinstance(value, list) else value
+        is_set = text is not None and (text != "" or not operator.startswith(":"))
+        if operator[-1] == "?" and not is_set:
+            self._notes.note(whole, "is of the environment, which is never read; it stays as text")
+            return whole
+        self._filled = is_set or not {'"', "'"} & set(word)
+        if operator[-1] == "+":
+            if text is None:
+                self._notes.note(whole, "is of the environment, which is never read; taken as not set")
+            return self._expanded(word) if is_set else ""
+        why = "replaced by the text that the script itself assigns to it"
+        self._notes.note(f"${name}", why if is_set else "replaced by the default that the script gives it")
+        self._count_growth(text if is_set else None)
+        return (text or "") if is_set else self._expanded(word)
+
+    def _expanded(self, word: str) -> str:
+        """Expand the word of a `${NAME:-word}`."""
+        reader = ShellReader(word, self._variables, self._notes, self._depth + 1)
+        made = reader.text_of_word()
+        self._count_growth(made)
+        return made
+
+    def text_of_word(self) -> str:
+        """Read the whole text as one word, separators included.
+
+        Raises:
+            ProfileError: an open quote.
+        """
+        parts: list[str] = []
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if char == "'":
+                parts.append(self._single())
+            elif char == '"':
+                self._double(parts)
+            elif char in "$`":
+                parts += self._dollar(parts) or ()
+            else:
+                parts.append(self._character())
+        return "".join(parts)
+
+    def _count_growth(self, value: Value | None) -> None:
+        self._grown += sum(map(len, value)) + len(value) if isinstance(value, list) else len(value or "")
+        if self._grown > MAX_COMMAND:
+            raise too_long()
 
     def _substitution(self) -> str:
         start, depth = self._at, 0
@@ -230,3 +303,31 @@ class _Reader:
         return import_refused(
             f"The quote {quote} opened in line {line} is never closed.", "Correct the quotes of the command."
         )
+
+
+def _split_fields(parts: list[str]) -> list[str]:
+    """Split the last part, the text of an unquoted variable, at its white space, as a shell does.
+
+    Returns the words that are complete; `parts` keeps what the next characters are added to.
+    """
+    text = parts.pop()
+    pieces = text.split()
+    if not pieces:
+        if text and any(parts):
+            done = ["".join(parts)]
+            parts.clear()
+            return done
+        return []
+    done = []
+    if text[0].isspace() and any(parts):
+        done.append("".join(parts))
+        parts.clear()
+    if len(pieces) > 1:
+        done.append("".join(parts) + pieces[0])
+        parts.clear()
+        done += pieces[1:-1]
+    parts.append(pieces[-1])
+    if text[-1].isspace():
+        done.append("".join(parts))
+        parts.clear()
+    return done

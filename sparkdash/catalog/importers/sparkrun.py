@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_line
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell import parse_commands
+from sparkdash.catalog.importers.shell_commands import parse_commands
 from sparkdash.catalog.importers.values import fill_variables, profile_name
 
 _KEY = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -77,15 +78,15 @@ def import_sparkrun(text: str, name: str | None = None) -> Imported:
     """
     recipe, notes = bounded_yaml.parse_bounded_yaml(text), ImportNotes()
     _note_unread(recipe, notes)
-    lines = parse_commands(_command(recipe, notes), notes)
-    found = next(filter(None, (engine_line.recognise_engine(words, "") for words in lines)), None)
-    if found is None:
+    command = podman_line.only_engine(parse_commands(_command(recipe, notes), notes), notes)
+    found = command and engine_line.recognise_engine(command.words, "")
+    if command is None or found is None:
         raise import_refused("The recipe's command starts no engine that sparkdash knows.")
     engine = engine_line.read_engine_line(*found, notes)
     if recipe.get("model_revision") and "hf" in engine.models["target"]:
         engine.models["target"]["revision"] = str(recipe["model_revision"])
     own = name or profile_name(str(recipe.get("name") or ""))
-    made = podman_line.assemble_profile(engine, _container(recipe, notes), own, notes)
+    made = podman_line.assemble_profile(engine, _container(recipe, command.env, notes), own, notes)
     return notes.imported("sparkrun recipe", _dress(made, recipe, notes))
 
 
@@ -104,8 +105,6 @@ def _command(recipe: dict[str, Any], notes: ImportNotes) -> str:
     template = recipe.get("command")
     if not isinstance(template, str):
         return _generated(recipe, defaults, values)
-    if str(recipe.get("recipe_version")) == "1":
-        template = template.replace("{{", "{").replace("}}", "}")
     return _fill(template, {"host": "127.0.0.1", "port": "8000"} | values, notes)
 
 
@@ -141,11 +140,13 @@ def _quote(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _container(recipe: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
+def _container(recipe: dict[str, Any], exported: Mapping[str, str], notes: ImportNotes) -> dict[str, Any]:
     image, env = recipe.get("container"), recipe.get("env")
     made: dict[str, Any] = {"image": image if isinstance(image, str) else None, "env": {}, "env_from": []}
     for key, value in env.items() if isinstance(env, dict) else ():
         podman_line.add_variable(f"{key}={value}", made, notes)
+    for variable, value in exported.items():
+        podman_line.add_variable(f"{variable}={value}", made, notes)
     return made
 
 

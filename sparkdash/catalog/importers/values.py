@@ -17,6 +17,7 @@ from sparkdash.errors import ProfileError
 _INT = re.compile(r"-?(0|[1-9]\d{0,14})")
 _FLOAT = re.compile(r"-?\d{1,9}\.\d{1,9}")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
+_LITERALS = {"true": True, "false": False, "null": None}
 _MAX_DEPTH = 12
 MAX_COMMAND = 600_000
 """Limit of a command in characters; above the limit of an input, as every literal script passes through unchanged."""
@@ -29,12 +30,23 @@ def typed_value(word: str) -> Any:
     if _FLOAT.fullmatch(word):
         return float(word)
     if word[:1] in "{[" and word.count("{") + word.count("[") <= 200:
-        try:
-            value = json.loads(word, parse_constant=_no_constant)
-        except (ValueError, RecursionError):
-            return word
-        return value if is_shallow(value) else word
+        value = _json_or_none(word)
+        if value is None and word.startswith("{{"):  # escaped braces of a recipe's template
+            value = _json_or_none(word.replace("{{", "{").replace("}}", "}"))
+        return value if value is not None and is_shallow(value) else word
     return word
+
+
+def dotted_value(word: str) -> Any:
+    """Convert the value of a dotted flag such as `--kwargs.enable_thinking false`, which vLLM reads as JSON."""
+    return _LITERALS[word] if word in _LITERALS else typed_value(word)
+
+
+def _json_or_none(word: str) -> Any:
+    try:
+        return json.loads(word, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
 
 
 def fill_variables(pattern: re.Pattern[str], text: str, values: Mapping[str, str]) -> str:

@@ -1,0 +1,117 @@
+"""Command lines and scripts as people write them: nothing that the engine was told is lost in silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkdash.catalog import importers
+from sparkdash.catalog.importers import Imported
+from sparkdash.errors import ProfileError
+
+
+def said(imported: Imported) -> str:
+    return "\n".join(map(str, imported.remarks))
+
+
+def only(text: str) -> dict[str, Any]:
+    (profile,) = importers.import_profiles(text).profiles
+    return profile
+
+
+def test_a_dotted_boolean_is_a_boolean() -> None:
+    """A chat template takes the text "false" for true."""
+    line = "vllm serve a/b --default-chat-template-kwargs.enable_thinking false --x.y null --x.z=true"
+    assert only(line)["args"] == {
+        "default-chat-template-kwargs": {"enable_thinking": False},
+        "x": {"y": None, "z": True},
+    }
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_doubled_braces_of_a_recipe_are_json(version: str) -> None:
+    recipe = (
+        f"recipe_version: '{version}'\ncontainer: img\nmodel: a/b\ndefaults: {{port: 1}}\n"
+        """command: |\n  vllm serve a/b --media-io-kwargs '{{"video": {{"fps": 2}}}}' --port {port}\n"""
+    )
+    assert only(recipe)["args"] == {"media-io-kwargs": {"video": {"fps": 2}}}
+
+
+def test_an_unquoted_variable_is_split_into_words_and_a_quoted_one_is_not() -> None:
+    line = (
+        'OPTS="-e A=1 --gpus all"\nEXTRA="--max-num-seqs 4 --enforce-eager"\nNONE=\n'
+        'podman run $OPTS $NONE img vllm serve a/b $EXTRA --chat-template "a $EXTRA" --x=1$NONE'
+    )
+    profile = only(line)
+    assert profile["env"] == {"A": "1"}
+    assert "gpu" not in profile
+    assert profile["args"] == {
+        "max-num-seqs": 4,
+        "enforce-eager": True,
+        "chat-template": "a --max-num-seqs 4 --enforce-eager",
+        "x": 1,
+    }
+
+
+def test_a_word_after_a_flag_is_its_value_once_the_model_is_known() -> None:
+    """As sparkdash itself writes `--disable-access-log-for-endpoints`."""
+    line = "vllm serve a/b --disable-access-log-for-endpoints /health,/metrics --enable-lora"
+    assert only(line)["args"] == {"disable-access-log-for-endpoints": "/health,/metrics", "enable-lora": True}
+
+
+def test_short_flags_become_their_long_ones_and_unknown_ones_are_named() -> None:
+    llama = only("llama-server -m /m/x.gguf -ot exps=CPU -ot attn=CUDA0 -ts 1,1 --lora a.gguf --lora b.gguf -ncmoe 3")
+    assert llama["args"] == {
+        "override-tensor": ["exps=CPU", "attn=CUDA0"],
+        "tensor-split": "1,1",
+        "lora": ["a.gguf", "b.gguf"],
+        "n-cpu-moe": 3,
+    }
+    imported = importers.import_profiles("vllm serve a/b -O3 -dcp 2 -zz 9")
+    assert imported.profiles[0]["args"] == {"optimization-level": 3, "decode-context-parallel-size": 2}
+    assert "unknown: -zz: a short flag that is not known, left out with its value" in said(imported)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "docker run eugr/spark-vllm:1 serve a/b --seed 1",
+        "docker run --entrypoint '[\"vllm\", \"serve\"]' img a/b --seed 1",
+        "nerdctl run img vllm serve a/b --seed 1",
+        "Y=a\npodman run img vllm serve ${X:-$Y/b} --seed ${S:-${T:-1}}",
+        "podman run img vllm serve a/b ${DEBUG:+--debug} --seed 1",
+        "podman run img bash -c -i 'vllm serve a/b --seed 1'",
+        "podman run img bash -i -lc 'exec vllm serve a/b --seed 1'",
+        "sudo -E podman run img vllm serve a/b --seed 1",
+        "$ podman run img vllm serve a/b --seed 1",
+        "uv run --with ray vllm serve a/b --seed 1",
+        "cat > note <<'EOF'\n  it's open (\nEOF\nvllm serve a/b --seed 1",
+        "python3.12 -m vllm.entrypoints.openai.api_server --model a/b --seed 1",
+        "/opt/bin/vllm-0.19.1 serve a/b --seed 1",
+    ],
+)
+def test_common_ways_to_start_an_engine_are_understood(line: str) -> None:
+    profile = only(line)
+    assert (profile["engine"], profile["models"], profile["args"]) == ("vllm", {"target": {"hf": "a/b"}}, {"seed": 1})
+
+
+def test_steps_beside_the_engine_are_named() -> None:
+    inner = "cd /w && pip install flash-x && export VLLM_A=1 && VLLM_B=2 vllm serve a/b"
+    imported = importers.import_profiles(f"podman run img bash -c '{inner}'")
+    assert imported.profiles[0]["env"] == {"VLLM_A": "1", "VLLM_B": "2"}
+    assert "dropped: pip install flash-x: a step beside the engine" in said(imported)
+    assert "cd /w" not in said(imported)
+
+
+def test_exported_variables_reach_the_engine_and_secrets_only_by_name() -> None:
+    imported = importers.import_profiles("export VLLM_A=1 HF_TOKEN=hf_abc\nvllm serve a/b")
+    assert (imported.profiles[0]["env"], imported.profiles[0]["env_from"]) == ({"VLLM_A": "1"}, ["HF_TOKEN"])
+    assert "hf_abc" not in str(imported)
+    named = only("export CACHE=/c HF_TOKEN=hf_abc\npodman run -e CACHE -e HF_TOKEN img vllm serve a/b")
+    assert (named["env"], named["env_from"]) == ({"CACHE": "/c"}, ["HF_TOKEN"])
+
+
+def test_what_cannot_be_read_is_refused_with_the_line_that_came_nearest() -> None:
+    with pytest.raises(ProfileError, match=r"The nearest was: podman start my-vllm$"):
+        importers.import_profiles("set -e\npodman start my-vllm\nls")
