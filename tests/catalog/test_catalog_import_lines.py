@@ -77,7 +77,7 @@ def test_short_flags_become_their_long_ones_and_unknown_ones_are_named() -> None
     "line",
     [
         "docker run eugr/spark-vllm:1 serve a/b --seed 1",
-        "docker run --entrypoint '[\"vllm\", \"serve\"]' img a/b --seed 1",
+        'docker run --entrypoint \'["vllm", "serve"]\' img a/b --seed 1',
         "nerdctl run img vllm serve a/b --seed 1",
         "Y=a\npodman run img vllm serve ${X:-$Y/b} --seed ${S:-${T:-1}}",
         "podman run img vllm serve a/b ${DEBUG:+--debug} --seed 1",

@@ -41,6 +41,14 @@ def test_stdin_is_read(sparkdash: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.json()["problems"] == []
 
 
+def test_a_profile_that_must_be_corrected_is_one_json_document(sparkdash: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its problems, and the exit code of bad input."""
+    typed_in(monkeypatch, b"podman run -v /a:relative img vllm serve a/b")
+    done = sparkdash("profiles", "import", "-", "--json")
+    assert (done.code, done.err) == (2, "")
+    assert len(done.json()["problems"]) == 1
+
+
 def test_a_file_is_not_overwritten_unasked(sparkdash: Run, script: Path, tmp_path: Path) -> None:
     """A folder gets NAME.yaml; the second time only with --force."""
     argv = ("profiles", "import", str(script), "-o", str(tmp_path))

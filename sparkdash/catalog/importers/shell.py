@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from sparkdash.catalog.importers.report import ImportNotes, import_refused
+from sparkdash.catalog.importers.shell_fields import split_fields
 from sparkdash.catalog.importers.values import MAX_COMMAND, too_long
 
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(\[@\])?\})")
@@ -117,7 +118,7 @@ class ShellReader:
                 self._filled = False
                 spliced = self._dollar(parts)
                 if self._filled and not (may_assign and _ASSIGNED.match("".join(parts))):
-                    words += _split_fields(parts)
+                    words += split_fields(parts)
             else:
                 parts.append(self._character())
         text = "".join(parts)
@@ -303,31 +304,3 @@ class ShellReader:
         return import_refused(
             f"The quote {quote} opened in line {line} is never closed.", "Correct the quotes of the command."
         )
-
-
-def _split_fields(parts: list[str]) -> list[str]:
-    """Split the last part, the text of an unquoted variable, at its white space, as a shell does.
-
-    Returns the words that are complete; `parts` keeps what the next characters are added to.
-    """
-    text = parts.pop()
-    pieces = text.split()
-    if not pieces:
-        if text and any(parts):
-            done = ["".join(parts)]
-            parts.clear()
-            return done
-        return []
-    done = []
-    if text[0].isspace() and any(parts):
-        done.append("".join(parts))
-        parts.clear()
-    if len(pieces) > 1:
-        done.append("".join(parts) + pieces[0])
-        parts.clear()
-        done += pieces[1:-1]
-    parts.append(pieces[-1])
-    if text[-1].isspace():
-        done.append("".join(parts))
-        parts.clear()
-    return done

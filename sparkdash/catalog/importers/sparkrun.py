@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_line
+from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_fields, podman_line
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell_commands import parse_commands
 from sparkdash.catalog.importers.values import fill_variables, profile_name
@@ -144,9 +144,9 @@ def _container(recipe: dict[str, Any], exported: Mapping[str, str], notes: Impor
     image, env = recipe.get("container"), recipe.get("env")
     made: dict[str, Any] = {"image": image if isinstance(image, str) else None, "env": {}, "env_from": []}
     for key, value in env.items() if isinstance(env, dict) else ():
-        podman_line.add_variable(f"{key}={value}", made, notes)
+        podman_fields.add_variable(f"{key}={value}", made, notes)
     for variable, value in exported.items():
-        podman_line.add_variable(f"{variable}={value}", made, notes)
+        podman_fields.add_variable(f"{variable}={value}", made, notes)
     return made
 
 

@@ -61,6 +61,8 @@ def import_profiles(
         _write(texts, output.expanduser(), force=force)
     elif not as_json:
         print_text("---\n".join(texts.values()), nl=False)
+    if problems and as_json:
+        raise typer.Exit(ProfileError.exit_code)  # the report that was printed has them
     if problems:
         raise ProfileError(
             f"{counted(len(problems), 'problem')} to fix before it loads.",

@@ -1,0 +1,108 @@
+"""Profiles from a quadlet: a .container unit of systemd that podman generates.
+
+Owns: the unit's keys and systemd's quoting. Must not know: engines' flags. Keys as in podman-systemd.unit(5).
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sparkdash.catalog.importers import podman_line
+from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
+from sparkdash.catalog.importers.shell_commands import Command
+
+_UNIT = re.compile(r"^\[Container\]\s*$", re.MULTILINE)
+_WORD = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|(\S+))')
+_OPTIONS = {
+    "ContainerName": "--name",
+    "AddDevice": "--device",
+    "ShmSize": "--shm-size",
+    "Volume": "--volume",
+    "Mount": "--mount",
+    "Tmpfs": "--tmpfs",
+    "Network": "--network",
+    "PublishPort": "--publish",
+    "EnvironmentFile": "--env-file",
+    "Secret": "--secret",
+    "User": "--user",
+    "Label": "--label",
+    "SecurityLabelDisable": "--security-opt",
+    "Ulimit": "--ulimit",
+    "Pull": "--pull",
+}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " "}
+
+
+def is_quadlet(text: str) -> bool:
+    """Whether the text is a .container unit."""
+    return _UNIT.search(text) is not None
+
+
+def import_quadlet(text: str, name: str | None = None) -> Imported:
+    """Import the unit as one profile.
+
+    Raises:
+        ProfileError: it names no image, or its command starts no known engine.
+    """
+    notes = ImportNotes()
+    words = ["podman", "run"]
+    entry: list[str] = []
+    image = ""
+    command: list[str] = []
+    for section, key, value in _entries(text):
+        if section != "Container":
+            if section == "Service" and key == "Environment":
+                notes.note(f"{section}.{key}", "is systemd's environment, not the engine's")
+            continue
+        if key == "Image":
+            image = _text(value)
+        elif key == "Exec":
+            command = _words(value)
+        elif key == "Entrypoint":
+            entry = ["--entrypoint", *_words(value)]
+        elif key == "Environment":
+            words += [part for word in _words(value) for part in ("--env", word)]
+        elif key == "PodmanArgs":
+            words += _words(value)
+        elif key in _OPTIONS:
+            words += [_OPTIONS[key], _text(value)]
+        else:
+            notes.unknown(f"Container.{key}")
+    if not image:
+        raise import_refused("The unit has no `Image=` in [Container].")
+    made = podman_line.import_command(Command([*words, *entry, image, *command], {}), notes, name)
+    if made is None:
+        raise import_refused("The unit's command starts no engine that sparkdash knows.")
+    return notes.imported("quadlet", made)
+
+
+def _entries(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield section, key and value; a line that ends in a backslash goes on in the next."""
+    section = ""
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        stripped = line.strip()
+        if stripped.startswith("[") and stripped.endswith("]"):
+            section = stripped[1:-1]
+        elif stripped and stripped[0] not in "#;":
+            key, equals, value = stripped.partition("=")
+            if equals:
+                yield section, key.strip(), value.strip()
+
+
+def _words(value: str) -> list[str]:
+    """Split by systemd.syntax(7): quotes, C escapes inside of them, % and $ doubled."""
+    found = []
+    for hit in _WORD.finditer(value):
+        quoted = hit[1] if hit[1] is not None else hit[2]
+        found.append(_text(hit[3] if quoted is None else _unescaped(quoted)))
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda hit: _ESCAPES.get(hit[1], hit[1]), text, flags=re.DOTALL)
+
+
+def _text(value: str) -> str:
+    return value.replace("%%", "%").replace("$$", "$")

@@ -1,0 +1,72 @@
+"""What sparkdash exports comes back equal: the same image, command, variables and mounts, in all four formats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from sparkdash.catalog import importers, load_catalog
+from sparkdash.catalog.importers import write
+from sparkdash.cli.profiles.import_export import ExportFormat, _exported
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.registry import adapter
+from sparkdash.paths import shipped_profiles
+
+LAUNCH = LaunchContext(port=8000, containerised=True, hf_home="/home/me/.cache/huggingface", cache_dir="/home/me/cache")
+PROFILES = {
+    name: profile
+    for name, profile in load_catalog([shipped_profiles()]).profiles.items()
+    if adapter(profile.engine).managed and profile.image and profile.sim is None and profile.nodes == 1
+}
+
+
+def container(profile: Profile) -> ContainerSpec:
+    return adapter(profile.engine).container(profile, LAUNCH)
+
+
+def comparable(spec: ContainerSpec, profile: Profile) -> dict[str, Any]:
+    """All of a container that its formats carry; flags in any order."""
+    argv = [word for word in spec.argv if word not in (profile.name, *profile.serves, "auto")]
+    lines: list[str] = []
+    for word in argv:
+        if word.startswith("--") or not lines:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return {
+        "image": spec.image,
+        "argv": sorted(lines),
+        "env": {key: value for key, value in spec.env.items() if not value.startswith("/sparkdash/")},
+        "env_from": sorted(spec.env_from),
+    }
+
+
+def _place(spec: ContainerSpec) -> dict[str, Any]:
+    return {
+        "mounts": sorted(str(mount) for mount in spec.mounts),
+        "tmpfs": spec.tmpfs,
+        "devices": spec.devices,
+        "shm_size": spec.shm_size,
+    }
+
+
+@pytest.mark.parametrize("form", list(ExportFormat))
+@pytest.mark.parametrize("name", sorted(PROFILES))
+def test_what_is_exported_comes_back_equal(name: str, form: ExportFormat) -> None:
+    """A sparkrun recipe has no place for mounts, and its own file says so."""
+    profile = PROFILES[name]
+    spec = container(profile)
+    imported = importers.import_profiles(_exported(form, profile, spec), "back")
+    (document,) = imported.profiles
+    found = write.load_imported({"back": write.yaml_text(document, imported, "x")})
+    assert found.problems == (), yaml.safe_dump(document)
+    again = container(found.profiles["back"])
+    assert comparable(again, found.profiles["back"]) == comparable(spec, profile)
+    assert set(profile.serves) <= set(found.profiles["back"].serves)
+    if form is not ExportFormat.SPARKRUN:
+        assert _place(again) == _place(spec)
+    assert not [str(remark) for remark in imported.remarks if remark.kind == "unknown"]
