@@ -90,6 +90,11 @@ class ContainerInfo(Frozen):
     node: str = LOCAL
     """Node that the container runs on."""
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes of the engine that the container serves for, this one's first."""
+        return tuple(filter(None, self.labels.get(LABEL_NODES, "").split(","))) or (self.node,)
+
 
 class Stranger(Frozen):
     """Foreign container that uses what the engines need. It is shown and never touched."""

@@ -113,10 +113,28 @@ class Swap(Frozen):
     failure: Failure | None = None
 
 
+class PlanNode(Frozen):
+    """Memory of one node that a profile would run on. Bytes; None is unknown, not zero."""
+
+    node: str
+    now_bytes: int | None = None
+    """Available memory now, with what recently ended engines are still giving back."""
+    available_bytes: int | None = None
+    """Memory that would be available after the evictions, less the reserve."""
+    fits: bool | None = None
+    """Whether the profile fits there; None while unknown, and then the start is tried."""
+
+
 class Plan(Frozen):
-    """Effects of making a profile resident. Bytes and seconds; None is unknown, not zero."""
+    """Effects of making a profile resident. Bytes and seconds; None is unknown, not zero. Of a profile for several
+    nodes the bytes are those of the tightest node.
+    """
 
     profile: str
+    nodes: tuple[str, ...] = ()
+    """Nodes that the profile would run on, or runs on, the serving one first; empty without one."""
+    on_nodes: tuple[PlanNode, ...] = ()
+    """Memory of each of these nodes."""
     evict: tuple[str, ...] = ()
     """Profiles that would leave; empty when the profile runs already or fits beside the others."""
     reasons: dict[str, str] = {}

@@ -6,7 +6,7 @@ and its transitions write the books; everyone else reads frozen values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerInfo
@@ -22,6 +22,7 @@ from sparkdash.domain.event import (
 )
 from sparkdash.domain.incident import RECENT_INCIDENTS, IncidentList
 from sparkdash.domain.liveness import Liveness
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.domain.task import Task
@@ -79,10 +80,13 @@ class Books:
         self.parked: dict[str, Parked] = {}
         self.unadopted: Mapping[str, ContainerInfo] = {}
         """Containers of an earlier daemon that run and whose profiles cannot be read, by profile."""
-        self.debts = MemoryDebts()
-        """Memory that ended engines have not given back."""
+        self._debts: dict[str, MemoryDebts] = {}
         self.started: dict[str, Profile] = {}
         """Each engine's profile as it was started, whatever its file says now."""
+
+    def debts_on(self, node: str) -> MemoryDebts:
+        """Return what ended engines have not given back of a node's memory."""
+        return self._debts.setdefault(node, MemoryDebts())
 
     def enter(
         self,
@@ -92,10 +96,11 @@ class Books:
         port: int | None = None,
         url: str | None = None,
         container: str | None = None,
+        nodes: tuple[str, ...] = (LOCAL,),
         adopted: bool = False,
     ) -> Engine:
         """Begin a new incarnation of `profile` in this state."""
-        engine = self._incarnation(profile, state)
+        engine = self._incarnation(profile, state).replace(nodes=nodes)
         return self._write(engine.replace(port=port, url=url, container=container, adopted=adopted))
 
     def adopt(
@@ -106,11 +111,12 @@ class Books:
         url: str,
         port: int | None = None,
         container: str | None = None,
+        nodes: tuple[str, ...] = (LOCAL,),
         version: str | None = None,
         model_id: str | None = None,
     ) -> Engine:
         """Enter an engine of an earlier daemon that serves."""
-        engine = self._incarnation(profile, EngineState.READY).replace(adopted=True, ready_at=ready_at)
+        engine = self._incarnation(profile, EngineState.READY).replace(adopted=True, ready_at=ready_at, nodes=nodes)
         return self._write(engine.replace(port=port, url=url, container=container, version=version, model_id=model_id))
 
     def _incarnation(self, profile: Profile, state: EngineState) -> Engine:
@@ -153,16 +159,20 @@ class Books:
             self._write(self._incarnation(profile, EngineState.FAILED).replace(failure=failure))
 
     def drop(self, name: str, held: HeldMemory | None = None) -> None:
-        """Remove an engine that ended as it should. `held`: memory that it was measured to hold."""
+        """Remove an engine that ended as it should. `held`: memory of this box that it was measured to hold."""
         self._look_whether_gone(name, held)
         if old := self._engines.pop(name, None):
             absent = old.replace(state=EngineState.ABSENT, since=self._clock.now(), progress=None, in_flight=0)
             self._publish(EngineChanged(engine=absent.replace(liveness=None)))
         self.started.pop(name, None)
 
-    def gone(self, name: str, held: HeldMemory | None = None) -> None:
-        """An engine of ours was there, and its memory is on its way back."""
-        self.debts.left(name, self._clock.monotonic(), held)
+    def gone(self, name: str, held: HeldMemory | None = None, nodes: tuple[str, ...] = ()) -> None:
+        """An engine of ours was there, and its memory is on its way back on each of `nodes`, those of its books by
+        default. `held` is of this box: what it held on other nodes cannot be measured.
+        """
+        engine = self._engines.get(name)
+        for node in nodes or (engine.nodes if engine else (LOCAL,)):
+            self.debts_on(node).left(name, self._clock.monotonic(), held if node == LOCAL else None)
 
     def busy(self, name: str, in_flight: int, asked_at: Mapping[Task, float] = MappingProxyType({})) -> None:
         """Set how many requests use the engine, and when it was last given one; monotonic seconds."""
@@ -188,9 +198,10 @@ class Books:
         if old := self._engines.get(name):
             self._write(old.replace(progress=progress))
 
-    def loading(self, *, but: str) -> list[Engine]:
-        """Engines of this box that are coming up, besides that one."""
-        return [e for e in self._engines.values() if e.state in LOADS and e.container and e.profile != but]
+    def loading(self, *, but: str, on: Collection[str] | None = None) -> list[Engine]:
+        """Engines of ours that are coming up, besides that one; on one of these nodes, or on any."""
+        coming = [e for e in self._engines.values() if e.state in LOADS and e.container and e.profile != but]
+        return coming if on is None else [each for each in coming if not set(on).isdisjoint(each.nodes)]
 
     def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
         """Publish a notice for people."""

@@ -9,16 +9,19 @@ from collections.abc import Callable, Iterable, Mapping
 
 from sparkdash.catalog import Catalog
 from sparkdash.domain.memory.need import Need
+from sparkdash.domain.metric import Memory
+from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import Plan
+from sparkdash.domain.swap import Plan, PlanNode
 from sparkdash.domain.task import Task
 from sparkdash.engines.capabilities.tasks import tasks_of
 from sparkdash.engines.estimate.allocation import sizes_by_free_memory
 from sparkdash.errors import SparkdashError
 from sparkdash.rules.secret import secret_at
 from sparkdash.supervisor.scheduling import refusals
-from sparkdash.supervisor.scheduling.fit import BoxMemory, Choice
+from sparkdash.supervisor.scheduling.fit import Choice
 from sparkdash.supervisor.scheduling.moves import ProfileFacts
+from sparkdash.supervisor.scheduling.room import BoxMemory, NodeRoom
 from sparkdash.supervisor.scheduling.scheduler import Scheduler
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
@@ -37,18 +40,37 @@ class Planner:
         self._profiles = profiles
         self._expected_s = expected_s
 
-    def box(self) -> BoxMemory:
-        """Return the box's memory now. Where it cannot be read, engines run alone."""
+    def boxes(self) -> dict[str, BoxMemory]:
+        """Return the memory now of each node that engines may come to, LOCAL first.
+
+        Where this box's memory cannot be read, engines run alone.
+        """
+        nodes = self._tools.nodes
+        others = {name: nodes.memory(name) for name in nodes.names if self._is_usable(name)}
+        return {name: self._box(name, memory) for name, memory in ({LOCAL: nodes.memory(LOCAL)} | others).items()}
+
+    def unusable(self) -> dict[str, str]:
+        """Return the other nodes that offer no room now, each with the reason."""
+        nodes = self._tools.nodes
+        silent = [name for name in nodes.names if name != LOCAL and not self._is_usable(name)]
+        return {name: unusable_because(nodes.states.get(name)) for name in silent}
+
+    def _is_usable(self, node: str) -> bool:
+        """Whether engines may come to another node: it can be reached, and tells its memory."""
+        state = self._tools.nodes.states.get(node)
+        reachable = state is not None and state.status is NodeStatus.REACHABLE
+        return reachable and self._tools.nodes.memory(node) is not None
+
+    def _box(self, node: str, memory: Memory | None) -> BoxMemory:
+        """Convert a node's memory, with what engines that ended lately are known to give back; None: not readable."""
         reserve, beside = self._tools.reserve_bytes, self._tools.settings.side_by_side
-        try:
-            memory = self._tools.reader.memory()
-        except SparkdashError:
+        if memory is None:
             return BoxMemory(reserve=reserve, side_by_side=beside)
-        debts = self._tools.books.debts
+        debts = self._tools.books.debts_on(node)
         late = self._tools.clock.monotonic() >= debts.at + self._tools.settings.reclaim_s
         missing = debts.missing(memory.available)
         coming = 0 if late or missing is None else missing
-        holders = refusals.holders(self._tools.foreign())
+        holders = refusals.holders(self._tools.foreign()) if node == LOCAL else None
         available = memory.available + coming
         return BoxMemory(memory.total, available, reserve, missing != 0, holders, side_by_side=beside)
 
@@ -68,7 +90,7 @@ class Planner:
 
     def short(self, profile: str) -> SparkdashError | None:
         """Return why no load may begin now. Memory on its way back is waited for before that is judged."""
-        if self._tools.books.debts.who:
+        if self._tools.books.debts_on(LOCAL).who:
             return None
         try:
             found = self._tools.guarded.short(profile)
@@ -92,6 +114,8 @@ class Planner:
             cannot_run=profile.cannot_run,
             nearest=profile.nearest,
             secret_at=secret_at(profile),
+            nodes=profile.nodes,
+            node=profile.node,
             pinned=policy.pinned,
             idle_ttl_s=policy.idle_ttl_s,
             limit=policy.max_concurrency,
@@ -111,7 +135,7 @@ class Planner:
         there = dict.fromkeys((*records.residents, *filter(records.coming, filter(None, records.swaps))))
         if records.as_written(profile.name):  # an older version of it is started again
             return self.plan(profile, choice, there, runs=True, hold=None), None
-        hold, waits_for = scheduler.hold(profile.name), scheduler.waits_for(profile.name, choice)
+        hold, waits_for = scheduler.hold(profile.name, choice), scheduler.waits_for(profile.name, choice)
         plan = self.plan(profile, choice, there, runs=False, hold=hold, waits_for=waits_for)
         return plan, scheduler.refusal(profile.name, choice)
 
@@ -129,11 +153,15 @@ class Planner:
 
         `runs`: the profile runs already. Residents include engines that are coming up.
         """
-        box, need = self.box(), self._tools.needs(profile)
+        boxes, need = self.boxes(), self._tools.needs(profile)
+        box = boxes.get(choice.tightest, BoxMemory())
         gone = () if runs else choice.names
         beside = tuple(name for name in residents if name not in (profile.name, *gone))
+        near = tuple(name for name in beside if self._is_on(name, choice.nodes))
         return Plan(
             profile=profile.name,
+            nodes=self._tools.books.engines[profile.name].nodes if runs else choice.nodes,
+            on_nodes=tuple(_on_node(room, boxes) for room in choice.rooms),
             evict=gone,
             reasons={} if runs else {one.profile: one.reason for one in choice.leaving},
             beside=beside,
@@ -143,14 +171,31 @@ class Planner:
             reserve_bytes=box.reserve,
             available_bytes=choice.available,
             fits=runs or choice.fits,
-            verdict="It runs already." if runs else verdict(need, choice, box, beside, waits_for, held=bool(hold)),
+            verdict="It runs already." if runs else verdict(need, choice, box, near, waits_for, held=bool(hold)),
             held=held(hold, choice) if hold else None,
             expected_s=0.0 if runs else self._expected_s(profile),
         )
 
+    def _is_on(self, name: str, nodes: tuple[str, ...]) -> bool:
+        """Whether the engine of this profile uses one of the nodes, as far as known."""
+        engine = self._tools.books.engines.get(name)
+        return engine is None or not set(nodes).isdisjoint(engine.nodes)
+
     def _profile(self, name: str) -> Profile | None:
         """Return the profile as its engine was started, else as its file says now."""
         return self._tools.books.started.get(name) or self._profiles().get(name)
+
+
+def unusable_because(state: NodeState | None) -> str:
+    """Word why another node offers no room, as a sentence."""
+    if state is None or state.status is NodeStatus.REACHABLE:
+        return "Its memory is not known yet."
+    return state.reason or f"It is {state.status.value}."
+
+
+def _on_node(room: NodeRoom, boxes: Mapping[str, BoxMemory]) -> PlanNode:
+    box = boxes.get(room.node, BoxMemory())
+    return PlanNode(node=room.node, now_bytes=box.available, available_bytes=room.available, fits=room.fits)
 
 
 def held(hold: SparkdashError, choice: Choice) -> str:
@@ -185,6 +230,8 @@ def _once_left(choice: Choice) -> str:
 
 def _when(choice: Choice, beside: tuple[str, ...]) -> str:
     room = _once_left(choice) if choice.leaving else "now"
+    if choice.nodes not in ((), (LOCAL,)):
+        room += f" on {' and '.join('this box' if node == LOCAL else node for node in choice.nodes)}"
     return f"{room}, beside {' and '.join(beside)}" if beside else room
 
 
@@ -192,7 +239,10 @@ def _fits(need: Need, choice: Choice, box: BoxMemory, beside: tuple[str, ...], *
     room = _when(choice, beside)
     if choice.fits is False:
         beyond = f"beyond the reserve of {gib(box.reserve)}"
-        return f"It does not fit, whoever leaves: {gib(choice.available)} can be had {beyond}."
+        if not choice.nodes and choice.available is None:
+            return "It cannot come now: there are not the nodes that it needs."
+        where = "" if choice.tightest == LOCAL else f" on {choice.tightest}"
+        return f"It does not fit, whoever leaves: {gib(choice.available)} can be had {beyond}{where}."
     if held and not choice.leaving:
         return "It is not started while the memory guard holds loads back."
     if choice.needs is None:

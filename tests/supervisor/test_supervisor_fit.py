@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.memory.need import Basis, Need, Term
-from sparkdash.supervisor.scheduling.fit import BoxMemory, Choice, Occupant, choose, must_be_free
+from sparkdash.domain.node import LOCAL
+from sparkdash.supervisor.scheduling.fit import Choice, choose
+from sparkdash.supervisor.scheduling.room import BoxMemory, Occupant, must_be_free
 from sparkdash.units import GIB
 
 
@@ -34,7 +36,7 @@ def ask(
     """`new` needs so much."""
     free = None if available is None else int(available * GIB)
     given = {"total": 128 * GIB, "available": free, "reserve": 10 * GIB, **box}
-    return choose(Occupant("new", need(gib, basis)), there, BoxMemory(**given), person=person)
+    return choose(Occupant("new", need(gib, basis)), there, {LOCAL: BoxMemory(**given)}, person=person)
 
 
 def test_what_fits_beside_the_others_evicts_nobody() -> None:
@@ -45,7 +47,7 @@ def test_what_fits_beside_the_others_evicts_nobody() -> None:
 
 def test_a_byte_less_and_somebody_leaves() -> None:
     """The reserve is kept to the byte."""
-    box = BoxMemory(total=128 * GIB, available=30 * GIB - 1, reserve=10 * GIB)
+    box = {LOCAL: BoxMemory(total=128 * GIB, available=30 * GIB - 1, reserve=10 * GIB)}
     choice = choose(Occupant("new", need(20)), [engine("a", 40)], box, person=False)
     assert choice.names == ("a",)
 
@@ -111,7 +113,7 @@ def test_an_owner_may_want_one_engine_at_a_time() -> None:
 def test_a_restart_and_one_that_would_not_stop_always_leave() -> None:
     """Whatever the memory says."""
     stuck = engine("stuck", 10, unstopped=True)
-    choice = choose(engine("a", 10), [engine("a", 10), stuck], BoxMemory(128 * GIB, 100 * GIB), person=True)
+    choice = choose(engine("a", 10), [engine("a", 10), stuck], {LOCAL: BoxMemory(128 * GIB, 100 * GIB)}, person=True)
     assert choice.names == ("a", "stuck")
 
 
@@ -123,7 +125,7 @@ def test_what_engines_hold_in_the_page_cache_is_not_given_away_twice() -> None:
 def test_a_peak_is_what_must_be_free_and_the_sum_what_stays() -> None:
     """Loading takes more for a while."""
     comer = Occupant("new", need(20, peak=35))
-    choice = choose(comer, [engine("a", 20)], BoxMemory(128 * GIB, 40 * GIB, 10 * GIB), person=False)
+    choice = choose(comer, [engine("a", 20)], {LOCAL: BoxMemory(128 * GIB, 40 * GIB, 10 * GIB)}, person=False)
     assert choice.names == ("a",)
     assert choice.needs == 35 * GIB
 

@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError, UpstreamError
 from sparkdash.supervisor.scheduling.fairness import Patience
-from sparkdash.supervisor.scheduling.fit import BoxMemory
 from sparkdash.supervisor.scheduling.moves import (
     STUCK,
     Admitted,
@@ -50,6 +50,7 @@ from sparkdash.supervisor.scheduling.moves import (
 )
 from sparkdash.supervisor.scheduling.offers import OFFERED
 from sparkdash.supervisor.scheduling.refusals import CUT
+from sparkdash.supervisor.scheduling.room import BoxMemory
 from sparkdash.supervisor.scheduling.scheduler import Scheduler
 from sparkdash.units import GIB
 
@@ -118,6 +119,12 @@ class Machine(RuleBasedStateMachine):
         self.wished: str | None = None
 
     # The box.
+
+    def boxes(self) -> dict[str, BoxMemory]:
+        return {LOCAL: self.box()}
+
+    def unusable(self) -> dict[str, str]:
+        return {}
 
     def box(self) -> BoxMemory:
         held = sum(self.size(name or "") or 0 for name in self.running | self.unstopped | self.admitted)

@@ -30,7 +30,7 @@ _SLOW = "engine_timeout"
 """Code of an engine's time-out: the same engine would take as long again."""
 _STUCK = "engine_stuck"
 """Code of an engine that stood still: another comes in its place, or it works again."""
-_CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned"})
+_CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned", "needs_two_nodes", "node_unknown", "node_unreachable"})
 
 
 class RetryPlan:

@@ -22,6 +22,7 @@ from sparkdash.domain.container import (
     ContainerState,
 )
 from sparkdash.domain.event import Level
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.liveness.probe import mute, unreachable, version_of
@@ -167,10 +168,12 @@ def adopt_engine(tools: Tools, found: AdoptableEngine) -> None:
         port=found.port,
         url=found.url,
         container=container.name,
+        nodes=container.nodes,
         ready_at=container.started_at or tools.clock.now(),
         version=found.version,
     )
-    tools.guarded.add(profile, container)
+    if container.node == LOCAL:
+        tools.guarded.add(profile, container)
     tools.logbook.adopt(profile.name, container.name)
 
 
@@ -217,7 +220,7 @@ async def remove_container(tools: Tools, container: ContainerInfo, why: str) -> 
         return False
     report_leftovers(tools.books, name or container.name, left)
     if running:
-        tools.books.gone(name or container.name)
+        tools.books.gone(name or container.name, nodes=container.nodes)
         text = f"{container.name} was running and has been stopped: {why}."
         tools.books.notice(Level.WARNING, "not_adopted", text, name)
     return True

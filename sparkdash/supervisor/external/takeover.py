@@ -95,7 +95,7 @@ class Takeover:
             name = found.profile.name
             if name not in self._records.residents and name not in self._records.swaps:
                 adopt_engine(self._tools, found)
-                self._adopted(Adopted(name, found.profile.fingerprint), found.profile)
+                self._adopted(Adopted(name, found.profile.fingerprint, nodes=found.container.nodes), found.profile)
         if self._is_late:
             self._is_late = False
             self.look_again()
@@ -103,7 +103,8 @@ class Takeover:
         for late in adoption.loading:
             if not busy and late.profile.name not in self._records.residents:
                 self._swaps.resumes = late
-                self._adopted(Adopted(late.profile.name, late.profile.fingerprint, ready=False), late.profile)
+                move = Adopted(late.profile.name, late.profile.fingerprint, ready=False, nodes=late.container.nodes)
+                self._adopted(move, late.profile)
             else:
                 self._remove_replaced(late)
 

@@ -10,6 +10,9 @@ Two figures are taken, and each covers the other's blind spot:
   itself took or gave back, so it is believed over the first only when it is larger by more than UNSEEN. Page cache does
   not count in either: see `domain.footprint`.
 
+On other nodes only the second is to be had (`node_footprint`). An engine on several nodes needs on each what it took of
+the one where it took most.
+
 Rule: a figure that may be another engine's is not learned from. A load is weighed in the background and never waits.
 """
 
@@ -24,12 +27,14 @@ import structlog
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.lease import Request
 from sparkdash.domain.memory.footprint import LONG_PROMPT, Measure, Weighing
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural
 from sparkdash.store import Store
+from sparkdash.supervisor.memory.node_footprint import CAME_BACK, NodeMeter, NodeWeight
 from sparkdash.supervisor.tools import Tools
-from sparkdash.units import GIB, MIB
+from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash.supervisor")
 CURVE = 200
@@ -38,8 +43,6 @@ UNSEEN = GIB
 """Bytes beyond the processes' figure by which MemAvailable must have fallen to be believed; less is the box's own
 noise.
 """
-CAME_BACK = 256 * MIB
-"""Available memory that rises by more than this while an engine loads was somebody else's."""
 GROWN = 2.0
 """A longer prompt is measured again when it is this much longer than the longest so far."""
 
@@ -60,11 +63,15 @@ class MemoryReading:
 
 
 class FootprintMeter:
-    """Weighs one bring-up: `before` the start, `note` while it loads, `after` once it is ready."""
+    """Weighs one bring-up on its nodes: `before` the start, `note` while it loads, `after` once it is ready."""
 
-    def __init__(self, tools: Tools, profile: Profile) -> None:
+    def __init__(self, tools: Tools, profile: Profile, nodes: tuple[str, ...] = (LOCAL,)) -> None:
         self.profile = profile
         self._tools = tools
+        self._nodes = nodes
+        self._far = {node: NodeMeter(tools, profile.name, node) for node in nodes if node != LOCAL}
+        self._began_with: int | None = None
+        """Available memory of the serving node before the start."""
         self._zero: MemoryReading | None = None
         self._began = 0.0
         self._lowest: int | None = None
@@ -76,17 +83,25 @@ class FootprintMeter:
         self.last: MemoryReading | None = None
 
     async def before(self) -> None:
-        """Measure the box before the start. A failed reading stops no start: nothing is learned then."""
-        with suppress(SparkdashError):
-            self._zero = await self._look(None)
+        """Measure the nodes before the start. A failed reading stops no start: nothing is learned then."""
+        if LOCAL in self._nodes:
+            with suppress(SparkdashError):
+                self._zero = await self._look(None)
+        found = {node: await meter.before() for node, meter in self._far.items()}
+        self._began_with = found.get(self._nodes[0], self._zero.available if self._zero else None)
         self._began = self._tools.clock.monotonic()
 
-    def note(self, available: int) -> int:
-        """Add a sample of MemAvailable during the load; return this load's share of it, 0 once another engine loads
-        too.
+    def note(self, available: int, node: str = LOCAL) -> int:
+        """Add a sample of a node's MemAvailable during the load; return this load's share of it, 0 once another engine
+        loads too.
         """
-        zero = self._zero.available if self._zero else available
-        self._beside.update(engine.profile for engine in self._tools.books.loading(but=self.profile.name))
+        if node in self._far:
+            self._far[node].note(available)
+        if node != self._nodes[0]:
+            return 0
+        zero = available if self._began_with is None else self._began_with
+        others = self._tools.books.loading(but=self.profile.name, on=(node,))
+        self._beside.update(engine.profile for engine in others)
         self._lowest = available if self._lowest is None else min(self._lowest, available)
         self._highest = max(self._highest, available)
         if self._count % self._every == 0:
@@ -99,20 +114,33 @@ class FootprintMeter:
 
     async def after(self, id_: str, engine: Engine) -> Weighing | None:
         """Measure the ready engine; None without a reading before the start. `id_` is the swap's."""
+        found = [await self._weigh_here(engine)] if LOCAL in self._nodes else []
+        found += [await meter.after() for meter in self._far.values()]
+        weights = [each for each in found if each is not None]
+        if len(weights) < len(self._nodes):
+            return None
+        most = max(weights, key=lambda each: each.steady or 0)
+        known = all(each.steady is not None for each in weights)
+        peaks = [each.peak for each in weights if each.peak is not None]
+        return Weighing(
+            id=id_,
+            at=engine.ready_at or self._tools.clock.now(),
+            measure=most.measure,
+            steady_bytes=most.steady if known else None,
+            peak_bytes=max(peaks) if known else None,
+            spoilt=next((each.spoilt for each in weights if each.spoilt), None),
+            curve=tuple(self._curve),
+        )
+
+    async def _weigh_here(self, engine: Engine) -> NodeWeight | None:
+        """Measure the part of this box."""
         if (zero := self._zero) is None:
             return None
         now = self.last = await self._look(engine)
         steady, measure = held_memory(zero, now)
         dip = max(0, now.available - self._lowest) if self._lowest is not None else 0
-        return Weighing(
-            id=id_,
-            at=engine.ready_at or self._tools.clock.now(),
-            measure=measure,
-            steady_bytes=steady,
-            peak_bytes=None if steady is None else steady + dip,
-            spoilt=self._spoilt(zero, now, measure),
-            curve=tuple(self._curve),
-        )
+        peak = None if steady is None else steady + dip
+        return NodeWeight(steady, peak, measure, self._spoilt(zero, now, measure))
 
     def _spoilt(self, zero: MemoryReading, now: MemoryReading, measure: Measure | None) -> str | None:
         if self._beside:  # what it held at its peak is seen in MemAvailable alone
@@ -120,7 +148,15 @@ class FootprintMeter:
         return None if measure is Measure.PROCESSES else why_spoilt(zero, now, self._highest)
 
     async def grown(self, engine: Engine) -> int | None:
-        """By how much it has grown since `after`; None when that cannot be told from others' growth."""
+        """By how much it has grown since `after`, where it grew most; None when that cannot be told from others'
+        growth.
+        """
+        found = [await self._grown_here(engine)] if LOCAL in self._nodes else []
+        found += [await meter.grown() for meter in self._far.values()]
+        known = [each for each in found if each is not None]
+        return max(known) if len(known) == len(self._nodes) else None
+
+    async def _grown_here(self, engine: Engine) -> int | None:
         if (then := self.last) is None:
             return None
         now = await self._look(engine)
@@ -145,7 +181,7 @@ class FootprintMeter:
 
     def _neighbours(self) -> list[Engine]:
         engines = self._tools.books.engines.values()
-        return [e for e in engines if e.profile != self.profile.name and _holds(e)]
+        return [e for e in engines if e.profile != self.profile.name and _holds(e) and LOCAL in e.nodes]
 
     def _is_on_gpu(self, engine: Engine) -> bool:
         started = self._tools.books.started.get(engine.profile)

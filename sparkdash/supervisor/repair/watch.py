@@ -149,7 +149,7 @@ class EngineWatch:
             error = await self._why_it_ended(profile, container, code)
             if not (ended or (watched.ends_itself and self._log_explains(profile, error))):
                 error = self._with_last_words(watched)
-            if not ended and (held := await measure_held_memory(self._tools, container)) is not None:
+            if not ended and (held := await measure_held_memory(self._tools, watched.engine)) is not None:
                 self._tools.books.gone(profile.name, held)  # owed from now on, so that the next start waits for it
             await self._clear_away(profile, container, watched.grace_s)
         finally:

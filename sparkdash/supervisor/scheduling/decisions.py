@@ -8,7 +8,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from sparkdash.domain.swap import SwapCause
@@ -37,16 +37,17 @@ class Decisions:
         self._queue = queue
         self._offers = offers
         self._breaker = breaker
-        self._waits: list[float] = []
-        """Times at which held-back swaps may begin, of the present `serve`."""
-        self._blocked = False
-        """Whether a stop or a ticket waits for memory to be at rest, in the present `serve`."""
+        self._waits: list[tuple[float, frozenset[str]]] = []
+        """Times at which held-back swaps may begin, with their nodes, of the present `serve`."""
+        self._blocked: set[str] = set()
+        """Nodes on which a stop or a ticket waits for memory to be at rest, in the present `serve`."""
 
     def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
         """Profiles whose loads must end before one of `target` may begin; empty where it may now, or is under way."""
         if self._records.coming(target) or self._may_begin(target, choice):
             return ()
-        return tuple(name for name, swap in self._records.swaps.items() if name is not None and swap.moves_memory)
+        moving = self._records.moving_on(self._records.touched(choice))
+        return tuple(swap.target for swap in moving if swap.target is not None)
 
     def cancel_swaps(self, targets: Iterable[str | None]) -> list[Effect]:
         """Cancel the swaps to these targets, unless already cancelled."""
@@ -93,7 +94,7 @@ class Decisions:
         effects = self._begin_stop()
         self._waits = []
         # a stop, or one who could begin, waits until memory is at rest: nobody behind it takes memory before it
-        self._blocked = bool(self._records.stops)
+        self._blocked = self._to_be_stopped()
         for id_ in self._queue.next():
             ticket = self._records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
             if ticket is None or self._records.coming(ticket.profile) or self._awaits_repair(ticket):
@@ -102,7 +103,7 @@ class Decisions:
         effects += self._queue.grant_hits()  # those that were moved to what runs
         if not self._waits and not self._blocked:
             effects += self._offer()
-        return [*effects, *self._end_idle(self._waits)]
+        return [*effects, *self._end_idle()]
 
     def _begin_for(self, ticket: Ticket) -> list[Effect]:
         """Begin the swap of a ticket whose engine does not run, or refuse it, or note what it waits for."""
@@ -110,11 +111,13 @@ class Decisions:
         if error := self._queue.cannot_come(ticket.profile, choice):
             # while memory moves it may be otherwise once that is over
             return self._declined(ticket, error) if self._records.at_rest or not managed else []
+        touched = self._records.touched(choice)
         if (until := self._queue.held_until(ticket, choice)) is not None:
-            self._waits.append(until)
+            self._waits.append((until, touched))
             return []
-        if (managed and self._blocked) or not self._may_begin(ticket.profile, choice):
-            self._blocked = self._blocked or managed
+        if (managed and not touched.isdisjoint(self._blocked)) or not self._may_begin(ticket.profile, choice):
+            if managed:
+                self._blocked |= touched
             return []
         return self._start(ticket.profile, choice, ticket.cause)
 
@@ -131,18 +134,19 @@ class Decisions:
         records = self._records
         if target in records.swaps or target in records.leaving():
             return False
-        if records.at_rest or not self._moves_memory(target, choice):
+        moving = records.moving_on(records.touched(choice)) if self._moves_memory(target, choice) else []
+        if not moving:
             return True
-        return records.only_loads and self._occupancy.beside(target, choice)
+        return all(swap.stage is Stage.LOADING for swap in moving) and self._occupancy.beside(target, choice)
 
     def _moves_memory(self, target: str | None, choice: fit.Choice) -> bool:
-        """Whether an engine of this box comes or leaves. One that runs is ours, whatever its file says by now."""
+        """Whether an engine of our nodes comes or leaves. One that runs is ours, whatever its file says by now."""
         leaving = (self._records.residents.get(name) for name in choice.names)
         comes = target is not None and self._records.managed(target)
         return comes or any(resident is not None and resident.managed for resident in leaving)
 
     def _begin_stop(self) -> list[Effect]:
-        """Begin the stops that a person ordered: on this box once nothing else moves memory, elsewhere at once."""
+        """Begin the stops that a person ordered: of our engines once nothing else moves memory there, others at once."""
         records = self._records
         records.stops &= {*records.residents, *filter(None, records.swaps)}
         if None in records.swaps:
@@ -150,10 +154,18 @@ class Decisions:
         leaving = [
             name
             for name, resident in records.residents.items()
-            if name in records.stops and name not in records.swaps and (records.at_rest or not resident.managed)
+            if name in records.stops and name not in records.swaps
+            if not resident.managed or not records.moving_on(resident.nodes)
         ]
         records.stops.difference_update(leaving)
         return self._start(None, _told(leaving, "a person stopped it"), SwapCause.USER) if leaving else []
+
+    def _to_be_stopped(self) -> set[str]:
+        """Return the nodes of the engines that a person wants stopped."""
+        records = self._records
+        there = (records.residents[name].nodes for name in records.stops if name in records.residents)
+        coming = (records.swaps[name].nodes for name in records.stops if name in records.swaps)
+        return set().union(*there, *coming)
 
     def _declined(self, ticket: Ticket, error: SparkdashError) -> list[Effect]:
         if ticket.id != USE:
@@ -178,20 +190,25 @@ class Decisions:
                 effects.append(Decline(name, error or refusals.not_offered(name, choice, cause)))
         return effects
 
-    def _end_idle(self, waits: Sequence[float]) -> list[Effect]:
-        if not self._records.at_rest or None in self._records.swaps:
+    def _end_idle(self) -> list[Effect]:
+        if None in self._records.swaps:
             return []
         ends = {
             name: at
             for name, resident in self._records.residents.items()
-            if (at := fairness.idle_at(name, resident, self._records)) is not None
+            if self._is_calm(resident.nodes) and (at := fairness.idle_at(name, resident, self._records)) is not None
         }
+        waits = [until for until, nodes in self._waits if self._is_calm(nodes)]
         over = [name for name, at in ends.items() if at <= self.now]
         if over:
             return self._start(None, _told(over, "nobody has used it for as long as its `idle_ttl_s`"), SwapCause.IDLE)
         soonest = min([*waits, *ends.values()], default=float("inf"))
         self.due = soonest if soonest < float("inf") else None
         return []
+
+    def _is_calm(self, nodes: Collection[str]) -> bool:
+        """Whether no swap moves memory of these nodes; with none named, of any node."""
+        return not self._records.moving_on(nodes) if nodes else self._records.at_rest
 
     def _start(self, target: str | None, choice: fit.Choice, cause: SwapCause) -> list[Effect]:
         records = self._records
@@ -208,7 +225,7 @@ class Decisions:
         self._occupancy.begun(swap)
         self._records.swaps[swap.target] = swap
         reasons = {one.profile: one.reason for one in swap.choice.leaving}
-        return BeginSwap(swap.target, swap.evict, swap.cause, reasons)
+        return BeginSwap(swap.target, swap.evict, swap.cause, reasons, swap.choice.nodes)
 
     def evict(self) -> list[Effect]:
         """Order the stop of engines on which no lease is left."""

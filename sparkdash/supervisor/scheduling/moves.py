@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sparkdash.domain.base import per_request
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import SparkdashError
@@ -29,6 +30,10 @@ class ProfileFacts:
     """False: the engine is someone else's; it takes no place and is never evicted."""
     loads_alone: bool = False
     """Whether the engine sizes itself by free memory while it loads, so that nothing else may take memory meanwhile."""
+    nodes: int = 1
+    """Number of nodes that its engine runs on."""
+    node: str | None = None
+    """Node that the engine must use; None: any."""
     cannot_run: str | None = None
     nearest: str | None = None
     secret_at: str | None = None
@@ -126,6 +131,8 @@ class Adopted:
     profile: str
     fingerprint: str
     ready: bool = True
+    nodes: tuple[str, ...] = (LOCAL,)
+    """Nodes that the engine runs on, the serving one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +254,8 @@ class BeginSwap:
     cause: SwapCause
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Why each of them leaves."""
+    nodes: tuple[str, ...] = field(default=(), compare=False)
+    """Nodes for the target, the serving one first; empty without a target, and for one that is not ours."""
 
 
 @dataclass(frozen=True, slots=True)

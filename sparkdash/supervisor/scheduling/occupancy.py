@@ -1,32 +1,39 @@
-"""Occupancy: the box as `fit` sees it, once the swaps under way are done.
+"""Occupancy: the nodes as `fit` sees them, once the swaps under way are done.
 
 Owns: how residents, leases and swaps become occupants, and the forecast of memory behind the swaps. Must not decide
-which profiles leave: `fit` does.
+which profiles leave, nor on which node an engine comes: `fit` and `placement` do.
 
 Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from sparkdash.domain.memory.need import Basis, Need
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.task import Task
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor.scheduling import fit, refusals
+from sparkdash.supervisor.scheduling import fit, placement, refusals
 from sparkdash.supervisor.scheduling.records import PendingSwap, SchedulerRecords, Stage
+from sparkdash.supervisor.scheduling.room import BoxMemory, Occupant
 
 
 class BoxFacts(Protocol):
-    """Facts about the box that decisions need; answered at once, from memory."""
+    """Facts about the nodes that decisions need; answered at once, from memory."""
 
-    def box(self) -> fit.BoxMemory:
-        """Memory of the box now."""
+    def boxes(self) -> Mapping[str, BoxMemory]:
+        """Memory now of each node that engines may come to, LOCAL first and always among them."""
+        ...
+
+    def unusable(self) -> Mapping[str, str]:
+        """Nodes that are known and offer no room now, each with the reason in a clause."""
         ...
 
     def need(self, profile: str) -> Need:
-        """Memory need of this profile's engine: the running one, else the one that would come."""
+        """Memory need of this profile's engine on each of its nodes: the running one, else the one that would come."""
         ...
 
     def tasks(self, profile: str) -> frozenset[Task] | None:
@@ -38,7 +45,7 @@ class BoxFacts(Protocol):
         ...
 
     def short(self, profile: str) -> SparkdashError | None:
-        """Why no load of it may begin while nobody leaves for it: memory is short. None: it may."""
+        """Why no load of it may begin on this box while nobody leaves for it: memory is short. None: it may."""
         ...
 
 
@@ -48,18 +55,28 @@ class Occupancy:
     def __init__(self, records: SchedulerRecords, facts: BoxFacts) -> None:
         self._records = records
         self._facts = facts
-        self._before: fit.BoxMemory | None = None
-        """Memory of the box before the loads under way took any of it."""
+        self._before: dict[str, BoxMemory] = {}
+        """Memory of each node before the loads under way there took any of it."""
 
     def choice(self, comer: str, now: float, *, person: bool) -> fit.Choice:
-        """Choose who leaves if `comer` were next. `person`: asked for by name, outside a request."""
+        """Choose where `comer` would come and who leaves, if it were next. `person`: asked for by name, outside a
+        request.
+        """
         if (swap := self._records.coming(comer)) is not None:
             return swap.choice
         records = self._records
         going = {name for swap in records.swaps.values() for name in swap.evict}
         there = [self._occupant(name, now) for name in records.residents if name not in going]
         there += [self._newcomer(name) for name in records.swaps if name is not None and records.coming(name)]
-        return fit.choose(self._occupant(comer, now), there, self._forecast(), person=person)
+        boxes = self._forecast()
+        return placement.place(self._occupant(comer, now), there, boxes, self._places(comer, boxes), person=person)
+
+    def _places(self, comer: str, boxes: Iterable[str]) -> list[placement.Nodes]:
+        records = self._records
+        known, last = records.profiles.get(comer), records.ran_on.get(comer, ())
+        moving = frozenset().union(*(swap.nodes for swap in records.swaps.values()))
+        count, pinned = (known.nodes, known.node) if known else (max(1, len(last)), None)
+        return placement.placements([*boxes], count=count, pinned=pinned, last=last, moving=moving)
 
     def auto(self, task: Task | None, client: str | None) -> str | None:
         """Choose the profile that `auto` means for this request; None: nothing that runs or comes can do it."""
@@ -67,19 +84,25 @@ class Occupancy:
 
     def refusal(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
         """Why it cannot come, in words; None when nothing is known that is against it."""
-        if choice.refused:
-            return refusals.no_room(comer, self._facts.need(comer), choice, self._facts.box())
-        return None if choice.leaving else self.hold(comer)
+        if not choice.refused:
+            return None if choice.leaving else self.hold(comer, choice)
+        known = self._records.profiles.get(comer)
+        if not choice.nodes and known is not None:
+            return refusals.unplaced(comer, known, [*self._facts.boxes()], self._facts.unusable())
+        return refusals.no_room(comer, self._facts.need(comer), choice, self._facts.boxes())
 
-    def hold(self, comer: str) -> SparkdashError | None:
+    def hold(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
         """Why no load of it may begin as memory is now; None when one may, or begins already, or takes nothing here."""
-        if self._records.coming(comer) or not self._records.managed(comer):
+        if self._records.coming(comer) or not self._records.managed(comer) or LOCAL not in choice.nodes:
             return None
         return self._facts.short(comer)
 
     def beside(self, comer: str, choice: fit.Choice) -> bool:
-        """Whether the profile may load beside the loads under way: all of them stay, and the need of each is known."""
-        loads = [swap.target for swap in self._records.swaps.values() if swap.moves_memory and swap.target is not None]
+        """Whether the profile may load beside the loads under way on its nodes: all of them stay, and the need of each
+        is known.
+        """
+        moving = self._records.moving_on(choice.nodes)
+        loads = [swap.target for swap in moving if swap.target is not None]
         return choice.fits is True and not choice.leaving and all(map(self._predictable, (comer, *loads)))
 
     def _predictable(self, name: str) -> bool:
@@ -88,43 +111,54 @@ class Occupancy:
         return sure and known is not None and not known.loads_alone
 
     def begun(self, swap: PendingSwap) -> None:
-        """Remember the box's memory before this swap moves any, unless other swaps move it already."""
-        swap.frees = sum(self._held(name) for name in swap.evict)
-        swap.takes = self._held(swap.target) if swap.target is not None and swap.moves_memory else 0
-        if swap.moves_memory and self._before is None:
-            self._before = self._facts.box()
+        """Remember the memory of its nodes before this swap moves any, unless other swaps move it already."""
+        if not swap.moves_memory:
+            return
+        swap.nodes = self._records.touched(swap.choice)
+        swap.frees = {node: self._held_on(node, swap.evict) for node in swap.nodes}
+        swap.takes = self._held(swap.target) if swap.target is not None else 0
+        boxes = self._facts.boxes()
+        self._before |= {node: boxes[node] for node in swap.nodes if node in boxes and node not in self._before}
 
     def ended(self, swap: PendingSwap, *, came: bool) -> None:
         """Account for what a finished swap has left behind, for as long as others move memory."""
-        if self._records.at_rest:
-            self._before = None
-        elif self._before is not None:
-            self._before = _with(self._before, swap.frees - (swap.takes if came else 0))
+        for node in swap.nodes & self._before.keys():
+            if not self._records.moving_on([node]):
+                del self._before[node]
+            else:
+                took = swap.takes if came and node in swap.choice.nodes else 0
+                self._before[node] = _with(self._before[node], swap.frees[node] - took)
 
-    def _forecast(self) -> fit.BoxMemory:
-        """Forecast of the box's memory once coming engines are loaded, and stopping ones have given back theirs."""
-        swaps = [swap for swap in self._records.swaps.values() if swap.moves_memory]
-        loads = [swap for swap in swaps if swap.target is not None and swap.stage is not Stage.CANCELLING]
-        if not loads or self._before is None:
-            return _with(self._facts.box(), sum(map(self._still_held, swaps)))
-        return _with(self._before, sum(swap.frees for swap in swaps) - sum(swap.takes for swap in loads))
+    def _forecast(self) -> dict[str, BoxMemory]:
+        """Forecast of each node's memory once coming engines are loaded, and stopping ones have given back theirs."""
+        return {node: self._forecast_of(node, box) for node, box in self._facts.boxes().items()}
 
-    def _still_held(self, swap: PendingSwap) -> int:
-        """Bytes of evicted engines that are still there."""
-        return sum(self._held(name) for name in swap.evict if name in self._records.residents)
+    def _forecast_of(self, node: str, box: BoxMemory) -> BoxMemory:
+        swaps = self._records.moving_on([node])
+        coming = [swap for swap in swaps if swap.target is not None and node in swap.choice.nodes]
+        loads = [swap for swap in coming if swap.stage is not Stage.CANCELLING]
+        if not loads or node not in self._before:
+            return _with(box, sum(self._held_on(node, swap.evict) for swap in swaps))
+        return _with(self._before[node], sum(swap.frees[node] for swap in swaps) - sum(swap.takes for swap in loads))
 
-    def _newcomer(self, name: str) -> fit.Occupant:
-        waiting = self._records.waiting_for(name)
-        return fit.Occupant(name, self._facts.need(name), self._records.managed(name), busy=waiting)
+    def _held_on(self, node: str, names: Iterable[str]) -> int:
+        """Return the bytes that those of these engines hold on a node which are still there."""
+        residents = self._records.residents
+        return sum(self._held(name) for name in names if name in residents and node in residents[name].nodes)
+
+    def _newcomer(self, name: str) -> Occupant:
+        waiting, nodes = self._records.waiting_for(name), self._records.swaps[name].choice.nodes
+        return Occupant(name, self._facts.need(name), nodes, self._records.managed(name), busy=waiting)
 
     def _held(self, name: str) -> int:
         return self._facts.need(name).total_bytes or 0
 
-    def _occupant(self, name: str, now: float) -> fit.Occupant:
+    def _occupant(self, name: str, now: float) -> Occupant:
         known, resident = self._records.profiles.get(name), self._records.residents.get(name)
-        return fit.Occupant(
+        return Occupant(
             name,
             need=self._facts.need(name),
+            nodes=resident.nodes if resident else (),
             managed=resident.managed if resident else self._records.managed(name),
             pinned=known is not None and known.pinned,
             unstopped=resident is not None and not resident.ready,
@@ -135,5 +169,5 @@ class Occupancy:
         )
 
 
-def _with(box: fit.BoxMemory, more: int) -> fit.BoxMemory:
+def _with(box: BoxMemory, more: int) -> BoxMemory:
     return box if box.available is None else replace(box, available=box.available + more)

@@ -66,8 +66,10 @@ class PersonOrders:
         records, choice = self._records, self._occupancy.choice(wanted, now, person=True)
         if not records.managed(wanted) or self._occupancy.beside(wanted, choice):
             return []
-        others = [name for name in records.swaps if name not in (None, wanted) and not records.waiting_for(name)]
-        return self._decisions.cancel_swaps([name for name in others if records.swaps[name].moves_memory])
+        moving = {swap.target for swap in records.moving_on(records.touched(choice))} - {None, wanted}
+        return self._decisions.cancel_swaps(
+            [name for name in records.swaps if name in moving and not records.waiting_for(name)]
+        )
 
     def _stop(self, profile: str | None) -> list[Effect]:
         records = self._records

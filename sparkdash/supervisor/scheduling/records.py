@@ -7,11 +7,12 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from sparkdash.domain.base import per_request
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Candidate, Task, meant_by_auto
 from sparkdash.supervisor.scheduling.fit import Choice
@@ -45,12 +46,14 @@ class PendingSwap:
     fingerprint: str | None
     """Fingerprint of the target's profile when the swap began."""
     moves_memory: bool = True
-    """False: neither the target nor the evicted profiles are engines of this box."""
+    """False: neither the target nor the evicted profiles are engines of our nodes."""
     stage: Stage = Stage.DRAINING
+    nodes: frozenset[str] = frozenset()
+    """Nodes whose memory the swap moves, set when it begins."""
     takes: int = 0
-    """Bytes that the target will hold, as known at the beginning."""
-    frees: int = 0
-    """Bytes that the evicted engines hold, as known at the beginning."""
+    """Bytes that the target will hold on each of its nodes, as known at the beginning."""
+    frees: dict[str, int] = field(default_factory=dict)
+    """Bytes that the evicted engines hold on each node, as known at the beginning."""
 
     @property
     def evict(self) -> tuple[str, ...]:
@@ -92,6 +95,8 @@ class Resident:
     managed: bool
     ready_at: float
     """Time when the engine became ready, monotonic seconds."""
+    nodes: tuple[str, ...] = (LOCAL,)
+    """Nodes that the engine runs on, the serving one first."""
     ready: bool = True
     """False: it would not stop, and serves nobody."""
     stuck: bool = False
@@ -120,6 +125,8 @@ class SchedulerRecords:
     leases: dict[str, HeldLease] = field(default_factory=dict)
     residents: dict[str, Resident] = field(default_factory=dict)
     """In the order in which they became ready."""
+    ran_on: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Nodes that each profile's last engine came up on."""
     stops: set[str] = field(default_factory=set)
     """Profiles whose engines a person wants stopped."""
     clients: dict[tuple[str, Task], str] = field(default_factory=dict)
@@ -153,10 +160,14 @@ class SchedulerRecords:
         """Whether no swap is under way that takes or gives back memory."""
         return not any(swap.moves_memory for swap in self.swaps.values())
 
-    @property
-    def only_loads(self) -> bool:
-        """Whether every swap under way that moves memory only takes it."""
-        return all(swap.stage is Stage.LOADING for swap in self.swaps.values() if swap.moves_memory)
+    def moving_on(self, nodes: Iterable[str]) -> list[PendingSwap]:
+        """Return the swaps under way that take or give back memory of these nodes."""
+        return [swap for swap in self.swaps.values() if not swap.nodes.isdisjoint(nodes)]
+
+    def touched(self, choice: Choice) -> frozenset[str]:
+        """Return the nodes whose memory a swap with this choice would move."""
+        there = (self.residents[name].nodes for name in choice.names if name in self.residents)
+        return frozenset(choice.nodes).union(*there)
 
     def coming(self, profile: str) -> PendingSwap | None:
         """Return the swap that brings this profile, unless it was cancelled."""

@@ -7,17 +7,19 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sparkdash.domain.memory.account import Holding
 from sparkdash.domain.memory.need import Need
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError, UpstreamError
 from sparkdash.printable import one_line
-from sparkdash.supervisor.scheduling.fit import BoxMemory, Choice
+from sparkdash.supervisor.scheduling.fit import Choice
 from sparkdash.supervisor.scheduling.moves import ProfileFacts
+from sparkdash.supervisor.scheduling.room import BoxMemory
 from sparkdash.units import gib
 
 CUT = "cut"
@@ -69,10 +71,41 @@ def holders(foreign: Sequence[Holding]) -> str | None:
     return f"Others hold memory: {named}." if named else None
 
 
-def no_room(name: str, need: Need, choice: Choice, box: BoxMemory) -> SparkdashError:
+def unplaced(name: str, known: ProfileFacts, usable: Sequence[str], unusable: Mapping[str, str]) -> SparkdashError:
+    """Build the refusal of a profile for which there are not the nodes; `unusable` are nodes with the reason."""
+    there = [*usable, *unusable]
+    if known.node is not None and known.node not in there:
+        return AdmissionError(
+            f"{name} runs on the node {known.node}, and there is no such node.",
+            code="node_unknown",
+            hint=f"Add it with `sparkdash nodes add {known.node} --ssh USER@HOST`, or change `node` in the profile.",
+        )
+    if known.nodes > len(there):
+        have = "1 is" if len(there) == 1 else f"{len(there)} are"
+        return AdmissionError(
+            f"{name} needs {known.nodes} nodes, and {have} known.",
+            code="needs_two_nodes",
+            hint="Add another box with `sparkdash nodes add NAME --ssh USER@HOST`.",
+        )
+    asked = [known.node] if known.node in unusable else [*unusable]
+    why = "; ".join(f"{node}: {unusable[node]}" for node in asked if node is not None)
+    what = f"{known.nodes} nodes" if known.nodes > 1 else f"the node {known.node}"
+    return AdmissionError(
+        f"{name} needs {what}, and not all can be used now. {why}",
+        code="node_unreachable",
+        status=503,
+        retry_after=RETRY_S,
+        hint="`sparkdash nodes list` shows the state of each node.",
+    )
+
+
+def no_room(name: str, need: Need, choice: Choice, boxes: Mapping[str, BoxMemory]) -> SparkdashError:
     """Build the refusal, with figures, of a profile that does not fit or would evict a pinned engine."""
+    node = choice.tightest
+    box, several = boxes.get(node, BoxMemory()), len(boxes) > 1
     sums = " + ".join(f"{term.name} {gib(term.bytes)}" for term in need.terms)
-    needs = f"{name} needs {gib(choice.needs)}" + (f" ({sums})" if len(need.terms) > 1 else "")
+    each = " on each node" if len(choice.nodes) > 1 else ""
+    needs = f"{name} needs {gib(choice.needs)}{each}" + (f" ({sums})" if len(need.terms) > 1 else "")
     reserve = f"{gib(box.reserve)} are kept in reserve"
     if choice.pinned:
         one, them = ("is", "it leaves") if len(choice.pinned) == 1 else ("are", "they leave")
@@ -84,7 +117,9 @@ def no_room(name: str, need: Need, choice: Choice, box: BoxMemory) -> SparkdashE
             hint=f"`sparkdash use {name}` says so; or take `pinned` off in config.toml.",
         )
     whole = box.total is not None and choice.needs is not None and choice.needs + box.reserve > box.total
-    found = f"this box has {gib(box.total)} in all" if whole else f"{gib(choice.available)} can be had beyond it"
+    where = "this box" if node == LOCAL else node
+    had = f"{gib(choice.available)} can be had beyond it{f' on {where}' if several else ''}"
+    found = f"{where} has {gib(box.total)} in all" if whole else had
     return AdmissionError(
         f"{needs} and {reserve}; {found}.",
         code="does_not_fit",

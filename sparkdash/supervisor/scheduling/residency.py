@@ -7,6 +7,7 @@ Pure.
 
 from __future__ import annotations
 
+from sparkdash.domain.node import LOCAL
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.scheduling import refusals
 from sparkdash.supervisor.scheduling.breaker import Breaker
@@ -52,11 +53,12 @@ class Residency:
                 self._wont_stop(profile)
         return []
 
-    def came_up(self, profile: str, fingerprint: str | None, now: float) -> None:
-        """An engine of this profile is ready."""
-        residents = self._records.residents
+    def came_up(self, profile: str, fingerprint: str | None, now: float, nodes: tuple[str, ...]) -> None:
+        """An engine of this profile is ready on these nodes; none for one that is not ours."""
+        residents, nodes = self._records.residents, nodes or (LOCAL,)
         residents.pop(profile, None)
-        residents[profile] = Resident(fingerprint, self._records.managed(profile), now)
+        residents[profile] = Resident(fingerprint, self._records.managed(profile), now, nodes)
+        self._records.ran_on[profile] = nodes
         self._breaker.came_up(profile)
 
     def _died(self, move: EngineDied, now: float) -> list[Effect]:

@@ -140,9 +140,9 @@ class Scheduler:
         """Why it cannot come now, `choice` being who would leave; None when it may be tried."""
         return self._occupancy.refusal(target, choice)
 
-    def hold(self, target: str) -> SparkdashError | None:
+    def hold(self, target: str, choice: fit.Choice) -> SparkdashError | None:
         """Why no load of it may begin before somebody has left; None when one may."""
-        return self._occupancy.hold(target)
+        return self._occupancy.hold(target, choice)
 
     # What came in, one method a move.
 
@@ -169,10 +169,11 @@ class Scheduler:
     def _take_swap(self, move: Adopted | DrainOver | Admitted | SwapDone | SwapFailed | SwapCancelled) -> list[Effect]:
         match move:
             case Adopted(profile=profile, ready=False):
-                swap = PendingSwap(profile, fit.Choice(), SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
+                choice = fit.Choice(nodes=move.nodes)
+                swap = PendingSwap(profile, choice, SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
                 return [self._decisions.begin(swap)]
             case Adopted(profile=profile, fingerprint=fingerprint):
-                self._residency.came_up(profile, fingerprint, self._now)
+                self._residency.came_up(profile, fingerprint, self._now, move.nodes)
             case DrainOver(target=target):
                 return self._drain_over(target)
             case Admitted(target=target):
@@ -243,7 +244,7 @@ class Scheduler:
         swap = self._over(target, came=True)
         if swap is None or swap.target is None:
             return []
-        self._residency.came_up(swap.target, swap.fingerprint, self._now)
+        self._residency.came_up(swap.target, swap.fingerprint, self._now, swap.choice.nodes)
         self._offers.succeeded(swap.target)
         return self._queue.grant([t for t in self.records.queue.values() if t.profile == swap.target])
 

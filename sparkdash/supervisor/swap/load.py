@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from sparkdash.domain.engine import LoadProgress
+from sparkdash.domain.metric import Memory
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.logs.loading import detail
@@ -29,6 +31,7 @@ from sparkdash.supervisor.liveness.engine_end import AGAIN_S, TAIL, crash_error,
 from sparkdash.supervisor.liveness.probe import PROBE_S
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.memory.footprint import FootprintMeter
+from sparkdash.supervisor.memory.node_memory import last_memory
 from sparkdash.supervisor.swap.eta import START
 from sparkdash.supervisor.swap.process_progress import ProcessProgress
 from sparkdash.supervisor.swap.record import SwapRecord
@@ -65,6 +68,7 @@ class Loading:
         url: str,
         record: SwapRecord,
         scale: FootprintMeter | None = None,
+        nodes: tuple[str, ...] = (LOCAL,),
     ) -> None:
         self._tools = tools
         self._record = record
@@ -79,8 +83,10 @@ class Loading:
         self._told_at = 0.0
         self._moved_at = tools.clock.monotonic()
         self._began_at = tools.clock.now()
-        memory = tools.reader.memory()
-        self._lowest, self._most_cached = memory.available, memory.page_cache or 0
+        self._nodes = nodes
+        found = {node: memory for node in nodes if (memory := last_memory(tools, node)) is not None}
+        self._lowest = {node: memory.available for node, memory in found.items()}
+        self._most_cached = {node: memory.page_cache or 0 for node, memory in found.items()}
         self._own = ProcessProgress(tools, container, TAKEN)
 
     async def __aenter__(self) -> Self:
@@ -165,7 +171,8 @@ class Loading:
 
     def _heard(self, line: str) -> None:
         self._tools.logbook.add(self._profile.name, line)
-        self._tools.guarded.heard_load()
+        if LOCAL in self._nodes:
+            self._tools.guarded.heard_load()
         progress = self._adapter.read_log(line)
         shape = _NUMBERS.sub("", line)
         if shape not in self._shapes or progress not in (None, self._latest):
@@ -194,19 +201,18 @@ class Loading:
         own: bool | None = None
         while True:
             now = self._tools.clock.monotonic()
-            alone = not self._tools.books.loading(but=self._profile.name)
+            alone = not self._tools.books.loading(but=self._profile.name, on=self._nodes)
             if not alone and now - own_at >= OWN_EVERY_S:
                 own, own_at = await self._own.moved(), now
                 if own:
                     self._moved_at = now
-            with suppress(SparkdashError):
-                if self._look_at_memory() and (alone or own is None):
-                    self._moved_at = self._tools.clock.monotonic()
+            if self._look_at_memory() and (alone or own is None):
+                self._moved_at = self._tools.clock.monotonic()
             await self._tools.clock.sleep(POLL_S)
 
     async def _watch_kernel(self) -> None:
         """Tell the guard when the driver is refused memory, where the kernel's log is readable."""
-        if self._tools.kernel_log is None:
+        if self._tools.kernel_log is None or LOCAL not in self._nodes:
             return
         async with self._tools.kernel_log.follow() as tail:
             while tail is not None:
@@ -216,14 +222,22 @@ class Loading:
                 await self._tools.clock.sleep(POLL_S)
 
     def _look_at_memory(self) -> bool:
-        """Whether the box's memory shows progress, whoever's that is."""
+        """Whether the memory of any of its nodes shows progress, whoever's that is."""
         moved = False
-        memory = self._tools.reader.memory()
-        self._record.took(self._scale.note(memory.available) if self._scale else 0)
-        if memory.available <= self._lowest - TAKEN:
-            self._lowest, moved = memory.available, True
-        if memory.page_cache is not None and memory.page_cache >= self._most_cached + TAKEN:
-            self._most_cached, moved = memory.page_cache, True
+        for node in self._nodes:
+            if (memory := last_memory(self._tools, node)) is not None:
+                taken = self._scale.note(memory.available, node) if self._scale else 0
+                if node == self._nodes[0]:
+                    self._record.took(taken)
+                moved |= self._has_moved(node, memory)
+        return moved
+
+    def _has_moved(self, node: str, memory: Memory) -> bool:
+        moved, cached = False, memory.page_cache or 0
+        if memory.available <= self._lowest.setdefault(node, memory.available) - TAKEN:
+            self._lowest[node], moved = memory.available, True
+        if cached >= self._most_cached.setdefault(node, cached) + TAKEN:
+            self._most_cached[node], moved = cached, True
         return moved
 
     async def _crashed(self) -> EngineError:

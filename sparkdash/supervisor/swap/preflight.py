@@ -6,10 +6,11 @@ Owns: the looks at the image, at local weights and at free memory, and their ref
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from sparkdash.domain.engine import Engine
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.errors import HostError
@@ -17,15 +18,25 @@ from sparkdash.supervisor.memory import large_blocks
 from sparkdash.supervisor.tools import Tools
 
 
-async def check_start(tools: Tools, target: Profile, evict: Iterable[Engine]) -> KnownFlags | None:
-    """Check that nothing speaks against a start; return the known flags of the target's program.
+async def check_start(
+    tools: Tools, target: Profile, nodes: Collection[str], evict: Iterable[Engine]
+) -> KnownFlags | None:
+    """Check that nothing speaks against a start on these nodes; return the known flags of the target's program.
 
     Raises:
-        HostError: its image or weights are not on this box.
+        HostError: its image or weights are not on this box, though it runs here.
         AdmissionError: `fragmented`.
     """
     image, runtime = target.image, tools.runtime
     image_id = await runtime.image_id(image) if runtime.containerised and image is not None else ""
+    if LOCAL in nodes:
+        await _check_here(tools, target, image_id, evict)
+    return None if image_id is None else await tools.flags.known(target, image_id)
+
+
+async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict: Iterable[Engine]) -> None:
+    """Check what a start needs of this box."""
+    image, runtime = target.image, tools.runtime
     if image_id is None:
         raise HostError(
             f"The image {image} of {target.name} is not on this box.",
@@ -39,8 +50,7 @@ async def check_start(tools: Tools, target: Profile, evict: Iterable[Engine]) ->
                 code="weights_missing",
                 hint="Put them there, or mend the path in the profile.",
             )
-    await large_blocks.check_before_stop(tools, target, evict)
-    return await tools.flags.known(target, image_id)
+    await large_blocks.check_before_stop(tools, target, [engine for engine in evict if LOCAL in engine.nodes])
 
 
 def weights_paths(profile: Profile, *, containerised: bool) -> list[Path]:

@@ -1,6 +1,7 @@
 """Reclaim: waits for the memory of engines that left, and risks a start only when it fits.
 
-Owns: the phases reclaim and preflight, beside others that load too. Must not know how engines are stopped or started.
+Owns: the phases reclaim and preflight, beside others that load too, on each node of the newcomer. Must not know how
+engines are stopped or started.
 
 On a GB10 memory has come back minutes after a container was gone, sometimes never; an engine that starts meanwhile
 miscounts what is free (vLLM aborts when free memory grows while it profiles).
@@ -9,20 +10,25 @@ miscounts what is free (vLLM aborts when free memory grows while it profiles).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.memory.need import Basis
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError
 from sparkdash.supervisor.memory import block_demand
-from sparkdash.supervisor.scheduling import fit, refusals
+from sparkdash.supervisor.memory.node_memory import on_node, read_memory
+from sparkdash.supervisor.scheduling import refusals
+from sparkdash.supervisor.scheduling.room import must_be_free
 from sparkdash.supervisor.swap import stopping
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration, gib
 
 SAMPLE_S = 0.1
+FAR_SAMPLE_S = 0.5
+"""The same of another node, which is asked over ssh."""
 STEADY_SAMPLES = 9
 STEADY = 256 * MIB
 """Bytes of movement over those samples below which available memory is steady; an engine gives back gigabytes a
@@ -53,26 +59,30 @@ WaitReporter = Callable[[str | None, float | None], None]
 """Tells what is waited for, and until when at most; Unix seconds."""
 
 
-async def until_loads_leave_room(tools: Tools, target: Profile) -> None:
-    """Wait while others load, until there is room for them and for `target`, or nobody loads any more.
+async def until_loads_leave_room(tools: Tools, target: Profile, node: str = LOCAL) -> None:
+    """Wait while others load on the node, until there is room for them and for `target`, or nobody loads any more.
 
     Each load counts with its peak and a margin, and with all large blocks that it asks for; the reserve is kept.
+
+    Raises:
+        HostError: node_unreachable.
     """
-    while others := tools.books.loading(but=target.name):
-        if not tools.books.debts.who and tools.guarded.short(target.name) is None:
+    while others := tools.books.loading(but=target.name, on=(node,)):
+        if not tools.books.debts_on(node).who and (node != LOCAL or tools.guarded.short(target.name) is None):
             # before the first of them is weighed: by then another may have been given up, and be in no book
             loads = [tools.books.started[engine.profile] for engine in others]
             peaks = [_at_most(tools, load) for load in loads]
-            still = [await _may_still_take(tools, *each) for each in zip(others, peaks, strict=True)]
+            still = [await _may_still_take(tools, node, *each) for each in zip(others, peaks, strict=True)]
             asked = [_at_most(tools, target), tools.reserve_bytes, *still]
-            fits = None not in asked and sum(filter(None, asked)) <= tools.reader.memory().available
-            if fits and await block_demand.enough_for_all(tools, [target, *loads]):
+            fits = None not in asked and sum(filter(None, asked)) <= (await read_memory(tools, node)).available
+            if fits and (node != LOCAL or await block_demand.enough_for_all(tools, [target, *loads])):
                 return
         await tools.clock.sleep(BESIDE_S)
 
 
-async def _may_still_take(tools: Tools, engine: Engine, most: int | None) -> int | None:
-    held = await stopping.measure_held_memory(tools, engine.container) if engine.container else None
+async def _may_still_take(tools: Tools, node: str, engine: Engine, most: int | None) -> int | None:
+    """Most that the load still takes of the node; all of it on another node, where nobody sees what it holds."""
+    held = await stopping.measure_held_memory(tools, engine) if node == LOCAL else None
     return None if most is None else max(0, most - (held.took if held else 0))
 
 
@@ -83,31 +93,37 @@ def _at_most(tools: Tools, profile: Profile) -> int | None:
     return None if margin is None or room is None else int(room * (1 + margin))
 
 
-async def wait_for_memory(tools: Tools, target: Profile, told: WaitReporter = lambda *_: None) -> int:
-    """Wait until those who left lately gave their memory back, or `reclaim_s` after the last of them; what is missing.
+async def wait_for_memory(
+    tools: Tools, target: Profile, told: WaitReporter = lambda *_: None, node: str = LOCAL
+) -> int:
+    """Wait until those who left the node lately gave their memory back, or `reclaim_s` after the last of them; what is
+    missing.
 
     Lately: evicted for this start, stopped before it, cancelled or crashed. Nobody left: no wait. Missing memory
     without which the next engine fits is waited for shortly; of what nobody measured it is waited until what is
     available is steady and enough.
+
+    Raises:
+        HostError: node_unreachable.
     """
-    debts, clock, limit = tools.books.debts, tools.clock, tools.settings.reclaim_s
-    asked = _must_be_free(tools, target)
+    debts, clock, limit = tools.books.debts_on(node), tools.clock, tools.settings.reclaim_s
+    asked = _must_be_free(tools, target, node)
     began, until = clock.monotonic(), clock.now() + limit
     seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
     look = 0
     while debts.who:
-        seen.append(tools.reader.memory().available)
+        seen.append((await read_memory(tools, node)).available)
         missing, now = debts.missing(seen[-1]), clock.monotonic()
         look += 1
         if look % TOLD_SAMPLES == 0:
-            told(f"{gib(missing)} of memory to come back" if missing else STEADIES, until)
+            told(f"{gib(missing)} of memory to come back{on_node(node)}" if missing else STEADIES, until)
         if missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY):
             debts.settle()
             break
         enough = now - debts.at >= limit or _goes_without(missing, seen[-1], asked, waited_s=now - began)
         if now - began >= limit or (enough and _steady(seen, STEADY_SAMPLES, STEADY)):
             return missing or 0
-        await clock.sleep(SAMPLE_S)
+        await clock.sleep(SAMPLE_S if node == LOCAL else FAR_SAMPLE_S)
     return 0
 
 
@@ -118,58 +134,63 @@ def _goes_without(missing: int | None, available: int, asked: int | None, *, wai
 
 
 async def after_stop(tools: Tools, told: WaitReporter) -> None:
-    """Wait shortly for memory when no engine comes, and report what is missing. The next start goes on waiting."""
-    debts, clock = tools.books.debts, tools.clock
+    """Wait shortly for memory of this box when no engine comes, and report what is missing. The next start goes on
+    waiting.
+    """
+    debts, clock = tools.books.debts_on(LOCAL), tools.clock
     until, then = clock.monotonic() + STOP_S, clock.now() + STOP_S
     while missing := debts.missing(tools.reader.memory().available):
         told(f"{gib(missing)} of memory to come back", then)
         if clock.monotonic() >= until:
-            text = f"{_gone(tools, missing)} {duration(STOP_S)} after the stop. The next start waits for it."
+            text = f"{_gone(tools, LOCAL, missing)} {duration(STOP_S)} after the stop. The next start waits for it."
             tools.books.notice(Level.WARNING, "memory_not_returned", text, debts.who[-1])
             return
         await clock.sleep(SAMPLE_S)
 
 
-def admit_load(tools: Tools, target: Profile, missing: int) -> None:
-    """Look at available memory once more before the start.
+async def admit_load(tools: Tools, target: Profile, missing: Mapping[str, int]) -> None:
+    """Look at available memory once more before the start, on each node of `missing`.
 
     Raises:
         AdmissionError: `does_not_fit`; `memory_not_returned` when that is why, or when it is not known whether it fits.
+        HostError: node_unreachable.
     """
-    available, asked = tools.reader.memory().available, _must_be_free(tools, target)
-    if missing and (asked is None or available < asked):
-        raise _not_returned(tools, target, missing, available)
-    if asked is not None and available < asked:
-        raise _does_not_fit(tools, target, available)
-    if missing:
-        text = f"{_gone(tools, missing)}. {target.name} fits all the same and is started."
-        tools.books.notice(Level.WARNING, "memory_not_returned", text, tools.books.debts.who[-1])
-    tools.books.debts.settle()  # from here on the newcomer takes memory, and nothing can be told any more
+    for node, lacks in missing.items():
+        available, asked = (await read_memory(tools, node)).available, _must_be_free(tools, target, node)
+        if lacks and (asked is None or available < asked):
+            raise _not_returned(tools, target, node, lacks, available)
+        if asked is not None and available < asked:
+            raise _does_not_fit(tools, target, node, available)
+    for node, lacks in missing.items():
+        if lacks:
+            text = f"{_gone(tools, node, lacks)}. {target.name} fits all the same and is started."
+            tools.books.notice(Level.WARNING, "memory_not_returned", text, tools.books.debts_on(node).who[-1])
+        tools.books.debts_on(node).settle()  # now the newcomer takes memory, and nothing can be told any more
 
 
-def _must_be_free(tools: Tools, target: Profile) -> int | None:
+def _must_be_free(tools: Tools, target: Profile, node: str) -> int | None:
     there = (e for e in tools.books.engines.values() if e.container and e.state is not EngineState.FAILED)
-    others = [engine for engine in there if engine.profile != target.name]
-    return fit.must_be_free(tools.needs(target), tools.reserve_bytes, alone=not others)
+    others = [engine for engine in there if engine.profile != target.name and node in engine.nodes]
+    return must_be_free(tools.needs(target), tools.reserve_bytes, alone=not others)
 
 
-def _does_not_fit(tools: Tools, target: Profile, available: int) -> AdmissionError:
+def _does_not_fit(tools: Tools, target: Profile, node: str, available: int) -> AdmissionError:
     needs = gib(tools.needs(target).room_bytes)
     return AdmissionError(
         f"{target.name} needs {needs} and {gib(tools.reserve_bytes)} are kept in reserve; "
-        f"{gib(available)} are available.",
+        f"{gib(available)} are available{on_node(node)}.",
         code="does_not_fit",
         status=503,
-        holders=refusals.holders(tools.foreign()),
+        holders=refusals.holders(tools.foreign()) if node == LOCAL else None,
         hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
     )
 
 
-def _not_returned(tools: Tools, target: Profile, missing: int, available: int) -> AdmissionError:
+def _not_returned(tools: Tools, target: Profile, node: str, missing: int, available: int) -> AdmissionError:
     needs = tools.needs(target).room_bytes
     what = "a need that is not known" if needs is None else f"a need of {gib(needs)}"
     return AdmissionError(
-        f"{_gone(tools, missing)}; starting {target.name}, with {what} and "
+        f"{_gone(tools, node, missing)}; starting {target.name}, with {what} and "
         f"{gib(tools.reserve_bytes)} kept in reserve, is not risked with {gib(available)} available.",
         code="memory_not_returned",
         status=503,
@@ -179,10 +200,10 @@ def _not_returned(tools: Tools, target: Profile, missing: int, available: int) -
     )
 
 
-def _gone(tools: Tools, missing: int) -> str:
-    debts = tools.books.debts
+def _gone(tools: Tools, node: str, missing: int) -> str:
+    debts = tools.books.debts_on(node)
     held = debts.held
-    return f"{gib(missing)}{f' of {gib(held)}' if held else ''} not returned by {', '.join(debts.who)}"
+    return f"{gib(missing)}{f' of {gib(held)}' if held else ''} not returned by {', '.join(debts.who)}{on_node(node)}"
 
 
 def _steady(seen: Sequence[int], samples: int, within: int) -> bool:

@@ -13,6 +13,7 @@ import structlog
 from sparkdash.domain.container import Leftovers
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.supervisor.books import Books, failure_of
@@ -25,9 +26,9 @@ MEASURE_S = 1.0
 
 
 async def begin_stop(tools: Tools, engine: Engine) -> HeldMemory | None:
-    """Publish the engine as stopping; return the memory that it holds, where that can be told."""
+    """Publish the engine as stopping; return the memory of this box that it holds, where that can be told."""
     tools.books.move(engine.profile, EngineState.STOPPING)
-    return None if engine.container is None else await measure_held_memory(tools, engine.container)
+    return await measure_held_memory(tools, engine)
 
 
 async def stop_engine(tools: Tools, engine: Engine, held: HeldMemory | None) -> None:
@@ -66,11 +67,13 @@ async def stop_all_engines(tools: Tools) -> None:
             LOG.error("an engine left something behind", container=name, stuck=ended.stuck_how, why=ended.unremoved)
 
 
-async def measure_held_memory(tools: Tools, container: str) -> HeldMemory | None:
-    """Measure the memory that the container's processes hold; None when nobody can tell, or not soon."""
+async def measure_held_memory(tools: Tools, engine: Engine) -> HeldMemory | None:
+    """Measure the memory of this box that the engine's processes hold; None when nobody can tell, or not soon."""
+    if engine.container is None or LOCAL not in engine.nodes:
+        return None
     with suppress(SparkdashError, TimeoutError):
         async with asyncio.timeout(MEASURE_S):
-            pids, reading = await asyncio.gather(tools.runtime.pids(container), tools.reader.gpu())
+            pids, reading = await asyncio.gather(tools.runtime.pids(engine.container), tools.reader.gpu())
         took = tools.reader.engine_bytes(pids, reading) if pids else None
         return None if took is None else HeldMemory(took, tools.reader.memory().available)
     return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import Level
 from sparkdash.domain.memory.contiguity import LoadContiguity, LoadOutcome
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
@@ -87,10 +88,10 @@ class SwapTasks:
         books = self._tools.books
         evict = tuple(books.engines[name] for name in effect.evict)
         managed = target is not None and self._tools.adapter(target.engine).managed
-        scale = FootprintMeter(self._tools, target) if target and managed and not self.resumes else None
+        scale = FootprintMeter(self._tools, target, effect.nodes) if target and managed and not self.resumes else None
         resumes = self._resumed(target)
         record = self._record(effect, target, first_phase(managed and resumes is None, evict))
-        order = SwapOrder(target, evict, record, self._tell, self._unwatch, resumes, scale)
+        order = SwapOrder(target, evict, record, effect.nodes, self._tell, self._unwatch, resumes, scale)
         order.drain_until = self._tools.clock.now() + self._tools.settings.drain_s
         transition = Transition(self._tools, order)
         for engine in evict:
@@ -166,7 +167,8 @@ class SwapTasks:
     def _keep_contiguity(self, swap: _UnderWay, move: SwapDone | SwapFailed | SwapCancelled) -> None:
         """Store how a load went, with the free blocks before and after it."""
         target, tools = swap.order.target, self._tools
-        if self._store is None or target is None or swap.transition.phase not in BRING_UP:
+        is_here = target is not None and LOCAL in swap.order.nodes
+        if self._store is None or target is None or not is_here or swap.transition.phase not in BRING_UP:
             return
         after = tools.reader.contiguity() if tools.adapter(target.engine).managed else None
         if after is None:

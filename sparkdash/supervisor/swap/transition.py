@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, ContainerSpec, engine_mark
+from sparkdash.domain.container import ContainerInfo
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.memory.contiguity import Contiguity
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
-from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.dialects import openai
 from sparkdash.engines.known_flags import KnownFlags, unlisted_flags
 from sparkdash.errors import EngineError, HostError
@@ -37,6 +38,7 @@ from sparkdash.supervisor.memory.debts import HeldMemory
 from sparkdash.supervisor.memory.footprint import FootprintMeter
 from sparkdash.supervisor.scheduling.moves import Admitted, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.swap import preflight, reclaim, stopping
+from sparkdash.supervisor.swap.launch import engine_container, launch_nodes
 from sparkdash.supervisor.swap.load import Loading
 from sparkdash.supervisor.swap.record import SwapRecord
 from sparkdash.supervisor.tools import Tools
@@ -50,6 +52,8 @@ class SwapOrder:
     evict: tuple[Engine, ...]
     record: SwapRecord
     """Public record of the swap."""
+    nodes: tuple[str, ...]
+    """Nodes of the target, the serving one first; empty without a target, and for one that is not ours."""
     tell: Callable[[Move], None]
     """Hands a move to the actor."""
     unwatch: Callable[[str], None]
@@ -111,7 +115,8 @@ class Transition:
     async def _look_ahead(self, target: Profile) -> None:
         """Rule 1: a start that cannot succeed evicts nobody."""
         began, self.phase = self.phase, SwapPhase.PREFLIGHT
-        self._flags = await preflight.check_start(self._tools, target, self._order.evict)
+        launch_nodes(self._tools, self._order.nodes)
+        self._flags = await preflight.check_start(self._tools, target, self._order.nodes, self._order.evict)
         self.phase = began
 
     async def _drain(self) -> None:
@@ -133,7 +138,8 @@ class Transition:
 
     async def _stop(self) -> None:
         books = self._tools.books
-        left = [books.started[engine.profile] for engine in self._order.evict if engine.profile in books.started]
+        here = [engine.profile for engine in self._order.evict if LOCAL in engine.nodes]
+        left = [books.started[name] for name in here if name in books.started]
         if self._order.evict:
             self._enter(SwapPhase.STOP)
             await finish_despite_cancel(self._end_all())
@@ -178,29 +184,34 @@ class Transition:
 
     async def _make_room(self, target: Profile) -> None:
         self._enter(SwapPhase.RECLAIM)
-        await reclaim.until_loads_leave_room(self._tools, target)
-        missing = await reclaim.wait_for_memory(self._tools, target, self._order.record.waits)
+        tools, nodes, waits = self._tools, self._order.nodes, self._order.record.waits
+        for node in nodes:
+            await reclaim.until_loads_leave_room(tools, target, node)
+        missing = {node: await reclaim.wait_for_memory(tools, target, waits, node) for node in nodes}
         self._enter(SwapPhase.PREFLIGHT)
-        await cache_eviction.evict_before_load(self._tools, target)
-        if short := self._tools.guarded.short(target.name):
-            raise short
-        self._order.before = await large_blocks.ensure_blocks(self._tools, target, self._order.record.waits)
-        reclaim.admit_load(self._tools, target, missing)
+        if LOCAL in nodes:  # another node's page cache and large blocks are looked at by nobody
+            await cache_eviction.evict_before_load(tools, target)
+            if short := tools.guarded.short(target.name):
+                raise short
+            self._order.before = await large_blocks.ensure_blocks(tools, target, waits)
+        await reclaim.admit_load(tools, target, missing)
 
     async def _bring_up(self, target: Profile) -> None:
         tools = self._tools
-        spec = self._container(target)
+        spec = engine_container(tools, target, self._order.nodes, self._flags)
         url = f"http://127.0.0.1:{spec.port}"
         self._enter(SwapPhase.CREATE)
         if self._order.scale:
             await self._order.scale.before()
         began = tools.clock.monotonic()
-        tools.books.enter(target, EngineState.CREATING, port=spec.port, url=url, container=spec.name)
+        tools.books.enter(
+            target, EngineState.CREATING, port=spec.port, url=url, container=spec.name, nodes=self._order.nodes
+        )
         self._order.tell(Admitted(target.name))  # not before it is in the books: whoever begins now reckons with it
         start = asyncio.ensure_future(tools.runtime.start(spec))
         try:
             await finish_despite_cancel(start)
-            tools.guarded.add(target, start.result())
+            self._guard(target, start.result())
             await self._load(target, spec.name, url)
             await self._ready(target, url, load_s=tools.clock.monotonic() - began)
         except BaseException as error:
@@ -218,8 +229,11 @@ class Transition:
     async def _go_on(self, target: Profile, found: AdoptableEngine) -> None:
         """Continue a swap whose daemon died during the load: memory is taken, name and port are known."""
         tools, name = self._tools, found.container.name
-        tools.books.enter(target, EngineState.LOADING, port=found.port, url=found.url, container=name, adopted=True)
-        tools.guarded.add(target, found.container)
+        nodes = found.container.nodes
+        tools.books.enter(
+            target, EngineState.LOADING, port=found.port, url=found.url, container=name, nodes=nodes, adopted=True
+        )
+        self._guard(target, found.container)
         try:
             await self._load(target, name, found.url)
             await self._ready(target, found.url)
@@ -234,26 +248,20 @@ class Transition:
         await self._tools.before_ready(target.name)
         self._tools.books.ready(target.name, version=version, load_s=load_s, model_id=model_id)
 
-    def _container(self, target: Profile) -> ContainerSpec:
-        settings = self._tools.settings
-        launch = LaunchContext(
-            port=self._tools.ports.take({engine.port for engine in self._tools.books.loading(but=target.name)}),
-            containerised=self._tools.runtime.containerised,
-            hf_home=str(settings.hf_home.expanduser()),
-            cache_dir=str(settings.cache_dir.expanduser()),
-            labels={LABEL_OWNER: self._tools.owner},
-            flags=self._flags,
-        )
-        spec = self._tools.adapter(target.engine).container(target, launch)
-        return spec.replace(env={**spec.env, ENV_MARK: engine_mark(self._tools.owner, spec.name)})
+    def _guard(self, target: Profile, container: ContainerInfo) -> None:
+        """Hand the container to this box's memory guard. Other nodes have guards of their own."""
+        if container.node == LOCAL:
+            self._tools.guarded.add(target, container)
 
     async def _load(self, target: Profile, container: str, url: str) -> None:
         tools = self._tools
         tools.logbook.open(target.name, container)
         self._enter(SwapPhase.LOAD)
         tools.books.move(target.name, EngineState.LOADING)
-        watched = Loading(tools, target, container, url, self._order.record, self._order.scale)
-        async with BehindReader(tools, target, container), watched as loading:
+        nodes = tools.books.engines[target.name].nodes
+        watched = Loading(tools, target, container, url, self._order.record, self._order.scale, nodes)
+        reader = BehindReader(tools, target, container) if LOCAL in nodes else nullcontext()
+        async with reader, watched as loading:
             await loading.until_alive()
             self._enter(SwapPhase.WARM)
             tools.books.move(target.name, EngineState.WARMING)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.scheduling.fairness import Patience
-from sparkdash.supervisor.scheduling.fit import BoxMemory
 from sparkdash.supervisor.scheduling.moves import (
     Adopted,
     Arrive,
@@ -18,6 +18,7 @@ from sparkdash.supervisor.scheduling.moves import (
     ProfileFacts,
     Wait,
 )
+from sparkdash.supervisor.scheduling.room import BoxMemory
 from sparkdash.supervisor.scheduling.scheduler import Scheduler
 from sparkdash.units import GIB
 
@@ -47,6 +48,12 @@ class Rig:
     @property
     def stopping(self) -> bool:
         return self.scheduler.stopping
+
+    def boxes(self) -> dict[str, BoxMemory]:
+        return {LOCAL: self.box()}
+
+    def unusable(self) -> dict[str, str]:
+        return {}
 
     def box(self) -> BoxMemory:
         return BoxMemory()

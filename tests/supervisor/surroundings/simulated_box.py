@@ -166,8 +166,8 @@ class Box:
             self.at(when, nothing)
 
 
-async def holds_now(tools: Any, container: str) -> HeldMemory | None:
-    return tools.holds(container)  # type: ignore[no-any-return]
+async def holds_now(tools: Any, engine: Any) -> HeldMemory | None:
+    return tools.holds(engine.container)  # type: ignore[no-any-return]
 
 
 def nothing() -> None:

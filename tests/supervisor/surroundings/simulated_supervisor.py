@@ -6,14 +6,16 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host.memory_guard import decisions
 from sparkdash.host.memory_guard.decisions import GuardJudge, GuardReading, Victim
+from sparkdash.host.nodes import OneNode
 from sparkdash.supervisor.memory.debts import HeldMemory, MemoryDebts
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.scheduling.fairness import Patience
@@ -75,8 +77,13 @@ class Aware:
     waits: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.debts = MemoryDebts()
         self.books = SimpleNamespace(
-            debts=MemoryDebts(), engines={}, started={}, notice=lambda *_: None, loading=self.others_that_load
+            debts_on=lambda _node: self.debts,
+            engines={},
+            started={},
+            notice=lambda *_: None,
+            loading=self.others_that_load,
         )
         clock = SimpleNamespace(monotonic=lambda: self.box.now, now=lambda: self.box.now, sleep=Sleep)
         guarded = SimpleNamespace(short=self.short)
@@ -87,6 +94,7 @@ class Aware:
             settings=SETTINGS,
             reserve_bytes=int(SETTINGS.reserve_gib * GIB),
             reader=self.box,
+            nodes=OneNode(cast("Any", self.box)),
             needs=lambda p: self.need(p.name),
             load_history=tuple,
             holds=self.holds,
@@ -116,7 +124,7 @@ class Aware:
         short = self.box.available < FLOORS.hold
         return AdmissionError("Memory is short.", code="memory_low") if short else None
 
-    def others_that_load(self, *, but: str) -> list[Any]:
+    def others_that_load(self, *, but: str, on: Any = None) -> list[Any]:
         """What `Books.loading` says."""
         return [self.books.engines[name] for name in self.loading if name != but]
 
@@ -235,7 +243,7 @@ class Aware:
         missing = await reclaim.wait_for_memory(self.tools, target)
         if short := self.short(target.name):
             raise short
-        reclaim.admit_load(self.tools, target, missing)
+        await reclaim.admit_load(self.tools, target, {LOCAL: missing})
         model = self.plan.models[swap.target]
         self.together += bool(self.loading)
         self.loading[model.name] = self.box.load(model)
@@ -252,7 +260,7 @@ class Aware:
         del self.needs[model.name]
 
     def _enter(self, name: str, state: EngineState) -> None:
-        self.books.engines[name] = SimpleNamespace(profile=name, container=name, state=state)
+        self.books.engines[name] = SimpleNamespace(profile=name, container=name, state=state, nodes=(LOCAL,))
         self.books.started[name] = PROFILES[name]
 
     def _cancelled(self, target: str | None) -> None:
@@ -262,14 +270,14 @@ class Aware:
     def _end_load(self, name: str | None) -> None:
         if (engine := self.loading.pop(name or "", None)) is not None:
             self.box.release(engine)
-            self.books.debts.left(engine.model.name, self.box.now, None)
+            self.debts.left(engine.model.name, self.box.now, None)
             del self.books.engines[engine.model.name]
 
     def _gone(self, name: str) -> None:
         engine = self.running.pop(name)
         del self.books.engines[name]
         held = HeldMemory(int(engine.held(self.box.now) * GIB), self.box.available)
-        self.books.debts.left(name, self.box.now, held)
+        self.debts.left(name, self.box.now, held)
         self.box.release(engine)
 
     def die(self) -> None:
