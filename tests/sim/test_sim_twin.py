@@ -91,6 +91,15 @@ def test_known_memory_is_kept_and_the_rest_guessed() -> None:
     assert memory.source == "simulated; known terms from: card"
 
 
+def test_a_profile_for_two_boxes_runs_where_two_are_simulated() -> None:
+    """Half of the weights that its name tells lie on each; with one box it is as it was."""
+    original = Profile(name="some-235b", engine=EngineKind.VLLM, nodes=2, cannot_run="it needs two", nearest="x")
+    assert simulated_twin(original).cannot_run == "it needs two"
+    copy = simulated_twin(original, nodes=2)
+    assert (copy.cannot_run, copy.nearest, copy.nodes) == (None, None, 2)
+    assert copy.memory.weights_gib == pytest.approx(64.65, abs=0.1)
+
+
 def test_a_simulated_profile_only_takes_the_time_scale() -> None:
     """A profile that is simulated already keeps its own behaviour."""
     original = Profile(name="x", engine=EngineKind.SIM, sim=SimSpec(load_s=3, fault="slow"))

@@ -126,6 +126,7 @@ class SimulatedNodes:
         """Let a node fall silent, or answer again."""
         before = self._states[name]
         self._states[name] = before.replace(status=status, since=self._clock(), reason=reason)
+        self._read_at = -math.inf
         self.on_change(dict(self._states))
         if status is NodeStatus.REACHABLE and before.status is not status:
             for called in self._returned:
