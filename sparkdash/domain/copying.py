@@ -51,6 +51,10 @@ class CopyPlan(Frozen):
     profile: str
     node: str
     items: tuple[CopyItem, ...] = ()
+    alike: bool = True
+    """Whether the node must have the same as this box, as for an engine on both."""
+    trust_names: bool = False
+    """Whether files named by their checksum were taken for what the name says."""
 
     @property
     def missing(self) -> tuple[CopyItem, ...]:

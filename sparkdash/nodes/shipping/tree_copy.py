@@ -47,8 +47,10 @@ class TreeCopy:
         self._context = context
         self._node, self._sums, self._meter = context.node, context.sums, context.meter
 
-    def compare(self, tree: SourceTree, *, trust_names: bool = False) -> MissingFiles:
-        """Find what is missing on the node. `trust_names`: a blob of the right size and name is not hashed.
+    def compare(self, tree: SourceTree, *, trust_names: bool = False, any_content: bool = False) -> MissingFiles:
+        """Find what is missing on the node.
+
+        `trust_names`: a blob of the right size and name is not hashed. `any_content`: a file of the right name counts.
 
         Raises:
             HostError.
@@ -61,10 +63,14 @@ class TreeCopy:
             if seen[0] == "other":
                 facts = {"error": "bad_name", "name": name, "why": "it is a folder there"}
                 raise copy_errors.refused(self._node, tree.model, tree.root, facts)
-        alike = [file for file in tree.files if there[file.name][:2] == ["file", file.size]]
-        same = self._same(tree, alike, {file.name: there[file.name][2] for file in alike}, trust_names)
+        if any_content:
+            same = frozenset(name for name, seen in there.items() if seen[0] != "none")
+            links = [(name, target) for name, target in tree.links if name not in same]
+        else:
+            alike = [file for file in tree.files if there[file.name][:2] == ["file", file.size]]
+            same = self._same(tree, alike, {file.name: there[file.name][2] for file in alike}, trust_names)
+            links = [(name, to) for name, to in tree.links if (there[name][0], there[name][3]) != ("link", to)]
         files = [(file, min(there[file.name][4], file.size)) for file in tree.files if file.name not in same]
-        links = [(name, target) for name, target in tree.links if (there[name][0], there[name][3]) != ("link", target)]
         return MissingFiles(tree, tuple(files), tuple(links))
 
     def send(self, missing: MissingFiles) -> None:
