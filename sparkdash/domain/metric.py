@@ -29,6 +29,7 @@ class Metric(StrEnum):
     TTFT_P50 = "ttft_p50_s"
     TTFT_P95 = "ttft_p95_s"
     PREEMPTIONS = "preemptions"
+    LINK_SHARE = "link_share"
 
 
 class MetricInfo(NamedTuple):
@@ -60,6 +61,12 @@ METRICS: dict[Metric, MetricInfo] = {
     Metric.TTFT_P95: MetricInfo("ttft p95", "s", "95th percentile of the same"),
     Metric.PREEMPTIONS: MetricInfo(
         "preemptions", "requests", "requests thrown out of the KV cache since the engine started"
+    ),
+    Metric.LINK_SHARE: MetricInfo(
+        "link, at least",
+        "share",
+        "bytes on the link in its busier direction / (the link's rate x wall time), while requests run: a lower bound of "
+        "the share of a step that the link takes, as latency and waiting are not in it",
     ),
 }
 

@@ -25,7 +25,7 @@ from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
-from sparkdash.telemetry import lowpower
+from sparkdash.telemetry import lowpower, node_figures
 from sparkdash.telemetry.lowpower import LowPowerDetector
 from sparkdash.telemetry.power_band import PowerBand
 from sparkdash.telemetry.processes import Processes
@@ -67,6 +67,8 @@ class CollectorInputs:
     settings: Callable[[], Settings]
     nodes: Callable[[], dict[str, NodeSample]] = dict
     """Last figures of the other nodes by name; answers at once."""
+    pace_nodes: Callable[[float], None] = lambda _: None
+    """Told the interval of ticks, at each tick."""
     listeners: Callable[[], int] = lambda: 1
     """Number of subscribers to the samples."""
     names: Callable[[EngineKind], MetricNames] = lambda kind: adapter(kind).metrics
@@ -90,6 +92,8 @@ class Collector:
         self._gpu: asyncio.Task[GpuReading] | None = None
         self._gpu_figures: GpuFigures | None = None
         self._band = PowerBand()
+        self._worked: frozenset[str] = frozenset()
+        """Engines on several nodes that were at work at the last tick."""
         self._told: set[str] = set()
 
     @property
@@ -162,12 +166,13 @@ class Collector:
         self._watch_power(reading)
         samples = {name: told for name, source in followed.items() if (told := source.sample())}
         self._keep_gpu(reading.gpu, engines.values(), samples.values())
+        nodes = self._taken(lambda: self._nodes(engines), dict[str, NodeSample]())
         sample = Sample(
             at=self._inputs.clock(),
-            engines=samples,
+            engines=self._taken(lambda: self._with_link(samples, nodes, engines), samples),
             memory=self._taken(lambda: self._memory(reading), None),
             gpu=reading.gpu,
-            nodes=self._taken(self._inputs.nodes, dict[str, NodeSample]()),
+            nodes=nodes,
             low_power=self._power.stuck,
         )
         self._inputs.publish(SampleTaken(sample=sample))
@@ -236,6 +241,16 @@ class Collector:
         held = {name: self._inputs.reader.engine_bytes(pids, reading) if pids else None for name, pids in known}
         reserve = int(self._inputs.settings().reserve_gib * GIB)
         return self._inputs.reader.memory().replace(engines=held, strangers=self._weighed(reading), reserve=reserve)
+
+    def _nodes(self, engines: Mapping[str, Engine]) -> dict[str, NodeSample]:
+        self._inputs.pace_nodes(self._cadence())
+        return node_figures.by_profile(self._inputs.nodes(), engines)
+
+    def _with_link(
+        self, samples: dict[str, EngineSample], nodes: Mapping[str, NodeSample], engines: Mapping[str, Engine]
+    ) -> dict[str, EngineSample]:
+        before, self._worked = self._worked, node_figures.working(engines, samples)
+        return node_figures.with_link_share(samples, before & self._worked, nodes, engines) if nodes else samples
 
     def _weighed(self, reading: GpuReading) -> tuple[Stranger, ...]:
         return tuple(

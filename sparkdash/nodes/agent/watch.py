@@ -1,0 +1,182 @@
+"""NodeWatch: figures and memory guards of all other nodes, for the parts of the daemon that need them.
+
+Owns: one NodeFigures for each connection, their common interval, the leases of the guards, and what follows from a
+guard's report. Must not know how nodes are reached, or what happens to an engine that was killed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.event import Fact
+from sparkdash.domain.memory.guard import GuardKill
+from sparkdash.domain.metric import Memory, NodeSample
+from sparkdash.domain.node import Node
+from sparkdash.errors import EngineError, HostError
+from sparkdash.nodes.agent import guard_words
+from sparkdash.nodes.agent.figures import NodeFigures
+from sparkdash.nodes.agent.lease import GuardedContainer, make_lease
+from sparkdash.nodes.agent.local_links import LocalLinks
+from sparkdash.nodes.agent.stream import NodeCommands
+from sparkdash.nodes.agent.tick import GuardAct
+from sparkdash.settings import Settings
+
+LOG = structlog.get_logger("sparkdash.nodes")
+
+SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
+KILL_S = 300.0
+"""Age up to which a guard's report explains the end of a container."""
+KILLS_KEPT = 50
+
+
+class ConnectedNode(NodeCommands, Protocol):
+    """Protocol of a node's connection."""
+
+    node: Node
+
+
+@dataclass(frozen=True)
+class WatchInputs:
+    """What leases and reports need of the daemon."""
+
+    engines: Callable[[], Mapping[str, Engine]]
+    """All engines by profile."""
+    settings: Callable[[], Settings]
+    publish: Callable[[Fact], object]
+    record_kill: Callable[[GuardKill], object] = lambda _: None
+
+
+class NodeWatch:
+    """Figures of all other nodes. Until `attach`, no guard is started."""
+
+    def __init__(self, owner: str) -> None:
+        self.on_guarded: Callable[[str, bool], object] = lambda *_: None
+        """Called with a node's name and whether its guard runs, after each change."""
+        self._owner = owner
+        self._figures: dict[str, NodeFigures] = {}
+        self._inputs: WatchInputs | None = None
+        self._local: LocalLinks | None = None
+        self._every_s: float | None = None
+        self._kills: dict[str, tuple[str, GuardAct, float]] = {}
+        """Node, report and time by this box's clock of the last kills, by container."""
+
+    def attach(self, inputs: WatchInputs) -> None:
+        """Begin to renew leases, for these engines."""
+        self._inputs = inputs
+
+    def make(self, connection: ConnectedNode) -> NodeFigures:
+        """Make the figures of the node behind a connection; they replace earlier ones of that node."""
+        name = connection.node.name
+        figures = NodeFigures(
+            name,
+            connection,
+            self._owner,
+            lease=partial(self.lease, name),
+            on_kill=partial(self._killed, name),
+            on_change=partial(self._changed, name),
+        )
+        if self._every_s is not None:
+            figures.pace(self._every_s)
+        self._figures[name] = figures
+        return figures
+
+    def pace(self, every_s: float) -> None:
+        """Set the interval of all nodes' ticks."""
+        self._every_s = every_s
+        for figures in self._figures.values():
+            figures.pace(every_s)
+
+    def local_sample(self) -> NodeSample:
+        """Read this box's link figures."""
+        self._local = self._local or LocalLinks()
+        return self._local.read()
+
+    def lease(self, node: str, memory: Memory) -> dict[str, Any] | None:
+        """Return the lease of a node's guard; None until `attach`."""
+        if self._inputs is None:
+            return None
+        settings = self._inputs.settings()
+        containers = containers_on(node, self._inputs.engines(), settings, memory)
+        return make_lease(settings, memory.total, containers)
+
+    async def kill_reason(self, container: str) -> EngineError | None:
+        """Why a node's guard killed this container or one of its workers; None if none did.
+
+        Asks the nodes once, as a death may be known before the guard's report. A report explains one death.
+        """
+        if self._inputs is None:
+            return None
+        if self._kill_of(container) is None:
+            engine = next((it for it in self._inputs.engines().values() if it.container == container), None)
+            for node in engine.nodes if engine else ():
+                with suppress(HostError):
+                    if figures := self._figures.get(node):
+                        await figures.fresh_memory()
+        name = self._kill_of(container)
+        if name is None:
+            return None
+        node, act, _ = self._kills.pop(name)
+        return guard_words.killed(node, act)
+
+    def _kill_of(self, container: str) -> str | None:
+        now = time.time()
+        names = (name for name, (_, _, at) in self._kills.items() if now - at <= KILL_S)
+        return next((name for name in names if belongs_to(container, name)), None)
+
+    def _killed(self, node: str, act: GuardAct) -> None:
+        at = act.clock - (self._figures[node].clock_offset_s or 0.0)
+        notice = guard_words.notice(node, act, at)
+        LOG.warning(notice.text, code=notice.code, node=node)
+        if act.container is not None:
+            self._kills[act.container] = node, act, at
+            while len(self._kills) > KILLS_KEPT:
+                self._kills.pop(next(iter(self._kills)))
+        if self._inputs is not None:
+            self._inputs.publish(notice)
+            if act.container is not None:
+                self._inputs.record_kill(guard_words.kill_of(node, act, at))
+
+    def _changed(self, node: str) -> None:
+        self.on_guarded(node, self._figures[node].guarded)
+
+
+def containers_on(
+    node: str, engines: Mapping[str, Engine], settings: Settings, memory: Memory
+) -> list[GuardedContainer]:
+    """List the containers of our engines on a node, with the cost of their end."""
+    found = []
+    for name, engine in engines.items():
+        if node not in engine.nodes or engine.container is None:
+            continue
+        rank = engine.nodes.index(node)
+        container = engine.container if rank == 0 else f"{engine.container}{WORKER}{rank}"
+        found.append(
+            GuardedContainer(
+                container=container,
+                profile=name,
+                serves=engine.state in SERVING,
+                pinned=settings.policy_of(name).pinned,
+                in_flight=engine.in_flight,
+                bytes=memory.engines.get(container),
+                reload_s=engine.load_s,
+            )
+        )
+    return found
+
+
+WORKER = "-worker"
+"""Between the head's name and the rank, in the name of a worker's container."""
+
+
+def belongs_to(head: str, container: str) -> bool:
+    """Whether a container is the head of this name or one of its workers."""
+    rank = container.removeprefix(head + WORKER)
+    return container == head or (rank != container and rank.isdigit())
