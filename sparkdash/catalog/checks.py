@@ -13,10 +13,14 @@ from sparkdash import urls
 from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
 from sparkdash.catalog.yaml.document import Document, KeyPath, walk_strings
-from sparkdash.domain.profile import AUTO, PLACEHOLDER, EngineKind, Profile
+from sparkdash.domain.node import RANK_ARGS
+from sparkdash.domain.profile import AUTO, MOST_NODES, PLACEHOLDER, EngineKind, Profile
 
 OURS = ("host", "port", "served-model-name")
 """Arguments that sparkdash sets itself."""
+
+ON_NODES = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.SIM)
+"""Engines that sparkdash starts on several nodes."""
 
 CLIENTS_OWN = frozenset({"model", "stream", "messages", "input", "prompt"})
 """Request keys that no profile may change."""
@@ -54,7 +58,27 @@ def profile_problems(section: Section, profile: Profile) -> list[ProfileProblem]
         *_unknown_models(section, profile),
         *_paths(section, profile),
         *_requests(section, profile),
+        *_nodes(section, profile),
     ]
+
+
+def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
+    """Find wishes about nodes that sparkdash cannot meet."""
+    kind = profile.engine
+    elsewhere = kind in (EngineKind.OPENAI, EngineKind.REMOTE)
+    if profile.cannot_run:
+        return
+    if elsewhere and profile.nodes > 1:
+        yield section.problem(("nodes",), f"is not for engine {kind.value!r}, which runs by itself", "Remove it.")
+    elif profile.nodes > MOST_NODES:
+        text = f"{profile.nodes} nodes are more than sparkdash starts an engine on"
+        yield section.problem(("nodes",), text, f"Write {MOST_NODES} or 1.")
+    elif profile.nodes > 1 and kind not in ON_NODES:
+        text = f"sparkdash starts {kind.value} on one node only"
+        yield section.problem(("nodes",), text, "Write 1, or use vLLM or SGLang.")
+    if profile.node is not None and (elsewhere or profile.nodes > 1):
+        text = "is only for a profile that sparkdash starts on one node"
+        yield section.problem(("node",), text, "Remove it.")
 
 
 def _requests(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
@@ -184,6 +208,9 @@ def _arguments(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     for key in profile.args:
         if key.startswith("-"):
             yield section.problem(("args", key), "is written with dashes", f"Write {key.lstrip('-')!r}.")
+        elif key.replace("_", "-") in RANK_ARGS:
+            text, hint = "is set by sparkdash for each node", "Remove it, and write `nodes: 2` beside `args`."
+            yield section.problem(("args", key), text, hint, code="reserved-name")
         elif key.replace("_", "-") in OURS:
             yield section.problem(
                 ("args", key), "is set by sparkdash", "Remove it; give aliases under `serves`.", code="reserved-name"

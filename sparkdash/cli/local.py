@@ -12,8 +12,10 @@ from typing import NamedTuple
 from sparkdash import paths, settings
 from sparkdash.catalog import Catalog, load_catalog, summarize
 from sparkdash.catalog.checkpoint import weights
+from sparkdash.cli.placeholders import planned_nodes
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES, ContainerSpec
 from sparkdash.domain.memory.need import Need
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.estimate.launch_need import estimate_launch
@@ -26,7 +28,16 @@ from sparkdash.host.podman.argv import shell
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
 from sparkdash.host.runtime import Runtime
+from sparkdash.nodes.node_file import nodes_file, read_nodes
 from sparkdash.settings import Settings
+
+
+class NodeCommand(NamedTuple):
+    """Command that starts an engine's container on one node."""
+
+    node: str
+    argv: list[str]
+    shell: str
 
 
 class EngineCommand(NamedTuple):
@@ -38,6 +49,8 @@ class EngineCommand(NamedTuple):
     shell: str
     cannot_run: str | None
     """Reason why the profile cannot run; None if it can."""
+    nodes: list[dict[str, object]] = []
+    """NodeCommand of each node, the serving one first; empty for this box alone."""
 
 
 def configured_catalog(places: Sequence[Path] | None = None) -> Catalog:
@@ -92,8 +105,12 @@ def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
     """
     known = settings.load_settings()
     profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command anyway.")
-    argv = make_runtime(known).command(container_spec(profile, known))
-    return EngineCommand(profile.name, known.runtime, argv, shell(argv), profile.cannot_run)
+    spec, runtime = container_spec(profile, known), make_runtime(known)
+    argv = runtime.command(spec)
+    commands = [(one.node, runtime.command(one)) for one in (spec, *spec.workers)]
+    nodes = [NodeCommand(node, words, shell(words))._asdict() for node, words in commands]
+    placed = nodes if spec.workers or spec.node != LOCAL else []
+    return EngineCommand(profile.name, known.runtime, argv, shell(argv), profile.cannot_run, placed)
 
 
 def export_spec(name: str) -> tuple[Profile, ContainerSpec]:
@@ -154,5 +171,6 @@ def container_spec(profile: Profile, known: Settings, *, kept_flags: bool = True
         cache_dir=str(known.cache_dir.expanduser()),
         labels={LABEL_OWNER: paths.owner()},
         flags=stored_flags(profile, known) if kept_flags else None,
+        nodes=planned_nodes(profile, known, read_nodes(nodes_file())),
     )
     return adapter(profile.engine).container(profile, launch)

@@ -56,11 +56,21 @@ class ContainerSpec(Frozen):
     devices: tuple[str, ...] = ()
     """CDI names such as "nvidia.com/gpu=all"."""
     shm_size: str | None = None
+    ulimits: tuple[str, ...] = ()
+    """Limits of the container's processes, such as "memlock=-1:-1"."""
     labels: dict[str, str] = {}
     node: str = LOCAL
     """Node that the container runs on."""
     workers: tuple[ContainerSpec, ...] = ()
     """Further containers of the same engine, on other nodes. They start and end with this one; a worker has none."""
+
+
+def with_marks(spec: ContainerSpec, owner: str) -> ContainerSpec:
+    """Add ENV_MARK to the container's variables and to those of its workers, each with its own name."""
+    return spec.replace(
+        env={**spec.env, ENV_MARK: engine_mark(owner, spec.name)},
+        workers=tuple(with_marks(worker, owner) for worker in spec.workers),
+    )
 
 
 class ContainerState(StrEnum):

@@ -30,7 +30,7 @@ class EngineState(StrEnum):
 class LoadProgress(Frozen):
     """Progress of an engine's start, read from its own log.
 
-    `stage` is one of download, weights, compile, kv, graphs, warmup, http, ready; start until the log names one.
+    `stage` is one of nodes, download, weights, compile, kv, graphs, warmup, http, ready; start until the log names one.
     """
 
     stage: str

@@ -21,6 +21,12 @@ NODE_NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"
 """Pattern of a node's name."""
 
 
+RANK_ARGS = frozenset(
+    {"nnodes", "node-rank", "headless", "master-addr", "master-port", "dist-init-addr", "nccl-init-addr"}
+)
+"""Engine arguments that tell a process its place among several nodes. sparkdash sets them; no profile may."""
+
+
 class Node(Frozen):
     """Another box, as `sparkdash nodes add` wrote it down. No password and no private key is part of it."""
 

@@ -18,9 +18,13 @@ from pydantic import Field, model_validator
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.mend import MendName
+from sparkdash.domain.node import NODE_NAME
 from sparkdash.domain.published import Published
 from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.units import GIB
+
+MOST_NODES = 2
+"""Most nodes that one engine of a profile can run on."""
 
 AUTO = "auto"
 """Name that clients use for the engine that runs now; no profile may have it."""
@@ -152,8 +156,12 @@ class Profile(Frozen):
     memory: MemoryNeed = MemoryNeed()
     nodes: int = Field(default=1, ge=1)
     """Nodes that one engine of the profile needs."""
-    node: str | None = None
+    node: Annotated[str, Field(pattern=NODE_NAME)] | None = None
     """Node that a profile for one node must run on; None: any."""
+    env_by_node: dict[Annotated[str, Field(pattern=NODE_NAME)], dict[str, str]] = {}
+    """Variables on one node only, over those of `env`: `{spark2: {NCCL_IB_GID_INDEX: "5"}}`."""
+    ray_command: tuple[str, ...] = ()
+    """Program `ray` in the image, with its first arguments, for an engine that Ray spreads over nodes. Default: ray."""
     request: dict[str, Any] = {}
     """Defaults for keys that the client did not set in a request's body."""
     request_set: dict[str, Any] = {}
@@ -225,6 +233,11 @@ class Profile(Frozen):
         return f"its engine is not ours, and listens at {self.url}" if self.engine is EngineKind.OPENAI else None
 
     @property
+    def published_start_s(self) -> float | None:
+        """Published seconds from the start to the first answer; None when nobody published them."""
+        return next((row.start_s for row in self.published if row.start_s is not None), None)
+
+    @property
     def fingerprint(self) -> str:
         """Hash (12 hex digits) of everything that changes the running engine: equal hashes mean the same launch."""
         launch = self.model_dump(
@@ -236,6 +249,8 @@ class Profile(Frozen):
         )  # fmt: skip
         if self.env_from:  # only then: what ran before there were such names keeps its fingerprint
             launch["env_from"] = self.env_from
+        # likewise: nothing that ran on one node had these
+        launch |= {key: value for key in ("node", "env_by_node", "ray_command") if (value := getattr(self, key))}
         if self.engine is EngineKind.SIM:  # started with it; a real engine is started with its arguments
             launch["context"] = self.context
         if self.engine is EngineKind.OPENAI and self.model_id is not None:

@@ -31,4 +31,10 @@ class Published(Frozen):
     """Tokens that the KV cache holds."""
     prefix_hit_rate: Annotated[float | None, Field(ge=0, le=1)] = None
     math_score: Annotated[float | None, Field(ge=0, le=1)] = None
+    start_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Seconds from the start to the first answer."""
+    link_gbit_s: float | None = None
+    """Bandwidth between two boxes, in Gb/s."""
+    copy_mb_s: float | None = None
+    """Rate of copying weights to the other box, in MB/s."""
     note: str | None = None

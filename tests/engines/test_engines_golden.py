@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sparkdash import catalog
 from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.node import Link, NodeLaunch
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
 
 GOLDEN = Path(__file__).parent / "golden"
+PAIR = (
+    NodeLaunch(
+        name="local",
+        address="192.168.100.10",
+        hf_home="/home/owner/.cache/huggingface",
+        cache_dir="/home/owner/.cache/sparkdash/image",
+        link=Link(interface="enp1s0f1np1", hca="rocep1s0f1", gid_index=3),
+    ),
+    NodeLaunch(
+        name="spark2",
+        address="192.168.100.11",
+        hf_home="/home/two/.cache/huggingface",
+        cache_dir="/home/two/.cache/sparkdash/image",
+        link=Link(interface="enP2p1s0f1np1", hca="roceP2p1s0f1", gid_index=5),
+    ),
+)
 NAMES = sorted(p.name for p in catalog.load_catalog([shipped_profiles()]).profiles.values() if p.image)
 """What cannot run because no source gives an image has no container; what cannot for another reason has one."""
 
 
 def _text(spec: ContainerSpec) -> str:
     lines = [f"name {spec.name}", f"image {spec.image}", f"shm {spec.shm_size}", f"devices {' '.join(spec.devices)}"]
+    lines += [f"ulimit {limit}" for limit in spec.ulimits]
     lines += [f"mount {m.source} -> {m.target} {'ro' if m.read_only else 'rw'}" for m in spec.mounts]
     lines += [f"env {key}={value}" for key, value in sorted(spec.env.items())]
     lines += [f"label {key}={value}" for key, value in sorted(spec.labels.items())]
@@ -45,7 +64,10 @@ def test_every_shipped_profile_gives_its_known_container(
     """Image, mounts, environment, labels and every word of the command line are as written down."""
     monkeypatch.setenv("HOME", "/home/owner")
     profile = catalog.load_catalog([shipped_profiles()]).profiles[name]
-    text = _text(adapter(profile.engine).container(profile, launch))
+    if profile.nodes > 1:
+        launch = replace(launch, nodes=PAIR, master_port=29600)
+    spec = adapter(profile.engine).container(profile, launch)
+    text = _text(spec) + "".join(f"\non {worker.node}:\n{_text(worker)}" for worker in spec.workers)
     file = GOLDEN / f"{name.replace('/', '.')}.txt"
     if os.environ.get("SPARKDASH_GOLDEN") == "write":
         file.parent.mkdir(exist_ok=True)

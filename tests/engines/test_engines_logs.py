@@ -32,14 +32,14 @@ def _stages(kind: str, lines: list[str]) -> list[str]:
         ("vllm-0.32.0-base-warmcache.log", "weights compile kv warmup http ready"),
         ("vllm-0.27.1-base.log", "weights kv warmup http ready"),
         ("vllm-0.32.0-eagle3.log", "weights kv warmup http ready"),
-        ("vllm-0.32.0-nnodes-rank1.log", "weights"),
+        ("vllm-0.32.0-nnodes-rank1.log", "nodes weights"),
         ("vllm-0.23.0-h100-heard.log", "weights compile kv graphs warmup http ready"),
         ("llama.cpp-0c1e57098-base.log", "weights kv http ready"),
         ("llama.cpp-0c1e57098-draft.log", "weights kv http ready"),
     ],
 )
 def test_recorded_starts_go_through_their_stages_in_order(log: str, stages: str, recorded: Recorded) -> None:
-    """Eager runs skip compile; a second node of a pair tells of weights only; `ready` comes last. The H100's are the lines that a daemon
+    """Eager runs skip compile; a second node of a pair tells of joining and weights only; `ready` comes last. The H100's are the lines that a daemon
     took for stages while it started a vLLM there, of a whole log that is not kept."""
     kind = "vllm" if log.startswith("vllm") else "llamacpp"
     assert _stages(kind, recorded(log)) == stages.split()

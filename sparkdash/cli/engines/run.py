@@ -20,8 +20,8 @@ def run(
     """Bring PROFILE up, and start a daemon if none runs.
 
     Waits until the engine answers. If no daemon runs, one starts in the background. With --dry-run: print the command
-    that starts the engine, without a daemon or podman. For a profile that cannot run, print the reason, and the
-    command only with --anyway.
+    that starts the engine, without a daemon or podman; of a profile for several nodes, each node's. For a profile that
+    cannot run, print the reason, and the command only with --anyway.
 
     \b
     Examples:
@@ -60,5 +60,18 @@ def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
         print_note(f"{planned.profile} cannot run: {planned.cannot_run}.")
     if as_json:
         print_json(planned._asdict())
+    elif planned.nodes:
+        _print_by_node(planned.nodes)
     else:
         print_text(planned.shell)
+
+
+def _print_by_node(commands: list[dict[str, object]]) -> None:
+    """Print each node's command under a comment with its name; all of it is a shell's text."""
+    from sparkdash.cli.placeholders import EXPLAINED
+    from sparkdash.domain.node import LOCAL
+
+    for one in commands:
+        print_text(f"# on {'this box' if one['node'] == LOCAL else one['node']}")
+        print_text(str(one["shell"]))
+    print_note(EXPLAINED)

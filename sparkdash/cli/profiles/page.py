@@ -32,6 +32,9 @@ FIGURES = {
     "kv_tokens": ("KV tokens", "tokens that the KV cache holds"),
     "prefix_hit_rate": ("prefix hits", "tokens found in the prefix cache / tokens looked up"),
     "math_score": ("math", "problems solved / problems given"),
+    "start_s": ("start s", "seconds from the start to the first answer"),
+    "link_gbit_s": ("link Gb/s", "bandwidth between two boxes"),
+    "copy_mb_s": ("copy MB/s", "rate of copying weights to the other box"),
 }
 """Figures of Published: column title and definition; rates are per second."""
 RATES = ("decode_tok_s", "prefill_tok_s", "e2e_tok_s", "aggregate_tok_s", "tok_s")

@@ -14,7 +14,7 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, Profile
 from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
-from sparkdash.engines.launch import argv, containers
+from sparkdash.engines.launch import argv, containers, nodes
 from sparkdash.engines.logs import failures, loading
 from sparkdash.engines.logs.loading import phrase
 from sparkdash.engines.versions import version_of
@@ -26,6 +26,9 @@ DEFAULT_FLAGS = (("enable-metrics", True), ("enable-cache-report", True), ("deco
 # What is asked of it every second would fill its log with nothing else.
 QUIET = "uvicorn-access-log-exclude-prefixes"
 QUIET_SINCE = (0, 5, 8)  # PR #15513; its wheel has the flag, that of 0.5.7 has not
+
+INIT_PORT = 20000
+"""Port of the first meeting of the ranks, as in SGLang's own examples; used where no free port was chosen."""
 
 PHRASES = (
     phrase("weights", r"Load weight begin\. avail mem=", 0.0),
@@ -117,6 +120,8 @@ class Sglang:
                 list_args.list_args_of(self.kind),
             ),
         ]
+        if profile.nodes > 1:
+            return _on_nodes(profile, launch, words)
         return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE)
 
     def help(self, profile: Profile) -> HelpCommand | None:
@@ -154,6 +159,17 @@ class Sglang:
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """Classify a failed start, this engine's own causes first."""
         return failures.classify(lines, exit_code, CAUSES)
+
+
+def _on_nodes(profile: Profile, launch: LaunchContext, command: Sequence[str]) -> ContainerSpec:
+    """Build the containers of all nodes. Ranks above 0 answer nothing but /health on their own box."""
+    nodes.refuse_unfit(profile, launch)
+    head = launch.nodes[0].address
+    address = f"[{head}]" if ":" in head else head
+    shared = ["--nnodes", str(len(launch.nodes)), "--dist-init-addr", f"{address}:{launch.master_port or INIT_PORT}"]
+    ranks = [[*command, *shared, "--node-rank", str(rank)] for rank in range(len(launch.nodes))]
+    # Without it ranks on two Sparks hung in shm_broadcast (beastllama/GLM-5.3-Flash-DFlash2-SGLang-2x-DGX-Spark).
+    return nodes.build_containers(profile, launch, ranks, [{"SGLANG_HOST_IP": node.address} for node in launch.nodes])
 
 
 def _defaults(profile: Profile, launch: LaunchContext) -> tuple[tuple[str, ArgValue], ...]:

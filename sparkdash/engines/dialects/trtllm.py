@@ -15,6 +15,7 @@ from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, P
 from sparkdash.engines.launch import argv, containers
 from sparkdash.engines.logs import failures, loading
 from sparkdash.engines.logs.loading import phrase
+from sparkdash.errors import ProfileError
 
 DEFAULT_PROGRAM = ("trtllm-serve",)
 
@@ -79,6 +80,12 @@ class TrtLlm:
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the container of trtllm-serve. A file of further options is mounted at its own path."""
+        if profile.nodes > 1:
+            raise ProfileError(
+                f"Profile {profile.name} wants {profile.nodes} nodes, where TensorRT-LLM is started by mpirun.",
+                code="nodes_unsupported",
+                hint="mpirun needs an ssh server in each container, which sparkdash does not set up. Use vLLM or SGLang.",
+            )
         model = argv.target_model(profile)
         words = [
             *containers.program(profile, DEFAULT_PROGRAM),

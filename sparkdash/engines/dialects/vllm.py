@@ -14,7 +14,7 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines.adapter import HelpCommand, LaunchContext
-from sparkdash.engines.dialects import vllm_flags, vllm_surface
+from sparkdash.engines.dialects import vllm_flags, vllm_nodes, vllm_surface
 from sparkdash.engines.launch import argv, containers
 from sparkdash.engines.logs import failures, loading
 
@@ -29,6 +29,8 @@ QUANTIZED_KV = re.compile(r"Using (\S+) data type to store kv cache")
 # vLLM resolves `auto` from the checkpoint before it writes this line (engine/arg_utils.py, seen in 0.32);
 # what is left of it is the model's dtype.
 CONFIG = re.compile(r"Initializing a V\d LLM engine.*?\bdtype=torch\.(?P<model>\w+).*?\bkv_cache_dtype=(?P<kv>\w+)")
+
+PHRASES = (*vllm_nodes.PHRASES, *vllm_surface.PHRASES)
 
 CAUSES = (
     failures.cause(
@@ -69,6 +71,8 @@ class Vllm:
                 argv.overlay_args(defaults, profile.args), profile.models, list_args.list_args_of(self.kind)
             ),
         ]
+        if profile.nodes > 1:
+            return vllm_nodes.build_containers(profile, launch, words)
         return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE)
 
     def help(self, profile: Profile) -> HelpCommand | None:
@@ -94,7 +98,7 @@ class Vllm:
 
     def read_log(self, line: str) -> LoadProgress | None:
         """Read the progress in one line of the start-up log."""
-        return loading.match_progress(line, vllm_surface.PHRASES)
+        return loading.match_progress(line, PHRASES)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
         """Read the KV cache's type from the start-up log."""

@@ -17,6 +17,7 @@ from sparkdash.domain.weights import Unread, WeightFacts
 from sparkdash.engines.dialects.vllm_flags import parse_version
 from sparkdash.engines.estimate.kv_width import kv_bits
 from sparkdash.engines.launch.argv import fill_placeholders, lookup, parse_share, parse_size, parse_token_count
+from sparkdash.engines.launch.nodes import ways
 from sparkdash.units import GIB, gib, tokens
 
 Facts = Mapping[str, WeightFacts | Unread]
@@ -33,9 +34,6 @@ TRTLLM_SHARE = 0.9
 
 LLAMACPP_STEP = 512
 """Default of --ubatch-size (llama.cpp's common.h)."""
-
-_WAYS = (("tensor-parallel-size", "tp-size", "tp"), ("pipeline-parallel-size", "pp-size", "pp"))
-"""Flags that spread weights and KV cache over devices, by their synonyms."""
 
 
 class Drafting(NamedTuple):
@@ -210,17 +208,9 @@ def _weights(profile: Profile, facts: Facts, *, mtp: bool) -> Term:
         size, why = size - target.bytes.draft, f"{why}, less the MTP layers, which nothing drafts with"
     if profile.nodes == 1:
         return Term(name="weights", bytes=size, source=why)
-    if _ways(profile) < profile.nodes:
+    if ways(profile) < profile.nodes:
         return Term(name="weights", source=f"how the weights are spread over {profile.nodes} boxes is not told")
     return Term(name="weights", bytes=ceil(size / profile.nodes), source=f"{why}, over {profile.nodes} boxes")
-
-
-def _ways(profile: Profile) -> int:
-    """Number of devices over which weights and KV cache are spread."""
-    ways = 1
-    for synonyms in _WAYS:
-        ways *= parse_token_count(lookup(profile.args, *synonyms)) or 1
-    return ways
 
 
 def _drafter(profile: Profile, facts: Facts, model: str) -> Term:

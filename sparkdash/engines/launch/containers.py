@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
-from sparkdash.domain.container import LABEL_FINGERPRINT, LABEL_PORT, LABEL_PROFILE, ContainerSpec
+from sparkdash.domain.container import LABEL_FINGERPRINT, LABEL_NODES, LABEL_PORT, LABEL_PROFILE, ContainerSpec
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.launch.argv import container_name, fill_placeholders
@@ -38,17 +40,28 @@ def build_container(
     shm_size: str | None = None,
     files: Iterable[str] = (),
     env: Mapping[str, str] = NO_VARIABLES,
+    rank: int | None = None,
 ) -> ContainerSpec:
-    """Build the container that runs `argv`.
+    """Build the container that runs `argv`, on the launch's node, or of several nodes on the one with this rank.
 
     `files` are further host paths to mount. `env`: variables of the dialect; the profile's own override them.
 
     Raises:
-        ProfileError: the runtime needs an image and the profile has none.
+        ProfileError: the runtime needs an image and the profile has none; the profile wants several nodes, and the
+            dialect cannot start its engine on them.
     """
-    variables = cache_environment(profile, launch) | dict(env) | fill_placeholders(profile.env, profile.models)
+    if profile.nodes > 1 and rank is None:
+        raise ProfileError(
+            f"Profile {profile.name} wants {profile.nodes} nodes, and sparkdash starts {profile.engine} on one.",
+            code="nodes_unsupported",
+            hint="Set `nodes: 1`, or use vLLM or SGLang.",
+        )
+    node, launch = _placed(launch, rank or 0)
+    own = fill_placeholders({**profile.env, **profile.env_by_node.get(node, {})}, profile.models)
+    variables = cache_environment(profile, launch) | dict(env) | own
     common = ContainerSpec(
         name=container_name(profile.name),
+        node=node,
         image=None,
         argv=tuple(argv),
         port=launch.port,
@@ -95,6 +108,14 @@ def help_container(profile: Profile, argv: Sequence[str], *, containerised: bool
     return common.replace(image=profile.image, mounts=profile.mounts, tmpfs=profile.tmpfs)
 
 
+def _placed(launch: LaunchContext, rank: int) -> tuple[str, LaunchContext]:
+    """Return the name of a node of the launch, and the launch with that node's paths."""
+    if not launch.nodes:
+        return LOCAL, launch
+    node = launch.nodes[rank]
+    return node.name, replace(launch, hf_home=node.hf_home, cache_dir=node.cache_dir)
+
+
 def _image(profile: Profile) -> str:
     if profile.image is None:
         raise ProfileError(
@@ -106,9 +127,11 @@ def _image(profile: Profile) -> str:
 
 
 def _labels(profile: Profile, launch: LaunchContext) -> dict[str, str]:
+    names = tuple(node.name for node in launch.nodes) or (LOCAL,)
     return {
         LABEL_PROFILE: profile.name,
         LABEL_FINGERPRINT: profile.fingerprint,
         LABEL_PORT: str(launch.port),
+        **({} if names == (LOCAL,) else {LABEL_NODES: ",".join(names)}),
         **launch.labels,
     }

@@ -16,7 +16,7 @@ DETAIL = 100
 """Length of a log line on screen, in characters."""
 
 _PREFIX = re.compile(
-    r"^(?:\([A-Za-z_][^)]*\) *)?"  # (EngineCore pid=14) of vLLM
+    r"^(?:\([A-Za-z_][^)]*\) *){0,2}"  # (EngineCore pid=14) of vLLM, behind (RayWorkerProc pid=9, ip=…) over Ray
     r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):? +(?:\d\d-\d\d \d\d:\d\d:\d\d *)?)?"
     r"(?:\[[^\]]*\] *)*"  # [file.py:7] of vLLM, [date TP0] of SGLang, [date] [TRT-LLM] [I] of TensorRT-LLM
     r"(?:\d+(?:\.\d+){3} [A-Z] (?:\w+ +)?)?"  # 0.00.005.469 I srv of llama.cpp

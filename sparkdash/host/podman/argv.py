@@ -47,6 +47,7 @@ def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]
         "--network", "host",  # no port forwarding in the token path; engines listen on loopback
         *(flag for device in spec.devices for flag in _device(docker, device)),
         *(["--shm-size", spec.shm_size] if spec.shm_size else []),
+        *(flag for limit in spec.ulimits for flag in ("--ulimit", limit)),
         *_inside(docker, spec),
         *(flag for key, value in spec.labels.items() for flag in ("--label", f"{key}={value}")),
         "--entrypoint", spec.argv[0],

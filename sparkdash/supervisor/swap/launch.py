@@ -5,7 +5,7 @@ Owns: ports, folders, labels and nodes of one launch. Must not know how an engin
 
 from __future__ import annotations
 
-from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, ContainerSpec, engine_mark
+from sparkdash.domain.container import LABEL_OWNER, ContainerSpec, with_marks
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.adapter import LaunchContext
@@ -43,4 +43,4 @@ def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], flag
         master_port=tools.ports.take({*given, port}) if len(on) > 1 else 0,
     )
     spec = tools.adapter(target.engine).container(target, launch)
-    return spec.replace(env={**spec.env, ENV_MARK: engine_mark(tools.owner, spec.name)})
+    return with_marks(spec, tools.owner)

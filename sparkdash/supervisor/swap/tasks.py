@@ -80,8 +80,11 @@ class SwapTasks:
         """Engine that an earlier daemon left loading; the next swap continues its load."""
 
     def expected_s(self, profile: Profile | None) -> float | None:
-        """Learned time of bringing this profile up."""
-        return self._store.expected_s(profile.fingerprint) if self._store and profile else None
+        """Time of bringing this profile up: learned, else published."""
+        if profile is None:
+            return None
+        learned = self._store.expected_s(profile.fingerprint) if self._store else None
+        return profile.published_start_s if learned is None else learned
 
     def begin(self, group: asyncio.TaskGroup, effect: BeginSwap, target: Profile | None) -> None:
         """Start the transition; it stops nothing before `drained`."""

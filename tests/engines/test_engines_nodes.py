@@ -1,0 +1,351 @@
+"""Launches over several nodes: each rank's command, variables, devices and labels."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparkdash.domain.container import LABEL_HEAD, LABEL_NODES, ContainerSpec, with_marks
+from sparkdash.domain.node import Link, NodeLaunch
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.launch import ray
+from sparkdash.engines.registry import adapter
+from sparkdash.errors import ProfileError
+from sparkdash.host.podman import argv
+
+Make = Callable[..., Profile]
+
+HEAD = NodeLaunch(
+    name="local",
+    address="192.168.100.10",
+    hf_home="/home/owner/.cache/huggingface",
+    cache_dir="/home/owner/.cache/sparkdash/image",
+    link=Link(interface="enp1s0f1np1", hca="rocep1s0f1", gid_index=3),
+)
+WORKER = NodeLaunch(
+    name="spark2",
+    address="192.168.100.11",
+    hf_home="/data/huggingface",
+    cache_dir="/home/two/.cache/sparkdash/image",
+    link=Link(interface="enP2p1s0f1np1", hca="roceP2p1s0f1", gid_index=5),
+)
+BOTH = {"nodes": 2, "args": {"tensor-parallel-size": 2}}
+
+
+@pytest.fixture
+def pair(launch: LaunchContext) -> LaunchContext:
+    """A launch on two nodes with a free port for their meeting."""
+    return replace(launch, nodes=(HEAD, WORKER), master_port=29600)
+
+
+def _built(profile: Profile, launch: LaunchContext) -> tuple[ContainerSpec, ContainerSpec]:
+    head = adapter(profile.engine).container(profile, launch)
+    (worker,) = head.workers
+    return head, worker
+
+
+def _value(spec: ContainerSpec, flag: str) -> str:
+    return spec.argv[spec.argv.index(flag) + 1]
+
+
+def test_a_profile_for_two_nodes_becomes_a_head_and_a_worker(profile: Make, pair: LaunchContext) -> None:
+    """The worker names its head; both name all nodes, and each runs on its own."""
+    head, worker = _built(profile(**BOTH), pair)
+    assert (head.node, worker.node) == ("local", "spark2")
+    assert head.name == "sparkdash-tiny" != worker.name
+    assert worker.labels[LABEL_HEAD] == head.name
+    assert LABEL_HEAD not in head.labels
+    assert head.labels[LABEL_NODES] == worker.labels[LABEL_NODES] == "local,spark2"
+    assert worker.workers == ()
+    assert {head.labels["sparkdash.owner"], worker.labels["sparkdash.owner"]} == {"cafe"}
+
+
+def test_vllms_own_launch_gives_each_rank_its_place(profile: Make, pair: LaunchContext) -> None:
+    """The head serves on loopback; the worker is headless and is told no address of a server."""
+    head, worker = _built(profile(**BOTH), pair)
+    for rank, spec in enumerate((head, worker)):
+        assert _value(spec, "--nnodes") == "2"
+        assert _value(spec, "--node-rank") == str(rank)
+        assert _value(spec, "--master-addr") == HEAD.address
+        assert _value(spec, "--master-port") == "29600"
+        assert _value(spec, "--distributed-executor-backend") == "mp"
+    assert _value(head, "--host") == "127.0.0.1"
+    assert "--headless" in worker.argv
+    assert not {"--headless"} & {*head.argv}
+    assert not {"--host", "--port"} & {*worker.argv}
+
+
+def test_an_executor_that_the_profile_names_is_not_named_twice(profile: Make, pair: LaunchContext) -> None:
+    """`mp` in the profile is vLLM's own launch as well."""
+    args = {"tensor-parallel-size": 2, "distributed_executor_backend": "mp", "api-server-count": 4}
+    head, worker = _built(profile(nodes=2, args=args), pair)
+    assert [word for word in head.argv if word.startswith("--distributed")] == ["--distributed_executor_backend"]
+    assert "--api-server-count" in head.argv
+    assert "--api-server-count" not in worker.argv
+
+
+def test_sglang_ranks_meet_at_the_heads_link(profile: Make, pair: LaunchContext) -> None:
+    """Each rank is told its own address, or they hang on a Spark."""
+    head, worker = _built(profile(engine="sglang", nodes=2, args={"tp-size": 2}), pair)
+    assert _value(head, "--dist-init-addr") == _value(worker, "--dist-init-addr") == "192.168.100.10:29600"
+    assert (_value(head, "--node-rank"), _value(worker, "--node-rank")) == ("0", "1")
+    assert (head.env["SGLANG_HOST_IP"], worker.env["SGLANG_HOST_IP"]) == (HEAD.address, WORKER.address)
+
+
+def test_each_node_gets_the_variables_of_its_own_link(profile: Make, pair: LaunchContext) -> None:
+    """Interfaces, RDMA devices and GID indices differ from box to box."""
+    head, worker = _built(profile(**BOTH), pair)
+    names = ("VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_DISABLE")
+    assert [head.env[name] for name in names] == [HEAD.address, "enp1s0f1np1", "rocep1s0f1", "3", "0"]
+    assert [worker.env[name] for name in names] == [WORKER.address, "enP2p1s0f1np1", "roceP2p1s0f1", "5", "0"]
+    for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES"):
+        assert (head.env[name], worker.env[name]) == ("enp1s0f1np1", "enP2p1s0f1np1")
+
+
+def test_a_gid_index_that_nobody_knows_is_not_guessed(profile: Make, pair: LaunchContext) -> None:
+    """NCCL then chooses by itself."""
+    link = Link(interface="enp1s0f1np1", hca="rocep1s0f1")
+    head, _ = _built(profile(**BOTH), replace(pair, nodes=(HEAD.replace(link=link), WORKER)))
+    assert "NCCL_IB_GID_INDEX" not in head.env
+
+
+def test_rdma_devices_are_handed_in_only_where_the_link_has_them(profile: Make, pair: LaunchContext) -> None:
+    """A link without RDMA also tells NCCL to leave other networks' devices alone."""
+    plain = WORKER.replace(link=Link(interface="eth0"))
+    head, worker = _built(profile(**BOTH), replace(pair, nodes=(HEAD, plain)))
+    assert ("/dev/infiniband" in head.devices, head.ulimits) == (True, ("memlock=-1:-1",))
+    assert ("/dev/infiniband" in worker.devices, worker.ulimits) == (False, ())
+    assert worker.env["NCCL_IB_DISABLE"] == "1"
+    line = argv.run("podman", head)
+    assert line[line.index("--ulimit") + 1] == "memlock=-1:-1"
+    assert line[line.index("/dev/infiniband") - 1] == "--device"
+    assert "--ulimit" not in argv.run("podman", worker)
+
+
+def test_the_profiles_variables_override_what_was_found_on_a_node(profile: Make, pair: LaunchContext) -> None:
+    """`env` on all nodes, `env_by_node` on one."""
+    own = {"env": {"NCCL_IB_HCA": "mine"}, "env_by_node": {"spark2": {"NCCL_IB_HCA": "its", "NCCL_DEBUG": "INFO"}}}
+    head, worker = _built(profile(**BOTH, **own), pair)
+    assert (head.env["NCCL_IB_HCA"], worker.env["NCCL_IB_HCA"]) == ("mine", "its")
+    assert "NCCL_DEBUG" not in head.env
+    assert worker.env["NCCL_DEBUG"] == "INFO"
+
+
+def test_each_node_mounts_its_own_folders(profile: Make, pair: LaunchContext) -> None:
+    """The hub's cache and the compile caches lie elsewhere on the other box."""
+    head, worker = _built(profile(**BOTH, models={"target": {"hf": "a/b"}}), pair)
+    assert [mount.source for mount in head.mounts] == [HEAD.hf_home, HEAD.cache_dir]
+    assert [mount.source for mount in worker.mounts] == [WORKER.hf_home, WORKER.cache_dir]
+
+
+def test_a_profile_for_one_node_runs_where_the_launch_says(profile: Make, launch: LaunchContext) -> None:
+    """Its folders are that node's; on this box alone no label tells of nodes."""
+    there = adapter(profile().engine).container(
+        profile(models={"target": {"hf": "a/b"}}), replace(launch, nodes=(WORKER,))
+    )
+    assert (there.node, there.labels[LABEL_NODES], there.workers) == ("spark2", "spark2", ())
+    assert [mount.source for mount in there.mounts] == [WORKER.hf_home, WORKER.cache_dir]
+    assert not {"NCCL_SOCKET_IFNAME", "VLLM_HOST_IP"} & set(there.env)
+    assert "/dev/infiniband" not in there.devices
+    here = adapter(profile().engine).container(profile(), replace(launch, nodes=(HEAD,)))
+    assert here == adapter(profile().engine).container(profile(), launch)
+    assert LABEL_NODES not in here.labels
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "words"),
+    [
+        ({"nodes": 3, "args": {"tensor-parallel-size": 3}}, "nodes_unsupported", "on 2 at most"),
+        ({"nodes": 2}, "ranks_mismatch", "splits its model in 1"),
+        ({"nodes": 2, "args": {"tensor-parallel-size": 2, "node_rank": 0}}, "reserved_argument", "node_rank"),
+        (
+            {"nodes": 2, "args": {"tensor-parallel-size": 2, "distributed-executor-backend": "uni"}},
+            "nodes_unsupported",
+            "'uni'",
+        ),
+        ({"nodes": 2, "engine": "trtllm", "args": {"tp_size": 2}}, "nodes_unsupported", "mpirun"),
+        ({"nodes": 2, "engine": "llamacpp", "models": {"target": {"path": "/m.gguf"}}}, "nodes_unsupported", "on one"),
+    ],
+)
+def test_what_cannot_start_on_two_nodes_says_why(
+    fields: dict[str, object], code: str, words: str, profile: Make, pair: LaunchContext
+) -> None:
+    """Each refusal names what is wrong."""
+    made = profile(**fields)
+    with pytest.raises(ProfileError, match=words) as refused:
+        adapter(made.engine).container(made, pair)
+    assert refused.value.code == code
+
+
+def test_pipeline_parallel_over_two_nodes_is_one_rank_a_node(profile: Make, pair: LaunchContext) -> None:
+    """The product of both sizes counts."""
+    _, worker = _built(profile(nodes=2, args={"pipeline-parallel-size": 2}), pair)
+    assert _value(worker, "--node-rank") == "1"
+
+
+def test_one_known_node_is_too_few_and_the_error_says_how_to_add_one(profile: Make, launch: LaunchContext) -> None:
+    """A second box is added by a command."""
+    made = profile(**BOTH)
+    with pytest.raises(ProfileError, match="needs 2 nodes, and sparkdash knows 1") as refused:
+        adapter(made.engine).container(made, launch)
+    assert refused.value.code == "needs_two_nodes"
+    assert "sparkdash nodes add" in (refused.value.hint or "")
+
+
+def test_every_container_of_an_engine_is_marked_with_its_own_name(profile: Make, pair: LaunchContext) -> None:
+    """So that processes that outlive one are found on its node."""
+    head = with_marks(adapter(profile().engine).container(profile(**BOTH), pair), "cafe")
+    assert head.env["SPARKDASH_ENGINE"] == "cafe/sparkdash-tiny"
+    assert head.workers[0].env["SPARKDASH_ENGINE"] == f"cafe/{head.workers[0].name}"
+
+
+def test_only_what_is_new_changes_a_fingerprint(profile: Make) -> None:
+    """An engine that ran before there were nodes is still the same."""
+    assert profile().fingerprint == "e42a67811d52"
+    changed = [{"node": "spark2"}, {"env_by_node": {"spark2": {"A": "1"}}}, {"ray_command": ["x"]}, {"nodes": 2}]
+    assert len({profile(**fields).fingerprint for fields in [{}, *changed]}) == 5
+
+
+def _over_ray(profile: Make, pair: LaunchContext, **fields: object) -> tuple[ContainerSpec, ContainerSpec]:
+    args = {"tensor-parallel-size": 2, "distributed-executor-backend": "ray"}
+    return _built(profile(nodes=2, args=args, **fields), pair)
+
+
+def test_over_ray_the_head_becomes_the_server_and_the_worker_only_joins(profile: Make, pair: LaunchContext) -> None:
+    """The server's words follow the shell's program; the worker has none."""
+    head, worker = _over_ray(profile, pair)
+    assert head.argv[:2] == worker.argv[:2] == ("/bin/sh", "-c")
+    assert head.argv[3:6] == ("sparkdash", "vllm", "serve")
+    assert 'exec "$@"' in head.argv[2]
+    assert "ray start --head --node-ip-address 192.168.100.10 --port 29600 " in head.argv[2]
+    assert "ray start --address 192.168.100.10:29600 --node-ip-address 192.168.100.11 " in worker.argv[2]
+    assert len(worker.argv) == 3
+    assert not {"--nnodes", "--node-rank"} & {*head.argv}
+    assert head.env["RAY_memory_monitor_refresh_ms"] == worker.env["RAY_memory_monitor_refresh_ms"] == "0"
+
+
+def test_ray_has_its_usual_port_where_none_was_chosen(profile: Make, pair: LaunchContext) -> None:
+    """As in every published recipe."""
+    _, worker = _over_ray(profile, replace(pair, master_port=0))
+    assert "192.168.100.10:6379" in worker.argv[2]
+
+
+STATUS = """\
+#!/bin/sh
+echo "$@" >>$LOG
+case $1 in
+start) [ -e $LOG.refused ] || { : >$LOG.refused; exit ${FIRST:-0}; };;
+status) printf 'Node status\\nActive:\\n'; for i in $(seq $JOINED); do echo " 1 node_$i"; done
+  printf 'Pending:\\n (no pending nodes)\\nRecent failures:\\n 1 node_9\\n';;
+esac
+"""
+
+
+def _run(command: tuple[str, ...], folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a container's command with a stand-in for `ray`, as this test's user."""
+    program = folder / "ray"
+    program.write_text(STATUS)
+    program.chmod(0o755)
+    return subprocess.run(
+        command,
+        env={"PATH": f"{folder}:/usr/bin:/bin", "LOG": str(folder / "log"), **env},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_the_head_serves_once_all_nodes_have_joined_ray(tmp_path: Path) -> None:
+    """The server is told the cluster's address, and is the shell's own process; a dead node does not count."""
+    command = ray.head_command(["sh", "-c", "echo serving at $RAY_ADDRESS as $0"], (HEAD, WORKER), 0, ["ray"])
+    done = _run(tuple(command), tmp_path, JOINED="2")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-2:] == [
+        "sparkdash: 2 of 2 nodes have joined Ray at 192.168.100.10:6379",
+        "serving at 192.168.100.10:6379 as sh",
+    ]
+
+
+def test_a_node_that_does_not_join_ray_is_named_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line says what is missing, and the head ends."""
+    monkeypatch.setattr(ray, "JOIN_S", 1)
+    done = _run(tuple(ray.head_command(["echo", "served"], (HEAD, WORKER), 0, ["ray"])), tmp_path, JOINED="1")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == (
+        "sparkdash: only 1 of 2 nodes joined Ray at 192.168.100.10:6379 within 1 s. Missing: spark2 (192.168.100.11)."
+    )
+
+
+def test_a_ray_that_does_not_start_ends_the_head(tmp_path: Path) -> None:
+    """It does not wait for nodes that have nothing to join."""
+    done = _run(tuple(ray.head_command(["true"], (HEAD, WORKER), 0, ["ray"])), tmp_path, FIRST="3", JOINED="2")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "sparkdash: Ray did not start on this node.")
+
+
+@pytest.mark.parametrize("program", [["ray2"], ["/opt/none/python", "-m", "ray.scripts.scripts"]])
+def test_an_image_without_ray_says_so(program: list[str], tmp_path: Path) -> None:
+    """Both the head and the worker end at once."""
+    for command in (
+        ray.head_command(["true"], (HEAD, WORKER), 0, program),
+        ray.worker_command(WORKER, HEAD, 0, program),
+    ):
+        done = _run(tuple(command), tmp_path)
+        assert done.returncode == 127
+        assert f"the image has no program {program[0]}." in done.stdout
+        assert "ray_command" in done.stdout
+
+
+def test_a_worker_tries_to_join_until_the_head_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt is refused, the second one joins; without a raylet the worker ends."""
+    monkeypatch.setattr(ray, "_RAYLET", "none-of-this-name")
+    done = _run(tuple(ray.worker_command(WORKER, HEAD, 0, ["ray"])), tmp_path, FIRST="1")
+    said = [line for line in done.stdout.splitlines() if line.startswith("sparkdash: ")]
+    assert said == [
+        "sparkdash: waiting for Ray at 192.168.100.10:6379",
+        "sparkdash: this node has joined Ray at 192.168.100.10:6379",
+        "sparkdash: this node has left Ray at 192.168.100.10:6379: its head is gone, or cannot be reached.",
+    ]
+    assert done.returncode == 1
+    assert (tmp_path / "log").read_text().count("start --address 192.168.100.10:6379") == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "fraction"),
+    [
+        ("sparkdash: starting Ray at 192.168.100.10:6379", 0.0),
+        ("sparkdash: 1 of 2 nodes have joined Ray at 192.168.100.10:6379", 0.5),
+        ("sparkdash: 2 of 2 nodes have joined Ray at 192.168.100.10:6379", 1.0),
+        ("2026-11-21 03:04:49,097 INFO worker.py:1841 -- Connecting to existing Ray cluster at address: 1.2.3.4:6379", None),
+        ("(Worker pid=3) INFO 11-21 03:07:02 [parallel_state.py:1906] world_size=2 rank=1 local_rank=0 "
+         "distributed_init_method=tcp://10.77.0.1:29611 backend=nccl", None),
+        ("(Worker pid=3) INFO 11-21 03:07:17 [parallel_state.py:2350] rank 1 in world size 2 is assigned as DP rank 0", 1.0),
+    ],
+)  # fmt: skip
+def test_the_ranks_meeting_is_a_stage_of_the_load(line: str, fraction: float | None, profile: Make) -> None:
+    """Before the weights, the log tells who is there."""
+    progress = adapter(profile().engine).read_log(line)
+    assert progress is not None
+    assert (progress.stage, progress.fraction) == ("nodes", fraction)
+
+
+def test_one_rank_alone_is_no_meeting(profile: Make) -> None:
+    """vLLM says the same words on one box."""
+    line = "world_size=1 rank=0 local_rank=0 distributed_init_method=tcp://127.0.0.1:5 backend=nccl"
+    assert adapter(profile().engine).read_log(line) is None
+
+
+def test_a_line_from_a_ray_worker_is_shown_without_its_origin(profile: Make) -> None:
+    """Both of its prefixes are cut."""
+    line = (
+        "(RayWorkerProc pid=9, ip=10.77.0.2) (Worker_TP0 pid=9) INFO 11-21 03:04:56 [cpu_model_runner.py:68] "
+        "Starting to load model /m"
+    )
+    progress = adapter(profile().engine).read_log(line)
+    assert progress is not None
+    assert progress.detail == "Starting to load model /m"
