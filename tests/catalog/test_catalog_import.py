@@ -181,14 +181,15 @@ def test_a_recipe_is_filled_from_its_defaults() -> None:
 
 
 def test_a_llama_swap_configuration_gives_a_profile_for_each_model() -> None:
-    """Macros are filled in, aliases kept, setParams become request defaults; what has no place is named."""
+    """Macros are filled in, aliases and filters kept; what has no place is named."""
     imported = got("llama_swap.yaml")
     coder, local = imported.profiles
     assert (coder["profile"], coder["about"]) == ("coder", "the coder")
-    assert (coder["serves"], coder["request"]) == (["gpt-4o", "code"], {"temperature": 0.2})
+    assert coder["serves"] == ["gpt-4o", "code"]
+    assert (coder["request_set"], coder["request_strip"]) == ({"temperature": 0.2}, ["top_k"])
+    assert imported.settings == ("", '[policy."coder"]', "idle_ttl_s = 300")
     assert local["models"] == {"target": {"path": "${env.HOME}/x.gguf"}}
     assert "dropped: groups" in said(imported)
-    assert "unknown: models.coder.filters.stripParams" in said(imported)
 
 
 def test_a_repro_folder_is_one_family() -> None:

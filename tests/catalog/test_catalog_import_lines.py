@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
 import pytest
 
 from sparkdash.catalog import importers
-from sparkdash.catalog.importers import Imported
+from sparkdash.catalog.importers import Imported, write
 from sparkdash.errors import ProfileError
+from sparkdash.settings import Settings
 
 
 def said(imported: Imported) -> str:
@@ -115,3 +117,79 @@ def test_exported_variables_reach_the_engine_and_secrets_only_by_name() -> None:
 def test_what_cannot_be_read_is_refused_with_the_line_that_came_nearest() -> None:
     with pytest.raises(ProfileError, match=r"The nearest was: podman start my-vllm$"):
         importers.import_profiles("set -e\npodman start my-vllm\nls")
+
+
+SWAP = """
+globalTTL: 600
+hooks: {on_startup: {preload: [m, gone]}}
+routing: {router: {use: group}}
+models:
+  m:
+    cmd: podman run --device nvidia.com/gpu=all img vllm serve a/b
+    concurrencyLimit: 4
+    useModelName: a/b
+    filters:
+      stripParams: "temperature, model, top_p"
+      setParams: {seed: 1}
+      setParamsByID: {"${MODEL_ID}:high": {chat_template_kwargs: {reasoning_effort: high}}, other: {x: 1}}
+peers:
+  far: {proxy: "http://192.0.2.1:8080", apiKey: sk-secret, models: [big]}
+  cloud: {proxy: "https://example.test/v1", apiKey: "${env.CLOUD_KEY}", models: [z/glm]}
+"""
+
+
+def test_a_whole_llama_swap_configuration_becomes_profiles_and_settings() -> None:
+    imported = importers.import_profiles(SWAP)
+    local, far, cloud = imported.profiles
+    assert local["request_set"] == {"seed": 1}
+    assert local["request_strip"] == ["temperature", "top_p"]
+    assert local["modes"] == {"high": {"chat_template_kwargs": {"reasoning_effort": "high"}}}
+    assert far == {
+        "profile": "far-big", "engine": "remote", "url": "http://192.0.2.1:8080/v1", "model_id": "big",
+        "key_env": "FAR_API_KEY", "serves": ["far/big"],
+    }  # fmt: skip
+    assert (cloud["url"], cloud["key_env"]) == ("https://example.test/v1", "CLOUD_KEY")
+    assert "sk-secret" not in str(imported)
+    text = "\n".join(imported.settings)
+    assert tomllib.loads(text) == {
+        "preload": ["m"], "idle_ttl_s": 600, "policy": {"m": {"max_concurrency": 4}},
+    }  # fmt: skip
+    Settings.model_validate(tomllib.loads(text))
+    assert "unknown: models.m.filters.setParamsByID.other" in said(imported)
+    texts = {one["profile"]: write.yaml_text(one, imported, "x") for one in imported.profiles}
+    assert write.load_imported(texts).problems == ()
+
+
+COMPOSE = """
+services:
+  coder:
+    image: ${IMAGE:-vllm/vllm-openai}:v0.27.1
+    command: --model a/b --max-model-len 4096 --chat-template '/t/x y.jinja'
+    environment: {VLLM_X: 1, HF_TOKEN: "${HF_TOKEN}", FLAG: true}
+    volumes:
+      - /data:/data:ro
+      - {type: bind, source: /cfg, target: /cfg, read_only: true}
+    shm_size: 16g
+    ports: ["8000:8000"]
+    deploy: {resources: {reservations: {devices: [{driver: nvidia, count: all, capabilities: [gpu]}]}}}
+    restart: always
+  small:
+    image: ghcr.io/ggml-org/llama.cpp:server
+    entrypoint: ["/app/llama-server"]
+    command: ["-m", "/models/x.gguf", "-c", "4096", "--alias", "x$$y"]
+  db: {image: postgres}
+"""
+
+
+def test_a_compose_file_gives_a_profile_for_each_service_with_an_engine() -> None:
+    imported = importers.import_profiles(COMPOSE)
+    coder, small = imported.profiles
+    assert (coder["profile"], coder["image"], coder["shm_size"]) == ("coder", "vllm/vllm-openai:v0.27.1", "16g")
+    assert coder["args"] == {"max-model-len": 4096, "chat-template": "/t/x y.jinja"}
+    assert (coder["env"], coder["env_from"]) == ({"VLLM_X": "1", "FLAG": "true"}, ["HF_TOKEN"])
+    assert coder["mounts"] == [{"source": "/data", "target": "/data"}, {"source": "/cfg", "target": "/cfg"}]
+    assert "gpu" not in coder
+    assert (small["profile"], small["engine"], small["args"]) == ("small", "llamacpp", {"ctx-size": 4096})
+    assert "postgres: its command starts no engine" in said(imported)
+    texts = {one["profile"]: write.yaml_text(one, imported, "x") for one in imported.profiles}
+    assert write.load_imported(texts).problems == ()

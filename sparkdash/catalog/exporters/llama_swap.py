@@ -26,10 +26,21 @@ def llama_swap_model(profile: Profile, spec: ContainerSpec, argv: Sequence[str],
         "proxy": f"http://127.0.0.1:{_PORT}",
         "checkEndpoint": alive,
         "aliases": list(profile.serves),
-        "filters": {"setParams": dict(profile.request)} if profile.request else None,
+        "filters": _filters(profile),
     }
     text = yaml_writer.dump({"models": {profile.name: {key: value for key, value in body.items() if value}}})
-    return "\n".join([*own.lost_comments(profile, "memory"), text]).rstrip()
+    return "\n".join([*own.lost_comments(profile, "memory", "request"), text]).rstrip()
+
+
+def _filters(profile: Profile) -> dict[str, Any]:
+    """Return what llama-swap changes in requests; it knows no defaults that a client may override."""
+    by_mode = {f"{profile.name}:{mode}": parameters for mode, parameters in profile.modes.items()}
+    given: dict[str, Any] = {
+        "stripParams": ", ".join(profile.request_strip),
+        "setParams": profile.request_set,
+        "setParamsByID": by_mode,
+    }
+    return {key: value for key, value in given.items() if value}
 
 
 def _cmd(argv: Sequence[str], spec: ContainerSpec) -> str:

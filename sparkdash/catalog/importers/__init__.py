@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from sparkdash.catalog.importers import llama_swap, podman_line, quadlet, repro_folder, sparkrun
+from sparkdash.catalog.importers import compose, llama_swap, podman_line, quadlet, repro_folder, sparkrun
 from sparkdash.catalog.importers.report import Imported, Remark, import_refused
 
 MAX_CHARACTERS = 500_000
@@ -21,7 +21,7 @@ __all__ = ["Imported", "Remark", "import_folder", "import_profiles"]
 
 
 def import_profiles(text: str, name: str | None = None) -> Imported:
-    """Import one text: a script or command line, a recipe, a llama-swap configuration or a quadlet.
+    """Import one text: a script or command line, a recipe, a llama-swap configuration, a compose file or a quadlet.
 
     `name` is for a single profile.
 
@@ -32,6 +32,8 @@ def import_profiles(text: str, name: str | None = None) -> Imported:
     text = text.removeprefix("\ufeff")
     if _LLAMA_SWAP.search(text):
         return llama_swap.import_llama_swap(text, name)
+    if compose.is_compose(text):
+        return compose.import_compose(text, name)
     if quadlet.is_quadlet(text):
         return quadlet.import_quadlet(text, name)
     if _RECIPE.search(text):

@@ -1,6 +1,6 @@
 """Profiles from a llama-swap configuration, one for each model.
 
-Owns: its keys and macros. Must not know: runtimes' and engines' flags. `${env.X}` is never looked up.
+Owns: its models and macros. Must not know: runtimes' and engines' flags. `${env.X}` is never looked up.
 """
 
 from __future__ import annotations
@@ -9,18 +9,41 @@ import re
 from typing import Any
 
 from sparkdash.catalog.importers import bounded_yaml, podman_line
+from sparkdash.catalog.importers.llama_swap_extras import add_filters, import_peers, settings_lines
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell_commands import parse_commands
-from sparkdash.catalog.importers.values import aliases, fill_variables, is_shallow, profile_name
+from sparkdash.catalog.importers.values import aliases, fill_variables, profile_name
 from sparkdash.errors import ProfileError
 
 _MACRO = re.compile(r"\$\{([A-Za-z_][\w.-]*)\}")
 _PORT = "8000"
 """Placeholder for the port that llama-swap would choose; no profile keeps it."""
 _MAX_CMD = 50_000
-_READ = {"cmd", "cmdStop", "aliases", "env", "name", "description", "macros", "filters", "proxy", "checkEndpoint"}
+_READ = {
+    "cmd", "cmdStop", "aliases", "env", "name", "description", "macros", "filters", "proxy", "checkEndpoint", "ttl",
+    "concurrencyLimit", "useModelName",
+}  # fmt: skip
+_READ_OF_ALL = {"models", "macros", "peers", "globalTTL", "hooks"}
 _WHY = {
-    "ttl": "sparkdash keeps an engine until another one is wanted",
+    "routing": "sparkdash decides by measured memory what may run together",
+    "profiles": "names that stand for other models have no place; give the profile an alias under `serves`",
+    "selectors": "names that stand for several models have no place; `fallbacks` names who answers instead",
+    "unlisted": "every profile is listed; a key may be limited to some",
+    "metadata": "a profile says only what it needs",
+    "capabilities": "they follow from the model",
+    "compat": "sparkdash passes requests on as the engine takes them",
+    "timeouts": "sparkdash waits as long as there is progress",
+    "unloadTimeout": "`stop_grace_s` in config.toml holds for every engine",
+    "sendLoadingState": "waiting streams are always kept alive, with the reason",
+    "includeAliasesInList": "aliases are always listed",
+    "logLevel": "sparkdash has a log of its own",
+    "logToStdout": "sparkdash has a log of its own",
+    "logTimeFormat": "sparkdash has a log of its own",
+    "metricsMaxInMemory": "requests are kept in the daemon's database",
+    "captureBuffer": "`capture` in config.toml records requests",
+    "ui": "it belongs to llama-swap's own page",
+    "performance": "the box is always measured",
+    "upstream": "it belongs to llama-swap's own page",
     "groups": "sparkdash decides by measured memory what may run together",
     "matrix": "sparkdash decides by measured memory what may run together",
     "apiKeys": "secrets are not copied",
@@ -39,10 +62,11 @@ def import_llama_swap(text: str, name: str | None = None) -> Imported:
     models = data.get("models")
     if not isinstance(models, dict) or not models:
         raise import_refused("The configuration has no `models`.")
-    for key in (key for key in data if key not in ("models", "macros")):
+    for key in (str(key) for key in data if key not in _READ_OF_ALL):
         _left_out(key, notes)
     found = [_model(str(model), body, data.get("macros"), notes) for model, body in models.items()]
-    made = list(filter(None, found))
+    made = [*filter(None, found), *import_peers(data.get("peers"), notes)]
+    notes.settings += settings_lines(data, {str(model): one for model, one in zip(models, found, strict=True) if one})
     if not made:
         raise import_refused("No model in the configuration starts an engine that sparkdash knows.")
     if name and len(models) == 1:
@@ -125,16 +149,7 @@ def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: Import
             made.setdefault("env", {})[name] = value
         else:
             notes.dropped(f"models.{model}.env", "is the runtime's environment, not the engine's")
-    _filters(made, model, body.get("filters"), notes)
+    if body.get("useModelName"):
+        notes.dropped(f"models.{model}.useModelName", "sparkdash tells the engine its served names")
+    add_filters(made, model, body.get("filters"), notes)
     return made
-
-
-def _filters(made: dict[str, Any], model: str, filters: Any, notes: ImportNotes) -> None:
-    for key, value in filters.items() if isinstance(filters, dict) else ():
-        if key == "setParams" and isinstance(value, dict) and is_shallow(value):
-            made["request"] = {str(name): item for name, item in value.items()}
-            notes.rewritten(
-                f"models.{model}.filters.setParams", "as `request`, which holds where the client says nothing"
-            )
-        else:
-            notes.unknown(f"models.{model}.filters.{key}")

@@ -35,6 +35,8 @@ class Imported:
     """Recognised format of the input."""
     profiles: tuple[dict[str, Any], ...]
     remarks: tuple[Remark, ...]
+    settings: tuple[str, ...] = ()
+    """Lines for config.toml that say what the source says for its whole box, or about when a profile runs."""
 
 
 @dataclass(slots=True)
@@ -42,6 +44,8 @@ class ImportNotes:
     """Collector of remarks, without duplicates."""
 
     found: dict[Remark, None] = field(default_factory=dict)
+    settings: list[str] = field(default_factory=list)
+    """Lines for config.toml."""
 
     def unknown(self, what: str, why: str = "not understood, left out") -> None:
         """Note an unknown key or flag."""
@@ -61,7 +65,7 @@ class ImportNotes:
 
     def imported(self, form: str, *profiles: dict[str, Any]) -> Imported:
         """Return the result with all remarks."""
-        return Imported(form, profiles, tuple(self.found))
+        return Imported(form, profiles, tuple(self.found), tuple(self.settings))
 
     def _add(self, kind: Kind, what: str, why: str) -> None:
         self.found[Remark(kind, what if len(what) <= 80 else what[:79] + "…", why)] = None

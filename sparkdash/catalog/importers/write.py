@@ -25,6 +25,13 @@ def yaml_text(profile: dict[str, Any], imported: Imported, origin: str) -> str:
     return "\n".join([*head, yaml_writer.dump(profile)])
 
 
+def settings_text(imported: Imported) -> str:
+    """Render the lines for config.toml as comments below the profiles; "" without any."""
+    if not imported.settings:
+        return ""
+    return "\n".join(["# For config.toml:", *(f"#   {line}".rstrip() for line in imported.settings), ""])
+
+
 def load_imported(texts: dict[str, str]) -> Catalog:
     """Load these files alone; problems name them without their folder."""
     with TemporaryDirectory(prefix="sparkdash-import-") as folder:
@@ -41,6 +48,7 @@ def import_report(imported: Imported) -> dict[str, Any]:
         "form": imported.form,
         "profiles": list(imported.profiles),
         "remarks": [_remark(one) for one in imported.remarks],
+        "settings": list(imported.settings),
     }
 
 

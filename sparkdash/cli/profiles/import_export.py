@@ -39,8 +39,8 @@ def import_profiles(
 ) -> None:
     """Make profiles from other tools' files.
 
-    Reads a podman or docker command, a script, a sparkrun or eugr recipe, a llama-swap configuration or a repro
-    folder. Nothing is run, and no environment variable is filled in. Comments above each profile list what could not
+    Reads a podman or docker command, a script, a compose file, a quadlet, a sparkrun or eugr recipe, a llama-swap
+    configuration or a repro folder. Nothing is run, and no environment variable is filled in. Comments above each profile list what could not
     be converted. Exits 2 if a profile must be corrected before it loads.
 
     \b
@@ -61,6 +61,8 @@ def import_profiles(
         _write(texts, output.expanduser(), force=force)
     elif not as_json:
         print_text("---\n".join(texts.values()), nl=False)
+    if not as_json and (settings := write.settings_text(imported)):
+        print_text(settings, nl=False)
     if problems and as_json:
         raise typer.Exit(ProfileError.exit_code)  # the report that was printed has them
     if problems:
