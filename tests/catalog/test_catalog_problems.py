@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -193,3 +194,20 @@ def test_a_missing_folder_is_a_problem(tmp_path: Path) -> None:
 def test_a_process_needs_no_image(told: Told, good: str) -> None:
     """With a command of its own, a profile can run without containers."""
     assert told(good.replace("image: localhost/tiny", "command: [/opt/vllm, serve]")) == []
+
+
+def test_what_is_no_ordinary_file_is_named_and_never_waited_for(tmp_path: Path) -> None:
+    """A named pipe that nobody writes to, a device without an end, 26 MB: the other files load."""
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "device.yaml").symlink_to("/dev/zero")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "huge.yaml").write_text("profile: huge\n" + "# padding\n" * 2_600_000)
+    (tmp_path / "good.yaml").write_text("profile: good\nengine: openai\nurl: http://127.0.0.1:1\n")
+    found = catalog.load_catalog([tmp_path])
+    assert list(found.profiles) == ["good"]
+    assert [problem.message for problem in found.problems] == [
+        "it is a device, and not a file",
+        "it is a folder, and not a file",
+        "it is larger than 1 MB, which no profile file is",
+        "it is a named pipe, and not a file",
+    ]

@@ -12,6 +12,7 @@ from typing import Any
 
 from sparkdash.catalog.catalog import ProfileProblem
 from sparkdash.catalog.yaml import yaml12
+from sparkdash.catalog.yaml.profile_text import UnreadableFileError, read_profile_text
 from sparkdash.catalog.yaml.yaml12 import Mark, NotYaml
 
 KeyPath = tuple[str | int, ...]
@@ -60,11 +61,9 @@ def read_document(path: Path) -> Document | ProfileProblem:
     """Read the file, or the one reason why it cannot be read."""
     file = str(path)
     try:
-        data, mark = yaml12.read_yaml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        return ProfileProblem(file, None, "", f"it cannot be read: {error.strerror}", code="unreadable")
-    except UnicodeDecodeError:
-        return ProfileProblem(file, None, "", "it is not UTF-8 text", code="unreadable")
+        data, mark = yaml12.read_yaml(read_profile_text(path))
+    except UnreadableFileError as error:
+        return ProfileProblem(file, None, "", str(error), code="unreadable")
     except NotYaml as error:
         return _syntax(file, error)
     if not isinstance(data, dict):
