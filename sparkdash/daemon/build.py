@@ -25,6 +25,7 @@ from sparkdash.daemon.config_revision import SettingsReader
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.listeners import Listeners
 from sparkdash.daemon.memory_accounts import MemoryAccounts
+from sparkdash.daemon.other_nodes import OtherNodes, OtherNodesInputs
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
 from sparkdash.domain.evidence import no_evidence
 from sparkdash.domain.lease import Request
@@ -104,17 +105,19 @@ def _daemon(
     bus, upstream, store, translator, counter = opened
     holder: list[Daemon] = []
     kernel_log = KernelLog()
+    others = _other_nodes(parts, bus, lambda: holder[0].supervisor.settings if holder else parts.settings)
+    nodes = others.directory if others else parts.nodes
     accounts = MemoryAccounts(lambda: control_actions.memory_of_box(holder[0]), time.monotonic)
     supervisor = Supervisor(
         SupervisorInputs(
             catalog=profiles,
-            runtime=parts.runtime,
+            runtime=others.runtime if others else parts.runtime,
             upstream=upstream,
             reader=parts.reader,
             publish=bus.publish,
             settings=parts.settings,
             owner=paths.owner(),
-            nodes=parts.nodes,
+            nodes=nodes,
             store=store,
             guard=parts.guard,
             memory_helper=parts.memory_helper,
@@ -127,6 +130,9 @@ def _daemon(
             telemetry=lambda: holder[0].collector,
         )
     )
+
+    if others is not None:
+        others.attach(supervisor, store.record_kill)
 
     def record(request: Request) -> None:
         store.record_request(request)
@@ -166,16 +172,22 @@ def _daemon(
             publish=bus.publish,
             settings=lambda: supervisor.settings,
             listeners=lambda: bus.listeners,
-            nodes=lambda: dict(parts.nodes.samples) if parts.nodes else {},
+            nodes=lambda: dict(nodes.samples) if nodes else {},
         )
     )
     rereading = SettingsReader(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None
     limit = ConnectionLimit(listen.most_connections(), partial(connection_notices.publish_notice, bus.publish))
     linger_s = listen.LINGER_S if listeners.outlives else 0.0
     server = listen.Server(gateway.build(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
-    daemon = Daemon(parts, bus, supervisor, collector, server, listeners.url, files, edited, rereading)
+    daemon = Daemon(parts, bus, supervisor, collector, server, listeners.url, files, edited, rereading, others)
     holder.append(daemon)
     return daemon
+
+
+def _other_nodes(parts: Parts, bus: Bus, settings: Callable[[], Settings]) -> OtherNodes | None:
+    if not parts.connects_nodes:
+        return None
+    return OtherNodes(OtherNodesInputs(parts.runtime, parts.reader, settings, bus.publish))
 
 
 def _evidence(parts: Parts, upstream: Upstream, log: KernelLog) -> EvidenceTaker:

@@ -16,6 +16,7 @@ from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon.config_revision import SettingsReader
 from sparkdash.daemon.handover import Handover
+from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
@@ -38,6 +39,8 @@ class Parts:
     """Boxes that engines may run on; None: this box alone."""
     profile_folders: Callable[[], Sequence[Path]] = tuple
     """Folders of profiles, later ones overriding earlier ones; watched for edits."""
+    connects_nodes: bool = False
+    """Whether engines may run on the nodes of the registry; the demo's nodes are simulated."""
     load_catalog: Callable[[], Catalog] | None = None
     """Makes the demo's profiles, which come from no file."""
     load_settings: Callable[[], Settings] | None = None
@@ -79,6 +82,8 @@ class Daemon:
     """Set when a file may have been edited."""
     rereading: SettingsReader | None
     """Reads edited settings; None in the demo, whose settings come from no file."""
+    others: OtherNodes | None = None
+    """Other nodes; None where there can be none."""
     reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while files are read, so that two readings never overtake each other."""
     silent_folders: frozenset[Path] = frozenset()

@@ -52,6 +52,11 @@ async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[D
             group.create_task(_kept_alive(daemon, "telemetry", daemon.collector.run), name="telemetry"),
             group.create_task(_kept_alive(daemon, "profiles", lambda: watch_files(daemon)), name="profiles"),
             group.create_task(_farewell(daemon), name="farewell"),
+            *(
+                [group.create_task(_kept_alive(daemon, "nodes", daemon.others.run), name="nodes")]
+                if daemon.others
+                else []
+            ),
             *(group.create_task(_awaited(task(daemon)), name="beside") for task in daemon.parts.extra_tasks),
         ]
         tasks.append(await _adopted(daemon, group))

@@ -49,6 +49,7 @@ def run(load_settings: Callable[[], Settings]) -> None:
         settings=settings,
         runtime=_runtime(settings),
         reader=BoxReader(),
+        connects_nodes=settings.runtime != "process",
         profile_folders=settings.profile_folders,
         load_settings=load_settings,
         guard=MemoryGuard(settings),

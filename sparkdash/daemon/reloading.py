@@ -29,6 +29,8 @@ async def reload(daemon: Daemon) -> None:
     """Read profiles and settings again, edited or not."""
     async with daemon.reload_lock:
         await daemon.files.look(READ_S, reread=True)
+        if daemon.others is not None:
+            daemon.others.reload()
         await _read(daemon)
 
 

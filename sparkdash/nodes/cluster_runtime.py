@@ -26,7 +26,7 @@ from sparkdash.domain.container import (
     PullProgress,
     engine_mark,
 )
-from sparkdash.domain.node import LOCAL, NodeStatus
+from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
 from sparkdash.host.runtime import Runtime
 from sparkdash.nodes.group_end import FirstEnd, wait_for_first_end
@@ -39,7 +39,6 @@ from sparkdash.nodes.upkeep import NodeUpkeep
 
 CONNECT_S = 5.0
 """Longest wait, before containers are listed for the first time, for nodes that are being connected."""
-POLL_S = 0.05
 
 
 class ClusterRuntime:
@@ -201,21 +200,13 @@ class ClusterRuntime:
     async def settle(self, owner: str) -> Leftovers:
         """Settle every node that can be asked; nodes that are being connected are waited for. See Runtime."""
         left = await self._local.settle(owner)
-        await self._until_connected()
+        await self._others.first_tries(CONNECT_S)
         for node in self._others.states:
             if self._runtimes.is_reachable(node):
                 with suppress(HostError):
                     await self.upkeep.clear_owed(node)
                     left = merged(left, node, await self._runtimes.on(node).settle(owner))
         return left
-
-    async def _until_connected(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CONNECT_S):
-                while any(  # noqa: ASYNC110 - states are replaced, and tell nobody
-                    state.status is NodeStatus.CONNECTING for state in self._others.states.values()
-                ):
-                    await asyncio.sleep(POLL_S)
 
     def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
         """Read the head's lines and its workers', each of these with its node's name. See Runtime."""

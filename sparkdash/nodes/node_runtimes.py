@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerInfo
-from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
+from sparkdash.domain.node import LOCAL, NodeState
 from sparkdash.errors import HostError
 from sparkdash.host.runtime import Runtime
 
@@ -28,6 +28,14 @@ class NodeRuntimes(Protocol):
     @property
     def states(self) -> Mapping[str, NodeState]:
         """States of the other nodes by name; changes with the registry."""
+        ...
+
+    def reachable(self, name: str) -> bool:
+        """Whether calls to the node can be expected to succeed; answered at once."""
+        ...
+
+    async def first_tries(self, limit_s: float) -> None:
+        """Wait until each node was tried once, `limit_s` at most."""
         ...
 
     def runtime(self, name: str) -> Runtime:
@@ -60,10 +68,7 @@ class AllRuntimes:
 
     def is_reachable(self, node: str) -> bool:
         """Whether the node can be asked now; LOCAL always can."""
-        if node == LOCAL:
-            return True
-        state = self.others.states.get(node)
-        return state is not None and state.status is NodeStatus.REACHABLE
+        return node == LOCAL or self.others.reachable(node)
 
     async def list_all(self, owner: str) -> dict[str, Sequence[ContainerInfo] | None]:
         """List our containers by node; None for another node that does not tell. Raises HostError for this box."""

@@ -184,6 +184,12 @@ class NodesInMemory:
     def states(self) -> dict[str, NodeState]:
         return {name: NodeState(name=name, status=status, since=0.0) for name, status in self.status.items()}
 
+    def reachable(self, name: str) -> bool:
+        return self.status.get(name) is NodeStatus.REACHABLE
+
+    async def first_tries(self, limit_s: float) -> None:
+        pass
+
     def runtime(self, name: str) -> NodeInMemory:
         if name not in self.on:
             raise HostError(f"There is no node {name}.", code="node_unknown")

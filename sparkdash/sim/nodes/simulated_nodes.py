@@ -106,6 +106,13 @@ class SimulatedNodes:
             for name in names
         )
 
+    def reachable(self, name: str) -> bool:
+        """Whether calls to the node can be expected to succeed."""
+        return name in self._states and self._is_up(name)
+
+    async def first_tries(self, limit_s: float) -> None:
+        """Return at once: a simulated node is known from the beginning."""
+
     def runtime(self, name: str) -> Runtime:
         """Return the runtime on another node. Raises HostError: node_unknown, node_unreachable."""
         self._refuse(name)

@@ -1,0 +1,121 @@
+"""Other nodes of the daemon: their connections, figures, and the runtime of engines on all nodes.
+
+Owns: putting the room `nodes` together. Without a registered node nothing of it runs; the first one is taken up when
+its file is read again. Must not know what a part does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from sparkdash import paths
+from sparkdash.domain.event import Fact, Level, NodesChanged, Notice
+from sparkdash.domain.memory.guard import GuardKill
+from sparkdash.domain.node import LOCAL, NodeState
+from sparkdash.errors import SparkdashError
+from sparkdash.host.reader import HostReader
+from sparkdash.host.runtime import Runtime
+from sparkdash.nodes import node_file
+from sparkdash.nodes.agent.watch import NodeWatch, WatchInputs
+from sparkdash.nodes.cluster_runtime import ClusterRuntime
+from sparkdash.nodes.directory import NodeDirectory, NodeInputs
+from sparkdash.nodes.owed import FILE_NAME, OwedRemovals
+from sparkdash.settings import Settings
+from sparkdash.supervisor import Supervisor
+
+LOOK_S = 2.0
+"""Seconds between two looks at whether the registry was edited."""
+
+
+@dataclass(frozen=True)
+class OtherNodesInputs:
+    """What the other nodes are given."""
+
+    local: Runtime
+    """Runtime of this box."""
+    reader: HostReader
+    settings: Callable[[], Settings]
+    publish: Callable[[Fact], object]
+
+
+class OtherNodes:
+    """Other nodes; `run` until cancelled. `on_swept` is told each node on which nothing is left that should not be."""
+
+    def __init__(self, inputs: OtherNodesInputs) -> None:
+        self._in = inputs
+        settings, owner = inputs.settings(), paths.owner()
+        self._file = node_file.nodes_file()
+        self._seen = self._stamp()
+        self._owed = OwedRemovals(paths.state_dir() / FILE_NAME, self._tell_owed)
+        self.watch = NodeWatch(owner)
+        self.directory = NodeDirectory(
+            NodeInputs(
+                read=partial(node_file.read_nodes, self._file),
+                reader=inputs.reader,
+                program=inputs.local.name,
+                hf_home=str(settings.hf_home.expanduser()),
+                cache_dir=str(settings.cache_dir.expanduser()),
+                on_change=self._tell_states,
+                on_problem=self._tell_problem,
+                figures=self.watch.make,
+                local_sample=self.watch.local_sample,
+            )
+        )
+        self.watch.on_guarded = self.directory.set_guarded
+        self.runtime = ClusterRuntime(
+            inputs.local,
+            self.directory,
+            owner=owner,
+            owed=self._owed,
+            silent_s=lambda: inputs.settings().node_silent_s,
+        )
+        self._tell_owed()
+
+    def attach(self, supervisor: Supervisor, record_kill: Callable[[GuardKill], object]) -> None:
+        """Have the supervisor look for engines on nodes that return, and the nodes' guards know its engines."""
+        self.runtime.upkeep.on_swept = lambda _: supervisor.node_returned()
+        self.watch.attach(WatchInputs(lambda: supervisor.engines, self._in.settings, self._in.publish, record_kill))
+
+    async def run(self) -> None:
+        """Keep the nodes connected, and free of what should have ended there."""
+        while len(self.directory.names) < 2:
+            await asyncio.sleep(LOOK_S)
+            self.reload_if_edited()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.directory.run(), name="node directory")
+            group.create_task(self.runtime.upkeep.run(), name="node upkeep")
+            while True:
+                await asyncio.sleep(LOOK_S)
+                self.reload_if_edited()
+
+    def reload_if_edited(self) -> None:
+        """Read the registry again if it was edited."""
+        if self._stamp() != self._seen:
+            self.reload()
+
+    def reload(self) -> None:
+        """Read the registry again."""
+        self._seen = self._stamp()
+        self.directory.reload()
+        self._tell_owed()
+
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            seen = self._file.stat()
+        except OSError:
+            return None
+        return seen.st_mtime_ns, seen.st_ino
+
+    def _tell_owed(self) -> None:
+        for name in self.directory.names:
+            if name != LOCAL:
+                self.directory.set_owed(name, self._owed.containers(name))
+
+    def _tell_states(self, states: dict[str, NodeState]) -> None:
+        self._in.publish(NodesChanged(nodes=states))
+
+    def _tell_problem(self, error: SparkdashError) -> None:
+        self._in.publish(Notice(level=Level.ERROR, code=error.code, text=error.text()))
