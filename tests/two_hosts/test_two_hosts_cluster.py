@@ -1,0 +1,121 @@
+"""One engine on two hosts, with real ssh and podman: brought up, watched, ended, and nothing of it left on either."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from two_hosts import HostDaemon, TwoHosts
+
+pytestmark = [pytest.mark.podman]
+
+HERE = Path(__file__).parent
+NAME = "pair"
+HEAD, WORKER = "sparkdash-pair", "sparkdash-pair-worker1"
+SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc")
+
+
+def profile(nodes: int = 2, name: str = NAME, **more: Any) -> dict[str, Any]:
+    base = str(Path(os.path.realpath(sys.executable)).parents[1])
+    places = dict.fromkeys((*SYSTEM, base, str(HERE.parents[1])))
+    args = {"tensor-parallel-size": nodes} if nodes > 1 else {}
+    return {
+        "profile": name,
+        "engine": "vllm",
+        "image": TwoHosts.image,
+        "models": {"target": {"path": "/usr"}},
+        "gpu": False,
+        "command": [os.path.realpath(sys.executable), str(HERE / "pair_engine.py")],
+        "mounts": [{"source": place, "target": place} for place in places],
+        "memory": {"weights_gib": 0.05, "kv_gib": 0.05, "overhead_gib": 0.05, "source": "measured"},
+        "nodes": nodes,
+        "args": args,
+        **more,
+    }
+
+
+@pytest.fixture
+def daemon(hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon]) -> HostDaemon:
+    """A daemon on host a that knows host b."""
+    made = new_host_daemon(node_silent_s=5)
+    key = (hosts.folder / "b" / "ssh_host.pub").read_text().split()
+    (made.root / "config" / "nodes.toml").write_text(
+        f'[spark2]\nssh = "root@{hosts.address["b"]}"\nhost_key = "{key[0]} {key[1]}"\n'
+    )
+    (made.profiles / f"{NAME}.yaml").write_text(json.dumps(profile()))
+    made.start()
+    made.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")
+    return made
+
+
+def up(daemon: HostDaemon, name: str = NAME) -> None:
+    deadline = time.monotonic() + 30
+    while daemon.call("POST", "/api/use", {"profile": name}, 60)[0] >= 300:  # its memory is known a moment later
+        assert time.monotonic() < deadline, daemon.call("POST", "/api/use", {"profile": name}, 60)
+        time.sleep(0.2)
+    daemon.until_state(lambda state: state["engines"].get(name, {}).get("state") in ("ready", "failed"))
+    state = daemon.state()
+    assert state["engines"][name]["state"] == "ready", (state["engines"][name], state["swaps"], state["notices"][:5])
+
+
+def until_gone(hosts: TwoHosts, host: str) -> None:
+    deadline = time.monotonic() + 40
+    while hosts.containers(host):
+        assert time.monotonic() < deadline, hosts.containers(host)
+        time.sleep(0.2)
+
+
+def test_a_pair_comes_up_as_one_engine_and_its_stop_leaves_nothing_on_either_host(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    up(daemon)
+    assert daemon.state()["engines"][NAME]["nodes"] == ["local", "spark2"]
+    assert list(hosts.containers("a")) == [HEAD]
+    assert list(hosts.containers("b")) == [WORKER]
+    daemon.post("/api/stop", {"profile": NAME}, timeout=60)
+    assert hosts.containers("a") == hosts.containers("b") == {}
+
+
+def test_a_worker_that_is_killed_fails_the_engine_with_the_name_of_its_host(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    up(daemon)
+    hosts.run("b", "podman", "kill", WORKER)
+    state = daemon.until_state(lambda state: state["engines"].get(NAME, {}).get("state") == "failed")
+    failure = state["engines"][NAME]["failure"]
+    assert "spark2" in failure["message"], failure
+    assert any("[spark2] " in line for line in failure["log_tail"]), failure
+    until_gone(hosts, "a")
+    until_gone(hosts, "b")
+
+
+def test_a_cut_link_fails_the_engine_and_the_other_side_is_ended_when_the_link_is_back(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    up(daemon)
+    hosts.link(up=False)
+    state = daemon.until_state(lambda state: state["engines"].get(NAME, {}).get("state") == "failed", 60)
+    assert "link to spark2 is down" in state["engines"][NAME]["failure"]["message"]
+    until_gone(hosts, "a")
+    assert state["nodes"]["spark2"]["owed"] or daemon.until_state(lambda state: state["nodes"]["spark2"]["owed"])
+    hosts.link(up=True)
+    until_gone(hosts, "b")
+    daemon.until_state(lambda state: not state["nodes"]["spark2"]["owed"])
+
+
+def test_a_daemon_killed_beside_a_running_pair_has_a_successor_that_adopts_it(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    up(daemon)
+    daemon.kill()
+    daemon.start()
+    state = daemon.until_state(lambda state: state["engines"].get(NAME, {}).get("state") == "ready")
+    assert state["engines"][NAME]["nodes"] == ["local", "spark2"]
+    daemon.post("/api/stop", {"profile": NAME}, timeout=60)
+    assert hosts.containers("a") == hosts.containers("b") == {}
