@@ -36,7 +36,7 @@ class Sim:
             *containers.program(profile, (sys.executable, "-m", MODULE)),
             *("--port", str(launch.port), "--profile-json", _facts(profile)),
         ]
-        head = containers.build_container(profile, launch, words).replace(devices=())
+        head = containers.build_container(profile, launch, words, rank=0).replace(devices=())
         return _placed(head, launch)
 
     def help(self, profile: Profile) -> HelpCommand | None:  # noqa: ARG002 - the contract's signature
