@@ -119,3 +119,51 @@ def test_a_daemon_killed_beside_a_running_pair_has_a_successor_that_adopts_it(
     assert state["engines"][NAME]["nodes"] == ["local", "spark2"]
     daemon.post("/api/stop", {"profile": NAME}, timeout=60)
     assert hosts.containers("a") == hosts.containers("b") == {}
+
+
+def test_a_profile_pinned_to_the_other_host_answers_over_a_forwarded_port_beside_one_here(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    (daemon.profiles / "there.yaml").write_text(json.dumps(profile(1, "there", node="spark2")))
+    (daemon.profiles / "here.yaml").write_text(json.dumps(profile(1, "here", node="local")))
+    daemon.post("/api/reload", {})
+    up(daemon, "there")
+    up(daemon, "here")
+    assert list(hosts.containers("a")) == ["sparkdash-here"]
+    assert list(hosts.containers("b")) == ["sparkdash-there"]
+    asked = {"model": "there", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    assert daemon.post("/v1/chat/completions", asked)["choices"]
+    hosts.link(up=False)
+    state = daemon.until_state(lambda state: state["engines"]["there"]["state"] == "failed")
+    assert state["engines"]["here"]["state"] == "ready"
+    hosts.link(up=True)
+    until_gone(hosts, "b")
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_head_removed_while_no_daemon_ran_costs_its_worker_too(
+    daemon: HostDaemon, hosts: TwoHosts, silent: bool
+) -> None:
+    up(daemon)
+    daemon.kill()
+    hosts.run("a", "podman", "rm", "--force", "--time", "0", HEAD)
+    hosts.link(up=not silent)
+    daemon.start()
+    hosts.link(up=True)
+    until_gone(hosts, "b")
+
+
+def test_an_engine_on_a_host_that_is_silent_at_the_start_is_adopted_when_it_returns(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    (daemon.profiles / "there.yaml").write_text(json.dumps(profile(1, "there", node="spark2")))
+    daemon.post("/api/reload", {})
+    up(daemon, "there")
+    daemon.kill()
+    hosts.link(up=False)
+    daemon.start()
+    daemon.until_state(lambda state: state["nodes"]["spark2"]["status"] == "unreachable")
+    assert "there" not in daemon.state()["engines"]
+    hosts.link(up=True)
+    daemon.until_state(lambda state: state["engines"].get("there", {}).get("state") == "ready")
+    assert daemon.state()["engines"]["there"]["nodes"] == ["spark2"]
