@@ -58,7 +58,8 @@ RESERVE = 10 * GIB
 TOTAL = 128 * GIB
 MINE = 120 * GIB
 """What is available while no engine runs and others take their usual share."""
-SIZES = {"a": 80, "b": 60, "c": 40, "pinned": 60, "d": 15, "alone": 20}
+SPARK2 = "spark2"
+SIZES = {"a": 80, "b": 60, "c": 40, "pinned": 60, "d": 15, "alone": 20, "wide": 50, "there": 30}
 """GiB, as learned; what is not here is not known."""
 PROFILES = {
     "a": ProfileFacts("fa", idle_ttl_s=600),
@@ -67,13 +68,15 @@ PROFILES = {
     "d": ProfileFacts("fd"),
     "alone": ProfileFacts("fl", loads_alone=True),
     "pinned": ProfileFacts("fp", pinned=True),
+    "wide": ProfileFacts("fw", nodes=2),
+    "there": ProfileFacts("ft", node=SPARK2),
     "unknown": ProfileFacts("fu"),
     "remote": ProfileFacts("fr", managed=False),
     "broken": ProfileFacts("fx", cannot_run="no such head"),
 }
 NAMES = st.sampled_from(sorted(PROFILES))
 WANTED = st.sampled_from(
-    ["a", "b", "c", "d", "a", "b", "c", "d", "alone", "pinned", "unknown", "remote", "broken", None]
+    ["a", "b", "c", "d", "a", "b", "c", "d", "alone", "pinned", "unknown", "remote", "broken", "wide", "there", None]
 )
 ERROR = EngineError("It died.", code="engine_crash")
 FROZEN = EngineError("It is stuck.", code=STUCK)
@@ -86,7 +89,9 @@ PERSON = (SwapCause.USER, SwapCause.BENCH)
 
 
 class Machine(RuleBasedStateMachine):
-    """Plays the actor: carries effects out, and keeps books of its own to compare with. It is the box, too."""
+    """Plays the actor: carries effects out, and keeps books of its own to compare with. It is the nodes, too."""
+
+    nodes: tuple[str, ...] = (LOCAL,)
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,8 +113,15 @@ class Machine(RuleBasedStateMachine):
         self.unstopped: set[str] = set()
         self.stuck: set[str] = set()
         """Those of the running ones whose work does not move."""
-        self.others = self.others_then = 0
-        """Bytes that strangers took beyond their usual share: now, and when the first load under way began."""
+        self.silent: set[str] = set()
+        """Nodes that do not answer."""
+        self.where: dict[str, tuple[str, ...]] = {}
+        """Nodes of each engine that is there."""
+        self.touched: dict[str | None, set[str]] = {}
+        """Nodes of each swap under way, and of those who leave for it."""
+        self.others = dict.fromkeys(self.nodes, 0)
+        self.others_then = dict.fromkeys(self.nodes, 0)
+        """Bytes that strangers took beyond their usual share: now, and when the first load under way there began."""
         self.swaps: dict[str | None, BeginSwap] = {}
         """Under way, by target."""
         self.may_stop: set[str | None] = set()
@@ -121,14 +133,19 @@ class Machine(RuleBasedStateMachine):
     # The box.
 
     def boxes(self) -> dict[str, BoxMemory]:
-        return {LOCAL: self.box()}
+        return {node: self.box(node) for node in self.nodes if node not in self.silent}
 
     def unusable(self) -> dict[str, str]:
-        return {}
+        return dict.fromkeys(self.silent, "It does not answer.")
 
-    def box(self) -> BoxMemory:
-        held = sum(self.size(name or "") or 0 for name in self.running | self.unstopped | self.admitted)
-        return BoxMemory(TOTAL, MINE - held - self.others, RESERVE)
+    def box(self, node: str) -> BoxMemory:
+        there = [name for name in self.running | self.unstopped if node in self.where[name]]
+        there += [name for name in self.admitted if name is not None and node in self.swaps[name].nodes]
+        return BoxMemory(TOTAL, MINE - self.total(there) - self.others[node], RESERVE)
+
+    def total(self, names: Iterable[str]) -> int:
+        """Bytes of those of them whose size is known, on each of their nodes."""
+        return sum(self.size(name) or 0 for name in names)
 
     def need(self, profile: str) -> Need:
         size = self.size(profile)
@@ -142,7 +159,7 @@ class Machine(RuleBasedStateMachine):
         return float(SIZES.get(profile, 0)) or None
 
     def short(self, profile: str) -> SparkdashError | None:
-        available = self.box().available
+        available = self.box(LOCAL).available
         return SHORT if available is not None and available < HOLD else None
 
     def size(self, profile: str) -> int | None:
@@ -160,7 +177,7 @@ class Machine(RuleBasedStateMachine):
         if isinstance(move, SwapDone | SwapFailed) and move.target is not None and move.target == self.wished:
             self.wished = None
         if isinstance(move, SwapDone | SwapFailed | SwapCancelled):
-            del self.swaps[move.target]
+            del self.swaps[move.target], self.touched[move.target]
             self.may_stop.discard(move.target)
             self.cancelling.discard(move.target)
             self.admitted.discard(move.target)
@@ -232,8 +249,12 @@ class Machine(RuleBasedStateMachine):
 
     def began(self, swap: BeginSwap) -> None:
         assert swap.target not in self.swaps, "never two swaps to the same end"
-        if self.moves_memory(swap) and self.memory_moves():
+        there = (self.where[name] for name in swap.evict)
+        touched = set(swap.nodes).union(*there) if self.moves_memory(swap) else set()
+        if self.moves_memory(swap) and self.moving_on(touched):
             self.is_beside(swap)
+        assert not self.silent & set(swap.nodes), "a silent node offers no room"
+        self.on_its_nodes(swap)
         assert swap.target in (None, *self.known), "nobody can start what is no longer there"
         assert set(swap.reasons) == set(swap.evict), "nobody leaves without a reason"
         wanted = {*self.waiting.values(), self.wished}
@@ -254,15 +275,29 @@ class Machine(RuleBasedStateMachine):
             overdue = [w for i, w in self.waiting.items() if self.now - self.since[i] >= PATIENCE.max_wait_s]
             there = self.running | {"remote", *self.swaps}
             missed = [w for w in overdue if w is not None and w not in there]
-            assert not missed or follows or swap.target == missed[0], "who has waited longest goes first"
-        if not self.memory_moves():
-            self.others_then = self.others
-        self.there_is_room(swap)
+            if len(self.nodes) == 1:  # elsewhere another may come first
+                assert not missed or follows or swap.target == missed[0], "who has waited longest goes first"
+        for node in touched:
+            if not self.moving_on({node}):
+                self.others_then[node] = self.others[node]
+        if swap.target not in (None, "remote"):
+            for node in swap.nodes:
+                self.there_is_room(swap, node)
         self.swaps[swap.target] = swap
+        self.touched[swap.target] = touched
+
+    def on_its_nodes(self, swap: BeginSwap) -> None:
+        """As many as the profile asks for, and nobody leaves for it who is on none of them."""
+        if swap.target is None or not (known := self.known[swap.target]).managed:
+            return
+        assert len(set(swap.nodes)) == known.nodes
+        assert known.node in (None, *swap.nodes)
+        for name in set(swap.evict) - {swap.target}:
+            assert set(self.where[name]) & set(swap.nodes), "it is on none of these nodes"
 
     def is_beside(self, swap: BeginSwap) -> None:
         """One that only takes memory may begin beside others that only take some, if each is known to take what it takes."""
-        others = {name for name in self.swaps if self.moves_memory(self.swaps[name])}
+        others = set(self.moving_on(set(swap.nodes)))
         assert swap.target is not None
         assert not swap.evict
         assert others <= self.admitted - self.cancelling, "nobody leaves, and nothing is on its way back"
@@ -276,22 +311,26 @@ class Machine(RuleBasedStateMachine):
         """Is such a swap under way?"""
         return any(map(self.moves_memory, self.swaps.values()))
 
-    def there_is_room(self, swap: BeginSwap) -> None:
-        """What comes fits into what will be available, and with all that stays into the box."""
-        if swap.target in (None, "remote"):
-            return
+    def moving_on(self, nodes: set[str]) -> list[str | None]:
+        """Targets of the swaps that move memory of these nodes."""
+        return [target for target, touched in self.touched.items() if touched & nodes]
+
+    def there_is_room(self, swap: BeginSwap, node: str) -> None:
+        """What comes fits into what will be available on the node, and with all that stays into it."""
         assert swap.target is not None
-        stay = (self.running | self.unstopped | self.swaps.keys()) - set(swap.evict) - {"remote", None}
+        there = {name for name in self.running | self.unstopped if node in self.where[name]}
+        coming_here = {name for name, each in self.swaps.items() if name is not None and node in each.nodes}
+        stay = (there | coming_here) - set(swap.evict) - {"remote"}
         sizes = [self.size(name) for name in (*stay, swap.target)]
         if None in sizes:
             assert not stay, "an unknown need runs alone"
             return
-        freed = sum(self.size(name) or 0 for name in swap.evict)
-        available = self.box().available
+        freed = self.total(name for name in swap.evict if node in self.where[name])
+        available = self.box(node).available
         assert available is not None
         reserve = RESERVE if stay else 0  # one that runs alone, as it did before, may use it
-        if self.others == self.others_then:  # they came after it was looked
-            coming = sum(self.size(name) or 0 for name in stay - self.running - self.unstopped - self.admitted)
+        if self.others[node] == self.others_then[node]:  # they came after it was looked
+            coming = self.total(stay - there - self.admitted)
             assert available + freed - coming - (self.size(swap.target) or 0) >= reserve or "unknown" in swap.evict
         assert sum(size or 0 for size in sizes) <= TOTAL - reserve
 
@@ -329,9 +368,9 @@ class Machine(RuleBasedStateMachine):
     def preload(self, names: list[str]) -> None:
         self.send(Preload(tuple(names)))
 
-    @rule(gib=st.sampled_from([0, 5, 40]))
-    def strangers(self, gib: int) -> None:
-        self.others = gib * GIB
+    @rule(gib=st.sampled_from([0, 5, 40]), which=st.integers(0, 1))
+    def strangers(self, gib: int, which: int) -> None:
+        self.others[self.nodes[which % len(self.nodes)]] = gib * GIB
 
     @precondition(lambda self: self.leased)
     @rule(data=st.data())
@@ -443,6 +482,7 @@ class Machine(RuleBasedStateMachine):
             self.running.add(target)
             self.unstopped.discard(target)
             self.stuck.discard(target)
+            self.where[target] = self.swaps[target].nodes
         self.send(SwapDone(target))
 
     @precondition(lambda self: self.may_stop)
@@ -518,9 +558,10 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def all_of_them_fit(self) -> None:
-        sizes = [self.size(name) for name in self.running - {"remote"}]
-        assert len(sizes) <= 1 or None not in sizes, "an unknown need runs alone"
-        assert sum(size or 0 for size in sizes) <= TOTAL - RESERVE
+        for node in self.nodes:
+            sizes = [self.size(name) for name in self.running - {"remote"} if node in self.where[name]]
+            assert len(sizes) <= 1 or None not in sizes, "an unknown need runs alone"
+            assert sum(size or 0 for size in sizes) <= TOTAL - RESERVE
 
     @invariant()
     def nobody_waits_for_nothing(self) -> None:
@@ -555,6 +596,7 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """With well-behaved engines and clients that finish, everyone who waits is served within a few swaps."""
+        self.silent.clear()
         for _ in range(4 * len(PROFILES)):
             for id_ in list(self.leased):
                 del self.leased[id_]
@@ -576,5 +618,28 @@ class Machine(RuleBasedStateMachine):
         assert not self.waiting, "no ticket waits for ever"
 
 
-Machine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None, database=None)
+class TwoNodeMachine(Machine):
+    """The same with a second node, which falls silent and comes back."""
+
+    nodes = (LOCAL, SPARK2)
+
+    @rule()
+    def fall_silent(self) -> None:
+        self.silent.add(SPARK2)
+
+    @precondition(lambda self: self.silent)
+    @rule()
+    def come_back(self) -> None:
+        self.silent.clear()
+
+    @invariant()
+    def an_engine_for_two_nodes_is_on_both(self) -> None:
+        assert "wide" not in self.running or self.where["wide"] == self.nodes
+        assert "there" not in self.running or self.where["there"] == (SPARK2,)
+
+
+PLAYED = settings(max_examples=200, stateful_step_count=50, deadline=None, database=None)
+Machine.TestCase.settings = PLAYED
+TwoNodeMachine.TestCase.settings = PLAYED
 TestScheduler = Machine.TestCase
+TestSchedulerOfTwoNodes = TwoNodeMachine.TestCase

@@ -137,9 +137,10 @@ class Occupancy:
         swaps = self._records.moving_on([node])
         coming = [swap for swap in swaps if swap.target is not None and node in swap.choice.nodes]
         loads = [swap for swap in coming if swap.stage is not Stage.CANCELLING]
-        if not loads or node not in self._before:
-            return _with(box, sum(self._held_on(node, swap.evict) for swap in swaps))
-        return _with(self._before[node], sum(swap.frees[node] for swap in swaps) - sum(swap.takes for swap in loads))
+        takes = sum(swap.takes for swap in loads)
+        if not loads or node not in self._before:  # a load whose node told nothing when it began may count twice
+            return _with(box, sum(self._held_on(node, swap.evict) for swap in swaps) - takes)
+        return _with(self._before[node], sum(swap.frees[node] for swap in swaps) - takes)
 
     def _held_on(self, node: str, names: Iterable[str]) -> int:
         """Return the bytes that those of these engines hold on a node which are still there."""

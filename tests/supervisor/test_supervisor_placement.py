@@ -1,0 +1,283 @@
+"""Where an engine comes and who leaves for it, on one to three nodes. All in GiB; nodes of 128 with 10 in reserve."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from surroundings.one_box_fit import choose_on_one_box
+
+from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.node import LOCAL
+from sparkdash.supervisor.scheduling.fit import Choice, choose
+from sparkdash.supervisor.scheduling.placement import place, placements
+from sparkdash.supervisor.scheduling.room import BoxMemory, Occupant
+from sparkdash.units import GIB
+
+NODES = (LOCAL, "b", "c")
+BOTH = (LOCAL, "b")
+
+
+def need(gib: int | None, basis: Basis = Basis.LEARNED, peak: int | None = None) -> Need:
+    if gib is None:
+        return Need()
+    term = Term(name="steady", bytes=gib * GIB, source="test")
+    return Need(basis=basis, terms=(term,), peak_bytes=None if peak is None else peak * GIB)
+
+
+def engine(name: str, gib: int | None, *nodes: str, **facts: Any) -> Occupant:
+    return Occupant(name, need(gib), nodes or (LOCAL,), **facts)
+
+
+def boxes(**available: int) -> dict[str, BoxMemory]:
+    return {name: BoxMemory(128 * GIB, free * GIB, 10 * GIB) for name, free in available.items()}
+
+
+def ask(
+    gib: int | None,
+    there: list[Occupant],
+    free: dict[str, BoxMemory],
+    *,
+    count: int = 1,
+    person: bool = False,
+    **where: Any,
+) -> Choice:
+    """`new` needs so much on each of `count` nodes."""
+    places = placements([*free], count=count, pinned=where.get("pinned"), last=where.get("last", ()))
+    return place(Occupant("new", need(gib)), there, free, places, person=person)
+
+
+def test_a_second_node_is_more_room() -> None:
+    """What does not fit beside the engine of this box comes to the other, and nobody leaves."""
+    choice = ask(60, [engine("a", 80)], boxes(local=40, b=120))
+    assert (choice.nodes, choice.names, choice.fits) == (("b",), (), True)
+
+
+def test_on_a_tie_this_box_is_preferred_unless_the_profile_ran_elsewhere_last() -> None:
+    """Where it ran its image and its weights are."""
+    free = boxes(local=120, b=120)
+    assert ask(60, [], free).nodes == (LOCAL,)
+    assert ask(60, [], free, last=("b",)).nodes == ("b",)
+    assert ask(60, [engine("a", 80, "b")], boxes(local=120, b=40), last=("b",)).nodes == (LOCAL,)
+
+
+def test_a_node_on_which_nothing_is_under_way_is_preferred() -> None:
+    """There it may begin at once."""
+    assert placements(BOTH, count=1, pinned=None, last=(LOCAL,), moving={LOCAL}) == [("b",), (LOCAL,)]
+
+
+def test_where_somebody_must_leave_the_cheapest_eviction_decides() -> None:
+    """Idle before busy, whatever the node."""
+    busy, idle = engine("busy", 80, busy=2), engine("idle", 80, "b", idle_s=900)
+    choice = ask(60, [busy, idle], boxes(local=40, b=40))
+    assert (choice.nodes, choice.names) == (("b",), ("idle",))
+
+
+def test_a_profile_for_two_nodes_evicts_what_must_leave_on_each() -> None:
+    """And leaves alone what is not in its way."""
+    there = [engine("a", 80), engine("small", 10, idle_s=9000), engine("b-one", 80, "b"), engine("far", 80, "c")]
+    choice = ask(70, there, boxes(local=30, b=40, c=40), count=2, last=BOTH)
+    assert (choice.nodes, choice.names, choice.fits) == (BOTH, ("a", "b-one"), True)
+    assert {room.node: room.available for room in choice.rooms} == {LOCAL: 100 * GIB, "b": 110 * GIB}
+    assert (choice.tightest, choice.available) == (LOCAL, 100 * GIB)
+
+
+def test_one_engine_over_both_nodes_leaves_rather_than_one_on_each() -> None:
+    """The fewest leave."""
+    there = [engine("a", 30, idle_s=900), engine("b", 30, "b", idle_s=900), engine("wide", 30, LOCAL, "b", idle_s=70)]
+    assert ask(40, there, boxes(local=30, b=30), count=2).names == ("wide",)
+
+
+def test_a_profile_for_two_nodes_has_no_place_without_a_second() -> None:
+    """Nobody leaves for it."""
+    choice = ask(60, [engine("a", 80)], boxes(local=40), count=2)
+    assert (choice.nodes, choice.names, choice.refused) == ((), (), True)
+
+
+def test_a_node_that_the_profile_names_is_the_only_one() -> None:
+    """However full it is."""
+    choice = ask(60, [engine("a", 80, "b")], boxes(local=120, b=40), pinned="b")
+    assert (choice.nodes, choice.names) == (("b",), ("a",))
+    assert placements(["b", LOCAL], count=1, pinned="c") == []
+
+
+@pytest.mark.parametrize(
+    ("comes", "there"),
+    [(None, engine("a", 10)), (20, engine("a", None)), (20, engine("a", 10, unstopped=True))],
+)
+def test_what_must_run_alone_is_alone_on_its_node_only(comes: int | None, there: Occupant) -> None:
+    """On another node nobody minds."""
+    free = boxes(local=100, b=120)
+    assert ask(comes, [there], free).nodes == ("b",)
+    assert ask(comes, [there], free, pinned=LOCAL).names == ("a",)
+
+
+def test_one_engine_at_a_time_is_meant_of_each_node() -> None:
+    """`side_by_side` off."""
+    free = {name: BoxMemory(128 * GIB, 100 * GIB, 10 * GIB, side_by_side=False) for name in BOTH}
+    assert ask(20, [engine("a", 10)], free).nodes == ("b",)
+    assert ask(20, [engine("a", 10), engine("b", 10, "b", idle_s=99)], free).names == ("b",)
+
+
+def test_what_fits_nowhere_is_refused_with_the_figures_of_the_roomiest_node() -> None:
+    """The nearest to success tells most."""
+    choice = ask(110, [engine("a", 60), engine("b", 60, "b")], boxes(local=20, b=45))
+    assert choice.refused
+    assert (choice.tightest, choice.available) == ("b", 95 * GIB)
+
+
+def test_a_restart_stays_where_the_engine_ran_and_takes_its_older_engine_along() -> None:
+    """The older one also leaves when the new one must come elsewhere."""
+    old = engine("new", 60, "b")
+    assert ask(60, [old], boxes(local=120, b=60), last=("b",)).nodes == ("b",)
+    moved = ask(60, [old], boxes(local=120, b=60), pinned=LOCAL)
+    assert (moved.nodes, moved.names) == ((LOCAL,), ("new",))
+
+
+# Whatever there is.
+
+SIZES = st.one_of(st.none(), st.integers(1, 90))
+BASES = st.sampled_from([Basis.LEARNED, Basis.DECLARED, Basis.ESTIMATED])
+
+
+@st.composite
+def rooms(draw: st.DrawFn, nodes: tuple[str, ...]) -> dict[str, BoxMemory]:
+    def box() -> BoxMemory:
+        free = draw(st.one_of(st.none(), st.integers(0, 125)))
+        return BoxMemory(
+            total=draw(st.sampled_from([128 * GIB, 128 * GIB, None])),
+            available=None if free is None else free * GIB,
+            reserve=draw(st.sampled_from([0, 10])) * GIB,
+            owed=draw(st.booleans()),
+            side_by_side=draw(st.sampled_from([True, True, True, False])),
+        )
+
+    return {node: box() for node in nodes}
+
+
+@st.composite
+def engines(draw: st.DrawFn, nodes: tuple[str, ...], name: str) -> Occupant:
+    on = draw(st.lists(st.sampled_from(nodes), min_size=1, unique=True))
+    gib = draw(SIZES)
+    return Occupant(
+        name,
+        need(gib, draw(BASES)),
+        tuple(on),
+        managed=draw(st.sampled_from([True] * 5 + [False])),
+        pinned=draw(st.sampled_from([False, False, False, True])),
+        unstopped=draw(st.sampled_from([False] * 7 + [True])),
+        stuck=draw(st.sampled_from([False] * 7 + [True])),
+        busy=draw(st.integers(0, 2)),
+        idle_s=float(draw(st.sampled_from([0, 30, 90, 900]))),
+        reload_s=draw(st.sampled_from([None, 30.0, 600.0])),
+    )
+
+
+@st.composite
+def questions(draw: st.DrawFn, most: int = 3) -> tuple[Occupant, list[Occupant], dict[str, BoxMemory], int, bool]:
+    nodes = NODES[: draw(st.integers(1, most))]
+    names = draw(st.lists(st.sampled_from(["a", "b", "c", "d", "e", "new"]), max_size=5, unique=True))
+    there = [draw(engines(nodes, name)) for name in names]
+    gib = draw(SIZES)
+    peak = None if gib is None else draw(st.one_of(st.none(), st.integers(gib, gib + 30)))
+    comer = Occupant("new", need(gib, draw(BASES), peak), (), managed=draw(st.sampled_from([True] * 7 + [False])))
+    return comer, there, draw(rooms(nodes)), draw(st.integers(1, len(nodes))), draw(st.booleans())
+
+
+MANY = settings(max_examples=300, deadline=None)
+
+
+@MANY
+@given(questions(most=1))
+def test_on_one_node_it_decides_as_before_there_were_nodes(question: Any) -> None:
+    """In every word and figure."""
+    comer, there, free, _, person = question
+    choice = place(comer, there, free, [(LOCAL,)], person=person)
+    then = choose_on_one_box(comer, there, free[LOCAL], person=person)
+    assert [(one.profile, one.reason) for one in choice.leaving] == [(one.profile, one.reason) for one in then.leaving]
+    assert (choice.needs, choice.available, choice.fits) == (then.needs, then.available, then.fits)
+    assert (choice.pinned, choice.refused) == (then.pinned, then.refused)
+
+
+def decided(question: Any) -> tuple[Choice, list[Occupant], list[Occupant]]:
+    """Return the choice, who leaves for it, and who stays."""
+    comer, there, free, count, person = question
+    choice = place(comer, there, free, placements([*free], count=count, pinned=None), person=person)
+    gone = [one for one in there if one.profile in choice.names]
+    return choice, gone, [one for one in there if one not in gone and one.managed]
+
+
+def held(engines: list[Occupant], node: str) -> int:
+    return sum(one.need.total_bytes or 0 for one in engines if node in one.nodes)
+
+
+@MANY
+@given(questions())
+def test_no_node_is_ever_overcommitted(question: Any) -> None:
+    """What is said to fit has room on each of its nodes, beside all that stays there."""
+    comer, _, free, _, _ = question
+    choice, gone, stay = decided(question)
+    needs = comer.need.room_bytes
+    if not comer.managed or choice.refused or not choice.fits:
+        return
+    assert needs is not None
+    for node in choice.nodes:
+        box, beside = free[node], [one for one in stay if node in one.nodes]
+        assert box.available is not None
+        reserve = box.reserve if beside else 0  # one that runs alone, as it did before, may use it
+        assert needs + reserve <= box.available + held(gone, node)
+        assert box.total is None or needs + reserve + held(beside, node) <= box.total
+
+
+@MANY
+@given(questions())
+def test_nobody_leaves_on_a_node_that_does_not_need_it(question: Any) -> None:
+    """Only who is on the newcomer's nodes, and none of them without whom there were room all the same."""
+    comer, there, free, _, person = question
+    choice, gone, _ = decided(question)
+    if not comer.managed or choice.refused:
+        return
+    others = [one for one in gone if one.profile != comer.profile]
+    assert all(set(one.nodes) & set(choice.nodes) for one in others)
+    if not person:
+        assert not any(one.pinned for one in others)
+    for one in others if choice.fits else ():
+        spared = choose_without(one, comer, there, free, choice)
+        assert not spared, f"{one.profile} need not have left"
+
+
+def choose_without(
+    one: Occupant, comer: Occupant, there: list[Occupant], free: dict[str, BoxMemory], choice: Choice
+) -> bool:
+    """Whether there is room for the newcomer beside this one too, by figures that are all known."""
+    stay = [each for each in there if each.managed and each.profile not in choice.names] + [one]
+    gone = [each for each in there if each.profile in choice.names and each is not one]
+    needs = comer.need.room_bytes or 0
+    if one.unstopped or one.need.total_bytes is None:
+        return False
+    for node in set(one.nodes) & set(choice.nodes):
+        box, beside = free[node], [each for each in stay if node in each.nodes]
+        if not box.side_by_side or any(each.need.total_bytes is None for each in beside):
+            return False
+        room = (box.available or 0) + held(gone, node)
+        if needs + box.reserve > room or (box.total and needs + box.reserve + held(beside, node) > box.total):
+            return False
+    return True
+
+
+@MANY
+@given(questions())
+def test_where_a_place_needs_nobody_to_leave_nobody_leaves(question: Any) -> None:
+    """However cheap an eviction were."""
+    comer, there, free, count, person = question
+    _, gone, _ = decided(question)
+    names = [LOCAL, *[name for name in free if name != LOCAL]]
+    for place_ in combinations(names, count):
+        if count > 1 and place_[0] != LOCAL:
+            continue
+        here = choose(Occupant("new", comer.need, place_, comer.managed), there, free, person=person)
+        if comer.managed and not here.refused and not set(here.names) - {"new"}:
+            assert not [one for one in gone if one.profile != "new"]
