@@ -177,7 +177,65 @@ def test_a_recipe_is_filled_from_its_defaults() -> None:
     assert one.profiles[0]["profile"] == "Glm-Air-AWQ"
     assert one.profiles[0]["args"] == {"max-model-len": 65536, "override-generation-config": {"top_k": 5}}
     assert none.profiles[0]["args"]["context-length"] == 8192
-    assert none.profiles[0]["cannot_run"] == "it needs 2 nodes"
+    assert none.profiles[0]["nodes"] == 2
+    assert "cannot_run" not in none.profiles[0]
+
+
+RECIPE = """\
+recipe_version: "2"
+model: a/b
+container: localhost/x
+{topology}
+defaults: {{tensor_parallel: {ranks}}}
+command: vllm serve {{model}} -tp {{tensor_parallel}} {more}
+"""
+
+
+def _recipe(topology: str, ranks: int = 2, more: str = "") -> dict[str, Any]:
+    (profile,) = importers.import_profiles(RECIPE.format(topology=topology, ranks=ranks, more=more)).profiles
+    return profile
+
+
+@pytest.mark.parametrize("topology", ["min_nodes: 2", "cluster_only: true", "mode: cluster", "runtime: vllm"])
+def test_a_recipe_for_a_cluster_becomes_a_profile_for_two_nodes(topology: str) -> None:
+    """It keeps its ranks, and is no longer one that cannot run."""
+    made = _recipe(topology)
+    assert (made["nodes"], made["args"]["tensor-parallel-size"]) == (2, 2)
+    assert "cannot_run" not in made
+
+
+def test_a_recipe_for_one_box_has_one_rank_whatever_it_says() -> None:
+    """`solo_only` with a tensor parallel size of 2 starts on one GPU."""
+    made = _recipe("solo_only: true", more="--distributed-executor-backend ray")
+    assert "nodes" not in made
+    assert made.get("args", {}) == {}
+
+
+def test_ray_is_kept_where_the_recipe_names_it() -> None:
+    """By its flag or by its runtime; otherwise the engine's own launch is meant."""
+    by_flag = _recipe("min_nodes: 2", more="--distributed-executor-backend ray")
+    by_runtime = _recipe("min_nodes: 2\nruntime: vllm-ray")
+    assert {made["args"]["distributed-executor-backend"] for made in (by_flag, by_runtime)} == {"ray"}
+    assert "distributed-executor-backend" not in _recipe("min_nodes: 2")["args"]
+
+
+def test_more_than_two_nodes_stay_visible_and_cannot_run() -> None:
+    """The profile says why."""
+    made = _recipe("min_nodes: 4", ranks=4)
+    assert (made["nodes"], made["cannot_run"]) == (
+        4,
+        "it needs 4 nodes, and sparkdash starts an engine on 2 at most",
+    )
+
+
+def test_addresses_of_ranks_are_left_out_of_an_import() -> None:
+    """They are found at a start; the number of nodes is kept."""
+    line = "vllm serve a/b -tp 2 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 29501 --headless"
+    imported = importers.import_profiles(line)
+    (made,) = imported.profiles
+    assert made["nodes"] == 2
+    assert made["args"] == {"tensor-parallel-size": 2}
+    assert "dropped: --master-addr" in said(imported)
 
 
 def test_a_llama_swap_configuration_gives_a_profile_for_each_model() -> None:

@@ -122,7 +122,6 @@ OWN_FLAGS = {
 """Bare flags that sparkdash adds by itself, and that an import therefore drops."""
 OWN_VALUES = {("sglang", "decode-log-interval", "10"), ("llamacpp", "load-mode", "none")}
 ADDRESS_FLAGS = ("host", "port")
-NODE_FLAGS = ("nnodes", "node-rank", "headless")
 OLD_SPECULATION = {
     "speculative-model": "model",
     "speculative-method": "method",

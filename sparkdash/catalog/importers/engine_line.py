@@ -15,7 +15,6 @@ from sparkdash.catalog.importers.engine_flags import (
     DRAFTER_FLAG,
     MODEL_FLAGS,
     NAME_FLAG,
-    NODE_FLAGS,
     OLD_SPECULATION,
     OWN_FLAGS,
     OWN_VALUES,
@@ -26,6 +25,7 @@ from sparkdash.catalog.importers.engine_flags import (
 from sparkdash.catalog.importers.report import ImportNotes, import_refused
 from sparkdash.catalog.importers.values import dotted_value, model_ref, typed_value
 from sparkdash.domain.list_args import ListArgs, list_args_of
+from sparkdash.domain.node import RANK_ARGS
 from sparkdash.domain.profile import EngineKind
 from sparkdash.redaction import is_secret_variable
 
@@ -44,6 +44,8 @@ class EnginePart:
     models: dict[str, dict[str, str]] = field(default_factory=dict)
     args: dict[str, Any] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    nodes: int = 1
+    """Nodes that the command line names."""
 
 
 def recognise_engine(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
@@ -193,14 +195,16 @@ def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: Import
             notes.dropped(flag, reason)
         else:
             _store(engine, key, values, notes)
-        if key in NODE_FLAGS:
-            notes.note(flag, "belongs to one of several nodes; set `nodes` and review it")
+        if key == "nnodes" and values and values[0].isdecimal():
+            engine.nodes = int(values[0])
 
 
 def _drop_reason(kind: str, key: str, values: list[str]) -> str | None:
     """Return why a flag is left out of the profile; None when it is kept."""
     if key in ADDRESS_FLAGS:
         return "sparkdash sets the address itself"
+    if key in RANK_ARGS:
+        return "sparkdash sets it for each node of a profile with `nodes: 2`"
     if values and is_secret_variable(key.replace("-", "_")):
         return "a secret must not be in a profile; the gateway asks for keys"
     if (key in OWN_FLAGS[kind] and not values) or (kind, key, *values) in OWN_VALUES:

@@ -151,6 +151,7 @@ def assemble_profile(engine: EnginePart, container: dict[str, Any], name: str, n
         "args": engine.args,
         "env": container.pop("env", {}),
         "mounts": mounts,
+        "nodes": engine.nodes if engine.nodes > 1 else None,
     } | container
     return {key: value for key, value in made.items() if value not in (None, [], {})}
 

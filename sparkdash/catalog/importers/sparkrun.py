@@ -14,6 +14,7 @@ from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_fields
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell_commands import parse_commands
 from sparkdash.catalog.importers.values import fill_variables, profile_name
+from sparkdash.domain.profile import MOST_NODES
 
 _KEY = re.compile(r"\{([A-Za-z_]\w*)\}")
 _READ = {
@@ -30,6 +31,9 @@ _READ = {
     "command",
     "metadata",
     "min_nodes",
+    "cluster_only",
+    "solo_only",
+    "mode",
     "runtime_version",
 }
 _WHY = {
@@ -41,9 +45,7 @@ _WHY = {
     "post_exec": "sparkdash runs nothing beside the engine",
     "post_commands": "sparkdash runs nothing beside the engine",
     "benchmark": "figures are measured elsewhere",
-    "max_nodes": "one box",
-    "solo_only": "one box",
-    "mode": "one box",
+    "max_nodes": "`nodes` says on how many boxes the profile runs",
     "executor": "podman or docker",
 }
 _PROGRAMS = {
@@ -67,6 +69,7 @@ _FLAGS = {
     "trtllm": {"tensor_parallel": "tp_size", "pipeline_parallel": "pp_size", "max_model_len": "max_seq_len"},
 }
 _OF_VLLM = {"tensor_parallel": "tensor-parallel-size", "pipeline_parallel": "pipeline-parallel-size"}
+_SIZES = ("tensor-parallel-size", "pipeline-parallel-size", "tp-size", "pp-size", "tp_size", "pp_size")
 _MAX_PASSES = 5
 
 
@@ -87,7 +90,7 @@ def import_sparkrun(text: str, name: str | None = None) -> Imported:
         engine.models["target"]["revision"] = str(recipe["model_revision"])
     own = name or profile_name(str(recipe.get("name") or ""))
     made = podman_line.assemble_profile(engine, _container(recipe, command.env, notes), own, notes)
-    return notes.imported("sparkrun recipe", _dress(made, recipe, notes))
+    return notes.imported("sparkrun recipe", _spread(_dress(made, recipe, notes), recipe, notes))
 
 
 def _note_unread(recipe: dict[str, Any], notes: ImportNotes) -> None:
@@ -158,8 +161,47 @@ def _dress(made: dict[str, Any], recipe: dict[str, Any], notes: ImportNotes) -> 
     for key in metadata if isinstance(metadata, dict) else ():
         if key != "description":
             notes.dropped(f"metadata.{key}", "describes the model; a profile says only what it needs")
-    nodes = recipe.get("min_nodes")
-    if isinstance(nodes, int) and nodes > 1:
-        made["nodes"] = nodes
-        made["cannot_run"] = f"it needs {nodes} nodes"
     return made
+
+
+def _spread(made: dict[str, Any], recipe: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
+    """Set the number of nodes: `min_nodes`, `cluster_only`, or ranks beyond the one that a box has."""
+    args = made.get("args", {})
+    ranks = _product(args)
+    least = recipe.get("min_nodes")
+    nodes = least if isinstance(least, int) and least > 1 else made.get("nodes", 1)
+    if recipe.get("solo_only") is True:
+        return _alone(made, ranks, notes)
+    if nodes == 1 and (recipe.get("cluster_only") is True or recipe.get("mode") == "cluster" or ranks > 1):
+        nodes = max(ranks, 2)
+        notes.note(
+            "nodes", f"{nodes} boxes, as each has one GPU; for one box, take the parallel sizes out and set it to 1"
+        )
+    if nodes == 1:
+        return made
+    made["nodes"] = nodes
+    if recipe.get("runtime") == "vllm-ray" and "distributed-executor-backend" not in args:
+        made.setdefault("args", {})["distributed-executor-backend"] = "ray"
+    if nodes > MOST_NODES:
+        made["cannot_run"] = f"it needs {nodes} nodes, and sparkdash starts an engine on {MOST_NODES} at most"
+    return made
+
+
+def _alone(made: dict[str, Any], ranks: int, notes: ImportNotes) -> dict[str, Any]:
+    """Make it a profile for one box, whose one GPU holds one rank."""
+    args = made.get("args", {})
+    if ranks > 1:
+        for name in _SIZES:
+            args.pop(name, None)
+        notes.dropped(" x ".join(_SIZES[:2]), "solo_only is one box with one GPU")
+    args.pop("distributed-executor-backend", None)
+    made.pop("nodes", None)
+    return made
+
+
+def _product(args: Mapping[str, Any]) -> int:
+    found = 1
+    for name in _SIZES:
+        size = args.get(name)
+        found *= size if isinstance(size, int) and size > 0 else 1
+    return found
