@@ -96,6 +96,7 @@ class House:
         thresholds: Any = None,
         kernel_log: Any = None,
         foreign: Any = tuple,
+        nodes: Any = None,
         **settings: Any,
     ) -> Supervisor:
         """Start a supervisor with these profiles; returns once it has adopted."""
@@ -130,6 +131,7 @@ class House:
                 thresholds=thresholds or Thresholds(),
                 kernel_log=kernel_log,
                 foreign=foreign,
+                nodes=nodes,
             )
         )
         self._running = asyncio.create_task(self.supervisor.run())
