@@ -116,11 +116,12 @@ def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
 def export_spec(name: str) -> tuple[Profile, ContainerSpec]:
     """Return a profile and its container without an owner label, so that no daemon adopts it.
 
-    Raises like `engine_command`.
+    The container of a profile for several nodes has the engine's command without a rank. Raises like `engine_command`.
     """
     known, profile = Settings.model_validate({**dict(settings.load_settings()), "runtime": "podman"}), _startable(name)
     labels = {LABEL_PROFILE: profile.name} | ({LABEL_SERVES: ",".join(profile.serves)} if profile.serves else {})
-    return profile, container_spec(profile, known, kept_flags=False).replace(labels=labels)
+    alone = profile.replace(nodes=1, env_by_node={})
+    return profile, container_spec(alone, known, kept_flags=False).replace(labels=labels)
 
 
 def _startable(name: str, besides: str = "") -> Profile:

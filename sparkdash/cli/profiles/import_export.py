@@ -98,6 +98,12 @@ def export_profile(
     from sparkdash.cli.local import export_spec
 
     found, spec = export_spec(profile)
+    if found.nodes > 1 and form is not ExportFormat.SPARKRUN:
+        raise ProfileError(
+            f"{found.name} runs on {found.nodes} nodes, which {form.value} cannot say.",
+            code="export_refused",
+            hint=f"`sparkdash run {found.name} --dry-run` prints each node's command; `--as sparkrun` has a place for it.",
+        )
     print_text(_exported(form, found, spec))
 
 
