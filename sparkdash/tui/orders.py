@@ -141,7 +141,7 @@ class UserOrders:
     async def _why(self, name: str) -> None:
         snapshot = self._snapshot()
         profile = snapshot.profile(name) if snapshot else None
-        if profile is None:
+        if profile is None or snapshot is None:
             return
         if profile.engine is EngineKind.REMOTE:
             self._host.say(f"{name} is a remote service: it needs nothing on this box.")
@@ -149,7 +149,7 @@ class UserOrders:
             await self._host.ask(f"{name} cannot run as published", partial(questions.cannot_run_lines, profile))
         else:
             plan = await self._host.link.plan(name=name)
-            await self._host.ask(f"what {name} needs", partial(questions.need_lines, plan))
+            await self._host.ask(f"what {name} needs", partial(questions.need_lines, plan, snapshot))
 
     async def _switch(self, name: str) -> None:
         snapshot = self._snapshot()

@@ -1,5 +1,6 @@
-"""`sparkdash status` with another node: figures of both boxes, the link, and a node that is silent."""
+"""`sparkdash status` and `why` with another node: figures of both boxes, the link, and a node that is silent."""
 
+from collections.abc import Callable
 from typing import Any
 
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample
@@ -7,6 +8,9 @@ from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample
 from sparkdash.cli.engines.status_page import status_lines
 from sparkdash.domain.metric import Gpu, LinkSample, Memory, NodeSample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
+from sparkdash.domain.swap import Plan, PlanNode
+
+Run = Callable[..., Any]
 
 NOW = BIRTH + 3700
 MEMORY = Memory(
@@ -44,7 +48,7 @@ def test_both_boxes_and_their_link_in_words(daemon: FakeDaemon) -> None:
         "node      spark2  reachable 1h01m  link enp1s0f1np1  memory guard runs",
         "memory    20.9 GiB available of 121.7 GiB  engines 98.0 GiB  reserve 10.0 GiB",
         "gpu       91 %  58 W  69 °C  -",
-        "link      rocep1s0f1  RDMA 3.0 Gbit/s in, 3.0 Gbit/s out, 2 % of 200 Gbit/s",
+        "link      rocep1s0f1  RDMA 3.0 Gbit/s in, 3.0 Gbit/s out, 1.5 % of 200 Gbit/s",
     ]
 
 
@@ -78,3 +82,45 @@ def test_one_box_has_no_word_of_nodes(daemon: FakeDaemon) -> None:
     assert "node" not in told
     assert "link" not in told
     assert " on spark-1\nu" not in told
+
+
+BOTH = Plan(
+    profile="big",
+    nodes=(LOCAL, "spark2"),
+    on_nodes=(
+        PlanNode(node=LOCAL, now_bytes=20 * GIB, available_bytes=90 * GIB, fits=True),
+        PlanNode(node="spark2", now_bytes=110 * GIB, available_bytes=100 * GIB, fits=True),
+    ),
+    evict=("old",),
+    reasons={"old": "idle for 12m34s; it frees 80.0 GiB"},
+    needs_bytes=74 * GIB,
+    now_bytes=20 * GIB,
+    reserve_bytes=10 * GIB,
+    available_bytes=90 * GIB,
+    fits=True,
+    verdict="It fits once old has left.",
+)
+REACHABLE = NodeState(name="spark2", status=NodeStatus.REACHABLE, since=BIRTH)
+
+
+def test_why_tells_the_figures_of_each_node(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """A profile over both boxes must have room on each."""
+    daemon.set(nodes={"spark2": REACHABLE})
+    daemon.plans["big"] = BOTH
+    told = sparkdash("why", "big").out.splitlines()
+    assert "  runs on         spark-1 + spark2, the need on each" in told
+    assert "  available now   20.0 GiB on spark-1, 110.0 GiB on spark2" in told
+    assert "  reserve         10.0 GiB, kept free on each (`reserve_gib` in config.toml)" in told
+    assert "  available then  90.0 GiB on spark-1, 100.0 GiB on spark2, without the reserve" in told
+    words = "It needs 74.0 GiB on each of spark-1 + spark2; 90.0 GiB on spark-1, 100.0 GiB on spark2 will be available."
+    assert words in sparkdash("use", "big", "--yes", "--no-wait").err
+
+
+def test_why_names_the_box_of_a_profile_for_one(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Where there are several; its figures are that box's."""
+    daemon.set(nodes={"spark2": REACHABLE})
+    daemon.plans["big"] = BOTH.replace(nodes=("spark2",), on_nodes=BOTH.on_nodes[1:], now_bytes=110 * GIB, evict=())
+    told = sparkdash("why", "big").out.splitlines()
+    assert "  runs on         spark2" in told
+    assert "  available now   110.0 GiB" in told
+    assert "It needs 74.0 GiB on spark2; 90.0 GiB will be available." in sparkdash("use", "big", "--no-wait").err

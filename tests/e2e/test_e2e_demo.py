@@ -12,11 +12,13 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -143,3 +145,46 @@ def test_a_terminal_that_goes_away_takes_the_demo_with_it(short_path: Path) -> N
 def _daemon_of(parent: int) -> int:
     found = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, text=True, check=True)
     return int(found.stdout.split()[0])
+
+
+def ask(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """An answer of the control API."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.load(reply)
+
+
+def until(url: str, check: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The state once `check` holds; fails after a minute."""
+    end = time.monotonic() + 60
+    while not check(state := ask(url, "/api/state")):
+        assert time.monotonic() < end, state
+        time.sleep(0.1)
+    return dict(state)
+
+
+def test_two_simulated_boxes_take_an_engine_each_or_one_over_both(mark: str) -> None:
+    """A second profile comes beside the first, on the other box; a two-node profile replaces both and leaves nothing."""
+
+    def ready(*names: str) -> Callable[[dict[str, Any]], bool]:
+        return lambda state: {n for n, e in state["engines"].items() if e["state"] == "ready"} == set(names)
+
+    with headless("--no-traffic", "--nodes", "2") as (child, url):
+        until(url, ready("gpt-oss-120b"))
+        ask(url, "/api/use", {"profile": "qwen3.5-122b"})
+        state = until(url, ready("gpt-oss-120b", "qwen3.5-122b"))
+        assert {name: engine["nodes"] for name, engine in state["engines"].items()} == {
+            "gpt-oss-120b": ["local"], "qwen3.5-122b": ["spark2"],
+        }  # fmt: skip
+        plan = ask(url, "/api/use", {"profile": "qwen3-235b"})
+        assert plan["nodes"] == ["local", "spark2"]
+        assert sorted(plan["evict"]) == ["gpt-oss-120b", "qwen3.5-122b"]
+        state = until(url, ready("qwen3-235b"))
+        assert len(simulators(mark)) == 2
+        memories = lambda now: (now["sample"]["memory"], now["sample"]["nodes"]["spark2"]["memory"])  # noqa: E731
+        until(url, lambda now: all(memory["engines"].get("qwen3-235b") for memory in memories(now)))
+        ask(url, "/api/stop", {"profile": "qwen3-235b"})
+        assert not simulators(mark)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=30) == 0

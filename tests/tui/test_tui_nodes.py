@@ -11,6 +11,7 @@ from sparkdash.domain.event import NodesChanged, SampleTaken
 from sparkdash.domain.memory.guard import Floors, Guard
 from sparkdash.domain.metric import Gpu, LinkSample, Memory, NodeSample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
+from sparkdash.domain.swap import Plan, PlanNode
 from sparkdash.units import GIB
 
 TWO = "qwen3-235b"
@@ -124,7 +125,7 @@ async def test_an_engine_over_both_boxes_is_in_both_bars(stage: Any, box: Any) -
         assert "· on spark-1 + spark2 ─" in on.lines[1]
         assert "█ qwen3-235b 98.0" in on.lines[10]
         assert "█ qwen3-235b 98.0" in on.lines[13]
-        assert "link rocep1s0f1 RDMA 3.0 Gbit/s in, 3.0 Gbit/s out, 2 % of 200 Gbit/s" in on.lines[14]
+        assert "link rocep1s0f1 RDMA 3.0 Gbit/s in, 3.0 Gbit/s out, 1.5 % of 200 Gbit/s" in on.lines[14]
 
 
 async def test_traffic_that_is_not_rdma_says_so(stage: Any, box: Any) -> None:
@@ -252,3 +253,26 @@ async def test_the_list_of_profiles_says_who_needs_two_nodes(stage: Any, box: An
         (row,) = (line for line in on.rows if TWO in line and "GiB" in line and "2 nodes" in line)
         assert row.startswith(f"{TWO} 2 nodes")
         assert on.text.count("2 nodes") == 1
+
+
+async def test_the_plan_of_a_profile_names_its_boxes(stage: Any, box: Any, link: Any) -> None:
+    """Under the list, in the question before a switch, and in what it needs: figures of each box."""
+    on_nodes = (
+        PlanNode(node=LOCAL, now_bytes=20 * GIB, available_bytes=90 * GIB, fits=True),
+        PlanNode(node=SPARK2, now_bytes=110 * GIB, available_bytes=100 * GIB, fits=True),
+    )
+    link.plans[box.coder] = Plan(
+        profile=box.coder, nodes=(LOCAL, SPARK2), on_nodes=on_nodes, evict=(box.gpt,), needs_bytes=74 * GIB,
+        now_bytes=20 * GIB, available_bytes=90 * GIB, fits=True,
+    )  # fmt: skip
+    async with stage(two(box), size=(100, 40)) as on:
+        await on.press("2", "j")
+        assert "fits: yes · needs 74 GiB of 90 GiB on each · on spark-1 + spark2" in on.text
+        await on.press("w")
+        told = " ".join(" ".join(on.rows).split())
+        assert "runs on spark-1 + spark2, the need on each" in told
+        assert "available now 20.0 GiB on spark-1, 110.0 GiB on spark2" in told
+        await on.press("escape", "enter")
+        told = " ".join(" ".join(on.rows).split())
+        assert "on spark-1 + spark2" in told
+        assert "needs 74 GiB on each, 90.0 GiB on spark-1, 100.0 GiB on spark2 available then" in told

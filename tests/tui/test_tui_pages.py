@@ -17,10 +17,11 @@ from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.domain.swap import Plan, SwapOutcome
 from sparkdash.errors import DaemonError
 from sparkdash.tui.ink import Ink, plain_text
+from sparkdash.tui.lines.plan_outlook import plan_lines
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.widgets.header import Footer
-from sparkdash.tui.widgets.profiles import ProfileDetail, plan_lines
+from sparkdash.tui.widgets.profiles import ProfileDetail
 from sparkdash.tui.widgets.swaps import NoticeList
 from sparkdash.units import GIB
 

@@ -122,6 +122,8 @@ def _other(world: Snapshot) -> str:
 
 
 def _announce(plan: Plan, world: Snapshot) -> None:
+    from sparkdash.domain.text.node_text import plan_boxes, then_available
+
     if plan.held:
         print_note(plan.held)
     for name in plan.evict:
@@ -129,7 +131,10 @@ def _announce(plan: Plan, world: Snapshot) -> None:
     if plan.beside and plan.expected_s != 0:
         print_note(f"It runs beside {', '.join(plan.beside)}.")
     if plan.needs_bytes is not None:
-        print_note(f"It needs {gib(plan.needs_bytes)}; {gib(plan.available_bytes)} will be available.")
+        host = world.daemon.host
+        boxes = plan_boxes(plan, host, several=bool(world.nodes))
+        where = f" on {'each of ' if len(plan.nodes) > 1 else ''}{boxes}" if boxes else ""
+        print_note(f"It needs {gib(plan.needs_bytes)}{where}; {then_available(plan, host)} will be available.")
     if plan.fits is False:
         print_note("It does not fit.")
     if plan.expected_s:

@@ -42,7 +42,7 @@ def why(profile: ProfileName, as_json: AsJson = False) -> None:
         print_json(plan)
     else:
         columns = shutil.get_terminal_size().columns
-        print_text("\n".join([*why_lines(plan, columns, others), *stuck_lines(plan.profile, world, columns)]))
+        print_text("\n".join([*why_lines(plan, world, columns, others), *stuck_lines(plan.profile, world, columns)]))
 
 
 def _others(client: Client) -> list[str]:
@@ -56,22 +56,27 @@ def _others(client: Client) -> list[str]:
         return []
 
 
-def why_lines(plan: Plan, columns: int, others: Sequence[str] = ()) -> Iterator[str]:
-    """Format the plan: guard hold, memory terms, box, leaving engines, verdict, other holders."""
+def why_lines(plan: Plan, world: Snapshot, columns: int, others: Sequence[str] = ()) -> Iterator[str]:
+    """Format the plan: guard hold, memory terms, boxes, leaving engines, verdict, other holders."""
     from sparkdash.cli.profiles.page import need_lines, wrap_beside_label
+    from sparkdash.domain.text.node_text import now_available, plan_boxes, then_available
 
+    host = world.daemon.host
     yield plan.profile
     if plan.held:
         yield from wrap_beside_label(_row("held back", ""), plan.held, columns)
     yield from need_lines(plan.need, columns)
-    yield _row("available now", gib(plan.now_bytes))
-    yield _row("reserve", f"{gib(plan.reserve_bytes)}, kept free (`reserve_gib` in config.toml)")
+    each = " on each" if len(plan.nodes) > 1 else ""
+    if boxes := plan_boxes(plan, host, several=bool(world.nodes)):
+        yield _row("runs on", boxes + (f", the need{each}" if each else ""))
+    yield _row("available now", now_available(plan, host))
+    yield _row("reserve", f"{gib(plan.reserve_bytes)}, kept free{each} (`reserve_gib` in config.toml)")
     for name in plan.evict:
         yield _row("leaves", f"{name}: {plan.reasons.get(name, '')}")
     for name in plan.beside:
         yield _row("stays", name)
     if plan.evict:
-        yield _row("available then", f"{gib(plan.available_bytes)}, without the reserve")
+        yield _row("available then", f"{then_available(plan, host)}, without the reserve")
     if plan.expected_s:
         yield _row("takes about", duration(plan.expected_s))
     yield plan.verdict

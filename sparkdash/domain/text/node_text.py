@@ -1,4 +1,4 @@
-"""Names of nodes and texts about the link between them, shared by the command line and the screen.
+"""Names of nodes, their memory in plans, and texts about the link, shared by the command line and the screen.
 
 Rule: unknown is not told, and traffic says whether it is RDMA's or TCP's: neither counter sees the other's.
 Pure.
@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from sparkdash.domain.metric import LinkSample, NodeSample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
-from sparkdash.units import bit_rate, counted, number, percent
+from sparkdash.domain.swap import Plan
+from sparkdash.units import bit_rate, counted, gib, number, percent
 
 QUIET_BYTES_S = 125_000
 """Traffic below this (1 Mbit/s) is no engine's: ssh and the clocks of both boxes talk all the time."""
@@ -24,6 +25,25 @@ def box_name(node: str, host: str) -> str:
 def boxes_text(nodes: Iterable[str], host: str) -> str:
     """List the boxes of one engine, the serving one first: "spark-1 + spark2"."""
     return " + ".join(box_name(node, host) for node in nodes)
+
+
+def plan_boxes(plan: Plan, host: str, *, several: bool) -> str:
+    """Name the boxes that a plan is for; empty where this box is the only one (not `several`), or none is chosen."""
+    return boxes_text(plan.nodes, host) if several or set(plan.nodes) - {LOCAL} else ""
+
+
+def now_available(plan: Plan, host: str) -> str:
+    """Tell what is available now, of each box where the profile needs several."""
+    if len(plan.on_nodes) < 2:
+        return gib(plan.now_bytes)
+    return ", ".join(f"{gib(one.now_bytes)} on {box_name(one.node, host)}" for one in plan.on_nodes)
+
+
+def then_available(plan: Plan, host: str) -> str:
+    """Tell what will be available once those who leave have left, of each box where the profile needs several."""
+    if len(plan.on_nodes) < 2:
+        return gib(plan.available_bytes)
+    return ", ".join(f"{gib(one.available_bytes)} on {box_name(one.node, host)}" for one in plan.on_nodes)
 
 
 def is_silent(state: NodeState) -> bool:
@@ -58,7 +78,7 @@ def link_between(samples: Mapping[str, NodeSample], states: Mapping[str, NodeSta
 
 
 def link_text(link: LinkSample) -> str:
-    """Describe a link: "RDMA 3.1 Gbit/s in, 3.0 Gbit/s out, 3 % of 200 Gbit/s", "200 Gbit/s, idle", "down"."""
+    """Describe a link: "RDMA 3.1 Gbit/s in, 3.0 Gbit/s out, 1.6 % of 200 Gbit/s", "200 Gbit/s, idle", "down"."""
     if link.up is False:
         return "down"
     of = f"{number(link.rate_gbit_s)} Gbit/s" if link.rate_gbit_s else ""
@@ -69,7 +89,7 @@ def link_text(link: LinkSample) -> str:
         return f"{of}, idle" if of else "idle"
     told = f"{kind} {bit_rate(link.received_bytes_s)} in, {bit_rate(link.sent_bytes_s)} out"
     share = link_share(link)
-    return f"{told}, {percent(share)} of {of}" if share is not None else told
+    return f"{told}, {percent(share, 0 if share >= 0.0995 else 1)} of {of}" if share is not None else told
 
 
 def link_share(link: LinkSample) -> float | None:

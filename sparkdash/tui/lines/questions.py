@@ -11,6 +11,7 @@ from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap
+from sparkdash.domain.text.node_text import now_available, plan_boxes, then_available
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, pad, wrap, wrap_line
 from sparkdash.tui.lines import words
@@ -43,23 +44,26 @@ def cannot_run_lines(profile: ProfileSummary, width: int) -> list[Line]:
     return lines
 
 
-def need_lines(plan: Plan, width: int) -> list[Line]:
+def need_lines(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
     """Format the plan as `sparkdash why` does: need by term, available memory, leaving engines, verdict."""
     room = width - FACT
-    need = plan.need
+    need, host = plan.need, snapshot.daemon.host
     lines: list[Line] = wrap(plan.held, width, Ink.WARN) if plan.held else []
     lines += _fact("need", f"{gib(need.total_bytes)}, {need.basis.value}", room)
     for term in need.terms:
         lines += _term(term.name, term.bytes, term.source, room)
     if need.peak_bytes is not None:
         lines += _term("peak", need.peak_bytes, "while it loads", room)
-    lines += _fact("available now", gib(plan.now_bytes), room)
-    lines += _fact("reserve", f"{gib(plan.reserve_bytes)}, kept free", room)
+    each = " on each" if len(plan.nodes) > 1 else ""
+    if boxes := plan_boxes(plan, host, several=bool(snapshot.nodes)):
+        lines += _fact("runs on", boxes + (f", the need{each}" if each else ""), room)
+    lines += _fact("available now", now_available(plan, host), room)
+    lines += _fact("reserve", f"{gib(plan.reserve_bytes)}, kept free{each}", room)
     for name in plan.evict:
         lines += _fact("leaves", f"{name}: {plan.reasons.get(name, '')}", room)
     lines += _fact("stays", ", ".join(plan.beside), room)
     if plan.evict:
-        lines += _fact("available then", f"{gib(plan.available_bytes)}, without the reserve", room)
+        lines += _fact("available then", f"{then_available(plan, host)}, without the reserve", room)
     if plan.expected_s:
         lines += _fact("takes about", duration(plan.expected_s), room)
     return [*lines, EMPTY, *wrap(plan.verdict, width, Ink.STRONG)]
@@ -86,9 +90,15 @@ def switch_question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
         lines += leaving_engine_lines(name, snapshot, width, frees=not why)
         lines += labelled("", wrap(why, room, Ink.DIM))
     lines += labelled("stays  ", wrap(", ".join(plan.beside), room))
+    boxes = plan_boxes(plan, snapshot.daemon.host, several=bool(snapshot.nodes))
+    lines += labelled("on     ", wrap(boxes, room)) if boxes else []
     lines.append(EMPTY)
     fits = {True: inked("yes", Ink.GOOD), False: inked("no", Ink.BAD), None: inked("not sure", Ink.WARN)}[plan.fits]
-    memory = inked(f", needs {words.needed_memory(plan)}, {gib(plan.available_bytes, 0)} available then", Ink.DIM)
+    then = gib(plan.available_bytes, 0) if len(plan.on_nodes) < 2 else then_available(plan, snapshot.daemon.host)
+    memory = inked(
+        f", needs {words.needed_memory(plan)}{' on each' if len(plan.nodes) > 1 else ''}, {then} available then",
+        Ink.DIM,
+    )
     lines += labelled("fits   ", wrap_line(fits + memory, room))
     return [*lines, *labelled("load   ", wrap_line(_load(plan), room))]
 

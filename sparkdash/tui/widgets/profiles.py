@@ -16,13 +16,15 @@ from sparkdash.domain.profile_figures import Figures
 from sparkdash.domain.shelf import Stock
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
+from sparkdash.domain.text.node_text import plan_boxes
 from sparkdash.natural import natural
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, join, length, pad, wrap
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, length, pad, wrap
 from sparkdash.tui.lines import words
+from sparkdash.tui.lines.plan_outlook import plan_lines
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
-from sparkdash.units import DASH, GIB, duration, gib, number
+from sparkdash.units import DASH, GIB, number
 
 MARK, STATE, LEAST_NAME = 3, 17, 18
 WHY = " (w why)"
@@ -239,7 +241,8 @@ def _verdict(
         return [inked("starting", Ink.GOOD)]
     if plan is None:
         return [inked("fits now: -", Ink.DIM)]
-    return _outlook(plan, [] if engine else missing, width)
+    boxes = plan_boxes(plan, snapshot.daemon.host, several=bool(snapshot.nodes))
+    return _outlook(plan, [] if engine else missing, width, boxes)
 
 
 def _trouble(engine: Engine, width: int) -> list[Line]:
@@ -251,42 +254,15 @@ def _trouble(engine: Engine, width: int) -> list[Line]:
     return []
 
 
-def _outlook(plan: Plan, missing: list[str], width: int) -> list[Line]:
+def _outlook(plan: Plan, missing: list[str], width: int, boxes: str) -> list[Line]:
     """Describe what a start would do now: held back, files missing, or the plan."""
     if plan.held and not plan.evict:
         return wrap(plan.held, width, Ink.WARN, limit=2)
     if missing:
-        return [plan_lines(plan)[0], *_fetch(plan.profile, missing, width)]
-    return plan_lines(plan)
-
-
-def plan_lines(plan: Plan) -> list[Line]:
-    """Format a plan in two lines: whether it fits; what leaves, and how long it takes."""
-    if plan.expected_s == 0 and not plan.evict:
-        return [inked("runs now", Ink.GOOD)]
-    verdict = {
-        True: inked("fits: yes", Ink.GOOD),
-        False: inked("fits: no", Ink.BAD),
-        None: inked("fits: not sure", Ink.DIM),
-    }[plan.fits]
-    need = inked(f"needs {words.needed_memory(plan)} of {gib(plan.available_bytes, 0)}", Ink.PLAIN)
-    leaves = inked(_leaves(plan), Ink.PLAIN)
-    again = inked(
-        f"load ~{duration(plan.expected_s)}" if plan.expected_s is not None else "load time not known yet", Ink.DIM
-    )
-    dots = inked(" · ", Ink.FAINT)
-    return [join([verdict, need], dots), join([leaves, again], dots)]
+        return [plan_lines(plan, boxes)[0], *_fetch(plan.profile, missing, width)]
+    return plan_lines(plan, boxes)
 
 
 def _fetch(name: str, missing: list[str], width: int) -> list[Line]:
     """Name the missing files and the command that fetches them."""
     return wrap(f"⚠ {' and '.join(missing)} not on this box: sparkdash pull {name}", width, Ink.WARN, limit=1)
-
-
-def _leaves(plan: Plan) -> str:
-    others = [name for name in plan.evict if name != plan.profile]
-    stay = "beside what runs" if plan.beside else "nothing has to leave"
-    after = f"after {', '.join(others)} leaves" if others else stay
-    if plan.profile not in plan.evict:
-        return after
-    return "its file was edited: the engine is restarted" + (f" {after}" if others else "")
