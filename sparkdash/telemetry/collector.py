@@ -19,6 +19,7 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
 from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, NodeSample, Sample
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.engines.registry import adapter
@@ -182,7 +183,8 @@ class Collector:
         asked = [task for source in sources if (task := source.ask())]
         if self._gpu is None:
             self._gpu = asyncio.create_task(self._inputs.reader.gpu(), name="telemetry gpu")
-        alive = [name for name, engine in engines.items() if engine.state not in WITHOUT_PROCESSES]
+        here = {name: engine for name, engine in engines.items() if LOCAL in engine.nodes}
+        alive = [name for name, engine in here.items() if engine.state not in WITHOUT_PROCESSES]
         self._taken(lambda: self._processes.refresh(alive), None)
         self._taken(lambda: self._strangers.refresh(alive, watched=self._inputs.listeners() > 0), None)
         await asyncio.wait([self._gpu, *asked], timeout=self._inputs.wait_s)
