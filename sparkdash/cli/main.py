@@ -18,6 +18,7 @@ from sparkdash.cli.bench import ab
 from sparkdash.cli.bench import commands as bench
 from sparkdash.cli.daemon import demo, serve, service
 from sparkdash.cli.engines import incidents, logs, release, requests, run, status, stop, use, why
+from sparkdash.cli.nodes import commands as nodes
 from sparkdash.cli.output.screen import print_text
 from sparkdash.cli.profiles import commands as profiles
 from sparkdash.cli.profiles import import_export, new, pull
@@ -57,6 +58,7 @@ app.add_typer(profiles.app, name="profiles")
 app.add_typer(bench.app, name="bench")
 app.add_typer(service.app, name="service")
 app.add_typer(keys.app, name="keys")
+app.add_typer(nodes.app, name="nodes")
 
 
 def _version(wanted: bool) -> None:

@@ -59,7 +59,7 @@ class Commands(Protocol):
         ...
 
 
-class LocalCommands:
+class LocalPrograms:
     """Programs of this box."""
 
     async def run(

@@ -26,6 +26,7 @@ COMMANDS = [
     ("ab",), ("bench",), ("bench", "run"), ("bench", "resume"), ("bench", "list"), ("bench", "suites"), ("bench", "calibrate"),
     ("bench", "show"), ("bench", "diff"), ("bench", "export"), ("bench", "captured"),
     ("keys",), ("keys", "add"), ("keys", "list"), ("keys", "revoke"),
+    ("nodes",), ("nodes", "add"), ("nodes", "list"), ("nodes", "remove"),
     ("service",), ("service", "install"), ("service", "uninstall"), ("service", "status"),
 ]  # fmt: skip
 
@@ -33,7 +34,7 @@ COMMANDS = [
 def test_the_list_of_commands_is_whole() -> None:
     """A command that is added gets its help tested too."""
     root = typer.main.get_command(app)
-    named = {(name,): root.commands[name] for name in ("profiles", "service", "bench", "keys")}  # type: ignore[attr-defined] # a group
+    named = {(name,): root.commands[name] for name in ("profiles", "service", "bench", "keys", "nodes")}  # type: ignore[attr-defined] # a group
     groups = {(): root, **named}
     found = {(*path, name) for path, group in groups.items() for name in group.commands}
     assert found | {()} == set(COMMANDS)

@@ -12,7 +12,7 @@ from typing import Protocol
 from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec, Leftovers, engine_mark
 from sparkdash.errors import HostError
 from sparkdash.host import meminfo
-from sparkdash.host.command import Commands, LocalCommands
+from sparkdash.host.command import Commands, LocalPrograms
 from sparkdash.host.podman import abandoned_commands, argv
 from sparkdash.host.processes import in_container, leftovers, suspended
 from sparkdash.host.processes.leftovers import Births
@@ -91,7 +91,7 @@ class LocalPodmanHost:
     """The daemon's own box."""
 
     def __init__(self) -> None:
-        self.commands: Commands = LocalCommands()
+        self.commands: Commands = LocalPrograms()
 
     def variables(self, spec: ContainerSpec) -> dict[str, str]:
         """Secret variables; those that the daemon's environment has are inherited."""

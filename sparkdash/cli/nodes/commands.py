@@ -1,0 +1,28 @@
+"""`sparkdash nodes`: the group and its list of commands."""
+
+from __future__ import annotations
+
+import typer
+
+from sparkdash.cli.nodes import add, node_list, remove
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def nodes() -> None:
+    """Other boxes that engines run on, such as a second Spark.
+
+    Each is reached over ssh with your own key. Nothing is installed there, no password is kept, and no port is opened.
+
+    \b
+    Examples:
+      sparkdash nodes add spark2 --ssh ubuntu@192.168.177.12
+      sparkdash nodes list
+      sparkdash nodes remove spark2
+    """
+
+
+app.command("add")(add.add)
+app.command("list")(node_list.list_nodes)
+app.command("remove")(remove.remove)
