@@ -13,8 +13,10 @@ from sparkdash.domain.memory.need import Need
 
 
 class SwapPhase(StrEnum):
-    """The seven steps, in their order."""
+    """The steps, in their order."""
 
+    COPY = "copy"
+    """Image and weights are copied to another node; only where something is missing there."""
     DRAIN = "drain"
     STOP = "stop"
     RECLAIM = "reclaim"
@@ -123,6 +125,12 @@ class PlanNode(Frozen):
     """Memory that would be available after the evictions, less the reserve."""
     fits: bool | None = None
     """Whether the profile fits there; None while unknown, and then the start is tried."""
+
+
+def phases_of(swap: Swap) -> tuple[SwapPhase, ...]:
+    """Return the phases that the swap has or will have: the copy only where there is one."""
+    copies = swap.phase is SwapPhase.COPY or SwapPhase.COPY in swap.stage_s
+    return tuple(phase for phase in SwapPhase if copies or phase is not SwapPhase.COPY)
 
 
 class Plan(Frozen):

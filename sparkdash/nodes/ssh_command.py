@@ -26,6 +26,9 @@ ALIVE_COUNT = 3
 READY = "sparkdash-ready"
 """Line that a master connection prints once it is made and the other box's shell runs."""
 
+CIPHERS = "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr"
+"""Ciphers of transfers, the fastest first."""
+
 OWN_255 = "sparkdash-exit-255"
 """Last line of standard error of a remote command that ended with 255 itself, as ssh does when it fails."""
 _END = f"s=$?; [ $s != 255 ] || echo {OWN_255} >&2; exit $s"
@@ -49,6 +52,17 @@ def master(node: Node, socket: Path, known_hosts: Path) -> list[str]:
 def call(node: Node, socket: Path, known_hosts: Path, command: str) -> list[str]:
     """Run `command`, a line for the other box's shell, over the master at `socket`."""
     options = (*_common(node, known_hosts), "ControlMaster=no", f"ControlPath={socket}")
+    return _ssh(node, options, command)
+
+
+def transfer(node: Node, known_hosts: Path, command: str, address: str | None = None) -> list[str]:
+    """Run `command` over a connection of its own, for many bytes; `address`: where to connect in place of the usual.
+
+    AES-GCM has instructions of its own on a Spark's cores as on x86: 0.28 s of processor time per GB here, against
+    0.68 of ChaCha20, which ssh prefers.
+    """
+    ways = ("ProxyJump=none", "ProxyCommand=none", f"HostName={address}") if address else ()
+    options = (*ways, *_common(node, known_hosts), f"Ciphers={CIPHERS}", "ControlMaster=no", "ControlPath=none")
     return _ssh(node, options, command)
 
 

@@ -104,7 +104,7 @@ class Store:
 
         A swap that is not `whole` began under an earlier daemon, and its remaining time teaches nothing.
         """
-        took = sum(seconds for phase, seconds in swap.stage_s.items() if phase is not SwapPhase.DRAIN)
+        took = sum(seconds for phase, seconds in swap.stage_s.items() if phase not in (SwapPhase.COPY, SwapPhase.DRAIN))
         if swap.outcome is SwapOutcome.DONE and whole:
             self._learned.learn_times(fingerprint, kin, took, swap.steps)
         self._write(rows.PUT_SWAP, rows.swap_row(swap, fingerprint, kin, took, whole=whole))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from sparkdash.cli.engines.status_page import phase_text, swap_line, time_text
 from sparkdash.cli.output.screen import LiveLine
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Swap, SwapPhase
+from sparkdash.domain.swap import Swap, SwapPhase, phases_of
 from sparkdash.domain.text.swap_text import wait_text
 
 
@@ -51,5 +51,5 @@ def swap_steps(swap: Swap, now: float) -> str:
     """
     if waits := wait_text(swap, now):
         return f"{phase_text(swap)}  {waits}  {time_text(swap, now)}"
-    words = [f"[{phase_text(swap)}]" if step is swap.phase else step.value for step in SwapPhase]
+    words = [f"[{phase_text(swap)}]" if step is swap.phase else step.value for step in phases_of(swap)]
     return f"{' '.join(words)}  {time_text(swap, now)}"

@@ -30,7 +30,7 @@ def time_left(swap: Swap, now: float) -> TimeLeft | None:
     """Count the estimate on to `now`; None before the first such swap. All zero: longer than ever before."""
     if swap.eta_s is None or swap.eta_at is None:
         return None
-    passed = 0.0 if swap.phase is SwapPhase.DRAIN else max(0.0, now - swap.eta_at)
+    passed = 0.0 if swap.phase in (SwapPhase.COPY, SwapPhase.DRAIN) else max(0.0, now - swap.eta_at)
     low, high = swap.eta_low_s, swap.eta_high_s
     return TimeLeft(
         max(0.0, swap.eta_s - passed),
@@ -82,7 +82,7 @@ def estimate_text(swap: Swap, now: float) -> str:
     spread = ""
     if rest.low_s is not None and rest.high_s is not None:
         spread = f" ({age(rest.low_s)} to {age(rest.high_s)})"
-    after = " after the drain" if swap.phase is SwapPhase.DRAIN else ""
+    after = f" after the {swap.phase}" if swap.phase in (SwapPhase.COPY, SwapPhase.DRAIN) else ""
     return f"about {age(rest.s)} left{after}{spread}"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from sparkdash.errors import HostError
 from sparkdash.host.hub.meter import Stopped
 from sparkdash.nodes.shipping import copy_errors
 from sparkdash.nodes.shipping.copy_meter import CopyMeter
@@ -53,6 +54,8 @@ class CopyContext:
     sessions: Sessions
     sums: KnownSums
     meter: CopyMeter
+    refusal: Callable[[str], HostError | None] = lambda _: None
+    """Error of a node that may not be used, by the connection's last words; None for a link that broke."""
     pauses_s: tuple[float, ...] = (0.5, 2.0, 5.0, 10.0, 20.0)
     """Pauses before further tries after a broken connection, counted anew once bytes have arrived."""
 
@@ -68,6 +71,10 @@ class CopyContext:
                 yield session
         except LinkLost as lost:
             self.meter.pause(0.0)  # ended from outside: no error
-            raise copy_errors.link_lost(self.node, what, lost.code, lost.words) from None
+            raise self.lost(lost, what) from None
         except ReceiverRefusal as refusal:
             raise copy_errors.refused(self.node, what, root, refusal.facts) from None
+
+    def lost(self, lost: LinkLost, what: str) -> HostError:
+        """Error for a connection that broke, or could not be made."""
+        return self.refusal(lost.words) or copy_errors.link_lost(self.node, what, lost.code, lost.words)

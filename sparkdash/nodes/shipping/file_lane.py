@@ -56,8 +56,8 @@ class FileLane:
             except LinkLost as lost:
                 self._drop()
                 pauses = iter(copy.pauses_s) if self._counted > before else pauses
-                if (pause := next(pauses, None)) is None:
-                    raise copy_errors.link_lost(copy.node, self._tree.model, lost.code, lost.words) from None
+                if copy.refusal(lost.words) or (pause := next(pauses, None)) is None:
+                    raise copy.lost(lost, self._tree.model) from None
                 copy.meter.pause(pause)
             except ReceiverRefusal as refusal:
                 self._drop()

@@ -23,8 +23,10 @@ from sparkdash.domain.copying import CopyItem, CopyKind, CopyStep
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.podman import answers
+from sparkdash.nodes import ssh_command, ssh_errors
 from sparkdash.nodes.shipping import copy_errors
 from sparkdash.nodes.shipping.copy_context import CopyContext
+from sparkdash.nodes.shipping.receiver_session import LinkLost
 from sparkdash.nodes.shipping.remote_files import STAGING
 from sparkdash.nodes.shipping.source_files import SourceFile, SourceTree
 from sparkdash.nodes.shipping.tree_copy import TreeCopy
@@ -166,9 +168,11 @@ class ImageCopy:
         known = self._layers_there()
         if not known.intersection(here.layers):
             return here.size
-        argv = ["podman", "history", "--human=false", "--format", "{{.Size}}", here.id]
-        sizes = [int(word) for word in run_watched(argv, self._context.meter).out.split() if word.isdigit()]
-        large = [count for count in reversed(sizes) if count]
+        done = run_watched(["podman", "history", "--format", "json", here.id], self._context.meter)
+        try:
+            large = [int(step["size"]) for step in reversed(json.loads(done.out)) if step["size"]]
+        except (ValueError, LookupError, TypeError):
+            return here.size
         if len(large) != len(here.layers):
             return here.size
         return sum(count for layer, count in zip(here.layers, large, strict=True) if layer not in known)
@@ -190,8 +194,8 @@ class ImageCopy:
     def _there(self, argv: Sequence[str]) -> CommandResult:
         """Run a program on the node."""
         done = run_watched(self._command(argv), self._context.meter)
-        if done.code == 255:  # ssh's own failures
-            raise copy_errors.link_lost(self._context.node, "the image", done.code, done.err)
+        if done.code == ssh_errors.FAILED and ssh_command.OWN_255 not in done.err:
+            raise self._context.lost(LinkLost(done.code, done.err), "the image")
         return done
 
     def _failed(self, verb: str, done: CommandResult) -> HostError:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from sparkdash.domain.copying import CopyItem, CopyKind, CopyPlan, CopyProgress
 from sparkdash.domain.profile import ModelRef, Profile
@@ -31,8 +31,21 @@ TICK_S = 0.25
 """Interval of progress reports."""
 T = TypeVar("T")
 
-NodeCommand = Callable[[str, Sequence[str]], Sequence[str]]
-"""Turns a node's name and the argv of a program there into the local argv that runs it, on a connection of its own."""
+
+class NodeAccess(Protocol):
+    """Way to the nodes."""
+
+    def command(self, node: str, argv: Sequence[str]) -> Sequence[str]:
+        """Return the local argv that runs `argv` on the node, over a connection of its own."""
+        ...
+
+    def hf_home(self, node: str) -> str:
+        """Return the node's Hugging Face cache, which may begin with `~`."""
+        ...
+
+    def refusal(self, node: str, words: str) -> HostError | None:
+        """Return the error for a node that may not be used, by a command's last words; None for a link that broke."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +61,10 @@ class ShippingFolders:
 
 
 class NodeShipper:
-    """Copies images and weights from this box to its nodes.
+    """Copies images and weights from this box to its nodes. `images`: whether the runtime is podman."""
 
-    `hf_home_of` returns a node's Hugging Face cache, which may begin with `~`; `images`: whether the runtime is podman.
-    """
-
-    def __init__(
-        self, command: NodeCommand, hf_home_of: Callable[[str], str], folders: ShippingFolders, *, images: bool
-    ) -> None:
-        self._command = command
-        self._hf_home_of = hf_home_of
+    def __init__(self, access: NodeAccess, folders: ShippingFolders, *, images: bool) -> None:
+        self._access = access
         self._folders = folders
         self._images = images
 
@@ -85,7 +92,7 @@ class NodeShipper:
             work = functools.partial(_compare_image, profile.image, alike)
             items.append(await self._watched(CopyKind.IMAGE, profile.image, node, work, on_progress))
         for ref in dict.fromkeys(profile.weights if weights else ()):
-            model = functools.partial(_compare_model, ref, self._hf_home_of(node), alike, trust_names)
+            model = functools.partial(_compare_model, ref, self._access.hf_home(node), alike, trust_names)
             items.append(await self._watched(CopyKind.WEIGHTS, ref.ref, node, model, on_progress))
         return CopyPlan(profile=profile.name, node=node, items=tuple(items), alike=alike, trust_names=trust_names)
 
@@ -99,6 +106,7 @@ class NodeShipper:
         for item in plan.missing:
             if not item.here:
                 raise on_neither(profile, item, plan.node)
+        for item in plan.missing:
             job = _Job(self, item.kind, item.name, plan.node)
             async with aclosing(job.reports(functools.partial(self._send, profile, plan, item))) as reports:
                 async for report in reports:
@@ -109,7 +117,7 @@ class NodeShipper:
             job.image_copy.send(item.name)
             return
         ref = next(each for each in profile.weights if each.ref == item.name)
-        tree, copy = model_tree(ref, self._folders.hf_home, self._hf_home_of(job.node)), TreeCopy(job.context)
+        tree, copy = model_tree(ref, self._folders.hf_home, self._access.hf_home(job.node)), TreeCopy(job.context)
         copy.send(copy.compare(tree, trust_names=plan.trust_names, any_content=not plan.alike))
 
     async def _watched(
@@ -132,13 +140,14 @@ class _Job:
     """Work on one item in a thread, with its connections and its meter."""
 
     def __init__(self, shipper: NodeShipper, kind: CopyKind, name: str, node: str) -> None:
-        folders, command = shipper._folders, shipper._command
+        folders, access = shipper._folders, shipper._access
         self.node = node
         self.folders = folders
         self._meter = CopyMeter(kind, name, node)
-        self._sessions = Sessions(lambda: command(node, receiver_argv()))
-        self.context = CopyContext(node, self._sessions, KnownSums(folders.sums), self._meter)
-        self.image_copy = ImageCopy(self.context, functools.partial(command, node), folders.staging)
+        self._sessions = Sessions(lambda: access.command(node, receiver_argv()))
+        sums, refusal = KnownSums(folders.sums), functools.partial(access.refusal, node)
+        self.context = CopyContext(node, self._sessions, sums, self._meter, refusal)
+        self.image_copy = ImageCopy(self.context, functools.partial(access.command, node), folders.staging)
 
     async def reports(self, work: Callable[[_Job], object]) -> AsyncGenerator[CopyProgress, None]:
         """Do the work in a thread and report its progress; leaving early ends it."""

@@ -4,7 +4,7 @@ Owns: the swap's steps, and what earlier swaps' steps say of the rest. Must not 
 in as monotonic seconds.
 
 A step is a phase, or within the load a stage of the engine's own log. The drain is no step: how long it takes depends
-on the requests that run, not on what is loaded. Nothing is invented: without an earlier swap there is no estimate of
+on the requests that run, not on what is loaded. Neither is a copy to another node, which happens once. Nothing is invented: without an earlier swap there is no estimate of
 time, and without a known need no share either.
 
 The share is a place on the course of earlier swaps. It moves with finished steps, with the log's own share of the
@@ -83,7 +83,11 @@ class SwapEta:
     def enter(self, phase: SwapPhase, now: float) -> None:
         """Enter this phase."""
         self._phase = phase
-        self._go_on(None if phase is SwapPhase.DRAIN else START if phase is SwapPhase.LOAD else phase.value, now, None)
+        self._go_on(
+            None if phase in (SwapPhase.COPY, SwapPhase.DRAIN) else START if phase is SwapPhase.LOAD else phase.value,
+            now,
+            None,
+        )
 
     def heard(self, progress: LoadProgress, now: float) -> None:
         """Note the log's progress. Lines of an engine that is being warmed up do not count."""

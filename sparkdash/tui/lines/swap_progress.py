@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkdash.domain.swap import Swap, SwapPhase
+from sparkdash.domain.swap import Swap, SwapPhase, phases_of
 from sparkdash.domain.text.swap_text import estimate_text, stage_text, still_text, time_left, wait_text
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify
 from sparkdash.tui.lines import words
@@ -17,7 +17,6 @@ from sparkdash.tui.lines.spark import meter
 from sparkdash.tui.mirror import View
 from sparkdash.units import counted, duration
 
-PHASES = tuple(SwapPhase)
 METER = 40
 
 
@@ -45,8 +44,9 @@ def swap_rows(view: View, swap: Swap, width: int) -> list[Line]:
 
 def phase_line(swap: Swap) -> Line:
     """Format the phases: `✓ drain ✓ stop ▶ reclaim · preflight · create`; skipped phases stay blank."""
-    now = PHASES.index(swap.phase)
-    return join((_phase(swap, phase, PHASES.index(phase) - now) for phase in PHASES), inked("  "))
+    phases = phases_of(swap)
+    now = phases.index(swap.phase)
+    return join((_phase(swap, phase, phases.index(phase) - now) for phase in phases), inked("  "))
 
 
 def _phase(swap: Swap, phase: SwapPhase, place: int) -> Line:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from sparkdash.domain.event import Level, Notice
-from sparkdash.domain.swap import Swap, SwapPhase
+from sparkdash.domain.swap import Swap, SwapPhase, phases_of
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, join, length, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import View
@@ -17,7 +17,6 @@ from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
 
-PHASES = tuple(SwapPhase)
 WHEN, TOOK, OUTCOME = 9, 8, 14
 MOST = 18
 """Most lines of a failed swap's details, log included."""
@@ -96,7 +95,8 @@ def _detail(swap: Swap, width: int, height: int) -> list[Line]:
         f"{words.CAUSES[swap.cause]}, {swap.waiting} waited for it" if swap.waiting else words.CAUSES[swap.cause],
         Ink.PLAIN,
     )
-    stages = [join((_stage(swap, phase) for phase in phases), inked("  ")) for phases in (PHASES[:4], PHASES[4:])]
+    *first, create, load, warm = phases_of(swap)
+    stages = [join((_stage(swap, phase) for phase in row), inked("  ")) for row in (first, (create, load, warm))]
     failure = failure_rows(swap.failure, width, log_lines=max(height - 9, 2)) if swap.failure else []
     return [cause, *stages, *failure]
 
