@@ -118,6 +118,7 @@ def _daemon(
             settings=parts.settings,
             owner=paths.owner(),
             nodes=nodes,
+            shipper=others.shipper if others else None,
             store=store,
             guard=parts.guard,
             memory_helper=parts.memory_helper,

@@ -23,6 +23,7 @@ from sparkdash.nodes.agent.watch import NodeWatch, WatchInputs
 from sparkdash.nodes.cluster_runtime import ClusterRuntime
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
 from sparkdash.nodes.owed import FILE_NAME, OwedRemovals
+from sparkdash.nodes.shipping.assemble import make_shipper
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor
 
@@ -72,6 +73,7 @@ class OtherNodes:
             owed=self._owed,
             silent_s=lambda: inputs.settings().node_silent_s,
         )
+        self.shipper = make_shipper(settings, self._fast_address)
         self._tell_owed()
 
     def attach(self, supervisor: Supervisor, record_kill: Callable[[GuardKill], object]) -> None:
@@ -101,6 +103,12 @@ class OtherNodes:
         self._seen = self._stamp()
         self.directory.reload()
         self._tell_owed()
+
+    def _fast_address(self, node: str) -> str | None:
+        try:
+            return self.directory.launch_on((LOCAL, node))[1].address
+        except SparkdashError:
+            return None
 
     def _stamp(self) -> tuple[int, int] | None:
         try:

@@ -5,11 +5,12 @@ Owns: their names, types and defaults. Must not know what the supervisor does wi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparkdash.catalog import Catalog
+from sparkdash.domain.copying import CopyPlan, CopyProgress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact
 from sparkdash.domain.evidence import TakeEvidence, no_evidence
@@ -38,6 +39,29 @@ class SignalSource(Protocol):
 
     def __call__(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> Awaitable[EngineSignals]:
         """Look now, in a few seconds at most; `lag_s`: how late the caller was to look."""
+        ...
+
+
+class Shipper(Protocol):
+    """Brings images and weights from this box to other nodes."""
+
+    async def plan(
+        self,
+        profile: Profile,
+        node: str,
+        *,
+        alike: bool = True,
+        trust_names: bool = False,
+        on_progress: Callable[[CopyProgress], object],
+    ) -> CopyPlan:
+        """Find out what the node lacks of a profile. `alike`: it must have the same as this box.
+
+        `trust_names`: files that are named by their checksum are not hashed. Raises HostError.
+        """
+        ...
+
+    def copy(self, profile: Profile, plan: CopyPlan) -> AsyncGenerator[CopyProgress, None]:
+        """Copy what a plan found missing; closing the generator stops it. Raises HostError."""
         ...
 
 
@@ -71,6 +95,8 @@ class SupervisorInputs:
     """Value of our containers' owner label."""
     nodes: Nodes | None = None
     """Boxes that engines may run on; None: this box alone."""
+    shipper: Shipper | None = None
+    """Copies image and weights to other nodes; None: they are expected to be there."""
     store: Store | None = None
     """Store of the daemon; without one, records end with the daemon."""
     guard: MemoryGuard | None = None

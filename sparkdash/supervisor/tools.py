@@ -23,7 +23,7 @@ from sparkdash.settings import Settings
 from sparkdash.supervisor.books import Books
 from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.flag_probe import FlagProbe
-from sparkdash.supervisor.inputs import SignalSource, SupervisorInputs
+from sparkdash.supervisor.inputs import Shipper, SignalSource, SupervisorInputs
 from sparkdash.supervisor.liveness.judge import Thresholds
 from sparkdash.supervisor.logbook import Logbook
 from sparkdash.supervisor.memory.guard import GuardedEngines
@@ -46,6 +46,8 @@ class Tools:
     reader: HostReader
     nodes: Nodes
     """Boxes that engines may run on, this one among them."""
+    shipper: Shipper | None
+    """Copies image and weights to other nodes; None: they are expected to be there."""
     settings: Settings
     clock: Clock
     books: Books
@@ -95,6 +97,7 @@ def build_tools(inputs: SupervisorInputs, profiles: Callable[[], Iterable[Profil
         upstream=inputs.upstream,
         reader=reader,
         nodes=inputs.nodes or OneNode(reader),
+        shipper=inputs.shipper,
         settings=inputs.settings,
         clock=clock,
         books=books,

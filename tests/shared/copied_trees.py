@@ -44,7 +44,7 @@ def context(home: Path, sums: Path, cuts: Iterable[int] = (), *, pauses_s: tuple
         return [sys.executable, "-c", CUT, str(left.pop(0)), *plain] if left else plain
 
     meter = CopyMeter(CopyKind.WEIGHTS, "m", "spark2")
-    return CopyContext("spark2", Sessions(command), KnownSums(sums), meter, pauses_s)
+    return CopyContext("spark2", Sessions(command), KnownSums(sums), meter, pauses_s=pauses_s)
 
 
 def tree_copy(home: Path, sums: Path, cuts: Iterable[int] = (), *, pauses_s: tuple[float, ...] = ()) -> TreeCopy:

@@ -40,6 +40,7 @@ from sparkdash.supervisor.scheduling.moves import Admitted, DrainOver, Evicted, 
 from sparkdash.supervisor.swap import preflight, reclaim, stopping
 from sparkdash.supervisor.swap.launch import engine_container, launch_nodes
 from sparkdash.supervisor.swap.load import Loading
+from sparkdash.supervisor.swap.provision import provide_nodes
 from sparkdash.supervisor.swap.record import SwapRecord
 from sparkdash.supervisor.tools import Tools
 
@@ -118,6 +119,7 @@ class Transition:
         launch_nodes(self._tools, self._order.nodes)
         self._flags = await preflight.check_start(self._tools, target, self._order.nodes, self._order.evict)
         self.phase = began
+        await provide_nodes(self._tools, target, self._order.nodes, self._order.record, self._enter)
 
     async def _drain(self) -> None:
         if self._order.drained.is_set():
