@@ -156,13 +156,14 @@ def test_links_modes_and_empty_files_of_a_folder_arrive_and_broken_links_stay(no
     (folder / "sub" / "inside").symlink_to("../a.gguf")
     (folder / "outside").symlink_to(outside)
     (folder / "broken").symlink_to("nothing")
+    (folder / "sub" / "circle").symlink_to("..")
     (folder / "run.sh").write_text("#!/bin/sh\n")
     (folder / "run.sh").chmod(0o755)
     tree = _at(model_tree(ModelRef(path=str(folder)), tmp_path, "~/hf"), node / "there")
     copy = tree_copy(node, tmp_path / "sums.json")
     copy.send(copy.compare(tree))
     assert contents(node / "there") == {
-        "a.gguf": b"weights", "empty": b"", "sub/inside": "-> ../a.gguf", "outside": b"outside", "run.sh": b"#!/bin/sh\n",
+        "a.gguf": b"weights", "empty": b"", "sub/inside": "-> ../a.gguf", "sub/circle": "-> ..", "outside": b"outside", "run.sh": b"#!/bin/sh\n",
     }  # fmt: skip
     assert os.access(node / "there" / "run.sh", os.X_OK)
     assert (node / "there" / "a.gguf").stat().st_mtime_ns == (folder / "a.gguf").stat().st_mtime_ns

@@ -52,7 +52,7 @@ class TwoHosts:
             context = self.folder / host / "home" / "image"
             context.mkdir()
             (context / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
-            self.run(host, "podman", "build", "-q", "-t", self.image, "/root/image")
+            self.run(host, "podman", "build", "-q", "--timestamp", "0", "-t", self.image, "/root/image")
 
     def down(self) -> None:
         """End every process of both, and remove all that they wrote."""

@@ -29,7 +29,7 @@ def profile(nodes: int = 2, name: str = NAME, **more: Any) -> dict[str, Any]:
         "profile": name,
         "engine": "vllm",
         "image": TwoHosts.image,
-        "models": {"target": {"path": "/usr"}},
+        "models": {"target": {"path": str(HERE / "shim")}},
         "gpu": False,
         "command": [os.path.realpath(sys.executable), str(HERE / "pair_engine.py")],
         "mounts": [{"source": place, "target": place} for place in places],

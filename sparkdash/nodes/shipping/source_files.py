@@ -106,9 +106,8 @@ def _in_cache(ref: ModelRef, hf_home: Path, hf_home_there: str) -> SourceTree:
 def _at(place: Path, told: str) -> SourceTree:
     if place.is_dir():
         files, links = [], []
-        for name, path in _walk(place, ""):
-            target = str(path.readlink()) if path.is_symlink() else None
-            if target is not None and refuse_target(name, target) is None and _leads_inside(place, path):
+        for name, path in _walk(place, "", place.resolve()):
+            if (target := _inner_target(name, path, place.resolve())) is not None:
                 links.append((name, target))
             else:
                 files.append(_file(name, path))
@@ -119,21 +118,26 @@ def _at(place: Path, told: str) -> SourceTree:
     return SourceTree(told, str(place.parent), tuple(_file(part.name, part) for part in parts))
 
 
-def _leads_inside(root: Path, link: Path) -> bool:
-    return link.resolve().is_relative_to(root.resolve())
+def _inner_target(name: str, path: Path, root: Path) -> str | None:
+    """Return the target of a link that stays inside the root; None for anything else."""
+    if not path.is_symlink() or not path.resolve().is_relative_to(root):
+        return None
+    target = str(path.readlink())
+    return None if refuse_target(name, target) else target
 
 
-def _walk(folder: Path, before: str, deep: int = 0) -> Iterator[tuple[str, Path]]:
-    """List files and links to files, folders behind links included. What is neither is left out, as are broken links
-    and unfinished downloads.
+def _walk(folder: Path, before: str, root: Path | None = None, deep: int = 0) -> Iterator[tuple[str, Path]]:
+    """List files and links to files, and links to folders below `root`. Folders behind other links are walked.
+
+    What is neither is left out, as are broken links and unfinished downloads.
     """
     if deep > _DEEPEST:
         raise HostError(f"{folder} is too deep: its links may lead in a circle.", code="weights_unreadable")
     for path in sorted(folder.iterdir()):
         name = f"{before}{path.name}"
-        if path.is_dir():
-            yield from _walk(path, f"{name}/", deep + 1)
-        elif path.is_file() and not path.name.endswith((PART, ".incomplete")):
+        if path.is_dir() and not (root and _inner_target(name, path, root)):
+            yield from _walk(path, f"{name}/", root, deep + 1)
+        elif path.is_dir() or (path.is_file() and not path.name.endswith((PART, ".incomplete"))):
             yield name, path
 
 
