@@ -207,8 +207,11 @@ def on_neither(profile: Profile, item: CopyItem, node: str) -> HostError:
             code="image_missing",
             hint=f"Fetch it here with `sparkdash pull {profile.name}`, {copies}.",
         )
+    fetch = "Put them there, or here"
+    if any(ref.hf == item.name for ref in profile.weights):
+        fetch = f"Fetch them here with `sparkdash pull {profile.name}`"
     return HostError(
         f"The weights {item.name} of {profile.name} are neither complete on {node} nor on this box.",
         code="weights_missing",
-        hint=f"Fetch them here with `sparkdash pull {profile.name}`, {copies}.",
+        hint=f"{fetch}, {copies}.",
     )

@@ -1,0 +1,294 @@
+"""Images and weights on their way to the other host, over real ssh and into a real podman."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copied_trees import contents
+from two_host_pair import profile, up
+from two_hosts import HostDaemon, TwoHosts
+
+pytestmark = [pytest.mark.podman]
+
+MIB = 1 << 20
+MODEL = "/root/model"
+IMAGE = "localhost/sparkdash-test-copied:1"
+SLOW = 20 * MIB
+"""Bytes per second of the slowed link."""
+
+
+@pytest.fixture
+def daemon(hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon]) -> HostDaemon:
+    """A daemon that is not started, in whose registry host b is; the commands do without it."""
+    made = new_host_daemon(cache_dir="/root/.cache/sparkdash")
+    key = (hosts.folder / "b" / "ssh_host.pub").read_text().split()
+    (made.root / "config" / "nodes.toml").write_text(
+        f'[spark2]\nssh = "root@{hosts.address["b"]}"\nhost_key = "{key[0]} {key[1]}"\n'
+    )
+    return made
+
+
+@pytest.fixture
+def model(hosts: TwoHosts) -> Iterator[Path]:
+    """100 MB of weights on host a, as a folder there and here."""
+    folder = hosts.folder / "a" / "home" / "model"
+    folder.mkdir()
+    some = random.Random(7)
+    for part in (1, 2):
+        (folder / f"m-0000{part}-of-00002.safetensors").write_bytes(some.randbytes(48 * MIB))
+    (folder / "config.json").write_text("{}")
+    yield folder
+    hosts.run("c", "tc", "qdisc", "del", "dev", "vb", "root", check=False)
+    for host in ("a", "b"):
+        hosts.run(host, "rm", "-rf", MODEL)
+
+
+def copied(hosts: TwoHosts) -> Path:
+    return hosts.folder / "b" / "home" / "model"
+
+
+def slow(hosts: TwoHosts) -> None:
+    """Slow the link down, so that a test has time to break it."""
+    hosts.run(
+        "c", "tc", "qdisc", "add", "dev", "vb", "root", "tbf", "rate", f"{SLOW}bps", "burst", "2mb", "latency", "50ms"
+    )
+
+
+def weights_only(daemon: HostDaemon, name: str = "big") -> None:
+    text = json.dumps(profile(1, name, models={"target": {"path": MODEL}}))
+    (daemon.profiles / f"{name}.yaml").write_text(text)
+
+
+def documents(printed: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+
+
+def begin_copy(daemon: HostDaemon) -> subprocess.Popen[str]:
+    words = daemon.words("-m", "sparkdash", "nodes", "copy", "big", "--weights-only", "--json")
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def until_sent(copying: subprocess.Popen[str], share: float) -> dict[str, Any]:
+    """Read the progress until that share was sent."""
+    assert copying.stdout is not None
+    for line in copying.stdout:
+        step = json.loads(line)
+        if step.get("step") == "send" and step["came_bytes"] >= share * step["total_bytes"]:
+            return dict(step)
+    raise AssertionError(copying.stderr.read() if copying.stderr else "")
+
+
+def parts(hosts: TwoHosts) -> list[str]:
+    return [name for name in contents(copied(hosts)) if name.endswith(".sparkdash-part")]
+
+
+def test_weights_reach_the_other_host_and_a_second_copy_sends_nothing(
+    daemon: HostDaemon, hosts: TwoHosts, model: Path
+) -> None:
+    weights_only(daemon)
+    told = daemon.sparkdash("nodes", "copy", "big", "--weights-only", "--dry-run", "--json")
+    assert json.loads(told.stdout)["missing_bytes"] == 96 * MIB + 2, told.stderr
+    assert not copied(hosts).exists()
+    done = daemon.sparkdash("nodes", "copy", "big", "--weights-only")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"The weights {MODEL} are on spark2." in done.stdout
+    assert contents(copied(hosts)) == contents(model)
+    again = daemon.sparkdash("nodes", "copy", "big", "--weights-only", "--to", "spark2")
+    assert "spark2 has all that big needs" in again.stdout
+
+
+def test_a_link_cut_in_the_middle_is_waited_for_and_the_copy_goes_on(
+    daemon: HostDaemon, hosts: TwoHosts, model: Path
+) -> None:
+    weights_only(daemon)
+    slow(hosts)
+    copying = begin_copy(daemon)
+    until_sent(copying, 0.3)
+    hosts.link(up=False)
+    assert copying.stdout is not None
+    os.set_blocking(copying.stdout.fileno(), True)
+    time.sleep(12)  # longer than ssh's keepalive takes to find a dead link
+    hosts.link(up=True)
+    out, err = copying.communicate(timeout=100)
+    assert copying.returncode == 0, err
+    assert documents(out)[-1]["done"]
+    assert contents(copied(hosts)) == contents(model)
+
+
+def test_a_copy_that_is_killed_leaves_hidden_parts_and_the_next_one_sends_only_the_rest(
+    daemon: HostDaemon, hosts: TwoHosts, model: Path
+) -> None:
+    weights_only(daemon)
+    slow(hosts)
+    copying = begin_copy(daemon)
+    until_sent(copying, 0.7)
+    hosts.run("a", "pkill", "-KILL", "-f", "[n]odes copy big")
+    copying.communicate(timeout=30)
+    assert copying.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    assert parts(hosts)
+    whole = {name: content for name, content in contents(copied(hosts)).items() if name not in parts(hosts)}
+    assert whole.items() < contents(model).items()
+    hosts.run("c", "tc", "qdisc", "del", "dev", "vb", "root")
+    done = daemon.sparkdash("nodes", "copy", "big", "--weights-only", "--json")
+    first = next(step for step in documents(done.stdout) if step["step"] == "send")
+    assert first["came_bytes"] > 60 * MIB, done.stdout + done.stderr
+    assert contents(copied(hosts)) == contents(model)
+
+
+def test_a_full_disk_is_named_with_what_is_missing_and_nothing_is_visible_there(
+    daemon: HostDaemon, hosts: TwoHosts, model: Path
+) -> None:
+    weights_only(daemon)
+    hosts.run("b", "mkdir", "-p", MODEL)
+    hosts.run("b", "mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", MODEL)
+    try:
+        done = daemon.sparkdash("nodes", "copy", "big", "--weights-only")
+        assert done.returncode == 5
+        assert f"96 MiB are to be written to {MODEL} on spark2, and its disk has 60 MiB free." in done.stderr
+        assert "Free 36 MiB there" in done.stderr
+        assert hosts.run("b", "ls", "-A", MODEL).stdout == ""
+    finally:
+        hosts.run("b", "umount", MODEL)
+
+
+def test_a_disk_that_fills_up_during_the_copy_is_named_and_its_part_is_removed(
+    daemon: HostDaemon, hosts: TwoHosts, model: Path
+) -> None:
+    weights_only(daemon)
+    slow(hosts)
+    hosts.run("b", "mkdir", "-p", MODEL)
+    hosts.run("b", "mount", "-t", "tmpfs", "-o", "size=110m", "tmpfs", MODEL)
+    try:
+        copying = begin_copy(daemon)
+        until_sent(copying, 0.1)
+        hosts.run("b", "fallocate", "-l", "70M", f"{MODEL}/other")
+        out, err = copying.communicate(timeout=60)
+        assert copying.returncode == 5, out
+        assert "disk_full" in err + out
+        left = hosts.run("b", "ls", "-A", MODEL).stdout
+        assert ".safetensors\n" not in left, left
+    finally:
+        hosts.run("b", "umount", MODEL)
+
+
+def test_a_changed_host_key_is_refused_at_once(daemon: HostDaemon, hosts: TwoHosts, model: Path) -> None:
+    weights_only(daemon)
+    registry = daemon.root / "config" / "nodes.toml"
+    other = (hosts.folder / "a" / "ssh_host.pub").read_text().split()
+    registry.write_text(f'[spark2]\nssh = "root@{hosts.address["b"]}"\nhost_key = "{other[0]} {other[1]}"\n')
+    done = daemon.sparkdash("nodes", "copy", "big", "--weights-only", timeout=20)
+    assert done.returncode == 5
+    assert "The host key of spark2" in done.stderr
+
+
+def build(hosts: TwoHosts, host: str, *layers: int) -> str:
+    """Build an image with layers of so many bytes; its id."""
+    context = hosts.folder / host / "home" / "copied"
+    context.mkdir(exist_ok=True)
+    for number, size in enumerate(layers):
+        (context / f"layer{number}").write_bytes(random.Random(number + size).randbytes(size))
+    lines = ["FROM scratch", *(f"COPY layer{number} /layer{number}" for number in range(len(layers)))]
+    (context / "Containerfile").write_text("\n".join(lines) + "\n")
+    hosts.run(host, "podman", "build", "-q", "--timestamp", "0", "-t", IMAGE, "/root/copied", timeout=120)
+    return image_id(hosts, host) or ""
+
+
+def image_id(hosts: TwoHosts, host: str, name: str = IMAGE) -> str | None:
+    done = hosts.run(host, "podman", "image", "inspect", name, "--format", "{{.Id}}", check=False)
+    return None if done.returncode else done.stdout.strip()
+
+
+@pytest.fixture
+def image(hosts: TwoHosts) -> Iterator[str]:
+    """Id of an image of 40 MB on host a."""
+    yield build(hosts, "a", 30 * MIB, 10 * MIB)
+    for host in ("a", "b"):
+        hosts.run(host, "podman", "rmi", "--force", "--all", check=False)
+        hosts.run(host, "podman", "build", "-q", "--timestamp", "0", "-t", TwoHosts.image, "/root/image")
+
+
+def test_an_image_has_the_same_id_on_the_other_host_and_a_second_one_sends_its_new_layers_alone(
+    daemon: HostDaemon, hosts: TwoHosts, image: str
+) -> None:
+    (daemon.profiles / "big.yaml").write_text(json.dumps(profile(1, "big", image=IMAGE)))
+    done = daemon.sparkdash("nodes", "copy", "big", "--image-only")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert image_id(hosts, "b") == image
+    newer = build(hosts, "a", 30 * MIB, 10 * MIB, 1 * MIB)
+    told = json.loads(daemon.sparkdash("nodes", "copy", "big", "--image-only", "--dry-run", "--json").stdout)
+    assert told["items"][0]["replaces"] == image
+    assert told["missing_bytes"] < 2 * MIB
+    sent = daemon.sparkdash("nodes", "copy", "big", "--image-only", "--json")
+    steps = [step for step in documents(sent.stdout) if step["step"] == "send"]
+    assert steps[-1]["total_bytes"] < 2 * MIB, sent.stdout + sent.stderr
+    assert image_id(hosts, "b") == newer
+    for host in ("a", "b"):  # the layers' folders are gone
+        left = hosts.run(host, "find", "/root/.cache/sparkdash/copies", "-mindepth", "1").stdout.split()
+        assert [path for path in left if not path.endswith("/lock")] == []
+
+
+def test_an_image_whose_copy_was_killed_is_not_saved_or_sent_again(
+    daemon: HostDaemon, hosts: TwoHosts, image: str
+) -> None:
+    (daemon.profiles / "big.yaml").write_text(json.dumps(profile(1, "big", image=IMAGE)))
+    slow(hosts)
+    words = daemon.words("-m", "sparkdash", "nodes", "copy", "big", "--image-only", "--json")
+    copying = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until_sent(copying, 0.5)
+    hosts.run("a", "pkill", "-KILL", "-f", "[n]odes copy big")
+    copying.communicate(timeout=30)
+    hosts.run("c", "tc", "qdisc", "del", "dev", "vb", "root")
+    done = daemon.sparkdash("nodes", "copy", "big", "--image-only", "--json")
+    steps = documents(done.stdout)
+    assert "save" not in {step["step"] for step in steps}
+    assert next(step for step in steps if step["step"] == "send")["came_bytes"] > 15 * MIB
+    assert image_id(hosts, "b") == image
+
+
+def test_a_swap_to_both_hosts_copies_image_and_weights_first_and_tells_so(
+    daemon: HostDaemon, hosts: TwoHosts, model: Path
+) -> None:
+    hosts.run("b", "podman", "rmi", "--force", TwoHosts.image, check=False)
+    (daemon.profiles / "pair.yaml").write_text(json.dumps(profile(models={"target": {"path": MODEL}})))
+    slow(hosts)
+    daemon.start()
+    daemon.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")
+    beginning = subprocess.Popen(daemon.words("-m", "sparkdash", "use", "pair"), stderr=subprocess.PIPE, text=True)
+
+    def copies(state: dict[str, Any]) -> bool:
+        return any(
+            f"weights {MODEL} to reach spark2: " in (swap["waits_for"] or "") for swap in [state["swap"]] if swap
+        )
+
+    seen = daemon.until_state(copies)
+    assert seen["swap"]["phase"] == "copy"
+    _, told = beginning.communicate(timeout=120)
+    assert beginning.returncode == 0, told
+    assert daemon.state()["engines"]["pair"]["nodes"] == ["local", "spark2"]
+    assert contents(copied(hosts)) == contents(model)
+    assert image_id(hosts, "a", TwoHosts.image) == image_id(hosts, "b", TwoHosts.image)
+
+
+def test_a_swap_is_refused_before_anything_is_stopped_when_neither_host_has_the_weights(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    (daemon.profiles / "first.yaml").write_text(json.dumps(profile(1, "first", node="local")))
+    text = json.dumps(profile(1, "other", node="spark2", models={"target": {"path": "/root/nothing"}}))
+    (daemon.profiles / "other.yaml").write_text(text)
+    daemon.start()
+    daemon.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")
+    up(daemon, "first")
+    done = daemon.sparkdash("use", "other")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "The weights /root/nothing of other are neither complete on spark2 nor on this box" in done.stderr
+    assert "nodes copy other --to spark2" in done.stderr
+    assert daemon.state()["engines"]["first"]["state"] == "ready"
