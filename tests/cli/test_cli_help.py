@@ -26,7 +26,7 @@ COMMANDS = [
     ("ab",), ("bench",), ("bench", "run"), ("bench", "resume"), ("bench", "list"), ("bench", "suites"), ("bench", "calibrate"),
     ("bench", "show"), ("bench", "diff"), ("bench", "export"), ("bench", "captured"),
     ("keys",), ("keys", "add"), ("keys", "list"), ("keys", "revoke"),
-    ("nodes",), ("nodes", "add"), ("nodes", "list"), ("nodes", "remove"),
+    ("nodes",), ("nodes", "add"), ("nodes", "copy"), ("nodes", "list"), ("nodes", "remove"),
     ("service",), ("service", "install"), ("service", "uninstall"), ("service", "status"),
 ]  # fmt: skip
 

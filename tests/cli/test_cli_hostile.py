@@ -93,6 +93,7 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
     "bench resume": ("bench", "resume", "--yes"),
     "bench suites": ("bench", "suites"),
     "keys list": ("keys", "list"),
+    "nodes copy": ("nodes", "copy", "good"),
     "keys revoke": ("keys", "revoke", "nobody"),
     "service status": ("service", "status"),
 }

@@ -10,7 +10,7 @@ from sparkdash.units import duration, percent, size
 
 
 def copy_wait(progress: CopyProgress) -> str:
-    """Word what a swap waits for: "weights m to reach spark2: 12 of 61 GiB, 480 MiB/s, 1m40s left"."""
+    """Word what a swap waits for: "weights m to reach spark2: 12 GiB of 61 GiB, 480 MiB/s, 1m40s left"."""
     what = f"{progress.kind} {progress.name}"
     if progress.step is CopyStep.LOAD:
         return f"{what} to be loaded on {progress.node}"
@@ -22,7 +22,7 @@ def copy_wait(progress: CopyProgress) -> str:
 
 
 def copy_line(progress: CopyProgress) -> str:
-    """Word the step: "send  43 %  26 of 61 GiB  98 MiB/s  6m02s left"."""
+    """Word the step: "send  43 %  26 GiB of 61 GiB  98 MiB/s  6m02s left"."""
     if not progress.total_bytes:
         return _STEPS[progress.step]
     share = percent(progress.came_bytes / progress.total_bytes)

@@ -97,6 +97,7 @@ class House:
         kernel_log: Any = None,
         foreign: Any = tuple,
         nodes: Any = None,
+        shipper: Any = None,
         **settings: Any,
     ) -> Supervisor:
         """Start a supervisor with these profiles; returns once it has adopted."""
@@ -132,6 +133,7 @@ class House:
                 kernel_log=kernel_log,
                 foreign=foreign,
                 nodes=nodes,
+                shipper=shipper,
             )
         )
         self._running = asyncio.create_task(self.supervisor.run())
