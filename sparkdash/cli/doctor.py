@@ -61,7 +61,7 @@ def doctor(
         told = [{"name": each.name, "about": each.about} for each in chosen]
         return print_json(told) if as_json else print_text("\n".join(check_lines(told)))
     found = asyncio.run(examine(_probe(), names or ()))
-    counts = _counts(found)
+    counts = status_counts(found)
     if as_json:
         print_json({"findings": found, "counts": counts})
     else:
@@ -69,7 +69,8 @@ def doctor(
     raise typer.Exit(FAILED if "fail" in counts else WARNED if "warn" in counts else 0)
 
 
-def _counts(found: Sequence[Finding]) -> dict[str, int]:
+def status_counts(found: Sequence[Finding]) -> dict[str, int]:
+    """Number of findings by status."""
     counts = Counter(one.status.value for one in found)
     return {status: counts[status] for status in COLOURS if counts[status]}
 

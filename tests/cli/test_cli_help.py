@@ -27,6 +27,7 @@ COMMANDS = [
     ("bench", "show"), ("bench", "diff"), ("bench", "export"), ("bench", "captured"),
     ("keys",), ("keys", "add"), ("keys", "list"), ("keys", "revoke"),
     ("nodes",), ("nodes", "add"), ("nodes", "copy"), ("nodes", "list"), ("nodes", "remove"),
+    ("nodes", "check"), ("nodes", "bench"),
     ("service",), ("service", "install"), ("service", "uninstall"), ("service", "status"),
 ]  # fmt: skip
 

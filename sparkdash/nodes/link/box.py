@@ -5,15 +5,16 @@ Owns: what a caller needs of a box to run commands there. Must not know ssh, or 
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, Protocol
+from typing import Protocol
 
 from sparkdash.domain.node import LOCAL, NodeFacts
 from sparkdash.errors import HostError, SparkdashError
-from sparkdash.host.command import CommandResult, begin_child, end_child
+from sparkdash.host.command import CommandResult, run_command
+
+NOT_FOUND = 127
+"""Exit code of a shell for a program that does not exist."""
 
 
 class RunsCommands(Protocol):
@@ -33,21 +34,14 @@ class LocalCommands:
         Raises:
             HostError: it did not end within `deadline_s`, and was killed.
         """
-        with _in_memory(stdin or b"") as source, _in_memory() as out, _in_memory() as err:
-            try:
-                process = await begin_child(argv, stdin=source, stdout=out, stderr=err)
-            except OSError as error:
-                return CommandResult(127, "", f"{argv[0]}: {error.strerror or error}")
-            try:
-                async with asyncio.timeout(deadline_s):
-                    code = await process.wait()
-            except TimeoutError:
-                raise HostError(
-                    f"`{argv[0]}` did not end within {deadline_s:g} s on this box.", code="command_timeout"
-                ) from None
-            finally:
-                await end_child(process)
-            return CommandResult(code, _written(out), _written(err))
+        try:
+            return await run_command(argv, deadline_s=deadline_s, stdin=stdin)
+        except TimeoutError:
+            raise HostError(
+                f"`{argv[0]}` did not end within {deadline_s:g} s on this box.", code="command_timeout"
+            ) from None
+        except OSError as error:
+            return CommandResult(NOT_FOUND, "", f"{argv[0]}: {error.strerror or error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +58,3 @@ class Box:
     def shown(self) -> str:
         """Name for people: this box's is its host name."""
         return self.facts.hostname if self.name == LOCAL and self.facts else self.name
-
-
-def _in_memory(content: bytes = b"") -> IO[bytes]:
-    file = os.fdopen(os.memfd_create("sparkdash"), "w+b", buffering=0)
-    file.write(content)
-    file.seek(0)
-    return file
-
-
-def _written(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode("utf-8", "replace")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.nodes.link import perftest
-from sparkdash.nodes.link.box import Box
+from sparkdash.nodes.link.box import NOT_FOUND, Box
 from sparkdash.nodes.link.common import SharedLink
 from sparkdash.nodes.link.measure_tcp import PORTS, Progress
 from sparkdash.nodes.link.perftest import PerftestFigures
@@ -35,7 +35,7 @@ class BoxPair(NamedTuple):
 async def perftest_version(pair: BoxPair) -> str | None:
     """Version of perftest where both boxes have it; None otherwise. Raises HostError: a box is silent."""
     found = await asyncio.gather(*(_run(box, perftest.version_command()) for box in pair))
-    versions = [perftest.parse_version(done.out + done.err) for done in found if done.code != 127]
+    versions = [perftest.parse_version(done.out + done.err) for done in found if done.code != NOT_FOUND]
     return versions[0] if len(versions) == len(pair) else None
 
 

@@ -101,14 +101,24 @@ async def _both_ends(
         *(ask(end.box, remote_tcp, request, deadline_s=seconds + GRACE_S) for end, request in ends),
         return_exceptions=True,
     )
-    for answer in (received, sent):
-        if isinstance(answer, BaseException):
-            raise answer
+    for answer in (received, sent):  # an end that saw the link break tells more than a connection that broke with it
+        if isinstance(answer, dict) and answer.get("began"):
+            raise _broken(source, target, answer)
+    if isinstance(received, BaseException):
+        raise _silenced(source, target, received)
+    if isinstance(sent, BaseException):
+        raise _silenced(source, target, sent)
+    for answer in (sent, received):
         if "error" in answer:
             raise _broken(source, target, answer)
-    assert not isinstance(received, BaseException)  # noqa: S101 - raised above
-    assert not isinstance(sent, BaseException)  # noqa: S101 - raised above
     return received, sent
+
+
+def _silenced(source: LinkEnd, target: LinkEnd, error: BaseException) -> BaseException:
+    """Name the measurement when a box that answered a moment before has fallen silent."""
+    if not isinstance(error, HostError) or error.code != "node_unreachable":
+        return error
+    return _broken(source, target, {"error": error.message.rstrip("."), "began": True})
 
 
 def _broken(source: LinkEnd, target: LinkEnd, answer: dict[str, Any]) -> HostError:

@@ -19,8 +19,16 @@ LIMIT_S = 15
 """Seconds after which coreutils' `timeout` ends a program on either box: a server without its client waits for ever."""
 
 _VERSION = re.compile(r"Version: *(\S+)")
-_BANDWIDTH = re.compile(r"^ *(\d+) +\d+ +[\d.]+ +([\d.]+) +[\d.]+ *$", re.MULTILINE)
-_LATENCY = re.compile(r"^ *(\d+) +\d+ +([\d.]+) +([\d.]+) +([\d.]+) +[\d.]+ +[\d.]+ +([\d.]+) +[\d.]+ *$", re.MULTILINE)
+_GAP = r"[ \t]+"  # perftest pads its columns with both
+_BANDWIDTH = re.compile(_GAP.join((r"^[ \t]*(\d+)", r"\d+", r"[\d.]+", r"([\d.]+)", r"[\d.]+[ \t]*$")), re.MULTILINE)
+"""Bytes, iterations, peak, average, message rate."""
+_LATENCY = re.compile(
+    _GAP.join(
+        (r"^[ \t]*(\d+)", r"\d+", *[r"[\d.]+"] * 2, r"([\d.]+)", *[r"[\d.]+"] * 2, r"([\d.]+)", r"[\d.]+[ \t]*$")
+    ),
+    re.MULTILINE,
+)
+"""Bytes, iterations, least, most, typical, mean, deviation, 99 %, 99.9 %."""
 _NOISE = re.compile(r"^[-* ]*$|Conflicting CPU frequency|Waiting for client")
 
 
@@ -70,7 +78,7 @@ def parse_latency(text: str) -> PerftestFigures | None:
     rows = _LATENCY.findall(text)
     if not rows:
         return None
-    size, _, _, typical, p99 = rows[-1]
+    size, typical, p99 = rows[-1]
     return PerftestFigures(int(size), latency_us=float(typical), latency_p99_us=float(p99))
 
 

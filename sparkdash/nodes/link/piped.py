@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from sparkdash.errors import HostError
-from sparkdash.nodes.link.box import Box
+from sparkdash.nodes.link.box import NOT_FOUND, Box
 
 PYTHON = "python3"
 LINES = 3
@@ -29,7 +29,7 @@ async def ask(box: Box, script: ModuleType, request: Mapping[str, object], *, de
         raise box.silent or HostError(f"{box.name} cannot be reached.", code="node_unreachable")
     source = inspect.getsource(script).encode()
     done = await box.commands.run((PYTHON, "-", json.dumps(request)), deadline_s=deadline_s, stdin=source)
-    if done.code == 127:
+    if done.code == NOT_FOUND:
         raise HostError(
             f"{box.shown} has no {PYTHON}.", code="python_missing", hint=f"On {box.shown}: sudo apt install python3"
         )

@@ -48,7 +48,7 @@ def receive(request: dict[str, Any]) -> dict[str, Any]:
     with socket.create_server((request["address"], request["port"])) as listener:
         streams = accepted(listener, request)
     if request["pings"]:
-        return echo(streams[0], request["pings"])
+        return attempted(lambda: echo(streams[0], request["pings"]))
     return in_children([lambda one=one: count_bytes(one) for one in streams], request)
 
 
@@ -101,7 +101,7 @@ def send(request: dict[str, Any]) -> dict[str, Any]:
     """Connect the streams, and send for some seconds or ping."""
     streams = [connected(request) for _ in range(request["streams"])]
     if request["pings"]:
-        return ping(streams[0], request["pings"])
+        return attempted(lambda: ping(streams[0], request["pings"]))
     return in_children([lambda one=one: pour(one, request["seconds"]) for one in streams], request)
 
 
@@ -169,8 +169,13 @@ def in_children(works: list[Any], request: dict[str, Any]) -> dict[str, Any]:
 
 
 def child(work: Any, limit: float) -> dict[str, Any]:
-    """Run one stream; a failure is its answer."""
+    """Run one stream in a process of its own."""
     hard_end(limit)
+    return attempted(work)
+
+
+def attempted(work: Any) -> dict[str, Any]:
+    """Run what follows the first byte; a failure is its answer."""
     try:
         found: dict[str, Any] = work()
     except OSError as error:

@@ -47,13 +47,15 @@ def _compared(
         lacking, having = (pair.here, pair.there) if mine is None else (pair.there, pair.here)
         return note(
             f"{having.shown} has {about}, {lacking.shown} does not: the first start brings it there.",
-            lacking.command(f"podman pull {name}"),
+            f"sparkdash nodes copy {users[0].name} --to {lacking.name} --image-only"
+            if lacking is pair.there
+            else f"sparkdash pull {users[0].name}",
         )
     if mine[0] == other[0]:
         return ok(f"{about} is {mine[0][:SHORT]} on both.")
     return fail(
         f"{about} is {_words(*mine)} on {pair.here.shown} and {_words(*other)} on {pair.there.shown}.",
-        f"podman pull {name}; {pair.there.command(f'podman pull {name}')}",
+        f"sparkdash nodes copy {users[0].name} --to {pair.there.name} --image-only",
     )
 
 

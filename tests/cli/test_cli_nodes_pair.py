@@ -1,0 +1,142 @@
+"""`sparkdash nodes check` and `nodes bench` as commands: what they refuse, print and keep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash import paths
+from sparkdash.cli.nodes import bench_page, check
+from sparkdash.domain.finding import NodeFinding, Status
+from sparkdash.domain.node import LOCAL, Link, NodeFacts
+from sparkdash.nodes.link.history import keep_run
+from sparkdash.nodes.link.record import LinkMeasurement, LinkRun, LinkTool
+
+Run = Callable[..., Any]
+
+LINK = Link(interface="enp1s0f1np1", address="192.168.100.1", prefix=24, mtu=9000, hca="rocep1s0f1")
+RUN = LinkRun(
+    at=1_700_000_000.0,
+    node="spark2",
+    tool=LinkTool.PERFTEST,
+    version="6.06",
+    here=LINK,
+    there=LINK.replace(address="192.168.100.2"),
+    facts={
+        LOCAL: NodeFacts(hostname="spark1", arch="aarch64", home="/h", uid=0),
+        "spark2": NodeFacts(hostname="s2", arch="aarch64", home="/h", uid=0),
+    },
+    measurements=(
+        LinkMeasurement(
+            what="ib_write_lat", source=LOCAL, target="spark2", size=2, latency_us=1.62, latency_p99_us=2.0
+        ),
+        LinkMeasurement(what="ib_write_bw", source=LOCAL, target="spark2", streams=4, size=65536, gbit_s=108.4),
+    ),
+)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Own folders of settings and state."""
+    monkeypatch.setenv("SPARKDASH_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path / "state"))
+    (tmp_path / "config").mkdir(exist_ok=True)
+    return tmp_path / "config"
+
+
+def add(config: Path, *names: str) -> None:
+    """Write a registry with these nodes, none of which answers."""
+    tables = (f'[{name}]\nssh = "{name}.invalid"\nhost_key = "ssh-ed25519 AAAA"\n' for name in names)
+    (config / "nodes.toml").write_text("\n".join(tables))
+
+
+@pytest.mark.parametrize("command", ["check", "bench"])
+def test_without_nodes_the_command_that_adds_one_is_named(sparkdash: Run, config: Path, command: str) -> None:
+    done = sparkdash("nodes", command)
+    assert done.code == 3
+    assert "There is no other node." in done.err
+    assert "sparkdash nodes add" in done.err
+
+
+def test_an_unknown_node_is_refused_with_the_names_there_are(sparkdash: Run, config: Path) -> None:
+    add(config, "spark2", "spark3")
+    done = sparkdash("nodes", "check", "spark9")
+    assert (done.code, "There are spark2, spark3." in done.err) == (3, True)
+
+
+def test_one_of_several_nodes_must_be_named_for_a_measurement(sparkdash: Run, config: Path) -> None:
+    add(config, "spark2", "spark3")
+    done = sparkdash("nodes", "bench")
+    assert (done.code, "There are several nodes: spark2, spark3." in done.err) == (3, True)
+
+
+def test_the_checks_are_listed_with_a_sentence_each(sparkdash: Run, config: Path) -> None:
+    done = sparkdash("nodes", "check", "--list")
+    assert done.code == 0
+    assert any(line.startswith("mtu ") for line in done.out.splitlines())
+    listed = sparkdash("nodes", "check", "--list", "--only", "mtu", "--json").json()
+    assert [each["name"] for each in listed] == ["mtu"]
+
+
+def test_an_unknown_check_is_refused(sparkdash: Run, config: Path) -> None:
+    add(config, "spark2")
+    done = sparkdash("nodes", "check", "--only", "mtuu")
+    assert (done.code, "Did you mean mtu?" in done.err) == (3, True)
+
+
+@pytest.mark.parametrize(("status", "code"), [(Status.OK, 0), (Status.NOTE, 0), (Status.WARN, 1), (Status.FAIL, 5)])
+def test_the_exit_code_is_that_of_the_worst_finding(
+    sparkdash: Run, config: Path, monkeypatch: pytest.MonkeyPatch, status: Status, code: int
+) -> None:
+    add(config, "spark2")
+
+    async def found(*_: Any) -> tuple[NodeFinding, ...]:
+        ok = NodeFinding(name="podman", status=Status.OK, evidence="podman 4.9.3.", nodes=(LOCAL,))
+        bad = NodeFinding(name="mtu", status=status, evidence="x.", fix="mend it", nodes=(LOCAL, "spark2"))
+        return ok, bad
+
+    monkeypatch.setattr(check, "examine_all", found)
+    monkeypatch.setattr(check.platform, "node", lambda: "spark1")
+    done = sparkdash("nodes", "check")
+    assert done.code == code
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["ok", "spark1:", "podman", "podman", "4.9.3."]
+    assert "spark2 pair: mtu" in lines[1]
+    assert "fix: mend it" in lines[2]
+    told = sparkdash("nodes", "check", "--json").json()
+    assert [each["nodes"] for each in told["findings"]] == [["local"], ["local", "spark2"]]
+
+
+def test_a_node_that_cannot_be_reached_is_one_finding(sparkdash: Run, config: Path) -> None:
+    add(config, "spark2")
+    done = sparkdash("nodes", "check", "--only", "python", "--json")
+    assert done.code == 5
+    found = [each for each in done.json()["findings"] if each["nodes"] == ["spark2"]]
+    assert [(each["name"], each["status"]) for each in found] == [("reachable", "fail")]
+    assert found[0]["fix"]
+
+
+def test_figures_stand_beside_the_published_ones_with_the_note_why_those_are_low() -> None:
+    text = "\n".join(bench_page.run_lines(RUN, 100))
+    assert "spark1 enp1s0f1np1 rocep1s0f1 (192.168.100.1, MTU 9000) and spark2" in text
+    assert "1.6 us (p99 2.0)" in text
+    assert "108.4  13550" in text
+    assert "13.35 + 13.26 = 26.6" in text
+    assert "500-580  MB/s" in text
+    assert "artefact of the tool" in text
+
+
+def test_the_last_kept_run_is_shown_again(sparkdash: Run, config: Path) -> None:
+    add(config, "spark2")
+    none = sparkdash("nodes", "bench", "--last")
+    assert (none.code, "No measured link to spark2 is kept." in none.err) == (3, True)
+    keep_run(RUN, paths.state_dir() / "links")
+    assert "108.4" in sparkdash("nodes", "bench", "--last").out
+    told = sparkdash("nodes", "bench", "--last", "--json").json()
+    assert told["measurements"][1]["gbit_s"] == 108.4
+    assert told["facts"]["spark2"]["hostname"] == "s2"
+    assert "artefact" in json.dumps(told["published"]["note"])

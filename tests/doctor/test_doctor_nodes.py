@@ -1,0 +1,329 @@
+"""The doctor's checks of two boxes: what each finds on a healthy pair, and each fault with its mend."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.doctor.nodes import NODE_CHECKS, examine_nodes, node_checks_named
+from sparkdash.doctor.nodes import remote_readings as script
+from sparkdash.doctor.nodes.examine import judge_pairs
+from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts, ReachTrial, TwoNodeProfile
+from sparkdash.doctor.nodes.probe import NodesProbe
+from sparkdash.doctor.nodes.readings import parse_rdma_ports
+from sparkdash.domain.finding import NodeFinding, Status
+from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts
+from sparkdash.errors import AdmissionError, HostError
+from sparkdash.nodes.link.box import Box, LocalCommands
+from sparkdash.settings import Settings
+from sparkdash.units import GIB
+
+RECORDED: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data/links/spark.json").read_text())
+IMAGE = "nvcr.io/nvidia/vllm:26.04-py3"
+NODE = Node(name="spark2", ssh="lab@spark2", host_key="ssh-ed25519 AAAA")
+FAST = Link(
+    interface="enp1s0f1np1",
+    address="192.168.100.1",
+    prefix=24,
+    mtu=9000,
+    rate_gbit_s=200.0,
+    up=True,
+    hca="rocep1s0f1",
+    gid_index=3,
+)
+SLOW = Link(interface="enP7s7", address="10.0.0.21", prefix=24, mtu=1500, rate_gbit_s=10.0, up=True)
+
+
+def facts(hostname: str, links: tuple[Link, ...], **changes: Any) -> NodeFacts:
+    """Facts of a healthy Spark."""
+    values: dict[str, Any] = {
+        "hostname": hostname,
+        "arch": "aarch64",
+        "home": "/home/lab",
+        "uid": 1000,
+        "runtime_version": "4.9.3",
+        "driver": "580.142",
+        "cuda": "13.0",
+        "clock_offset_s": 0.02,
+        "disk_free": 900 * GIB,
+        "links": links,
+    }
+    return NodeFacts(**{**values, **changes})
+
+
+def ends(host: int, **changes: Any) -> tuple[Link, ...]:
+    """Both links of a box, the fast one with changes."""
+    fast = FAST.replace(**{"address": f"192.168.100.{host}", **changes})
+    return fast, SLOW.replace(address=f"10.0.0.{20 + host}")
+
+
+def pair(**sections: Any) -> PairFacts:
+    """A healthy pair; `sections` replace readings of spark2."""
+    here, there = copy.deepcopy(RECORDED), copy.deepcopy(RECORDED)
+    there["routes"] = {"192.168.100.1": {"dev": "enp1s0f1np1"}}
+    there |= sections
+    ok = {29500: "connected"}
+    heard = {29500: "accepted"}
+    return PairFacts(
+        BoxFacts(LOCAL, None, facts("spark1", ends(1)), here),
+        BoxFacts("spark2", NODE, facts("spark2", ends(2)), there),
+        profiles=(TwoNodeProfile("qwen3-235b", IMAGE),),
+        trials=(ReachTrial(LOCAL, "spark2", ok, heard), ReachTrial("spark2", LOCAL, ok, heard)),
+    )
+
+
+def with_facts(found: PairFacts, **changes: Any) -> PairFacts:
+    """The pair with other facts of spark2."""
+    known = found.there.facts
+    assert known
+    return replace(found, there=replace(found.there, facts=known.replace(**changes)))
+
+
+def judged(found: PairFacts, *names: str) -> list[NodeFinding]:
+    """Findings of these checks, or all."""
+    return list(judge_pairs([found], node_checks_named(names)))
+
+
+def worst(found: PairFacts, name: str) -> NodeFinding:
+    """The one finding of a check that asks for something."""
+    bad = [each for each in judged(found, name) if each.status not in (Status.OK, Status.NOTE)]
+    assert len(bad) == 1, judged(found, name)
+    return bad[0]
+
+
+def test_a_healthy_pair_has_nothing_to_mend() -> None:
+    found = judged(pair())
+    assert {each.status for each in found} == {Status.OK}, [each for each in found if each.status is not Status.OK]
+    assert {each.name for each in found} == set(NODE_CHECKS)
+
+
+def test_a_different_driver_names_the_measured_harm_and_upgrades_the_older_box() -> None:
+    bad = worst(with_facts(pair(), driver="575.51"), "driver")
+    assert "2.4 times slower" in bad.evidence
+    assert bad.fix
+    assert bad.fix.startswith("ssh -t lab@spark2 ")
+    assert bad.nodes == (LOCAL, "spark2")
+
+
+def test_a_box_that_tells_no_driver_beside_one_that_does_is_named() -> None:
+    bad = worst(with_facts(pair(), driver=None), "driver")
+    assert "spark2 tells no driver" in bad.evidence
+    assert bad.fix == "ssh -t lab@spark2 nvidia-smi"
+
+
+def test_a_smaller_mtu_is_named_with_the_command_that_sets_it() -> None:
+    found = with_facts(pair(), links=ends(2, mtu=1500))
+    bad = next(each for each in judged(found, "mtu") if each.status is Status.FAIL)
+    assert bad.evidence.startswith("spark1 enp1s0f1np1 9000, spark2 enp1s0f1np1 1500")
+    assert bad.fix == "ssh -t lab@spark2 'sudo ip link set enp1s0f1np1 mtu 9000'"
+
+
+def test_1500_on_both_ends_of_a_fast_link_is_slow_and_not_wrong() -> None:
+    found = with_facts(pair(), links=ends(2, mtu=1500))
+    known = found.here.facts
+    assert known
+    both = replace(found, here=replace(found.here, facts=known.replace(links=ends(1, mtu=1500))))
+    assert [each.status for each in judged(both, "mtu")] == [Status.WARN, Status.OK]
+
+
+def test_a_route_over_the_slow_link_is_a_fault() -> None:
+    bad = worst(pair(routes={"192.168.100.1": {"dev": "enP7s7"}}), "route")
+    assert bad.evidence == "spark2 reaches 192.168.100.1 over enP7s7, and not over enp1s0f1np1."
+    assert bad.fix
+    assert "ip route replace 192.168.100.1 dev enp1s0f1np1 src 192.168.100.2" in bad.fix
+
+
+def test_a_fast_link_that_is_down_is_named_although_the_slow_one_works() -> None:
+    found = judged(with_facts(pair(), links=ends(2, up=False)), "link")
+    assert [each.status for each in found] == [Status.FAIL, Status.WARN]
+    assert found[0].evidence == "enp1s0f1np1 of spark2 (192.168.100.2) is down."
+    assert found[1].evidence.endswith("10 Gb/s: the only link is a slow one.")
+
+
+def test_boxes_without_a_common_network_get_one_finding_and_the_rest_is_unknown() -> None:
+    found = with_facts(pair(), links=(FAST.replace(address="172.16.0.9"),))
+    bad = worst(found, "link")
+    assert bad.status is Status.FAIL
+    assert "share no network" in bad.evidence
+    assert worst(found, "route").status is Status.UNKNOWN
+
+
+def test_half_of_a_port_without_an_address_is_pointed_out() -> None:
+    interfaces = copy.deepcopy(RECORDED["addresses"])
+    interfaces["interfaces"][4]["addr_info"] = []
+    found = [each for each in judged(pair(addresses=interfaces), "link") if each.status is Status.NOTE]
+    assert [each.evidence.split(" has ")[0] for each in found] == ["enP2p1s0f1np1 of spark2"]
+
+
+def test_two_interfaces_in_one_network_make_ray_hang() -> None:
+    twin = FAST.replace(interface="enP2p1s0f1np1", address="192.168.100.22")
+    bad = worst(with_facts(pair(), links=(*ends(2), twin)), "subnets")
+    assert "enp1s0f1np1 and enP2p1s0f1np1 of spark2 are both in 192.168.100.0/24" in bad.evidence
+
+
+def test_a_gid_index_that_differs_is_fine_and_a_profile_that_pins_one_is_not() -> None:
+    found = with_facts(pair(), links=ends(2, gid_index=5))
+    assert [each.status for each in judged(found, "gid")] == [Status.OK]
+    pinned = replace(found, profiles=(TwoNodeProfile("big", IMAGE, {"NCCL_IB_GID_INDEX": "3"}),))
+    bad = worst(pinned, "gid")
+    assert bad.evidence == "big sets NCCL_IB_GID_INDEX=3, and spark2 has index 5."
+
+
+def test_a_pinned_interface_that_a_box_lacks_is_named() -> None:
+    found = with_facts(pair(), links=ends(2, interface="enp1s0f0np0"))
+    pinned = replace(found, profiles=(TwoNodeProfile("big", IMAGE, {"NCCL_SOCKET_IFNAME": "enp1s0f1np1"}),))
+    assert any("and spark2 has enp1s0f0np0, enP7s7" in each.evidence for each in judged(pinned, "gid"))
+
+
+def test_an_rdma_port_that_is_down_is_a_fault() -> None:
+    ports = copy.deepcopy(RECORDED["hcas"])
+    ports["ports"][1]["state"] = "1: DOWN"
+    assert worst(pair(hcas=ports), "hca").evidence == "rocep1s0f1 of spark2 is 1: DOWN."
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "check", "words"),
+    [
+        ("devices", {"names": [], "usable": []}, "infiniband", "no /dev/infiniband"),
+        ("devices", {"names": ["uverbs0"], "usable": []}, "infiniband", "may not use"),
+        ("memlock", {"soft": 8 << 20, "hard": 8 << 20, "uid": 1000}, "memlock", "At most"),
+        ("memory", {"meminfo": "MemTotal: 127600748 kB\nMemAvailable: 900000 kB\n"}, "memory", "no engine starts"),
+        ("python", {"version": "3.6.9"}, "python", "need 3.8"),
+        ("memory", {"problem": "PermissionError: no"}, "memory", "cannot be read"),
+    ],
+)
+def test_a_fault_of_one_box_is_found_there(section: str, value: Any, check: str, words: str) -> None:
+    bad = worst(pair(**{section: value}), check)
+    assert words in bad.evidence
+    assert bad.nodes == ("spark2",)
+
+
+def test_root_may_lock_memory_whatever_its_limit() -> None:
+    found = pair(memlock={"soft": 8 << 20, "hard": 8 << 20, "uid": 0})
+    assert {each.status for each in judged(found, "memlock")} == {Status.OK}
+
+
+def test_a_private_key_that_others_can_read_is_mended_with_chmod() -> None:
+    login = copy.deepcopy(RECORDED["login"])
+    login["paths"]["/home/lab/.ssh/id_ed25519"]["mode"] = 0o644
+    login["paths"]["/home/lab"]["mode"] = 0o775
+    fixes = [each.fix for each in judged(pair(login=login), "login") if each.status is Status.FAIL]
+    assert fixes == [
+        "ssh -t lab@spark2 'chmod go-w /home/lab'",
+        "ssh -t lab@spark2 'chmod 600 /home/lab/.ssh/id_ed25519'",
+    ]
+
+
+def test_images_are_equal_by_their_id_whatever_their_digest() -> None:
+    same = copy.deepcopy(RECORDED["images"])
+    same[IMAGE]["digest"] = "sha256:" + "b2" * 32
+    assert [each.status for each in judged(pair(images=same), "image")] == [Status.OK]
+    same[IMAGE]["id"] = "9" * 64
+    bad = worst(pair(images=same), "image")
+    assert "3f2a9b1c7d5e (digest a1a1a1a1a1a1) on spark1 and 999999999999" in bad.evidence
+    assert [each.status for each in judged(pair(images={IMAGE: None}), "image")] == [Status.NOTE]
+
+
+@pytest.mark.parametrize(("offset", "words"), [(3.0, "order"), (-3600.0, "1h00m behind")])
+def test_a_clock_that_is_off_is_named_with_its_side(offset: float, words: str) -> None:
+    bad = worst(with_facts(pair(), clock_offset_s=offset), "clock")
+    assert words in bad.evidence
+    assert bad.fix == "ssh -t lab@spark2 'sudo timedatectl set-ntp true'"
+
+
+def test_a_closed_port_names_direction_and_firewall_rule() -> None:
+    closed = ReachTrial(LOCAL, "spark2", {1: "connected", 2: "timed out"}, {1: "accepted", 2: "nobody came"})
+    bad = worst(replace(pair(), trials=(closed,)), "firewall")
+    assert bad.evidence == "spark1 to spark2: TCP 2 is closed (timed out); 1 of 2 connected."
+    assert bad.fix == "ssh -t lab@spark2 'sudo ufw allow from 192.168.100.1'"
+
+
+def test_a_port_that_somebody_else_holds_is_not_judged() -> None:
+    busy = ReachTrial(LOCAL, "spark2", {1: "Connection refused"}, {1: "not tried: Address already in use"})
+    assert worst(replace(pair(), trials=(busy,)), "firewall").status is Status.UNKNOWN
+
+
+def test_the_port_of_ssh_is_part_of_a_mend() -> None:
+    box = BoxFacts("spark2", NODE.replace(port=2222))
+    assert box.command("df -h") == "ssh -t -p 2222 lab@spark2 'df -h'"
+
+
+def test_a_silent_node_is_one_finding_and_the_others_are_examined() -> None:
+    silent = HostError("spark3 cannot be reached: no answer.", code="node_unreachable", hint="See whether it is on.")
+    healthy = pair()
+    dead = PairFacts(healthy.here, BoxFacts("spark3", NODE.replace(name="spark3"), problem=silent))
+    found = judge_pairs([dead, healthy], node_checks_named(()))
+    assert [(each.name, each.status, each.fix) for each in found if "spark3" in each.nodes] == [
+        ("reachable", Status.FAIL, "See whether it is on.")
+    ]
+    assert {each.name for each in found if "spark2" in each.nodes} == set(NODE_CHECKS)
+
+
+def test_a_reading_of_unforeseen_shape_hides_no_other_finding() -> None:
+    found = judged(pair(hcas={"ports": [{"hca": 1}]}))
+    assert any(each.status is Status.UNKNOWN and "check itself failed" in each.evidence for each in found)
+    assert any(each.name == "driver" and each.status is Status.OK for each in found)
+
+
+def test_an_unknown_check_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(AdmissionError, match="no check 'mtuu' of nodes") as refused:
+        node_checks_named(["mtuu"])
+    assert refused.value.hint == "Did you mean mtu?"
+
+
+def test_the_gid_with_an_ipv4_address_is_found_in_the_table() -> None:
+    ports = {port.hca: port for port in parse_rdma_ports(RECORDED["hcas"])}
+    assert ports["rocep1s0f1"].gid_index == 3
+    assert ports["rocep1s0f0"].gid_index is None
+    assert ports["rocep1s0f1"].rate_gbit_s == 200.0
+
+
+def test_the_script_reads_this_box_and_a_section_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "printed", lambda *_: (_ for _ in ()).throw(OSError("no ip here")))
+    said: list[str] = []
+    monkeypatch.setattr("sys.stdout.write", said.append)
+    request = {"sections": ["python", "addresses", "routes", "memory"], "peers": ["192.0.2.1"]}
+    monkeypatch.setattr("sys.argv", ["-", json.dumps(request)])
+    script.main()
+    found = json.loads(said[-1])
+    assert found["addresses"] == {"problem": "OSError: no ip here"}
+    assert found["routes"] == {"192.0.2.1": {"problem": "no ip here"}}
+    assert "MemAvailable" in found["memory"]["meminfo"]
+
+
+async def test_the_probe_asks_real_boxes_by_piped_scripts_and_tries_real_connections() -> None:
+    """Both boxes are this one, at two addresses of its loopback."""
+    here, there = (Link(interface="lo", address=f"127.0.0.{n}", prefix=8, rate_gbit_s=1.0) for n in (1, 2))
+    node = NODE.replace(name="other")
+    probe = NodesProbe(
+        settings=Settings(runtime="process"),
+        here=Box(LOCAL, LocalCommands(), facts("one", (here,))),
+        nodes=[(node, Box("other", LocalCommands(), facts("two", (there,))))],
+        profiles=list,
+    )
+    found = {(each.name, each.nodes): each for each in await examine_nodes(probe, ["python", "firewall", "memory"])}
+    assert found["python", ("other",)].status is Status.OK
+    assert found["memory", (LOCAL,)].evidence.endswith("(MemAvailable).")
+    trial = await examine_nodes(probe, ["firewall"])
+    assert [each.evidence.split(":")[0] for each in trial] == ["one to other", "other to one"]
+    assert {each.status for each in trial} == {Status.OK}
+
+
+async def test_a_box_without_python_is_one_finding() -> None:
+    class NoPython(LocalCommands):
+        async def run(self, argv: Any, **how: Any) -> Any:
+            return await super().run(("/no/such/python3", *argv[1:]), **how)
+
+    probe = NodesProbe(
+        settings=Settings(),
+        here=Box(LOCAL, LocalCommands(), facts("one", ends(1))),
+        nodes=[(NODE, Box("spark2", NoPython(), facts("spark2", ends(2))))],
+        profiles=list,
+    )
+    found = [each for each in await examine_nodes(probe, ["memory"]) if "spark2" in each.nodes]
+    assert [(each.name, each.evidence) for each in found] == [("reachable", "spark2 has no python3.")]
