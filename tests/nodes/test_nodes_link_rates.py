@@ -1,0 +1,127 @@
+"""Rates of links: counters that wrap, begin anew, stand at their end, or are read late."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkdash.domain.metric import LinkSample
+from sparkdash.nodes.agent.clock_offset import ClockOffset, RoundTrip
+from sparkdash.nodes.agent.link_rates import LinkRates, counted
+from sparkdash.nodes.agent.tick import PortCount
+
+NARROW, WIDE = 2**32, 2**64
+
+
+def eth(received: int | None, sent: int | None = 0, errors: int | None = 0, ifindex: int = 2) -> PortCount:
+    """Counters of an interface of 10 Gbit/s."""
+    return PortCount("eth0", False, received, sent, errors, True, 10.0, ifindex=ifindex)
+
+
+def roce(received: int | None, sent: int | None = 0) -> PortCount:
+    """Counters of an RDMA port of 100 Gbit/s, in units of four octets."""
+    return PortCount("rocep1s0f1", True, received, sent, 0, True, 100.0, unit=4)
+
+
+def last(rates: LinkRates, *readings: tuple[float, PortCount]) -> LinkSample:
+    """The sample after these readings."""
+    for at, port in readings:
+        (sample,) = rates.add(at, [port])
+    return sample
+
+
+def test_a_rate_is_bytes_over_the_time_of_the_node_itself() -> None:
+    sample = last(LinkRates(), (100.0, eth(1000, 500)), (102.0, eth(5000, 700)))
+    assert (sample.received_bytes_s, sample.sent_bytes_s) == (2000.0, 100.0)
+
+
+def test_an_rdma_count_stands_for_four_octets() -> None:
+    assert last(LinkRates(), (0.0, roce(0)), (1.0, roce(1_000_000))).received_bytes_s == 4_000_000
+
+
+def test_the_first_reading_and_one_without_a_counter_have_no_rate() -> None:
+    assert last(LinkRates(), (0.0, eth(1000))).received_bytes_s is None
+    assert last(LinkRates(), (0.0, eth(1000)), (1.0, eth(None))).received_bytes_s is None
+    assert last(LinkRates(), (0.0, eth(None)), (1.0, eth(1000))).received_bytes_s is None
+
+
+def test_an_idle_link_has_a_rate_of_zero_which_is_not_unknown() -> None:
+    assert last(LinkRates(), (0.0, eth(1000)), (1.0, eth(1000))).received_bytes_s == 0.0
+
+
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_a_counter_that_wraps_goes_on(width: int) -> None:
+    assert last(LinkRates(), (0.0, eth(width - 1000)), (1.0, eth(500))).received_bytes_s == 1500
+
+
+def test_a_counter_that_begins_anew_is_unknown_once_and_counts_again() -> None:
+    rates = LinkRates()
+    assert last(rates, (0.0, eth(2_000_000_000)), (1.0, eth(10))).received_bytes_s is None
+    assert last(rates, (2.0, eth(1010))).received_bytes_s == 1000
+
+
+def test_a_leap_that_the_link_cannot_carry_is_no_rate() -> None:
+    assert last(LinkRates(), (0.0, eth(0)), (1.0, eth(10**12))).received_bytes_s is None
+    assert last(LinkRates(), (0.0, eth(NARROW - 1)), (0.2, eth(NARROW // 2 - 1))).received_bytes_s is None
+
+
+def test_a_narrow_counter_that_stands_at_its_end_is_unknown() -> None:
+    assert last(LinkRates(), (0.0, roce(NARROW - 1)), (1.0, roce(NARROW - 1))).received_bytes_s is None
+
+
+def test_an_interface_that_was_made_anew_begins_anew() -> None:
+    assert last(LinkRates(), (0.0, eth(1000)), (1.0, eth(9000, ifindex=3))).received_bytes_s is None
+
+
+def test_a_reboot_begins_anew() -> None:
+    assert last(LinkRates(), (90_000.0, eth(1000)), (30.0, eth(9000))).received_bytes_s is None
+
+
+def test_two_readings_at_nearly_the_same_time_keep_the_rate_before() -> None:
+    rates = LinkRates()
+    sample = last(rates, (0.0, eth(0)), (1.0, eth(1000)), (1.01, eth(900_000)))
+    assert sample.received_bytes_s == 1000
+    assert last(rates, (2.0, eth(901_000))).received_bytes_s == 900_000
+
+
+def test_errors_count_since_the_connection_also_past_a_new_counter() -> None:
+    rates = LinkRates()
+    assert last(rates, (0.0, eth(0, errors=500))).errors == 0
+    assert last(rates, (1.0, eth(0, errors=503))).errors == 3
+    assert last(rates, (2.0, eth(0, errors=2))).errors == 5
+    assert last(rates, (3.0, eth(0, errors=9, ifindex=9))).errors == 5
+
+
+def test_a_port_that_is_gone_and_comes_back_begins_anew() -> None:
+    rates = LinkRates()
+    rates.add(0.0, [eth(1000)])
+    assert rates.add(1.0, []) == ()
+    assert last(rates, (2.0, eth(9000))).received_bytes_s is None
+
+
+@given(st.integers(0, WIDE - 1), st.integers(0, WIDE - 1), st.floats(0, 1e18))
+def test_no_pair_of_readings_gives_a_negative_or_impossible_count(before: int, now: int, most: float) -> None:
+    found = counted(before, now, most)
+    assert found is None or 0 <= found <= most
+
+
+def test_the_shortest_round_trip_tells_the_clock() -> None:
+    offset = ClockOffset()
+    offset.add(RoundTrip(asked=100.0, heard=101.0, clock=3700.9))
+    offset.add(RoundTrip(asked=102.0, heard=102.01, clock=3702.005))
+    offset.add(RoundTrip(asked=103.0, heard=103.5, clock=3703.0))
+    assert offset.offset_s == pytest.approx(3600.0)
+
+
+def test_a_clock_that_was_set_is_seen_at_the_next_answer() -> None:
+    offset = ClockOffset()
+    offset.add(RoundTrip(100.0, 100.01, 3700.005))
+    offset.add(RoundTrip(110.0, 110.4, 110.2))
+    assert offset.offset_s == pytest.approx(0.0)
+
+
+def test_an_answer_from_before_its_question_tells_nothing() -> None:
+    offset = ClockOffset()
+    offset.add(RoundTrip(asked=100.0, heard=90.0, clock=100.0))
+    assert offset.offset_s is None
