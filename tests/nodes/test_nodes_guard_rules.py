@@ -49,7 +49,11 @@ def test_both_guards_decide_the_same_after_any_series_of_looks(
 @given(
     st.lists(
         st.tuples(
-            st.booleans(), st.booleans(), st.integers(0, 3), st.none() | st.integers(0, 100), st.none() | st.floats(0, 900)
+            st.booleans(),
+            st.booleans(),
+            st.integers(0, 3),
+            st.none() | st.integers(0, 100),
+            st.none() | st.floats(0, 900),
         ),
         min_size=1,
         max_size=6,
