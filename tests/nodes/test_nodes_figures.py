@@ -1,0 +1,303 @@
+"""Figures and guard of a node: the real scripts as processes of this box, and programs that misbehave in their place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_commands import LocalCommands
+
+from sparkdash.domain.metric import Memory
+from sparkdash.errors import HostError
+from sparkdash.nodes.agent import figures as module
+from sparkdash.nodes.agent.figures import NodeFigures
+from sparkdash.nodes.agent.lease import GuardedContainer, make_lease
+from sparkdash.nodes.agent.program import GUARD, program_argv, program_text
+from sparkdash.nodes.agent.remote.guard_files import GuardFolder
+from sparkdash.nodes.agent.tick import GuardAct
+from sparkdash.settings import Settings
+
+SOON = 20.0
+GOOD = '{"clock": %f, "at": 5, "memory": {"total": 100, "available": 60, "free": 10}}' % time.time()  # noqa: UP031
+
+
+async def until(holds: Callable[[], Any], limit_s: float = SOON) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(limit_s):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def owner() -> Iterator[str]:
+    """An owner of this test's own; afterwards its guard is ended and its folder gone."""
+    name = uuid.uuid4().hex[:12]
+    yield name
+    folder = GuardFolder(name)
+    folder.renew({"stop": True})
+    held = folder.lock(SOON)
+    assert held is not None, "the guard did not end"
+    os.close(held)
+    for each in Path(folder.path).iterdir():
+        each.unlink()
+    Path(folder.path).rmdir()
+
+
+@pytest.fixture
+def new_engine(owner: str) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    """Begins a process with the mark of an engine."""
+    begun = []
+
+    def begin(container: str) -> subprocess.Popen[bytes]:
+        env = {**os.environ, "SPARKDASH_ENGINE": f"{owner}/{container}"}
+        begun.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env=env))
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+@asynccontextmanager
+async def running(figures: NodeFigures) -> AsyncIterator[NodeFigures]:
+    """Follow the stream for the length of the block."""
+    task = asyncio.create_task(figures.run())
+    try:
+        yield figures
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def lease(kill_gib: float = 0.001, *, guard: str = "act", ttl_s: float = 60.0, **known: bool) -> dict[str, Any]:
+    """Lease of a guard that kills below so much available memory; `known` are containers, and whether they serve."""
+    settings = Settings.model_validate({"guard": guard, "guard_kill_gib": kill_gib, "guard_hold_gib": kill_gib})
+    containers = [GuardedContainer(f"sparkdash-{name}", name, serves) for name, serves in known.items()]
+    return {**make_lease(settings, 121 * 2**30, containers), "ttl_s": ttl_s}
+
+
+def start_guard(owner: str, given: dict[str, Any]) -> str:
+    """Start a guard as over ssh; what it says."""
+    text = program_text(GUARD, owner) + json.dumps(given).encode() + b"\n"
+    argv = [sys.executable, *program_argv(GUARD, owner)[1:]]
+    done = subprocess.run(argv, input=text, capture_output=True, timeout=SOON, check=True)
+    return str(json.loads(done.stdout)["guard"])
+
+
+async def test_figures_of_a_node_come_with_links_and_clock() -> None:
+    async with running(NodeFigures("spark2", LocalCommands(), "nobody")) as figures:
+        memory = await figures.fresh_memory()
+        assert 0 < memory.available <= memory.total
+        assert figures.sample is not None
+        assert figures.sample.links
+        assert figures.clock_offset_s == pytest.approx(0.0, abs=0.5)
+        assert (figures.is_silent, figures.reason) == (False, None)
+
+
+async def test_a_shorter_interval_begins_at_once() -> None:
+    async with running(NodeFigures("spark2", LocalCommands(), "nobody")) as figures:
+        await figures.fresh_memory()
+        figures.pace(0.2)
+        seen: set[float] = set()
+        await until(lambda: seen.add(figures.sample.at if figures.sample else 0) or len(seen) >= 5, 5.0)
+
+
+async def test_a_tick_costs_the_node_a_few_milliseconds() -> None:
+    async with running(NodeFigures("spark2", LocalCommands(), "nobody")) as figures:
+        figures.pace(0.2)
+        await figures.fresh_memory()
+        began, seen = figures.cpu_s or 0.0, set[float]()
+        await until(lambda: seen.add(figures.sample.at if figures.sample else 0) or len(seen) >= 11)
+        assert ((figures.cpu_s or 0.0) - began) / 10 < 0.02
+
+
+async def test_a_stream_that_falls_silent_is_known_as_silent_and_begun_again() -> None:
+    commands, changes = LocalCommands(), list[bool]()
+    figures = NodeFigures("spark2", commands, "nobody", on_change=lambda: changes.append(figures.is_silent))
+    figures.pace(0.2)
+    async with running(figures):
+        await figures.fresh_memory()
+        commands.children[0].send_signal(signal.SIGSTOP)
+        await until(lambda: figures.is_silent, module.LEAST_SILENCE_S + 2)
+        assert figures.memory is None
+        assert figures.sample is not None
+        assert "no figures for" in (figures.reason or "")
+        await until(lambda: not figures.is_silent)
+        assert len(commands.children) == 2
+    assert changes == [False, True, False, True]
+
+
+async def test_a_script_that_was_killed_is_begun_again() -> None:
+    commands = LocalCommands()
+    async with running(NodeFigures("spark2", commands, "nobody")) as figures:
+        await figures.fresh_memory()
+        commands.children[0].kill()
+        await until(lambda: len(commands.children) == 2 and not figures.is_silent)
+
+
+async def test_the_script_ends_when_the_stream_does() -> None:
+    commands = LocalCommands()
+    async with running(NodeFigures("spark2", commands, "nobody")) as figures:
+        await figures.fresh_memory()
+    assert commands.children[0].returncode is not None
+
+
+async def test_a_node_that_cannot_be_reached_says_why_at_once() -> None:
+    commands = LocalCommands()
+    commands.refuses = HostError("spark2 is off.", code="node_unreachable")
+    async with running(NodeFigures("spark2", commands, "nobody")) as figures:
+        await until(lambda: figures.reason)
+        with pytest.raises(HostError, match="spark2 is off"):
+            await asyncio.wait_for(figures.fresh_memory(), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("import sys; sys.exit(127)", "has no python3"),
+        ("import sys; sys.exit('no such luck')", "no such luck"),
+        ("print('Welcome!\\n' * 100); input()", "sends no figures: the line is no JSON"),
+        ("while True: print('x' * 9999, end='')", "sends no figures|does not answer"),
+    ],
+)
+async def test_a_program_that_misbehaves_is_ended_with_the_reason(
+    program: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_S", 2.0)
+    async with running(NodeFigures("spark2", LocalCommands(program), "nobody")) as figures:
+        await until(lambda: figures.reason)
+        assert re.search(why, figures.reason or "")
+
+
+async def test_words_of_a_login_script_before_the_figures_do_no_harm() -> None:
+    program = f"import sys; print('Last login: today'); print({GOOD!r}); sys.stdin.read()"
+    async with running(NodeFigures("spark2", LocalCommands(program), "nobody")) as figures:
+        await until(lambda: figures.memory is not None)
+
+
+async def test_a_node_without_readable_memory_is_told_so() -> None:
+    program = """
+import sys, json
+for line in sys.stdin:
+    if line.startswith('{"every"'):
+        print(json.dumps({"clock": 5, "at": 5, "id": json.loads(line)["id"]}), flush=True)
+"""
+    async with running(NodeFigures("spark2", LocalCommands(program), "nobody")) as figures:
+        with pytest.raises(HostError) as caught:
+            await figures.fresh_memory()
+        assert caught.value.code == "memory_unknown"
+
+
+async def test_the_guard_is_started_and_outlives_the_daemon(owner: str) -> None:
+    async with running(NodeFigures("spark2", LocalCommands(), owner, lease=lambda _: lease())) as figures:
+        await until(lambda: figures.guarded)
+    assert GuardFolder(owner).is_locked()
+
+
+async def test_one_guard_runs_for_each_owner_and_a_new_daemon_takes_its_lease_over(owner: str) -> None:
+    assert await asyncio.to_thread(start_guard, owner, lease()) == "started"
+    assert await asyncio.to_thread(start_guard, owner, lease()) == "runs already"
+    commands = LocalCommands()
+    async with running(NodeFigures("spark2", commands, owner, lease=lambda _: lease(ttl_s=77))) as figures:
+        await until(lambda: figures.guarded)
+        await figures.fresh_memory()
+        assert commands.calls == []
+        assert (GuardFolder(owner).read("lease.json") or {})["ttl_s"] == 77
+
+
+async def test_the_guard_kills_the_load_and_spares_what_serves(
+    owner: str, new_engine: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    serving, loading, kills = new_engine("sparkdash-a"), new_engine("sparkdash-b"), list[GuardAct]()
+    figures = NodeFigures(
+        "spark2", LocalCommands(), owner, lease=lambda _: lease(10_000, a=True, b=False), on_kill=kills.append
+    )
+    figures.pace(0.2)
+    async with running(figures):
+        await until(lambda: loading.poll() is not None)
+        assert loading.returncode == -signal.SIGKILL
+        assert serving.poll() is None
+        await until(lambda: kills)
+    assert [(act.container, act.profile, act.processes) for act in kills] == [("sparkdash-b", "b", 1)]
+
+
+async def test_a_kill_without_a_daemon_is_reported_once_to_the_next_one(
+    owner: str, new_engine: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    engine, kills = new_engine("sparkdash-a"), list[GuardAct]()
+    await asyncio.to_thread(start_guard, owner, lease(10_000, ttl_s=0.0))
+    await until(lambda: engine.poll() is not None)
+    await until(lambda: GuardFolder(owner).kills())
+    for _ in range(2):
+        async with running(NodeFigures("spark2", LocalCommands(), owner, on_kill=kills.append)) as figures:
+            await figures.fresh_memory()
+            await until(lambda: not GuardFolder(owner).kills())
+    assert [act.container for act in kills] == ["sparkdash-a"]
+
+
+async def test_the_guard_stays_while_an_engine_runs_and_ends_after_it(
+    owner: str, new_engine: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    engine = new_engine("sparkdash-a")
+    await asyncio.to_thread(start_guard, owner, lease(ttl_s=0.0))
+    folder, began = GuardFolder(owner), time.monotonic()
+    while time.monotonic() - began < 3.0:  # more than one search for engines
+        assert folder.is_locked()
+        await asyncio.sleep(0.1)
+    engine.kill()
+    engine.wait()
+    await until(lambda: not folder.is_locked())
+
+
+async def test_engines_of_another_owner_are_never_killed(
+    owner: str, new_engine: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    ours = new_engine("sparkdash-a")
+    env = {**os.environ, "SPARKDASH_ENGINE": f"x{owner}/sparkdash-a"}
+    theirs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env=env)
+    try:
+        await asyncio.to_thread(start_guard, owner, lease(10_000, ttl_s=0.0))
+        await until(lambda: ours.poll() is not None)
+        await until(lambda: not GuardFolder(owner).is_locked())
+        assert theirs.poll() is None
+    finally:
+        with suppress(ProcessLookupError):
+            theirs.kill()
+        theirs.wait()
+
+
+async def test_a_guard_that_may_only_warn_reports_and_kills_nothing(
+    owner: str, new_engine: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    engine = new_engine("sparkdash-a")
+    await asyncio.to_thread(start_guard, owner, lease(10_000, guard="warn"))
+    await until(lambda: GuardFolder(owner).kills())
+    assert GuardFolder(owner).kills()[0]["container"] is None
+    assert engine.poll() is None
+
+
+async def test_a_guard_that_was_switched_off_ends_beside_a_running_engine(
+    owner: str, new_engine: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    engine = new_engine("sparkdash-a")
+    await asyncio.to_thread(start_guard, owner, lease())
+    off = lambda memory: make_lease(Settings(guard="off"), memory.total, [])  # noqa: E731
+    typed: Callable[[Memory], dict[str, Any] | None] = off
+    async with running(NodeFigures("spark2", LocalCommands(), owner, lease=typed)) as figures:
+        await figures.fresh_memory()
+        figures.renew()
+        await until(lambda: not GuardFolder(owner).is_locked())
+    assert engine.poll() is None
