@@ -45,6 +45,7 @@ from sparkdash.settings import Settings, settings_file
 from sparkdash.store import Store
 from sparkdash.store.usage import day_of
 from sparkdash.supervisor import Supervisor, SupervisorInputs
+from sparkdash.supervisor.inputs import not_killed
 from sparkdash.telemetry import Collector, CollectorInputs
 from sparkdash.upstream import Upstream
 from sparkdash.wire import ConnectionLimit
@@ -119,6 +120,7 @@ def _daemon(
             owner=paths.owner(),
             nodes=nodes,
             shipper=others.shipper if others else None,
+            killed_on_node=others.watch.kill_reason if others else not_killed,
             store=store,
             guard=parts.guard,
             memory_helper=parts.memory_helper,
@@ -174,6 +176,7 @@ def _daemon(
             settings=lambda: supervisor.settings,
             listeners=lambda: bus.listeners,
             nodes=lambda: dict(nodes.samples) if nodes else {},
+            pace_nodes=others.watch.pace if others else lambda _: None,
         )
     )
     rereading = SettingsReader(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None

@@ -19,6 +19,7 @@ from sparkdash.domain.memory.account import Holding
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.errors import EngineError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
 from sparkdash.host.memory_guard.guard import MemoryGuard
@@ -81,6 +82,11 @@ class Telemetry(Protocol):
 async def _do_nothing(_profile: str) -> None: ...
 
 
+async def not_killed(_container: str) -> EngineError | None:
+    """No other node has a memory guard."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class SupervisorInputs:
     """Dependencies and options of one supervisor."""
@@ -97,6 +103,8 @@ class SupervisorInputs:
     """Boxes that engines may run on; None: this box alone."""
     shipper: Shipper | None = None
     """Copies image and weights to other nodes; None: they are expected to be there."""
+    killed_on_node: Callable[[str], Awaitable[EngineError | None]] = not_killed
+    """Why another node's memory guard killed a container or its worker; None if none did. Takes seconds at most."""
     store: Store | None = None
     """Store of the daemon; without one, records end with the daemon."""
     guard: MemoryGuard | None = None

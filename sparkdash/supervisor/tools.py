@@ -13,7 +13,7 @@ from sparkdash.domain.memory.account import Holding
 from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
-from sparkdash.errors import SparkdashError
+from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.host.kernel_log.reader import KernelLog
 from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.nodes import Nodes, OneNode
@@ -48,6 +48,8 @@ class Tools:
     """Boxes that engines may run on, this one among them."""
     shipper: Shipper | None
     """Copies image and weights to other nodes; None: they are expected to be there."""
+    killed_on_node: Callable[[str], Awaitable[EngineError | None]]
+    """Why another node's memory guard killed a container or its worker; None if none did. Takes seconds at most."""
     settings: Settings
     clock: Clock
     books: Books
@@ -98,6 +100,7 @@ def build_tools(inputs: SupervisorInputs, profiles: Callable[[], Iterable[Profil
         reader=reader,
         nodes=inputs.nodes or OneNode(reader),
         shipper=inputs.shipper,
+        killed_on_node=inputs.killed_on_node,
         settings=inputs.settings,
         clock=clock,
         books=books,

@@ -36,7 +36,7 @@ GOOD = '{"clock": %f, "at": 5, "memory": {"total": 100, "available": 60, "free":
 async def until(holds: Callable[[], Any], limit_s: float = SOON) -> None:
     """Wait until something holds."""
     async with asyncio.timeout(limit_s):
-        while not holds():
+        while not holds():  # noqa: ASYNC110 - another process's doing
             await asyncio.sleep(0.02)
 
 
@@ -267,7 +267,7 @@ async def test_engines_of_another_owner_are_never_killed(
 ) -> None:
     ours = new_engine("sparkdash-a")
     env = {**os.environ, "SPARKDASH_ENGINE": f"x{owner}/sparkdash-a"}
-    theirs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env=env)
+    theirs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env=env)  # noqa: ASYNC220
     try:
         await asyncio.to_thread(start_guard, owner, lease(10_000, ttl_s=0.0))
         await until(lambda: ours.poll() is not None)

@@ -86,7 +86,7 @@ async def crash_error(
     """Why an engine ended: the memory guard's word, else its own last ones with the kernel's since that moment (Unix
     seconds); `what` it did: "did not start", "died".
     """
-    if killed := tools.guarded.reason(container):
+    if killed := tools.guarded.reason(container) or await tools.killed_on_node(container):
         return killed
     removed = code == REMOVED
     # below zero: the runtime could not tell
