@@ -14,7 +14,7 @@ from sparkdash.rules.rule import Hit, Rule, Severity
 
 NAME = "secret-literal"
 _KEYS = {
-    "env": is_secret_variable, "args": is_secret_flag, "command": never,
+    "env": is_secret_variable, "env_by_node": is_secret_variable, "args": is_secret_flag, "command": never,
     "request": never, "request_set": never, "modes": never,
 }  # fmt: skip
 """Parts of a profile that reach an engine or a client, each with the test that marks a name as secret."""
@@ -42,7 +42,7 @@ def _secrets(profile: Profile) -> Iterator[Hit]:
 
 
 def _by_reference(path: KeyPath) -> str:
-    name = path[1] if path[0] == "env" else "NAME"
+    name = path[-1] if path[0] in ("env", "env_by_node") else "NAME"
     return f"Write `env_from: [{name}]`, set it in the daemon's environment, and revoke this one."
 
 

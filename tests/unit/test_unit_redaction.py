@@ -102,3 +102,10 @@ def test_masking_keeps_what_is_no_text() -> None:
 )
 def test_every_value_of_a_secret_flag_is_masked_in_a_command_line(words: str, shown: str) -> None:
     assert " ".join(masked_command(words.split())) == shown
+
+
+def test_a_secret_for_one_node_is_found_and_masked_as_well() -> None:
+    secret = "hf_" + "Ab1" * 12
+    profile = LITERAL.replace(silence={}, env={}, args={}, nodes=2, env_by_node={"spark2": {"HF_TOKEN": secret}})
+    assert secret_at(profile) == "env_by_node.spark2.HF_TOKEN"
+    assert secret not in redact_profile(profile).model_dump_json()
