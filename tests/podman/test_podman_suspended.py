@@ -17,8 +17,8 @@ import pytest
 
 from sparkdash.domain.container import ContainerSpec, Leftovers
 from sparkdash.errors import HostError
+from sparkdash.host import command as command_line
 from sparkdash.host.command import CommandResult
-from sparkdash.host.podman import podman
 from sparkdash.host.processes import process
 
 GRACE_S = 60.0
@@ -109,8 +109,8 @@ def silent(monkeypatch: pytest.MonkeyPatch, *verbs: str) -> None:
             raise TimeoutError
         return await made(command, deadline_s=deadline_s, **how)
 
-    made = podman.run_command
-    monkeypatch.setattr(podman, "run_command", call)
+    made = command_line.run_command
+    monkeypatch.setattr(command_line, "run_command", call)
 
 
 @pytest.mark.podman

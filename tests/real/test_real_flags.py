@@ -94,7 +94,9 @@ def parser(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 def _lines() -> dict[str, list[str]]:
     vllm = adapter(EngineKind.VLLM)
     profiles = catalog.load_catalog([shipped_profiles()]).profiles.values()
-    started = [profile for profile in profiles if profile.engine is EngineKind.VLLM and profile.image]
+    started = [
+        profile for profile in profiles if profile.engine is EngineKind.VLLM and profile.image and profile.nodes == 1
+    ]
     return {profile.name: list(vllm.container(profile, LAUNCH).argv)[2:] for profile in started}
 
 

@@ -58,7 +58,8 @@ def in_container(spark: Any) -> dict[int, str]:
 def core(spark: Any) -> Callable[[], object]:
     """Stops the process that computes; the API server goes on answering."""
     limit(spark, "0.3")
-    (pid,) = [pid for pid, words in in_container(spark).items() if "EngineCore" in words]
+    titles = ("EngineCore", "--multiprocessing-fork")  # the latter until it has set its own
+    (pid,) = [pid for pid, words in in_container(spark).items() if any(title in words for title in titles)]
     url = spark.state()["engines"][NAME]["url"]
 
     def stop() -> None:

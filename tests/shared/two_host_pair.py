@@ -11,6 +11,7 @@ from typing import Any
 from two_hosts import HERE, HostDaemon, TwoHosts
 
 NAME = "pair"
+HEAD, WORKER = "sparkdash-pair", "sparkdash-pair-worker1"
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc")
 
 

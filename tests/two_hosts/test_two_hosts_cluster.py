@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from two_host_pair import NAME, profile, up
+from two_host_pair import HEAD, NAME, WORKER, profile, up
 from two_hosts import HostDaemon, TwoHosts
 
 pytestmark = [pytest.mark.podman]
 
 HERE = Path(__file__).parent
-HEAD, WORKER = "sparkdash-pair", "sparkdash-pair-worker1"
-
-
-@pytest.fixture
-def daemon(hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon]) -> HostDaemon:
-    """A daemon on host a that knows host b."""
-    made = new_host_daemon(node_silent_s=5)
-    key = (hosts.folder / "b" / "ssh_host.pub").read_text().split()
-    (made.root / "config" / "nodes.toml").write_text(
-        f'[spark2]\nssh = "root@{hosts.address["b"]}"\nhost_key = "{key[0]} {key[1]}"\n'
-    )
-    (made.profiles / f"{NAME}.yaml").write_text(json.dumps(profile()))
-    made.start()
-    made.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")
-    return made
 
 
 def until_gone(hosts: TwoHosts, host: str) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from test_two_hosts_cluster import NAME, WORKER, daemon, profile, up  # noqa: F401 - `daemon` is a fixture
+from two_host_pair import NAME, WORKER, profile, up
 from two_hosts import HostDaemon, TwoHosts
 
 pytestmark = [pytest.mark.podman]
@@ -47,7 +47,7 @@ def until(holds: Callable[[], object], limit_s: float = 40) -> None:
 
 
 def test_figures_of_the_other_host_come_once_a_second_while_somebody_looks(
-    daemon: HostDaemon,  # noqa: F811
+    daemon: HostDaemon,
 ) -> None:
     seen: set[float] = set()
 
@@ -61,7 +61,7 @@ def test_figures_of_the_other_host_come_once_a_second_while_somebody_looks(
 
 
 def test_the_guard_of_the_other_host_kills_a_worker_and_its_engine_fails_with_the_reason(
-    daemon: HostDaemon,  # noqa: F811
+    daemon: HostDaemon,
     hosts: TwoHosts,
     memory_of_b: Callable[[float], None],
 ) -> None:
@@ -77,7 +77,7 @@ def test_the_guard_of_the_other_host_kills_a_worker_and_its_engine_fails_with_th
 
 
 def test_the_guard_acts_while_the_daemon_is_dead_and_the_next_daemon_tells_it(
-    daemon: HostDaemon,  # noqa: F811
+    daemon: HostDaemon,
     hosts: TwoHosts,
     memory_of_b: Callable[[float], None],
 ) -> None:
@@ -98,7 +98,7 @@ def test_the_guard_acts_while_the_daemon_is_dead_and_the_next_daemon_tells_it(
 
 
 def test_the_guard_acts_while_the_link_is_cut(
-    daemon: HostDaemon,  # noqa: F811
+    daemon: HostDaemon,
     hosts: TwoHosts,
     memory_of_b: Callable[[float], None],
 ) -> None:
@@ -113,7 +113,7 @@ def test_the_guard_acts_while_the_link_is_cut(
 
 
 def test_the_guard_ends_with_its_lease_where_no_engine_runs(
-    daemon: HostDaemon,  # noqa: F811
+    daemon: HostDaemon,
     hosts: TwoHosts,
 ) -> None:
     daemon.until_state(lambda state: state["nodes"]["spark2"]["guarded"])
