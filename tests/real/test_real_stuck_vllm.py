@@ -81,7 +81,15 @@ def whole(spark: Any) -> Callable[[], object]:
 def paused(spark: Any) -> Callable[[], object]:
     """Freezes its control group."""
     name = limit(spark, "0.3")
-    return lambda: subprocess.run(["podman", "pause", name], check=True, capture_output=True)
+
+    def pause() -> None:
+        for _ in range(3):  # runc gives up after 10 s when a throttled thread has not reached the freezer by then
+            paused = subprocess.run(["podman", "pause", name], capture_output=True, text=True, check=False)
+            if paused.returncode == 0:
+                return
+        pytest.fail(f"podman pause: {paused.stderr}")
+
+    return pause
 
 
 def test_a_core_that_stops_behind_a_server_that_answers_is_named_and_replaced(spark: Any) -> None:
