@@ -5,13 +5,10 @@ Owns: reading, adding and revoking, each change whole or not at all. Must not kn
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,6 +17,7 @@ from sparkdash import paths
 from sparkdash.access.key import Key
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, HostError, ProfileError
+from sparkdash.locked_file import lock_file, replace_file
 
 FILE_NAME = "keys.json"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -158,36 +156,12 @@ def revoke_key(path: Path, name: str) -> Keys:
 
 def _change(path: Path, to: Callable[[Keys], Keys]) -> Keys:
     try:
-        with _alone(path):
+        with lock_file(path):
             keys = to(read_keys(path))
-            _write(path, keys)
+            replace_file(path, _File(keys=keys).model_dump_json(indent=2).encode() + b"\n")
     except OSError as error:
         raise HostError(f"{path} cannot be written: {error.strerror}.", code="keys_not_written") from None
     return keys
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock, so that two commands at once do not lose each other's key."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as lock:
-        os.fchmod(descriptor, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _write(path: Path, keys: Keys) -> None:
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_File(keys=keys).model_dump_json(indent=2).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(made).replace(path)
-    except BaseException:
-        Path(made).unlink(missing_ok=True)
-        raise
 
 
 def _mark(path: Path) -> tuple[int, ...]:

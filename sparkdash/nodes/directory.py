@@ -20,8 +20,9 @@ from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.nodes import node_unknown
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
-from sparkdash.nodes import common_link, facts, ssh_errors
+from sparkdash.nodes import facts, ssh_errors
 from sparkdash.nodes.connection import NodeConnection
+from sparkdash.nodes.link.common import chosen_links, common_links
 from sparkdash.nodes.node_file import NodeTable
 from sparkdash.nodes.node_link import FigureStream, LinkOrders, NodeLink
 from sparkdash.nodes.podman_over_ssh import remote_podman
@@ -126,8 +127,8 @@ class NodeDirectory:
         known = {name: self._facts(name) for name in names}
         if len(names) == 1:
             return tuple(self._launch(name, found, None) for name, found in known.items())
-        offered = [common_link.chosen_links(found.links, self._node(name)) for name, found in known.items()]
-        links = common_link.common_links(offered)
+        offered = [chosen_links(found.links, self._node(name)) for name, found in known.items()]
+        links = common_links(offered)
         if links is None:
             raise no_common_link(dict(zip(names, offered, strict=True)))
         return tuple(self._launch(name, known[name], link) for name, link in zip(names, links, strict=True))
@@ -286,8 +287,7 @@ class NodeDirectory:
         there = link.state.facts
         if there is None or self._local is None:
             return link.node.interface
-        offered = [self._local.links, common_link.chosen_links(there.links, link.node)]
-        links = common_link.common_links([common_link.chosen_links(offered[0], None), offered[1]])
+        links = common_links([chosen_links(self._local.links, None), chosen_links(there.links, link.node)])
         return links[1].interface if links else None
 
 

@@ -5,13 +5,9 @@ Owns: the file, each change whole or not at all. Must not know ssh, nor the stat
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -19,6 +15,7 @@ from pydantic import ValidationError
 from sparkdash import paths
 from sparkdash.domain.node import LOCAL, Node
 from sparkdash.errors import AdmissionError, HostError, ProfileError
+from sparkdash.locked_file import lock_file, replace_file
 
 FILE_NAME = "nodes.toml"
 _HEAD = """\
@@ -49,11 +46,6 @@ def read_nodes(path: Path) -> NodeTable:
         raise _invalid(f"{path}: {error.title} {where}: {first['msg']}.") from None
     except ValueError as error:  # TOML or UTF-8
         raise _invalid(f"{path}: {error}.") from None
-
-
-def write_nodes(path: Path, nodes: NodeTable) -> None:
-    """Replace the file's content. Raises HostError: nodes_not_written."""
-    _change(path, lambda _: nodes)
 
 
 def add_node(path: Path, node: Node) -> None:
@@ -116,35 +108,12 @@ def _node(name: str, table: object) -> Node:
 
 def _change(path: Path, to: Callable[[NodeTable], NodeTable]) -> NodeTable:
     try:
-        with _alone(path):
+        with lock_file(path):
             nodes = to(read_nodes(path))
-            _write(path, nodes)
+            replace_file(path, "\n".join([_HEAD, *map(_table, nodes)]).encode())
     except OSError as error:
         raise HostError(f"{path} cannot be written: {error.strerror}.", code="nodes_not_written") from None
     return nodes
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock, so that two commands at once do not lose each other's node."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _write(path: Path, nodes: NodeTable) -> None:
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write("\n".join([_HEAD, *map(_table, nodes)]).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        Path(made).replace(path)
-    except BaseException:
-        Path(made).unlink(missing_ok=True)
-        raise
 
 
 def _table(node: Node) -> str:

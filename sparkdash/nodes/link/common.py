@@ -1,16 +1,16 @@
-"""Networks that two boxes share.
+"""Networks that boxes share, and the links by which they reach each other.
 
-Owns: which interfaces of two boxes face each other. Must not know how interfaces are found.
+Owns: which interfaces face each other, and the choice among them. Must not know how interfaces are found.
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import NamedTuple
 
-from sparkdash.domain.node import Link, NodeFacts
+from sparkdash.domain.node import Link, Node, NodeFacts
 
 FAST_GBIT_S = 25.0
 """Rate of a link that was made for tensors; a DGX Spark's other port has 10 Gb/s."""
@@ -57,6 +57,37 @@ def shared_links(
         and interface in (None, other.interface)
     ]
     return tuple(sorted(pairs, key=_worse))
+
+
+def chosen_links(links: Sequence[Link], node: Node | None) -> list[Link]:
+    """Links that a launch may use on a node: all with an address that are not down, or those that its file names."""
+    address, interface = (node.address, node.interface) if node is not None else (None, None)
+    return [
+        link
+        for link in links
+        if link.address is not None
+        and link.up is not False
+        and address in (None, link.address)
+        and interface in (None, link.interface)
+    ]
+
+
+def common_links(of_nodes: Sequence[Sequence[Link]]) -> list[Link] | None:
+    """Choose one link for each node, all in one network: the fastest, by its slowest link; None without one.
+
+    A link of unknown rate counts as slower than one of known rate; among equals an RDMA device wins, then the order.
+    """
+    best: tuple[tuple[float, bool], list[Link]] | None = None
+    for first in of_nodes[0]:
+        network = network_of(first)
+        others = [next((link for link in links if network_of(link) == network), None) for links in of_nodes[1:]]
+        found = [first, *(link for link in others if link is not None)]
+        if network is None or len(found) < len(of_nodes):
+            continue
+        rank = (min(link.rate_gbit_s or 0.0 for link in found), all(link.hca for link in found))
+        if best is None or rank > best[0]:
+            best = (rank, found)
+    return best[1] if best else None
 
 
 def network_of(link: Link) -> str | None:
