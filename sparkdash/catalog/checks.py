@@ -59,7 +59,22 @@ def profile_problems(section: Section, profile: Profile) -> list[ProfileProblem]
         *_paths(section, profile),
         *_requests(section, profile),
         *_nodes(section, profile),
+        *_build(section, profile),
     ]
+
+
+def _build(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
+    """Find a build whose result the profile would not start."""
+    image = profile.image
+    if profile.build is None:
+        return
+    if image is None:
+        yield section.problem(("build",), "has no image to make", "Add `image: localhost/NAME:TAG`.", code="missing")
+    elif not image.startswith("localhost/") or "@" in image:
+        text = f"{image} is no name for an image that is built here"
+        yield section.problem(("image",), text, "Write `image: localhost/NAME:TAG`, without a digest.")
+    elif image in profile.build.needs:
+        yield section.problem(("build", "needs"), "names the image itself", "Remove it.")
 
 
 def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:

@@ -14,12 +14,22 @@ from typing import Any
 from pydantic import BaseModel
 
 from sparkdash.catalog.schema import EXTENDS, MERGED, PROFILE_KEYS
+from sparkdash.domain.images.image_build import ImageBuild, SourceEdit
 from sparkdash.domain.profile import MemoryNeed, ModelRef, Mount, Profile
 from sparkdash.domain.published import Published
 from sparkdash.domain.sim_spec import SimSpec, SimSpeed
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-_PARTS: tuple[type[BaseModel], ...] = (MemoryNeed, ModelRef, Mount, Published, SimSpec, SimSpeed)
+_PARTS: tuple[type[BaseModel], ...] = (
+    ImageBuild,
+    MemoryNeed,
+    ModelRef,
+    Mount,
+    Published,
+    SimSpec,
+    SimSpeed,
+    SourceEdit,
+)
 _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*$"}
 
 

@@ -1,6 +1,6 @@
 """Reading folders of YAML files into a Catalog.
 
-Owns: reading, and constraints between files (names, aliases, `nearest`). Must not know engines.
+Owns: reading, and constraints between files (names, aliases, `nearest`, `build`). Must not know engines.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparkdash.catalog.builds import share_builds
 from sparkdash.catalog.catalog import Catalog, ProfileProblem, nearest
 from sparkdash.catalog.checks import document_problems, profile_problems
 from sparkdash.catalog.schema import Section, sections, validate_section
@@ -70,6 +71,8 @@ def combine_folders(folders: Sequence[FolderRead]) -> Catalog:
     profiles = {profile.name: profile for _, profile in found}
     resolved = {name: _resolve_nearest(profile, profiles) for name, profile in profiles.items()}
     problems += _lost_nearest(kept, resolved)
+    resolved, unbuilt = share_builds(found, resolved)
+    problems += unbuilt
     places = {profile.name: section for section, profile in found}
     return Catalog(resolved, tuple(sorted(problems, key=_by_place)), places)
 

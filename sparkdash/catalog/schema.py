@@ -27,7 +27,7 @@ NOT_INHERITED = ("serves", "published", "cannot_run", "nearest")
 MERGED = ("args", "env", "env_by_node", "request", "request_set", "modes", "memory", "sim", "silence")
 """Mappings that a variant changes key by key; null removes a key. Anything else it gives replaces the base's."""
 
-_OWN_FIELDS = {"name", "source"}
+_OWN_FIELDS = {"name", "source", "built_by"}
 """Fields of Profile that the loader sets, and no file."""
 
 PROFILE_KEYS = tuple(key for key in Profile.model_fields if key not in _OWN_FIELDS)
@@ -109,8 +109,10 @@ def own_keys(data: Mapping[str, Any], variant: str | None) -> dict[str, Any]:
 
 
 def inherit(base: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay the variant's keys over the base's."""
+    """Lay the variant's keys over the base's. Another image is built in another way, or not at all."""
     result = dict(base)
+    if variant.get("image", base.get("image")) != base.get("image"):
+        result.pop("build", None)
     for key, value in variant.items():
         old = base.get(key)
         if key in MERGED and isinstance(old, dict) and isinstance(value, dict):

@@ -40,6 +40,8 @@ def summarize(
         engine=profile.engine,
         engine_version=profile.engine_version,
         image=profile.image,
+        build=profile.build,
+        built_by=profile.built_by,
         weights=profile.weights,
         serves=profile.serves,
         modes=tuple(profile.modes),

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from sparkdash.domain.base import Frozen
+from sparkdash.domain.images.image_build import ImageBuild
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.node import NODE_NAME
 from sparkdash.domain.published import Published
@@ -126,6 +127,8 @@ class Profile(Frozen):
     engine: EngineKind
     engine_version: str | None = None
     image: str | None = None
+    build: ImageBuild | None = None
+    """How the image is made, where no registry has it; `sparkdash build` carries it out."""
     command: tuple[str, ...] = ()
     """The program in the container, before the engine's arguments; empty: the adapter's default."""
     models: dict[str, ModelRef] = {}
@@ -187,12 +190,14 @@ class Profile(Frozen):
     cannot_run: str | None = None
     """Why this box cannot run the published system; the profile stays visible and is never started."""
     nearest: str | None = None
-    """Profile to use instead of one that cannot run."""
+    """Profile to use instead of one that cannot run, or whose image takes long to build."""
     sim: SimSpec | None = None
     silence: dict[str, Annotated[str, Field(min_length=1)]] = {}
     """Rules of `profiles check` that this profile breaks on purpose, each with the reason."""
     source: str = ""
     """file:line of the profile."""
+    built_by: str | None = None
+    """Profile in whose file `build` stands; several profiles may use one image."""
 
     def mode(self, name: str) -> str | None:
         """Return the mode in a client's name for this profile (`NAME:MODE`), or None."""
@@ -289,6 +294,8 @@ class ProfileSummary(Frozen):
     engine: EngineKind
     engine_version: str | None
     image: str | None
+    build: ImageBuild | None = None
+    built_by: str | None = None
     weights: tuple[ModelRef, ...] = ()
     """Models that a start reads."""
     serves: tuple[str, ...]

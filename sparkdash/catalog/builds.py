@@ -1,0 +1,46 @@
+"""Builds over all profiles: who says how an image is made, and which images nobody makes.
+
+Owns: handing one profile's `build:` to the others that use its image, and the problems between them. Must not know how
+anything is built.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sparkdash.catalog.catalog import ProfileProblem, nearest
+from sparkdash.catalog.schema import Section
+from sparkdash.domain.profile import Profile
+
+
+def share_builds(
+    found: Sequence[tuple[Section, Profile]], profiles: Mapping[str, Profile]
+) -> tuple[dict[str, Profile], list[ProfileProblem]]:
+    """Give each profile the build of its image, and tell what contradicts or lacks."""
+    owners: dict[str, Profile] = {}
+    for name, profile in profiles.items():
+        if profile.image and profile.build:
+            owners.setdefault(profile.image, profiles[name])
+    shared = {name: _with_build(profile, owners) for name, profile in profiles.items()}
+    return shared, [problem for section, profile in found for problem in _problems(section, profile, owners)]
+
+
+def _with_build(profile: Profile, owners: Mapping[str, Profile]) -> Profile:
+    owner = owners.get(profile.image or "")
+    return profile.replace(build=owner.build, built_by=owner.name) if owner else profile
+
+
+def _problems(section: Section, profile: Profile, owners: Mapping[str, Profile]) -> Iterator[ProfileProblem]:
+    if profile.build is None:
+        return
+    owner = owners.get(profile.image or "")
+    if owner is not None and owner.build != profile.build:
+        text = f"is another than that of {owner.name} ({owner.source}), for the same image"
+        yield section.problem(("build",), text, "Write one of them, or name this image differently.")
+    for number, image in enumerate(profile.build.needs):
+        if image not in owners:
+            close = nearest(image, owners)
+            hint = f"Did you mean {close[0]}?" if close else "Add `build:` to a profile with that image."
+            text = f"no profile says how {image} is built"
+            yield section.problem(("build", "needs", number), text, hint, code="unknown-name")

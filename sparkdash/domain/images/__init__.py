@@ -1,0 +1,1 @@
+"""Images of profiles: how they are built, and whether they are here."""

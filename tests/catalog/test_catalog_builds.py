@@ -1,0 +1,89 @@
+"""`build:` of a profile: what may stand there, who inherits it, and what is told of mistakes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sparkdash import catalog
+from sparkdash.catalog import Catalog
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+SOURCE = {"repo": "https://git.example/owner/images", "commit": COMMIT}
+
+Loaded = Callable[..., Catalog]
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Loaded:
+    """Load families given by their name: what each says besides the engine and its model."""
+
+    def load(**families: dict[str, Any]) -> Catalog:
+        for name, body in families.items():
+            base = {"profile": name, "engine": "vllm", "image": "localhost/a:1", "models": {"target": {"path": "/m"}}}
+            (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(base | body))
+        return catalog.load_catalog([tmp_path])
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("build", "problem"),
+    [
+        ({"repo": "https://git.example/a"}, "'repo' and 'commit' go together"),
+        ({"commit": COMMIT, "context": "x"}, "'repo' and 'commit' go together"),
+        (SOURCE | {"commit": "main"}, "build.commit: must be of the form"),
+        ({}, "give 'repo' with 'commit', or 'context', or 'unavailable' with the reason"),
+        ({"unavailable": "gone", "context": "x"}, "an 'unavailable' image has no 'repo'"),
+        (SOURCE | {"repo": "ext::sh -c x"}, "'repo' must be an https, ssh, git or file address"),
+        (SOURCE | {"repo": "--upload-pack=x"}, "'repo' must be an https, ssh, git or file address"),
+        (SOURCE | {"repo": "https://me:secret@git.example/a"}, "'repo' has a name or a password in it"),
+        (SOURCE | {"context": "../.."}, "leads out of the source"),
+        (SOURCE | {"containerfile": "/etc/passwd"}, "build.containerfile: must be of the form"),
+        (SOURCE | {"script": "make.sh", "target": "final"}, "a 'script' builds by itself"),
+        (SOURCE | {"args": {"HF_TOKEN": "x"}}, "the build argument HF_TOKEN looks like a secret"),
+        (SOURCE | {"args": {"A B": "x"}}, "build.args.A B"),
+        ({"context": "x", "edits": [{"file": "a", "find": "b", "put": "c"}]}, "'edits' are for a 'repo'"),
+        (SOURCE | {"needs": ["localhost/b:1"]}, "build.needs.0: no profile says how localhost/b:1 is built"),
+        (SOURCE | {"needs": ["localhost/a:1"]}, "names the image itself"),
+        (SOURCE | {"minutes": 0}, "build.minutes: must be"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_a_build_is_told(build: dict[str, Any], problem: str, loaded: Loaded) -> None:
+    problems = loaded(a={"build": build}).problems
+    assert any(problem in str(one) for one in problems), [*map(str, problems)]
+
+
+@pytest.mark.parametrize("image", ["ghcr.io/a/b:1", "localhost/a@sha256:" + "0" * 64])
+def test_only_an_image_of_this_box_is_built(image: str, loaded: Loaded) -> None:
+    """Another name would be looked for in a registry, and a digest is known only afterwards."""
+    (problem,) = loaded(a={"image": image, "build": SOURCE}).problems
+    assert "is no name for an image that is built here" in str(problem)
+
+
+def test_a_variant_with_another_image_does_not_inherit_the_build(loaded: Loaded) -> None:
+    known = loaded(a={"build": SOURCE, "variants": {"same": {}, "other": {"image": "localhost/b:1"}}}).profiles
+    assert known["a/same"].build == known["a"].build
+    assert known["a/other"].build is None
+
+
+def test_profiles_with_the_same_image_share_one_build(loaded: Loaded) -> None:
+    known = loaded(a={"build": SOURCE}, b={}).profiles
+    assert known["b"].build == known["a"].build
+    assert {known["a"].built_by, known["b"].built_by} == {"a"}
+
+
+def test_two_ways_to_make_one_image_contradict_each_other(loaded: Loaded) -> None:
+    (problem,) = loaded(a={"build": SOURCE}, b={"build": SOURCE | {"target": "x"}}).problems
+    assert "build: is another than that of a (" in str(problem)
+
+
+def test_a_build_changes_nothing_of_the_launch(loaded: Loaded) -> None:
+    """An engine that runs is not outdated because somebody wrote down where its image came from."""
+    plain = loaded(a={}).profiles["a"].fingerprint
+    assert loaded(a={"build": SOURCE}).profiles["a"].fingerprint == plain
