@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
@@ -26,9 +27,9 @@ MARK, WIDEST = 9, 100
 
 def complete_check(incomplete: str) -> list[str]:
     """Complete the name of a check."""
-    from sparkdash.doctor import CHECKS
+    from sparkdash.doctor.nodes.registered import check_list
 
-    return [name for name in CHECKS if name.startswith(incomplete)]
+    return [name for name, _ in check_list() if name.startswith(incomplete)]
 
 
 def doctor(
@@ -39,11 +40,11 @@ def doctor(
     list_them: Annotated[bool, typer.Option("--list", help="List the checks, one sentence each.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Examine this box: what keeps engines from running?
+    """Examine this box, and other nodes where there are any: what keeps engines from running?
 
     Checks driver, podman, CDI, memory, disks, ports and settings, and changes nothing. Each finding says what was
-    read, where, and in one line how to fix it. Exits 0 if nothing needs to be done (ok, note, unknown), 1 with a
-    warning, 5 if something keeps engines from running.
+    read, where, and in one line how to fix it. Nodes are examined as by `sparkdash nodes check`. Exits 0 if nothing
+    needs to be done (ok, note, unknown), 1 with a warning, 5 if something keeps engines from running.
 
     \b
     Examples:
@@ -54,18 +55,19 @@ def doctor(
     """
     import asyncio
 
-    from sparkdash.doctor import checks_named, examine
+    from sparkdash.doctor.nodes.registered import check_list, examine_all, with_node_names
 
-    chosen = checks_named(names or ())
     if list_them:
-        told = [{"name": each.name, "about": each.about} for each in chosen]
+        told = [{"name": name, "about": about} for name, about in check_list(names or ())]
         return print_json(told) if as_json else print_text("\n".join(check_lines(told)))
-    found = asyncio.run(examine(_probe(), names or ()))
+    here, of_nodes = asyncio.run(examine_all(_probe(), names or ()))
+    found = (*here, *of_nodes)
     counts = status_counts(found)
     if as_json:
         print_json({"findings": found, "counts": counts})
     else:
-        print_styled("\n".join(finding_lines(found, min(terminal_width(), WIDEST))))
+        groups = (here, with_node_names(of_nodes, platform.node()))
+        print_styled("\n".join(finding_lines(*groups, columns=min(terminal_width(), WIDEST))))
     raise typer.Exit(FAILED if "fail" in counts else WARNED if "warn" in counts else 0)
 
 
@@ -84,8 +86,20 @@ def check_lines(told: Sequence[dict[str, str]]) -> Iterator[str]:
         yield from (" " * first + row for row in rest)
 
 
-def finding_lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
-    """Format the findings as printable text; the counts come last, where they stay visible."""
+def finding_lines(*groups: Sequence[Finding], columns: int) -> Iterator[str]:
+    """Format groups of findings as printable text; the counts of all come last, where they stay visible."""
+    for number, found in enumerate(filter(None, groups)):
+        if number:
+            yield ""
+        yield from _group_lines(found, columns)
+    counts = Counter(one.status.value for found in groups for one in found)
+    yield ""
+    yield ", ".join(
+        style_text(f"{counts[status]} {status}", COLOURS[status]) for status in reversed(COLOURS) if counts[status]
+    )
+
+
+def _group_lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
     first = max(len(one.name) for one in found) + 2
     room = columns - MARK - first
     for one in found:
@@ -95,11 +109,6 @@ def finding_lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
         yield from (" " * (MARK + first) + row for row in rest)
         if one.fix:  # never broken: it is there to be copied
             yield " " * MARK + style_text(f"fix: {one.fix}", bold=True)
-    counts = Counter(one.status.value for one in found)
-    yield ""
-    yield ", ".join(
-        style_text(f"{counts[status]} {status}", COLOURS[status]) for status in reversed(COLOURS) if counts[status]
-    )
 
 
 def _probe() -> Probe:

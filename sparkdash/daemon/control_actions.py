@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,7 @@ import structlog
 from sparkdash import __version__, paths
 from sparkdash.daemon.daemon import Daemon
 from sparkdash.domain.event import Level, Notice
-from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.finding import Diagnosis, Finding
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.shelf import Item, Shelf, Stock
@@ -61,16 +62,21 @@ async def resume_bench_run(daemon: Daemon, run: str) -> None:
 
 
 async def run_doctor(daemon: Daemon, names: Sequence[str]) -> Diagnosis:
-    """Run the doctor's checks on this box; all of them without `names`."""
-    await asyncio.to_thread(import_module, "sparkdash.doctor")  # 30 ms, rarely needed, and the loop must not wait
+    """Run the doctor's checks on this box and the nodes; all of them without `names`."""
+    await asyncio.to_thread(
+        import_module, "sparkdash.doctor.nodes.registered"
+    )  # 30 ms, rarely needed, and the loop must not wait
     from sparkdash import doctor
     from sparkdash.doctor.facts import DaemonSeen
+    from sparkdash.doctor.nodes.registered import examine_all, with_node_names
 
     world, settings = daemon.bus.snapshot, daemon.supervisor.settings
     low_power = world.sample is not None and world.sample.low_power
     seen = DaemonSeen(daemon.url, __version__, os.getpid(), f"{daemon.url}/v1", daemon.parts.runtime.name, low_power)
     probe = doctor.Probe(settings=settings, daemon=seen, account=lambda _: memory_of_box(daemon))
-    return Diagnosis(findings=await doctor.examine(probe, names))
+    here, of_nodes = await examine_all(probe, names)
+    named = with_node_names(of_nodes, platform.node())
+    return Diagnosis(findings=(*here, *(Finding(**each.model_dump(exclude={"nodes"})) for each in named)))
 
 
 async def memory_of_box(daemon: Daemon) -> MemoryAccount:

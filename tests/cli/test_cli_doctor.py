@@ -72,7 +72,7 @@ def test_evidence_is_folded_and_a_cure_stays_one_line(columns: int) -> None:
     """A cure is there to be copied."""
     fix = "echo " + "word " * 40
     found = [Finding(name="engine-ports", status=Status.FAIL, evidence="a word " * 60, fix=fix.strip())]
-    shown = list(finding_lines(found, columns))
+    shown = list(finding_lines(found, columns=columns))
     assert [line for line in shown if len(line) > columns] == [f"         fix: {fix.strip()}"]
     assert shown[-1] == "1 fail"
 
@@ -104,3 +104,39 @@ def test_a_podman_that_misbehaves_is_a_finding(
     assert (podman["status"], images["status"]) == ("fail", "unknown")
     assert told in podman["evidence"]
     assert podman["fix"]
+
+
+def register_silent_node(folder: Path) -> None:
+    """A node whose address the name service does not know."""
+    (folder / "config" / "nodes.toml").write_text('[spark2]\nssh = "spark2.invalid"\nhost_key = "ssh-ed25519 AAAA"\n')
+
+
+def test_a_registered_node_that_is_away_is_one_finding_of_the_doctor_with_its_mend(
+    sparkdash: Run, nobody: None, own_folders: Path
+) -> None:
+    register_silent_node(own_folders)
+    told = sparkdash("doctor", "architecture", "mtu", "podman", "--json").json()["findings"]
+    of_nodes = [(one["name"], one["status"], one["nodes"]) for one in told if "nodes" in one]
+    assert of_nodes == [("reachable", "fail", ["spark2"])]
+    assert {one["name"] for one in told if "nodes" not in one} == {"architecture", "podman"}
+    page = sparkdash("doctor", "architecture", "mtu").out
+    assert "spark2: reachable" in page
+    assert "ssh spark2.invalid true" in page
+
+
+def test_checks_of_nodes_are_listed_where_a_node_is_registered(sparkdash: Run, own_folders: Path) -> None:
+    assert "firewall" not in sparkdash("doctor", "--list").out
+    register_silent_node(own_folders)
+    assert "firewall" in sparkdash("doctor", "--list").out
+    assert sparkdash("doctor", "--list", "--json").json()[0]["name"] == next(iter(CHECKS))
+
+
+def test_without_nodes_a_check_of_nodes_is_unknown(sparkdash: Run, nobody: None) -> None:
+    assert sparkdash("doctor", "firewall").code == 3
+
+
+def test_a_registry_of_nodes_that_cannot_be_read_is_a_finding(sparkdash: Run, nobody: None, own_folders: Path) -> None:
+    (own_folders / "config" / "nodes.toml").write_text("spark2 = 1\n")
+    told = sparkdash("doctor", "--json").json()["findings"]
+    (found,) = [one for one in told if one["name"] == "nodes"]
+    assert (found["status"], "spark2 is not a table" in found["evidence"]) == ("fail", True)

@@ -99,7 +99,7 @@ def test_the_exit_code_is_that_of_the_worst_finding(
         bad = NodeFinding(name="mtu", status=status, evidence="x.", fix="mend it", nodes=(LOCAL, "spark2"))
         return ok, bad
 
-    monkeypatch.setattr(check, "examine_all", found)
+    monkeypatch.setattr("sparkdash.doctor.nodes.registered.examine_registered", found)
     monkeypatch.setattr(check.platform, "node", lambda: "spark1")
     done = sparkdash("nodes", "check")
     assert done.code == code

@@ -271,7 +271,7 @@ def test_a_reading_of_unforeseen_shape_hides_no_other_finding() -> None:
 
 
 def test_an_unknown_check_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(AdmissionError, match="no check 'mtuu' of nodes") as refused:
+    with pytest.raises(AdmissionError, match="no check 'mtuu'") as refused:
         node_checks_named(["mtuu"])
     assert refused.value.hint == "Did you mean mtu?"
 

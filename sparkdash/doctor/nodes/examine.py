@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sparkdash.catalog.catalog import nearest
-from sparkdash.doctor.check import CheckResult, unknown
-from sparkdash.doctor.facts import UnreadFact
+from sparkdash.doctor.check import CheckResult
+from sparkdash.doctor.choice import choose_checks, results_of
 from sparkdash.doctor.nodes import checks  # noqa: F401 - importing it fills the register
 from sparkdash.doctor.nodes.check import NODE_CHECKS, NodeCheck
 from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts
 from sparkdash.doctor.nodes.probe import NodesProbe
 from sparkdash.domain.finding import NodeFinding, Status
-from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.errors import SparkdashError
 
 
 async def examine_nodes(probe: NodesProbe, names: Iterable[str] = ()) -> tuple[NodeFinding, ...]:
@@ -30,13 +29,7 @@ async def examine_nodes(probe: NodesProbe, names: Iterable[str] = ()) -> tuple[N
 
 def node_checks_named(names: Iterable[str]) -> tuple[NodeCheck, ...]:
     """Checks of these names, in the order of the register; all without names. Raises AdmissionError."""
-    wanted = list(names)
-    for name in wanted:
-        if name not in NODE_CHECKS:
-            close = nearest(name, NODE_CHECKS)
-            hint = f"Did you mean {' or '.join(close)}?" if close else "`sparkdash nodes check --list` lists them."
-            raise AdmissionError(f"There is no check {name!r} of nodes.", code="check_not_found", hint=hint)
-    return tuple(each for each in NODE_CHECKS.values() if not wanted or each.name in wanted)
+    return choose_checks(NODE_CHECKS, names, listed_by="sparkdash nodes check --list")
 
 
 def judge_pairs(pairs: Sequence[PairFacts], chosen: Sequence[NodeCheck]) -> tuple[NodeFinding, ...]:
@@ -76,18 +69,9 @@ def _named(each: NodeCheck, nodes: tuple[str, ...], said: Iterator[CheckResult])
 
 def _said_of_box(each: NodeCheck, box: BoxFacts) -> Iterator[CheckResult]:
     if each.box is not None:
-        yield from _caught(each.box(box))
+        yield from results_of(each.box(box))
 
 
 def _said_of_pair(each: NodeCheck, pair: PairFacts) -> Iterator[CheckResult]:
     if each.pair is not None:
-        yield from _caught(each.pair(pair))
-
-
-def _caught(said: Iterator[CheckResult]) -> Iterator[CheckResult]:
-    try:
-        yield from said
-    except UnreadFact as why:
-        yield unknown(f"{why}.")
-    except Exception as error:  # noqa: BLE001 - an unforeseen reading must not hide the other findings
-        yield unknown(f"The check itself failed ({type(error).__name__}: {error}).")
+        yield from results_of(each.pair(pair))
