@@ -49,6 +49,13 @@ def incidents_dir() -> Path:
     return state_dir() / "incidents"
 
 
+def sources_dir() -> Path:
+    """Return the folder of the clones of profile sources, in the cache folder (`SPARKDASH_CACHE_DIR`); anyone may delete
+    them.
+    """
+    return (_given("SPARKDASH_CACHE_DIR") or _DIRS.user_cache_path) / "sources"
+
+
 def owner(state: Path | None = None) -> str:
     """Return the label of a daemon's containers, a hash of its state folder: two daemons on one box never adopt each
     other's.

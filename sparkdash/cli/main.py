@@ -20,8 +20,9 @@ from sparkdash.cli.daemon import demo, serve, service
 from sparkdash.cli.engines import incidents, logs, release, requests, run, status, stop, use, why
 from sparkdash.cli.nodes import commands as nodes
 from sparkdash.cli.output.screen import print_text
+from sparkdash.cli.profiles import add as add_from_source
 from sparkdash.cli.profiles import commands as profiles
-from sparkdash.cli.profiles import import_export, new, pull
+from sparkdash.cli.profiles import import_export, new, pull, search, sources
 from sparkdash.errors import HostError, SparkdashError
 
 app = typer.Typer(
@@ -54,6 +55,9 @@ for command in (
 profiles.app.command("import")(import_export.import_profiles)
 profiles.app.command("export")(import_export.export_profile)
 profiles.app.command("new")(new.new_profile)
+profiles.app.command("search")(search.search_profiles)
+profiles.app.command("add")(add_from_source.add_profile)
+profiles.app.add_typer(sources.app, name="sources")
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(bench.app, name="bench")
 app.add_typer(service.app, name="service")

@@ -5,7 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ Run = Callable[..., Any]
 COMMANDS = [
     (), ("serve",), ("status",), ("use",), ("why",), ("stop",), ("cancel",), ("requests",), ("incidents",), ("release",), ("logs",), ("run",), ("pull",), ("connect",), ("demo",), ("doctor",), ("memory",), ("version",),
     ("profiles",), ("profiles", "list"), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
-    ("profiles", "new"), ("profiles", "rules"), ("profiles", "schema"),
+    ("profiles", "new"), ("profiles", "rules"), ("profiles", "schema"), ("profiles", "search"), ("profiles", "add"),
+    ("profiles", "sources"), ("profiles", "sources", "add"), ("profiles", "sources", "list"),
+    ("profiles", "sources", "update"), ("profiles", "sources", "remove"),
     ("ab",), ("bench",), ("bench", "run"), ("bench", "resume"), ("bench", "list"), ("bench", "suites"), ("bench", "calibrate"),
     ("bench", "show"), ("bench", "diff"), ("bench", "export"), ("bench", "captured"),
     ("keys",), ("keys", "add"), ("keys", "list"), ("keys", "revoke"),
@@ -35,10 +37,13 @@ COMMANDS = [
 def test_the_list_of_commands_is_whole() -> None:
     """A command that is added gets its help tested too."""
     root = typer.main.get_command(app)
-    named = {(name,): root.commands[name] for name in ("profiles", "service", "bench", "keys", "nodes")}  # type: ignore[attr-defined] # a group
-    groups = {(): root, **named}
-    found = {(*path, name) for path, group in groups.items() for name in group.commands}
-    assert found | {()} == set(COMMANDS)
+    assert set(_paths(root, ())) == set(COMMANDS)
+
+
+def _paths(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _paths(inner, (*path, name))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

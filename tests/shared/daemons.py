@@ -22,7 +22,7 @@ import programs
 
 from sparkdash import paths
 
-FOLDERS = ("CONFIG", "STATE", "RUNTIME")
+FOLDERS = ("CONFIG", "STATE", "RUNTIME", "CACHE")
 
 
 def own_folder_variables(root: Path) -> dict[str, str]:
