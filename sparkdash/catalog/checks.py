@@ -12,6 +12,7 @@ from typing import Any
 from sparkdash import urls
 from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
+from sparkdash.catalog.server_checks import SERVER_PLACEHOLDERS, server_problems
 from sparkdash.catalog.yaml.document import Document, KeyPath, walk_strings
 from sparkdash.domain.node import RANK_ARGS
 from sparkdash.domain.profile import AUTO, MOST_NODES, PLACEHOLDER, EngineKind, Profile
@@ -156,6 +157,11 @@ def _engine_needs(section: Section, profile: Profile) -> Iterator[ProfileProblem
     if kind is EngineKind.OPENAI:
         yield from _url(section, profile)
         return
+    if kind is EngineKind.GENERIC:
+        yield from server_problems(section, profile)
+        return
+    if profile.server is not None:
+        yield section.problem(("server",), "is only for engine 'generic'", "Remove it.")
     yield from _server_keys(section, profile)
     if kind is not EngineKind.SIM:
         yield from _container_needs(section, profile)
@@ -166,7 +172,7 @@ def _server_keys(section: Section, profile: Profile) -> Iterator[ProfileProblem]
     kind = profile.engine
     if profile.model_id is not None:
         hint = f"Remove it: sparkdash gives {kind} the profile's name."
-        yield section.problem(("model_id",), "is only for engines 'openai' and 'remote'", hint)
+        yield section.problem(("model_id",), "is only for engines 'openai', 'remote' and 'generic'", hint)
     if profile.url is not None:
         hint = f"{kind} is started by sparkdash, at a free port."
         yield section.problem(("url",), "is only for engines 'openai' and 'remote'", hint)
@@ -226,7 +232,7 @@ def _arguments(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
         elif key.replace("_", "-") in RANK_ARGS:
             text, hint = "is set by sparkdash for each node", "Remove it, and write `nodes: 2` beside `args`."
             yield section.problem(("args", key), text, hint, code="reserved-name")
-        elif key.replace("_", "-") in OURS:
+        elif key.replace("_", "-") in OURS and profile.engine is not EngineKind.GENERIC:
             yield section.problem(
                 ("args", key), "is set by sparkdash", "Remove it; give aliases under `serves`.", code="reserved-name"
             )
@@ -236,7 +242,8 @@ def _unknown_models(section: Section, profile: Profile) -> Iterator[ProfileProbl
     for key in ("args", "env", "command"):
         for path, value in walk_strings((key,), getattr(profile, key)):
             for name in PLACEHOLDER.findall(value):
-                if name not in profile.models:
+                ours = profile.engine is EngineKind.GENERIC and name in SERVER_PLACEHOLDERS
+                if name not in profile.models and not ours:
                     text = f"names the model {{{name}}}, which is not under `models`"
                     yield section.problem(path, text, _models(profile, name), code="unknown-name")
 

@@ -18,6 +18,8 @@ from sparkdash.catalog.yaml.document import KeyPath
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Mount
 from sparkdash.domain.published import Published
+from sparkdash.domain.servers.routes import ServerRoute
+from sparkdash.domain.servers.spec import LogFailure, LogStage, ServerKind, ServerMetrics, ServerSpec
 from sparkdash.domain.sim_spec import SimSpec, SimSpeed
 
 _PARTS: Mapping[KeyPath, type[BaseModel]] = {
@@ -27,12 +29,22 @@ _PARTS: Mapping[KeyPath, type[BaseModel]] = {
     ("mounts", "*"): Mount,
     ("sim",): SimSpec,
     ("sim", "speeds", "*"): SimSpeed,
+    ("server",): ServerSpec,
+    ("server", "metrics"): ServerMetrics,
+    ("server", "log", "*"): LogStage,
+    ("server", "failures", "*"): LogFailure,
 }
 _SHAPES: Mapping[type[BaseModel], str] = {
     ModelRef: "Write {path: /folder} or {hf: owner/name}, with `revision` beside hf to pin it.",
     Mount: "Write {source: /on/this/box, target: /in/the/container}.",
 }
-_ENUMS: Mapping[KeyPath, type[StrEnum]] = {("engine",): EngineKind, ("mends_off", "*"): MendName}
+_ENUMS: Mapping[KeyPath, type[StrEnum]] = {
+    ("engine",): EngineKind,
+    ("mends_off", "*"): MendName,
+    ("server", "kind"): ServerKind,
+    ("server", "routes", "*"): ServerRoute,
+    ("server", "ready_by"): ServerRoute,
+}
 _WANTED = {
     "model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list", "tuple_type": "a list",
     "bool_type": "true or false", "bool_parsing": "true or false",

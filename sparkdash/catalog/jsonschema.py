@@ -17,19 +17,14 @@ from sparkdash.catalog.schema import EXTENDS, MERGED, PROFILE_KEYS
 from sparkdash.domain.images.image_build import ImageBuild, SourceEdit
 from sparkdash.domain.profile import MemoryNeed, ModelRef, Mount, Profile
 from sparkdash.domain.published import Published
+from sparkdash.domain.servers.spec import LogFailure, LogStage, ServerMetrics, ServerSpec
 from sparkdash.domain.sim_spec import SimSpec, SimSpeed
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _PARTS: tuple[type[BaseModel], ...] = (
-    ImageBuild,
-    MemoryNeed,
-    ModelRef,
-    Mount,
-    Published,
-    SimSpec,
-    SimSpeed,
-    SourceEdit,
-)
+    ImageBuild, LogFailure, LogStage, MemoryNeed, ModelRef, Mount, Published, ServerMetrics, ServerSpec, SimSpec,
+    SimSpeed, SourceEdit,
+)  # fmt: skip
 _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*$"}
 
 
@@ -88,7 +83,7 @@ def _words(model: type[BaseModel]) -> dict[str, str]:
 
 def _loosen(parts: dict[str, Any]) -> None:
     """Allow a variant to change one figure of a mapping: the others are inherited, and null removes one."""
-    for name in ("MemoryNeed", "SimSpec"):
+    for name in ("MemoryNeed", "SimSpec", "ServerSpec"):
         parts[name]["properties"] = {key: _or_null(schema) for key, schema in parts[name]["properties"].items()}
 
 

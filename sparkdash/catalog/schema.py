@@ -24,7 +24,7 @@ EXTENDS = "extends"
 NOT_INHERITED = ("serves", "published", "cannot_run", "nearest")
 """Keys of a single profile: aliases, measured figures, and reasons why it cannot run."""
 
-MERGED = ("args", "env", "env_by_node", "request", "request_set", "modes", "memory", "sim", "silence")
+MERGED = ("args", "env", "env_by_node", "request", "request_set", "modes", "memory", "sim", "silence", "server")
 """Mappings that a variant changes key by key; null removes a key. Anything else it gives replaces the base's."""
 
 _OWN_FIELDS = {"name", "source", "built_by"}

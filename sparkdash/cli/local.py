@@ -20,7 +20,7 @@ from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.estimate.launch_need import estimate_launch
 from sparkdash.engines.known_flags import KnownFlags
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import meminfo
 from sparkdash.host.flag_store import FlagStore
@@ -92,7 +92,7 @@ def box_bytes() -> int | None:
 def profile_summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
     """Return the summary of every profile, and the problems of files that were left out."""
     found = configured_catalog()
-    shown = tuple(summarize(profile, adapter(profile.engine)) for profile in found.profiles.values())
+    shown = tuple(summarize(profile, adapter_of(profile)) for profile in found.profiles.values())
     return shown, tuple(map(str, found.problems))
 
 
@@ -137,7 +137,7 @@ def _startable(name: str, besides: str = "") -> Profile:
 
 def _managed(name: str) -> Profile:
     profile = configured_catalog().find(name)
-    if not adapter(profile.engine).managed:
+    if not adapter_of(profile).managed:
         raise AdmissionError(
             f"{profile.name} is a server at {profile.url}, which sparkdash does not start.",
             code="not_managed",
@@ -174,4 +174,4 @@ def container_spec(profile: Profile, known: Settings, *, kept_flags: bool = True
         flags=stored_flags(profile, known) if kept_flags else None,
         nodes=planned_nodes(profile, known, read_nodes(nodes_file())),
     )
-    return adapter(profile.engine).container(profile, launch)
+    return adapter_of(profile).container(profile, launch)

@@ -56,6 +56,12 @@ class ContainerSpec(Frozen):
     devices: tuple[str, ...] = ()
     """CDI names such as "nvidia.com/gpu=all"."""
     shm_size: str | None = None
+    keeps_entrypoint: bool = False
+    """Whether `argv` holds only arguments for the image's own entrypoint."""
+    inner_port: int | None = None
+    """Port that the program listens on inside a network of its own; None: the box's network, and `port` itself."""
+    stop_signal: str | None = None
+    """Name of the signal that asks the program to end; None: SIGTERM."""
     ulimits: tuple[str, ...] = ()
     """Limits of the container's processes, such as "memlock=-1:-1"."""
     labels: dict[str, str] = {}

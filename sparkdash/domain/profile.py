@@ -21,6 +21,7 @@ from sparkdash.domain.images.image_build import ImageBuild
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.node import NODE_NAME
 from sparkdash.domain.published import Published
+from sparkdash.domain.servers.spec import ServerSpec
 from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.units import GIB
 
@@ -49,6 +50,8 @@ class EngineKind(StrEnum):
     SGLANG = "sglang"
     LLAMACPP = "llamacpp"
     TRTLLM = "trtllm"
+    GENERIC = "generic"
+    """Any other server that sparkdash starts, as the profile's `server` describes it."""
     OPENAI = "openai"
     """Any server that already listens at `url`; sparkdash neither starts nor stops it."""
     REMOTE = "remote"
@@ -192,6 +195,8 @@ class Profile(Frozen):
     nearest: str | None = None
     """Profile to use instead of one that cannot run, or whose image takes long to build."""
     sim: SimSpec | None = None
+    server: ServerSpec | None = None
+    """Description of the server of an engine of kind `generic`."""
     silence: dict[str, Annotated[str, Field(min_length=1)]] = {}
     """Rules of `profiles check` that this profile breaks on purpose, each with the reason."""
     source: str = ""
@@ -260,6 +265,8 @@ class Profile(Frozen):
             launch["context"] = self.context
         if self.engine is EngineKind.OPENAI and self.model_id is not None:
             launch["model_id"] = self.model_id
+        if self.engine is EngineKind.GENERIC:
+            launch |= {"server": (self.server or ServerSpec()).launch, "model_id": self.model_id}
         if self.engine is EngineKind.REMOTE:
             launch |= {"model_id": self.model_id, "key_env": self.key_env}
         text = json.dumps(launch, sort_keys=True, separators=(",", ":"))

@@ -5,8 +5,9 @@ Pure.
 
 from __future__ import annotations
 
-from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.engines.dialects.generic import Generic
 from sparkdash.engines.dialects.llamacpp import LlamaCpp
 from sparkdash.engines.dialects.openai import OpenAI
 from sparkdash.engines.dialects.remote import Remote
@@ -14,12 +15,14 @@ from sparkdash.engines.dialects.sglang import Sglang
 from sparkdash.engines.dialects.sim import Sim
 from sparkdash.engines.dialects.trtllm import TrtLlm
 from sparkdash.engines.dialects.vllm import Vllm
+from sparkdash.servers.registry import server_of
 
 _ADAPTERS: dict[EngineKind, EngineAdapter] = {
     EngineKind.VLLM: Vllm(),
     EngineKind.SGLANG: Sglang(),
     EngineKind.LLAMACPP: LlamaCpp(),
     EngineKind.TRTLLM: TrtLlm(),
+    EngineKind.GENERIC: Generic(),
     EngineKind.OPENAI: OpenAI(),
     EngineKind.REMOTE: Remote(),
     EngineKind.SIM: Sim(),
@@ -27,5 +30,10 @@ _ADAPTERS: dict[EngineKind, EngineAdapter] = {
 
 
 def adapter(kind: EngineKind) -> EngineAdapter:
-    """Return the stateless adapter of an engine kind."""
+    """Return the stateless adapter of an engine kind; of `generic` one that knows no profile."""
     return _ADAPTERS[kind]
+
+
+def adapter_of(profile: Profile) -> EngineAdapter:
+    """Return the adapter of a profile's engine."""
+    return Generic(server_of(profile)) if profile.engine is EngineKind.GENERIC else _ADAPTERS[profile.engine]

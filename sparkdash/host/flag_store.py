@@ -19,7 +19,7 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.launch import containers
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter_of
 
 
 class StoredFlags(Frozen):
@@ -44,7 +44,7 @@ class FlagStore:
 
     def of(self, profile: Profile, *, containerised: bool) -> KnownFlags | None:
         """Return the flags of this profile's program, as `last`; None if it has no program that lists flags."""
-        asked = adapter(profile.engine).help(profile)
+        asked = adapter_of(profile).help(profile)
         return self.last(containers.help_container(profile, asked.argv, containerised=containerised)) if asked else None
 
     def last(self, spec: ContainerSpec) -> KnownFlags | None:

@@ -54,7 +54,7 @@ def simulated_twin(profile: Profile, *, time_scale: float = 1.0, nodes: int = 1)
     if profile.engine is EngineKind.SIM:
         spec = (profile.sim or SimSpec()).replace(time_scale=time_scale)
         return profile.replace(sim=spec)
-    adapter = registry.adapter(profile.engine)
+    adapter = registry.adapter_of(profile)
     context = adapter.context(profile) or CONTEXT
     memory = _memory(profile)
     spec = SimSpec(

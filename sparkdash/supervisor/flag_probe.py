@@ -16,7 +16,7 @@ import structlog
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.event import Level
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.known_flags import KnownFlags, parse_help, unlisted_flags
 from sparkdash.engines.launch import containers
@@ -56,7 +56,7 @@ class FlagProbe:
         reader: HostReader,
         books: Books,
         clock: Clock,
-        adapter: Callable[[EngineKind], EngineAdapter],
+        adapter: Callable[[Profile], EngineAdapter],
     ) -> None:
         self._store = store
         self._runtime = runtime
@@ -117,7 +117,7 @@ class FlagProbe:
                     await self._ask_slowly(*found)
 
     def _question(self, profile: Profile) -> tuple[ContainerSpec, bool] | None:
-        adapter = self._adapter(profile.engine)
+        adapter = self._adapter(profile)
         asked = adapter.help(profile) if adapter.managed else None
         if asked is None or (self._runtime.containerised and profile.image is None):
             return None

@@ -16,7 +16,7 @@ from sparkdash.domain.event import Fact
 from sparkdash.domain.evidence import TakeEvidence, no_evidence
 from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.domain.memory.account import Holding
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import EngineError
@@ -112,7 +112,7 @@ class SupervisorInputs:
     clock: Clock = field(default_factory=SystemClock)
     on_needs: Callable[[], object] = lambda: None
     """Called when more is known of what launches need."""
-    adapter: Callable[[EngineKind], EngineAdapter] = registry.adapter
+    adapter: Callable[[Profile], EngineAdapter] = registry.adapter_of
     before_ready: Callable[[str], Awaitable[object]] = _do_nothing
     """Called with a profile just before clients may use its engine. Never fails; takes a second at most."""
     foreign: Callable[[], Sequence[Holding]] = tuple

@@ -155,7 +155,7 @@ class Leasing:
             return Lease(profile, engine, engine.url or "", (engine.model_id,), claim.lost, NO_HEADERS)
         named = self._names.get(name)
         if named is None or named[0] is not started:
-            named = self._names[name] = started, tuple(self._tools.adapter(engine.kind).served_names(started))
+            named = self._names[name] = started, tuple(self._tools.adapter(started).served_names(started))
         return Lease(profile, engine, engine.url or "", named[1], claim.lost, NO_HEADERS)
 
 

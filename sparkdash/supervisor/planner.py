@@ -109,7 +109,7 @@ class Planner:
         policy = self._tools.settings.policy_of(profile.name)
         return ProfileFacts(
             profile.fingerprint,
-            managed=self._tools.adapter(profile.engine).managed,
+            managed=self._tools.adapter(profile).managed,
             loads_alone=sizes_by_free_memory(profile),
             cannot_run=profile.cannot_run,
             nearest=profile.nearest,

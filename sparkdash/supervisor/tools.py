@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sparkdash.domain.evidence import TakeEvidence
 from sparkdash.domain.memory.account import Holding
 from sparkdash.domain.memory.contiguity import LoadContiguity
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.host.kernel_log.reader import KernelLog
@@ -58,7 +58,7 @@ class Tools:
     guarded: GuardedEngines
     owner: str
     """Value of our containers' owner label."""
-    adapter: Callable[[EngineKind], EngineAdapter]
+    adapter: Callable[[Profile], EngineAdapter]
     needs: Needs
     """Memory need of a launch; answered at once."""
     before_ready: Callable[[str], Awaitable[object]]

@@ -19,7 +19,7 @@ Write = Callable[..., Path]
     [
         ("image:", "imgae:", "4: imgae: unknown key. Did you mean 'image'?"),
         ("{path:", "{pth:", "6: models.target.pth: unknown key. Did you mean 'path'?"),
-        ("engine: vllm", "engine: vlm", "3: engine: must be one of vllm, sglang, llamacpp, trtllm, openai, remote, sim, not 'vlm'. Did you mean 'vllm'?"),
+        ("engine: vllm", "engine: vlm", "3: engine: must be one of vllm, sglang, llamacpp, trtllm, generic, openai, remote, sim, not 'vlm'. Did you mean 'vllm'?"),
         ("engine: vllm\n", "", "1: 'engine' is missing."),
         ("about: a small one", "engine_version: 0.16", "2: engine_version: must be text, not 0.16. Write it in quotes: \"0.16\"."),
         ("args:", "env: {A: 1}\nargs:", "8: env.A: must be text, not 1. Write it in quotes: \"1\"."),
@@ -58,7 +58,7 @@ Write = Callable[..., Path]
         ("4096", '"{draftr}"', "8: args.max-model-len: names the model {draftr}, which is not under `models`. Add `draftr:`"),
         ("{max-model-len: 4096}", "{s: {model: '{taget}'}}", "8: args.s.model: names the model {taget}, which is not under `models`. Did you mean {target}?"),
         ("args:", "url: http://x\nargs:", "8: url: is only for engines 'openai' and 'remote'."),
-        ("args:", "model_id: x\nargs:", "8: model_id: is only for engines 'openai' and 'remote'."),
+        ("args:", "model_id: x\nargs:", "8: model_id: is only for engines 'openai', 'remote' and 'generic'."),
         ("args:", "nearest: tinny\nargs:", "8: nearest: there is no profile 'tinny'. Did you mean tiny?"),
         ("args:", "variants: [a]\nargs:", "8: variants: must map names to what they change."),
         ("args:", "variants: {'a b': {}}\nargs:", "8: variants.a b: 'a b' is no name for a variant."),

@@ -26,7 +26,7 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines import measuring
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter, adapter_of
 from sparkdash.errors import SparkdashError, UpstreamError
 
 LOG_LINES = 20_000
@@ -78,7 +78,7 @@ class DaemonLauncher:
         world = await until_ready(self._client, profile.name, show, "bench")
         engine = world.engines[profile.name]
         self._bench_client.url = (engine.url or self._gateway) if self._direct else self._gateway
-        own = engine.model_id or adapter(profile.engine).served_names(profile)[0]
+        own = engine.model_id or adapter_of(profile).served_names(profile)[0]
         measured = MeasuredEngine(
             client=self._bench_client,
             kind=profile.engine,

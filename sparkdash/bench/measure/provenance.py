@@ -17,7 +17,7 @@ from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import SparkdashError
 from sparkdash.host import command
 from sparkdash.host.flag_store import FlagStore
@@ -45,10 +45,10 @@ async def profile_provenance(
         model=target.ref if target else None,
         model_revision=target.revision if target else None,
         tokenizer_sha256=await measured.tokenizer(),
-        kv_dtype=adapter(profile.engine).kv_dtype(log) or await measured.kv_dtype(),
+        kv_dtype=adapter_of(profile).kv_dtype(log) or await measured.kv_dtype(),
         thinking=_thinking(profile),
         temperature=0.0,
-        speculation=adapter(profile.engine).speculation(profile),
+        speculation=adapter_of(profile).speculation(profile),
         driver=gpu.driver,
         kernel=platform.release() if here else None,
         clock_mhz=gpu.sm_clock_mhz,
@@ -100,7 +100,7 @@ def _argv(profile: Profile, engine: Engine, world: Snapshot) -> tuple[str, ...]:
         cache_dir="~/.cache/sparkdash", flags=FlagStore(paths.flags_dir()).of(profile, containerised=containerised),
     )  # fmt: skip
     try:
-        spec = adapter(profile.engine).container(profile, launch)
+        spec = adapter_of(profile).container(profile, launch)
     except SparkdashError:
         return ()
     return masked_command(spec.argv)

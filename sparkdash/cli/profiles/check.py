@@ -14,7 +14,7 @@ from sparkdash import settings
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.cli.local import container_spec, stored_flags
 from sparkdash.engines.known_flags import NOT_LISTED, unlisted_flags
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.rules import RULES, RuleFinding, Severity, findings
 
@@ -65,7 +65,7 @@ def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[RuleFindin
     """
     known = settings.load_settings()
     for profile in found.profiles.values():
-        if profile.cannot_run or not adapter(profile.engine).managed:
+        if profile.cannot_run or not adapter_of(profile).managed:
             continue
         try:
             container_spec(profile, known)

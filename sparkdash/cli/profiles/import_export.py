@@ -109,7 +109,7 @@ def export_profile(
 
 def _exported(form: ExportFormat, profile: Profile, spec: ContainerSpec) -> str:
     from sparkdash.catalog.exporters import llama_swap, quadlet, sparkrun
-    from sparkdash.engines.registry import adapter
+    from sparkdash.engines.registry import adapter_of
     from sparkdash.host.podman.argv import PODMAN, run, shell
 
     match form:
@@ -120,9 +120,7 @@ def _exported(form: ExportFormat, profile: Profile, spec: ContainerSpec) -> str:
         case ExportFormat.SPARKRUN:
             return sparkrun.sparkrun_recipe(profile, spec)
         case ExportFormat.LLAMA_SWAP:
-            return llama_swap.llama_swap_model(
-                profile, spec, run(PODMAN, spec), alive=adapter(profile.engine).probes.alive
-            )
+            return llama_swap.llama_swap_model(profile, spec, run(PODMAN, spec), alive=adapter_of(profile).probes.alive)
 
 
 def _read(source: str, name: str | None) -> Imported:

@@ -15,7 +15,7 @@ from sparkdash.cli.output.tables import format_table
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.published import Published
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter_of
 from sparkdash.units import DASH, gib, number, percent, tokens
 
 LABEL = 16
@@ -84,7 +84,7 @@ def published_lines(rows: tuple[Published, ...], columns: int) -> Iterator[str]:
 
 
 def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
-    dialect = adapter(profile.engine)
+    dialect = adapter_of(profile)
     yield "engine", f"{profile.engine.value} {profile.engine_version or DASH}"
     yield ("url", profile.url) if profile.url else ("image", profile.image or DASH)
     yield "aliases", ", ".join(profile.serves) or DASH

@@ -6,9 +6,10 @@ Pure.
 
 from __future__ import annotations
 
-from sparkdash.domain.profile import ApiProtocol, Profile
-from sparkdash.engines.registry import adapter
+from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
+from sparkdash.engines.registry import adapter_of
 from sparkdash.engines.versions import version_of
+from sparkdash.servers.registry import server_of
 
 
 def lacks_protocol(profile: Profile, version: str | None, protocol: ApiProtocol) -> bool | None:
@@ -18,7 +19,9 @@ def lacks_protocol(profile: Profile, version: str | None, protocol: ApiProtocol)
     """
     if profile.protocols is not None:
         return protocol not in profile.protocols
-    since = adapter(profile.engine).speaks_since
+    if profile.engine is EngineKind.GENERIC:
+        return protocol.value not in server_of(profile).routes
+    since = adapter_of(profile).speaks_since
     if protocol not in since:
         return None
     first, found = since[protocol], version_of(version or profile.engine_version)

@@ -6,9 +6,11 @@ Pure.
 from __future__ import annotations
 
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.servers.routes import ROUTE_TASKS
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.launch.argv import lookup
+from sparkdash.servers.registry import server_of
 
 POOLING = frozenset({Task.EMBED, Task.RERANK})
 GENERATING = frozenset({Task.GENERATE})
@@ -31,6 +33,8 @@ def tasks_of(profile: Profile, target: WeightFacts | None) -> frozenset[Task] | 
     match profile.engine:
         case EngineKind.LLAMACPP:
             return _llamacpp(profile)
+        case EngineKind.GENERIC:
+            return frozenset(ROUTE_TASKS[route] for route in server_of(profile).routes if route in ROUTE_TASKS)
         case EngineKind.VLLM if any(lookup(profile.args, flag) in words for flag, words in _POOLS.items()):
             return POOLING
         case EngineKind.SGLANG if lookup(profile.args, "is-embedding"):

@@ -35,7 +35,8 @@ def version(program: str) -> list[str]:
 
 
 def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]:
-    """Create and start `spec`, detached. `spec.image` must be set; argv[0] replaces the image's entrypoint.
+    """Create and start `spec`, detached. `spec.image` must be set; argv[0] replaces the image's entrypoint
+    unless the spec keeps it.
 
     `replace`: podman removes a container of the same name, whoever made it; docker cannot.
     """
@@ -44,15 +45,16 @@ def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]
         program, "run", "-d", *(["--replace"] if replace and not docker else []), "--name", spec.name,
         "--pull=never",  # pulling is a step of its own, with progress; inside a start it would eat the time limit
         *_log_driver(docker),
-        "--network", "host",  # no port forwarding in the token path; engines listen on loopback
+        *_network(spec),
         *(flag for device in spec.devices for flag in _device(docker, device)),
         *(["--shm-size", spec.shm_size] if spec.shm_size else []),
         *(flag for limit in spec.ulimits for flag in ("--ulimit", limit)),
         *_inside(docker, spec),
         *(flag for key, value in spec.labels.items() for flag in ("--label", f"{key}={value}")),
-        "--entrypoint", spec.argv[0],
+        *(["--stop-signal", spec.stop_signal] if spec.stop_signal else []),
+        *([] if spec.keeps_entrypoint else ["--entrypoint", spec.argv[0]]),
         spec.image or "",
-        *spec.argv[1:],
+        *(spec.argv if spec.keeps_entrypoint else spec.argv[1:]),
     ]  # fmt: skip
 
 
@@ -73,7 +75,7 @@ def environment(spec: ContainerSpec) -> dict[str, str]:
 
 
 def stop(program: str, name: str, grace_s: int) -> list[str]:
-    """Send SIGTERM, then SIGKILL after `grace_s` whole seconds."""
+    """Send the stop signal, SIGTERM by default, then SIGKILL after `grace_s` whole seconds."""
     return [program, "stop", "-t", str(grace_s), name]
 
 
@@ -154,6 +156,13 @@ def _inside(docker: bool, spec: ContainerSpec) -> list[str]:
         # without a value: taken from the program's own environment, which `ps` does not show
         *(flag for key in (*filter(is_secret_variable, spec.env), *spec.env_from) for flag in ("-e", key)),
     ]
+
+
+def _network(spec: ContainerSpec) -> list[str]:
+    """No port forwarding in the token path: engines listen on the box's loopback, but for those with a fixed port."""
+    if spec.inner_port is None:
+        return ["--network", "host"]
+    return ["--publish", f"127.0.0.1:{spec.port}:{spec.inner_port}"]
 
 
 def _log_driver(docker: bool) -> list[str]:

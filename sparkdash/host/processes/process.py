@@ -106,7 +106,7 @@ class Process:
         return self._info(record)
 
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
-        """Send SIGTERM to the group, SIGKILL after the grace, then SIGKILL to the remaining family; forget the record.
+        """Send the stop signal to the group, SIGKILL after the grace, then SIGKILL to the remaining family; forget the record.
 
         The family is killed even after a graceful end: workers without their leader would keep their memory.
         """
@@ -116,7 +116,7 @@ class Process:
         family = leftovers.births(self._family(record))
         if _alive(record):
             suspended.resume(family, None)
-            _signal_group(record.pid, signal.SIGTERM)
+            _signal_group(record.pid, signal.Signals[record.stop_signal or "SIGTERM"])
             if not await _ended(record, grace_s):
                 _signal_group(record.pid, signal.SIGKILL)
                 if not await _ended(record, KILLED_S):
@@ -218,6 +218,7 @@ class Process:
             birth=proc.birth(pid) or "",
             labels=spec.labels,
             argv=spec.argv,
+            stop_signal=spec.stop_signal,
             started_at=time.time(),
         )
 

@@ -26,6 +26,8 @@ class ProcessRecord(Frozen):
     birth: str
     labels: dict[str, str]
     argv: tuple[str, ...]
+    stop_signal: str | None = None
+    """Name of the signal that asks it to end; None: SIGTERM."""
     started_at: float
     """Unix seconds."""
     ended: bool = False

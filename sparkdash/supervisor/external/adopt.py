@@ -150,7 +150,7 @@ async def _unfit(tools: Tools, found: AdoptableEngine, stuck: Collection[str]) -
 
 async def _was_up(tools: Tools, found: AdoptableEngine) -> bool:
     """Whether the engine's log says that it served once. An unreadable log says nothing."""
-    adapter = tools.adapter(found.profile.engine)
+    adapter = tools.adapter(found.profile)
     with suppress(SparkdashError, TimeoutError):
         async with asyncio.timeout(LOG_S), lines_of(tools.runtime, found.container.name, follow=False) as lines:
             async for line in lines:

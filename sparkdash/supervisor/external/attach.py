@@ -36,7 +36,7 @@ async def attach_server(tools: Tools, profile: Profile) -> Attached:
         EngineError: `engine_unreachable` when it does not answer or refuses, `model_unclear` when it lists several
             models and the profile does not say which is meant.
     """
-    url, path = openai.root(profile.url or ""), tools.adapter(profile.engine).probes.alive
+    url, path = openai.root(profile.url or ""), tools.adapter(profile).probes.alive
     try:
         reply = await tools.upstream.get(url + path, timeout_s=PROBE_S)
     except UpstreamError as error:

@@ -65,7 +65,7 @@ class Remotes:
             fingerprint=profile.fingerprint,
             url=url,
         )
-        names = registry.adapter(profile.engine).served_names(profile)
+        names = registry.adapter_of(profile).served_names(profile)
         return Lease(profile, engine, url, names, lost, self._headers(profile))
 
     def _headers(self, profile: Profile) -> dict[str, str]:

@@ -91,7 +91,7 @@ async def crash_error(
     removed = code == REMOVED
     # below zero: the runtime could not tell
     code = code if code is not None and code >= 0 else None
-    failure = tools.adapter(profile.engine).classify(tools.logbook.tail(profile.name), code)
+    failure = tools.adapter(profile).classify(tools.logbook.tail(profile.name), code)
     if removed:
         return EngineError(
             f"{profile.name} {what}. Its container {container} was removed, and not by sparkdash.",
@@ -112,7 +112,7 @@ async def crash_error(
 
 def lost_error(tools: Tools, profile: Profile, lost: SparkdashError, what: str) -> EngineError:
     """Return the error of an engine that lost one of its nodes; `what` it did: "did not start", "was ended"."""
-    adapter = tools.adapter(profile.engine)
+    adapter = tools.adapter(profile)
     return EngineError(
         f"{profile.name} {what}. {lost.message}",
         code=lost.code,

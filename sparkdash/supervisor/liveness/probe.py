@@ -50,7 +50,7 @@ async def health(tools: Tools, profile: Profile, url: str) -> HealthAnswer:
 
 
 async def _wrong_with(tools: Tools, profile: Profile, url: str) -> str | None:
-    adapter = tools.adapter(profile.engine)
+    adapter = tools.adapter(profile)
     probes = adapter.probes
     reply = await tools.upstream.get(url + probes.alive, timeout_s=PROBE_S)
     if not adapter.managed and reply.status in UNLISTED:
@@ -64,7 +64,7 @@ async def _wrong_with(tools: Tools, profile: Profile, url: str) -> str | None:
 
 async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
     """Return the engine's own version, where it tells one."""
-    path = tools.adapter(profile.engine).probes.version
+    path = tools.adapter(profile).probes.version
     if path is None:
         return None
     with suppress(UpstreamError, ValueError, KeyError, TypeError):
@@ -92,7 +92,7 @@ async def speaks_nonsense(tools: Tools, profile: Profile, engine: Engine) -> str
 
 
 async def _generate(tools: Tools, profile: Profile, url: str, limit_s: float, model: str | None = None) -> None:
-    adapter = tools.adapter(profile.engine)
+    adapter = tools.adapter(profile)
     if adapter.probes.chat is not None:
         name = model or adapter.served_names(profile)[0]
         await tools.upstream.generate(url + adapter.probes.chat, name, timeout_s=limit_s)

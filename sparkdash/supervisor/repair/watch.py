@@ -162,7 +162,7 @@ class EngineWatch:
 
     def _log_explains(self, profile: Profile, error: EngineError) -> bool:
         """Whether the error names a reason that the log of the engine, or of the kernel, gave."""
-        unexplained = self._tools.adapter(profile.engine).classify((), None)
+        unexplained = self._tools.adapter(profile).classify((), None)
         return error.code != unexplained.code or unexplained.message not in error.message
 
     async def _until_over(self, watched: WatchedEngine, container: str) -> tuple[bool, int | None]:
@@ -186,7 +186,7 @@ class EngineWatch:
             ending.cancel()
 
     def _with_last_words(self, watched: WatchedEngine) -> EngineError:
-        why, adapter = watched.given_up.result(), self._tools.adapter(watched.profile.engine)
+        why, adapter = watched.given_up.result(), self._tools.adapter(watched.profile)
         # classify masks what looks like a token or a key
         why.log_tail = adapter.classify(self._tools.logbook.tail(watched.profile.name, TAIL), None).log_tail
         return why

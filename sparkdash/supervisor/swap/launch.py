@@ -42,5 +42,5 @@ def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], flag
         nodes=on,
         master_port=tools.ports.take({*given, port}) if len(on) > 1 else 0,
     )
-    spec = tools.adapter(target.engine).container(target, launch)
+    spec = tools.adapter(target).container(target, launch)
     return with_marks(spec, tools.owner)

@@ -73,7 +73,7 @@ class Loading:
         self._tools = tools
         self._record = record
         self._scale = scale
-        self._adapter = tools.adapter(profile.engine)
+        self._adapter = tools.adapter(profile)
         self._profile = profile
         self._container = container
         self._url = url

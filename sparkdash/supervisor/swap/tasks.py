@@ -90,7 +90,7 @@ class SwapTasks:
         """Start the transition; it stops nothing before `drained`."""
         books = self._tools.books
         evict = tuple(books.engines[name] for name in effect.evict)
-        managed = target is not None and self._tools.adapter(target.engine).managed
+        managed = target is not None and self._tools.adapter(target).managed
         scale = FootprintMeter(self._tools, target, effect.nodes) if target and managed and not self.resumes else None
         resumes = self._resumed(target)
         record = self._record(effect, target, first_phase(managed and resumes is None, evict))
@@ -173,7 +173,7 @@ class SwapTasks:
         is_here = target is not None and LOCAL in swap.order.nodes
         if self._store is None or target is None or not is_here or swap.transition.phase not in BRING_UP:
             return
-        after = tools.reader.contiguity() if tools.adapter(target.engine).managed else None
+        after = tools.reader.contiguity() if tools.adapter(target).managed else None
         if after is None:
             return
         wedging = isinstance(move, SwapFailed) and move.error.code == guard_words.WEDGING

@@ -91,7 +91,7 @@ class Transition:
             SparkdashError: why it failed; `phase` says where.
         """
         target = self._order.target
-        managed = target is not None and self._tools.adapter(target.engine).managed
+        managed = target is not None and self._tools.adapter(target).managed
         if target is not None and self._order.resumes:
             await self._go_on(target, self._order.resumes)
             return

@@ -27,6 +27,7 @@ KINDS: dict[EngineKind, str] = {
     EngineKind.SGLANG: "SGLang",
     EngineKind.LLAMACPP: "llama.cpp",
     EngineKind.TRTLLM: "TensorRT-LLM",
+    EngineKind.GENERIC: "any server",
     EngineKind.OPENAI: "OpenAI API",
     EngineKind.REMOTE: "remote",
     EngineKind.SIM: "sim",

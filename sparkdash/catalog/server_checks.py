@@ -1,0 +1,63 @@
+"""Checks of a profile with `engine: generic`.
+
+Owns: what such a server needs to be startable and asked. Must not know: files, other engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparkdash.catalog.catalog import ProfileProblem, nearest
+from sparkdash.catalog.schema import Section
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.servers.routes import ROUTE_PATHS, ServerRoute
+from sparkdash.domain.servers.spec import FIGURES, ServerSpec
+from sparkdash.servers.readiness import PROVABLE
+from sparkdash.servers.registry import known_server, server_of
+
+SERVER_PLACEHOLDERS = frozenset({"port", "name", "model_id", "revision"})
+"""Placeholders of a generic server beside those of its models."""
+
+
+def server_problems(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
+    """Find what is missing or contradictory in a generic server's profile."""
+    server, known = server_of(profile), known_server(profile)
+    if profile.url is not None:
+        hint = "Remove it; a server that runs by itself is `engine: openai`."
+        yield section.problem(("url",), "is only for engines 'openai' and 'remote'", hint)
+    command = profile.command or (known.command if known else ())
+    if profile.image is None and not command:
+        hint = "Name the image; without containers, give `command: [/path/to/program]`."
+        yield section.problem(("image",), "is missing, and nothing else says what to start", hint, code="missing")
+    args = {**(known.args if known else {}), **profile.args}
+    words = [*command, *map(str, args.values()), *profile.env.values(), *(known.env.values() if known else ())]
+    if server.port is None and not any("{port}" in word for word in words):
+        hint = "Put {port} into `command` or `args`, or give the fixed port: `server: {port: 8000}`."
+        yield section.problem(("server",), "nothing tells on which port the server listens", hint, code="missing")
+    yield from _routes(section, server)
+    yield from _figures(section, server)
+
+
+def _routes(section: Section, server: ServerSpec) -> Iterator[ProfileProblem]:
+    if not server.routes:
+        hint = f"Known: {', '.join(ServerRoute)}."
+        yield section.problem(("server", "routes"), "is empty: the server would answer nothing", hint)
+    for route in server.paths:
+        if route not in server.routes:
+            text = f"gives the path of {route.value}, which is not among the routes"
+            yield section.problem(("server", "paths", route.value), text, f"Add {route.value} to `routes`.")
+    proof = server.ready_by
+    if isinstance(proof, ServerRoute) and proof not in server.routes:
+        yield section.problem(("server", "ready_by"), f"{proof.value} is not among the routes", "Add it to `routes`.")
+    elif isinstance(proof, ServerRoute) and proof not in PROVABLE:
+        hint = f"Choose one of {', '.join(route for route in ROUTE_PATHS if route in PROVABLE)}, or health."
+        yield section.problem(("server", "ready_by"), f"sparkdash cannot try {proof.value}", hint)
+
+
+def _figures(section: Section, server: ServerSpec) -> Iterator[ProfileProblem]:
+    for figure in server.metrics.names if server.metrics else ():
+        if figure not in FIGURES:
+            close = nearest(figure, FIGURES)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(FIGURES)}."
+            text = f"there is no figure {figure!r}"
+            yield section.problem(("server", "metrics", "names", figure), text, hint, code="unknown-name")

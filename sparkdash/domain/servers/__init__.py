@@ -1,0 +1,4 @@
+"""Servers without a dialect, as their owners describe them.
+
+Pure.
+"""

@@ -1,0 +1,35 @@
+"""KnownServer: the description of one server that profiles name by its kind.
+
+Owns: the form of a description. Must not know any server.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sparkdash.domain.profile import ArgValue
+from sparkdash.domain.servers.spec import ServerSpec
+
+NO_ARGS: Mapping[str, ArgValue] = MappingProxyType({})
+NO_ENV: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownServer:
+    """Server as its own source describes it; a profile's keys precede these."""
+
+    title: str
+    spec: ServerSpec
+    source: str
+    """Document and date of the description."""
+    command: tuple[str, ...] = ()
+    """Program with its first words, for a profile without `command`."""
+    args: Mapping[str, ArgValue] = field(default_factory=lambda: NO_ARGS)
+    """Flags that the server needs to be reachable, and to be called by the profile's name."""
+    env: Mapping[str, str] = field(default_factory=lambda: NO_ENV)
+    shm_size: str | None = None
+    tried: str = "not tried on hardware"
+    """Where the description was seen to work."""
