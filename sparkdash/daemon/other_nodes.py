@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,6 +30,8 @@ from sparkdash.supervisor import Supervisor
 
 LOOK_S = 2.0
 """Seconds between two looks at whether the registry was edited."""
+TRY_S = 10.0
+"""Longest wait for the first connection to a node that was just added."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ class OtherNodes:
             silent_s=lambda: inputs.settings().node_silent_s,
         )
         self.shipper = make_shipper(settings, self._fast_address)
+        self._reread = asyncio.Event()
+        """Set after the registry was read again."""
         self._tell_owed()
 
     def attach(self, supervisor: Supervisor, record_kill: Callable[[GuardKill], object]) -> None:
@@ -84,7 +89,9 @@ class OtherNodes:
     async def run(self) -> None:
         """Keep the nodes connected, and free of what should have ended there."""
         while len(self.directory.names) < 2:
-            await asyncio.sleep(LOOK_S)
+            self._reread.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._reread.wait(), LOOK_S)
             self.reload_if_edited()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.directory.run(), name="node directory")
@@ -103,6 +110,11 @@ class OtherNodes:
         self._seen = self._stamp()
         self.directory.reload()
         self._tell_owed()
+        self._reread.set()
+
+    async def connected(self) -> None:
+        """Return once each node was tried and told its memory, or could not be, TRY_S at most."""
+        await self.directory.first_tries(TRY_S)
 
     def _fast_address(self, node: str) -> str | None:
         try:

@@ -32,6 +32,8 @@ async def reload(daemon: Daemon) -> None:
         if daemon.others is not None:
             daemon.others.reload()
         await _read(daemon)
+    if daemon.others is not None:  # whoever added a node may use it at once
+        await daemon.others.connected()
 
 
 async def refresh(daemon: Daemon) -> None:

@@ -87,7 +87,7 @@ class NodeLink:
         self._loss = asyncio.Event()
         self._again = asyncio.Event()
         self.settled = asyncio.Event()
-        """Set once the first try has ended, well or not."""
+        """Set once the first try has ended, well or not, its figures included."""
 
     @property
     def state(self) -> NodeState:
@@ -137,12 +137,14 @@ class NodeLink:
         self._failures = 0
         self.reason = None
         self._enter(NodeStatus.REACHABLE, None, facts)
-        self.settled.set()
         LOG.info("a node can be reached", node=self.node.name)
         self._orders.returned(self.node.name)
         tasks = [asyncio.create_task(self._refresh_facts())]
-        if self.figures is not None:
+        if self.figures is None:
+            self.settled.set()
+        else:
             tasks.append(asyncio.create_task(self._follow(self.figures)))
+            tasks.append(asyncio.create_task(self._settle(self.figures)))
         try:
             await self._loss.wait()
         finally:
@@ -181,6 +183,13 @@ class NodeLink:
             with contextlib.suppress(SparkdashError):
                 facts = await self._orders.read_facts(self.connection)
                 self._enter(NodeStatus.REACHABLE, None, facts)
+
+    async def _settle(self, figures: FigureStream) -> None:
+        """Count the first try as ended once the node tells its memory: without it nothing is placed there."""
+        if not self.settled.is_set():
+            with contextlib.suppress(SparkdashError):
+                await figures.fresh_memory()
+            self.settled.set()
 
     async def _follow(self, figures: FigureStream) -> None:
         while True:

@@ -301,6 +301,15 @@ def test_a_process_that_was_killed_is_the_reason_and_not_what_the_others_say_of_
     assert "unexpectedly" in failure.message
 
 
+def test_a_process_that_was_killed_on_another_node_sends_its_reader_to_the_kernel_s_log_of_that_node() -> None:
+    """This box's kernel knows nothing of it."""
+    line = "[spark2] (MainProcess pid=1) ERROR 11-23 12:39:14 [x.py:3] Worker proc VllmWorker-1 died unexpectedly (exit code: None)"
+    failure = adapter(EngineKind.VLLM).classify([line, "INFO:     Application shutdown complete."], None)
+    assert failure.code == "peer_lost"
+    assert "[spark2] Worker proc VllmWorker-1 died unexpectedly" in failure.message
+    assert failure.hint == "It was killed, or crashed in its driver; `journalctl -k` on spark2 tells of both."
+
+
 def test_the_words_of_a_dead_vllm_are_known() -> None:
     """As a real one said them in a stream; engines that only break off have none."""
     said = (Path(__file__).parents[1] / "data" / "sse" / "vllm-0.32.0-ray-nodedeath-midstream.txt").read_bytes()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from test_supervisor_nodes import SecondNode
 
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.evidence import Evidence, EvidenceRequest
@@ -153,5 +154,32 @@ async def test_a_load_that_stands_still_keeps_its_evidence_and_the_kernels_word(
 async def test_a_cause_that_its_log_names_is_not_looked_for_in_the_kernels() -> None:
     """An unknown flag has nothing to do with the kernel."""
     kernel, failure = Kernel(XID), Failure(code="unknown_flag", message="It refused its command line")
-    assert await with_kernel(cast("Any", SimpleNamespace(kernel_log=kernel)), "a", failure, 0.0) is failure
+    assert await with_kernel(cast("Any", SimpleNamespace(kernel_log=kernel)), "a", "a", failure, 0.0) is failure
     assert kernel.asked == 0
+
+
+@pytest.mark.parametrize(("node", "asked"), [("spark2", 0), ("local", 1)])
+async def test_the_kernel_of_this_box_is_asked_only_about_engines_that_run_here(
+    house: Any, make_profile: Any, node: str, asked: int
+) -> None:
+    """A process that was killed here says nothing about an engine on another node."""
+    kernel = Kernel()
+    await house.open(make_profile("a", node=node), nodes=SecondNode(house), kernel_log=kernel)
+    await house.leased("a")
+    kernel.texts, kernel.at = tuple(text.replace("{id}", "cd" * 32) for text in KILL), house.clock.now() - 5
+    failure = await dies(house, 1, "RuntimeError: shape is invalid")
+    assert ("The kernel killed" in failure.message) is bool(asked)
+    assert kernel.asked == asked
+
+
+@pytest.mark.parametrize(("node", "asked"), [("spark2", 0), ("local", 1)])
+async def test_a_load_that_stands_still_on_another_node_has_no_word_of_this_boxs_kernel(
+    house: Any, make_profile: Any, behaviour: Any, node: str, asked: int
+) -> None:
+    kernel = Kernel("INFO: task python3:77 blocked for more than 120 seconds.", at=house.clock.now() + 1)
+    house.runtime.zoo["a"] = behaviour(never_ready=True)
+    await house.open(make_profile("a", node=node), nodes=SecondNode(house), kernel_log=kernel, no_progress_s=20)
+    with pytest.raises(EngineError) as caught:
+        await house.leased("a")
+    assert ("stands still in the kernel" in caught.value.message) is bool(asked)
+    assert kernel.asked == asked

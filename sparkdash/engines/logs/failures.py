@@ -138,7 +138,7 @@ _FIRST_END = re.compile(
     r"it (?:is gone|ended with exit code (?P<code>-?\d+))\.$"
 )
 # Said by what is left of an engine when one of its processes was killed or crashed without a word.
-_PROCESS_DIED = re.compile(r"\b(?:died|exited) unexpectedly\b")
+_PROCESS_DIED = re.compile(r"^(?:\[(?P<node>[a-z0-9][a-z0-9-]{0,30})\] )?.*\b(?:died|exited) unexpectedly\b")
 _RAISED = re.compile(r"(?:^|[\s.])([A-Z]\w*(?:Error|Exception)): \S")
 _FATAL = re.compile(r"fatal error|terminate called|Segmentation fault|failed to start|\berror:", re.IGNORECASE)
 
@@ -192,7 +192,12 @@ def _on_several_nodes(lines: Sequence[str]) -> tuple[str, str, str] | None:
         text = f"Its container on {end['node']} was killed (SIGKILL) without a word"
         return "out_of_memory", text, f"`journalctl -k` on {end['node']} tells whether the kernel ran out of memory."
     if died := _last(lines, _PROCESS_DIED):
-        return ("peer_lost", f"One of its processes ended without a word: {detail(died)}", hint) if end else None
+        found = _PROCESS_DIED.search(died)
+        if found and found["node"]:  # the kernel that knows more is that node's
+            hint = f"It was killed, or crashed in its driver; `journalctl -k` on {found['node']} tells of both."
+        elif not end:
+            return None
+        return "peer_lost", f"One of its processes ended without a word: {detail(died)}", hint
     if gone:
         return "peer_lost", f"It lost the connection to its part on {gone['peer']}", hint
     if end:

@@ -99,7 +99,7 @@ async def crash_error(
             hint=f"Find out who or what runs `{tools.runtime.name} rm` on this box.",
             log_tail=failure.log_tail[-TAIL:],
         )
-    failure = await with_kernel(tools, container, failure, since)
+    failure = await with_kernel(tools, profile.name, container, failure, since)
     message = name_addresses(failure.message.rstrip("."), tools.nodes.states)
     return EngineError(
         f"{profile.name} {what}. {message}.",

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sparkdash.domain.engine import Failure
+from sparkdash.domain.node import LOCAL
 from sparkdash.engines.logs.failures import KILLED
 from sparkdash.errors import SparkdashError
 from sparkdash.host.kernel_log.lines import KernelKind, KernelLine, advice, explains, holds_up, is_of, meaning
@@ -23,9 +24,9 @@ _UNEXPLAINED = frozenset({"engine_crash", "out_of_memory"})
 """Codes of failures that the kernel may know more about."""
 
 
-async def with_kernel(tools: Tools, container: str, failure: Failure, since: float) -> Failure:
+async def with_kernel(tools: Tools, profile: str, container: str, failure: Failure, since: float) -> Failure:
     """Add the kernel's line to a failure, where one explains it; the same failure where none does."""
-    if tools.kernel_log is None or failure.code not in _UNEXPLAINED:
+    if tools.kernel_log is None or failure.code not in _UNEXPLAINED or not _runs_here(tools, profile):
         return failure
     found = await tools.kernel_log.since(since)
     if found is None or not found.lines:
@@ -46,13 +47,21 @@ class KernelReason:
     advice: str
 
 
-async def standstill_reason(tools: Tools, since: float) -> KernelReason | None:
+async def standstill_reason(tools: Tools, profile: str, since: float) -> KernelReason | None:
     """Say what the kernel reported since that moment (Unix seconds) that makes an engine stand still; None without such
     a line.
     """
-    found = None if tools.kernel_log is None else await tools.kernel_log.since(since)
+    if tools.kernel_log is None or not _runs_here(tools, profile):
+        return None
+    found = await tools.kernel_log.since(since)
     line = None if found is None else holds_up(found)
     return None if line is None else KernelReason(_sentence(line), advice(line))
+
+
+def _runs_here(tools: Tools, profile: str) -> bool:
+    """Whether the profile's engine uses this box: the kernel of another node writes a log of its own."""
+    engine = tools.books.engines.get(profile)
+    return engine is None or LOCAL in engine.nodes
 
 
 def join_reasons(failure: Failure, line: KernelLine, *, is_ours: bool) -> Failure:

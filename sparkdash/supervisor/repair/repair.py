@@ -178,7 +178,7 @@ class Repair:
         """Give up an engine that did not recover."""
         self._incidents.step(self._name, RepairStep.END)
         self._show(verdict, RepairStep.END)
-        kernel = await kernel_reason.standstill_reason(self._tools, self._wall(verdict.moved_at))
+        kernel = await kernel_reason.standstill_reason(self._tools, self._name, self._wall(verdict.moved_at))
         text = words.ended(self._name, verdict.why, why_not)
         error = EngineError(
             f"{text} {kernel.words}." if kernel else text,

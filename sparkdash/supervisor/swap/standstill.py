@@ -28,7 +28,7 @@ async def describe_standstill(
     """Describe a load that made no progress for `still_s` seconds; takes 20 s at most. `began_at` in Unix seconds."""
     where = f" in stage {stage}" if stage else ""
     why = f"{profile.name} made no progress for {duration(still_s)}{where}: no new line in its log, no memory taken."
-    kernel = await kernel_reason.standstill_reason(tools, began_at)
+    kernel = await kernel_reason.standstill_reason(tools, profile.name, began_at)
     hint = "Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow."
     request = EvidenceRequest(
         profile=profile.name,

@@ -1,0 +1,211 @@
+"""A real vLLM with tensor parallel 2 over two hosts, by its own launch and over Ray, as its owner would use it.
+
+The tests of this module share one daemon and run in their order: each begins where the one before ended. Both ranks
+compute on this machine's CPU and talk over the hosts' network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from two_host_pair import profile as small_profile
+from two_hosts import HERE, HostDaemon, TwoHosts
+
+from sparkdash.catalog.yaml import yaml_writer
+
+pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(420)]
+
+LOAD_S = 300
+"""Seconds that a pair may take on a busy machine; 40 s were seen on a quiet one."""
+RANK = "^(VLLM::Worker|ray::RayWorkerProc)"
+"""Command line of a process that computes a rank."""
+
+
+@pytest.fixture(scope="module")
+def engine() -> Path:
+    """Folder of the real vLLM and its tiny model."""
+    link = HERE.parent / "real" / ".engine"
+    if not (link / ".done").exists():
+        pytest.skip("no real vLLM: run tests/real/setup.sh")
+    return link.resolve()
+
+
+@pytest.fixture(scope="module")
+def ray() -> Path:
+    """Folder of Ray."""
+    link = HERE / ".ray"
+    if not (link / ".done").exists():
+        pytest.skip("no Ray: run tests/two_hosts/ray.sh")
+    return link.resolve()
+
+
+def duo(hosts: TwoHosts, engine: Path, ray: Path) -> dict[str, Any]:
+    """Profile `duo` by native launch, with its variant `ray`."""
+    python = Path(os.path.realpath(engine / "venv/bin/python")).parents[1]
+    places = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", python, engine, ray, HERE / "shim")
+    return {
+        "profile": "duo",
+        "about": "a quarter of a million random parameters over two hosts, for tests",
+        "engine": "vllm",
+        "engine_version": "0.32",
+        "image": hosts.image,
+        "command": [str(engine / "venv/bin/vllm"), "serve"],
+        "gpu": False,
+        "nodes": 2,
+        "models": {"target": {"path": str(engine / "tiny-qwen3")}},
+        "mounts": [{"source": str(place), "target": str(place)} for place in dict.fromkeys(places)],
+        "tmpfs": ["/scratch", "/tmp"],  # noqa: S108 - inside the container
+        "shm_size": "256m",
+        "env": {
+            "HOME": "/scratch",
+            "TMPDIR": "/scratch",
+            "XDG_CACHE_HOME": "/scratch",
+            "HF_HOME": "/scratch/hf",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "100",
+            "OMP_NUM_THREADS": "1",
+        },
+        "args": {
+            "tensor-parallel-size": 2,
+            "max-model-len": 4096,
+            "max-num-seqs": 8,
+            "enforce-eager": True,
+            "block-size": 32,
+        },
+        "memory": {"weights_gib": 0.1, "kv_gib": 1, "overhead_gib": 2, "source": "measured: 2.1-3.8 GiB a node"},
+        "variants": {
+            "ray": {
+                "args": {"distributed-executor-backend": "ray"},
+                "env": {
+                    "PATH": f"{ray}/bin:/usr/bin:/bin",
+                    "PYTHONPATH": f"{ray}/lib:{HERE / 'shim'}",
+                    "VLLM_CPU_RAY": "1",
+                },
+            },
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def spark(hosts: TwoHosts, engine: Path, ray: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostDaemon]:
+    """A daemon on host a that knows host b, the pair, and two small engines; one engine at a time on each host."""
+    root = tmp_path_factory.mktemp("daemon")
+    daemon = HostDaemon(root, hosts, reserve_gib=1.0, guard="off", side_by_side=False, min_dwell_s=0)
+    try:
+        daemon.write("duo", yaml_writer.dump(duo(hosts, engine, ray)))
+        for name in ("solo-one", "solo-two"):
+            daemon.write(name, yaml_writer.dump(small_profile(1, name)))
+        daemon.start()
+        daemon.add_node()
+        yield daemon
+    finally:
+        daemon.close()
+        hosts.clear_containers()
+
+
+def ask(spark: HostDaemon, model: str, **more: Any) -> Any:
+    """Open a chat through the gateway, which brings the profile up."""
+    body = {"model": model, "messages": [{"role": "user", "content": "go"}], "ignore_eos": True, **more}
+    request = urllib.request.Request(
+        f"{spark.url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    return urllib.request.urlopen(request, timeout=LOAD_S)
+
+
+def generated(spark: HostDaemon, model: str) -> int:
+    """Tokens of a whole answer."""
+    with ask(spark, model, max_tokens=8) as answer:
+        return int(json.load(answer)["usage"]["completion_tokens"])
+
+
+def ranks(hosts: TwoHosts, host: str) -> int:
+    """Number of processes on a host that compute for a pair."""
+    return len(hosts.run(host, "pgrep", "-f", RANK, check=False).stdout.split())
+
+
+def ready_nodes(spark: HostDaemon) -> dict[str, list[str]]:
+    """Nodes of each engine that is ready."""
+    engines = spark.state()["engines"]
+    return {name: engine["nodes"] for name, engine in engines.items() if engine["state"] == "ready"}
+
+
+def until(holds: Callable[[], Any], seconds: float = 40) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_use_brings_a_pair_up_over_both_hosts_right_after_the_second_is_added(
+    spark: HostDaemon, hosts: TwoHosts
+) -> None:
+    """By vLLM's own launch: rank 0 serves on host a, rank 1 computes on host b."""
+    done = spark.sparkdash("use", "duo", timeout=LOAD_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert generated(spark, "duo") == 8
+    assert hosts.containers("a").keys() == {"sparkdash-duo"}
+    assert hosts.containers("b").keys() == {"sparkdash-duo-worker1"}
+    assert (ranks(hosts, "a"), ranks(hosts, "b")) == (1, 1)
+    assert ready_nodes(spark) == {"duo": ["local", "spark-b"]}
+
+
+def test_a_daemon_that_is_killed_finds_the_pair_again_and_it_answers(spark: HostDaemon, hosts: TwoHosts) -> None:
+    before = hosts.run("b", "pgrep", "-f", RANK).stdout
+    spark.kill()
+    spark.start()
+    spark.until_state(lambda state: state["engines"].get("duo", {}).get("state") == "ready")
+    assert generated(spark, "duo") == 8
+    assert hosts.run("b", "pgrep", "-f", RANK).stdout == before
+
+
+def test_a_profile_for_one_host_takes_the_place_of_the_pair_and_another_comes_beside_it_on_the_other_host(
+    spark: HostDaemon, hosts: TwoHosts
+) -> None:
+    """Of the pair nothing is left on either."""
+    with ask(spark, "solo-one", max_tokens=2) as answer:
+        assert json.load(answer)["choices"]
+    assert (hosts.containers("a").keys(), hosts.containers("b")) == ({"sparkdash-solo-one"}, {})
+    assert (ranks(hosts, "a"), ranks(hosts, "b")) == (0, 0)
+    with ask(spark, "solo-two", max_tokens=2) as answer:
+        assert json.load(answer)["choices"]
+    assert ready_nodes(spark) == {"solo-one": ["local"], "solo-two": ["spark-b"]}
+    assert hosts.containers("b").keys() == {"sparkdash-solo-two"}
+
+
+def test_the_same_pair_comes_up_over_ray_in_the_place_of_both(spark: HostDaemon, hosts: TwoHosts) -> None:
+    done = spark.sparkdash("use", "duo/ray", timeout=LOAD_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert generated(spark, "duo/ray") == 8
+    assert ready_nodes(spark) == {"duo/ray": ["local", "spark-b"]}
+    assert (len(hosts.containers("a")), len(hosts.containers("b"))) == (1, 1)
+    assert (ranks(hosts, "a"), ranks(hosts, "b")) == (1, 1)
+
+
+def test_a_rank_that_is_killed_in_a_stream_ends_it_with_the_reason_and_nothing_is_left_on_either_host(
+    spark: HostDaemon, hosts: TwoHosts
+) -> None:
+    """The last words of both hosts are kept."""
+    with ask(spark, "duo/ray", max_tokens=3000, stream=True) as stream:
+        assert stream.readline().startswith(b"data: {")
+        hosts.run("b", "pkill", "-KILL", "-f", RANK)
+        rest = stream.read().decode()
+    last = [line for line in rest.splitlines() if line][-2:]
+    error = json.loads(last[0].removeprefix("data: "))["error"]
+    assert error["code"] in ("engine_crash", "peer_lost"), error
+    assert last[1] == "data: [DONE]"
+    state = spark.until_state(lambda state: state["engines"]["duo/ray"]["state"] == "failed")
+    failure = state["engines"]["duo/ray"]["failure"]
+    assert any(line.startswith("[spark-b] ") for line in failure["log_tail"]), failure
+    assert any(line.startswith("(APIServer") for line in failure["log_tail"]), failure
+    until(lambda: not (hosts.containers("a") or hosts.containers("b")))
+    assert (ranks(hosts, "a"), ranks(hosts, "b")) == (0, 0)
