@@ -61,7 +61,7 @@ def duo(hosts: TwoHosts, engine: Path, ray: Path) -> dict[str, Any]:
         "nodes": 2,
         "models": {"target": {"path": str(engine / "tiny-qwen3")}},
         "mounts": [{"source": str(place), "target": str(place)} for place in dict.fromkeys(places)],
-        "tmpfs": ["/scratch", "/tmp"],  # noqa: S108 - inside the container
+        "tmpfs": ["/scratch", "/tmp"],
         "shm_size": "256m",
         "env": {
             "HOME": "/scratch",
