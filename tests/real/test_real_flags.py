@@ -33,6 +33,8 @@ LAUNCH = LaunchContext(
 REFUSED = {
     # 0.19.1 with the recipe's own patch; upstream's types, from 0.20 on, have other names and no metadata file.
     "qwen3.5-122b/mtp-2-turboquant": "turboquant35",
+    # Flags of the image's own vLLM, which no other has.
+    "gpt-oss-120b/mxfp4-spark": "--mxfp4-backend",
 }
 """Profiles whose flags vLLM 0.32 refuses, with the word that it names."""
 
@@ -106,7 +108,27 @@ def test_vllm_takes_every_shipped_command_line(parser: Parser) -> None:
     said = dict(zip(lines, parser.says(list(lines.values())), strict=True))
     assert {name for name, complaint in said.items() if complaint} == set(REFUSED)
     assert all(word in said[name] for name, word in REFUSED.items())
-    assert len(said) == 33
+    assert len(said) >= 74
+
+
+def test_llama_server_lists_every_flag_of_the_shipped_command_lines(llama: Path) -> None:
+    """Those that its help calls removed count as absent."""
+    told = subprocess.run([llama / "bin/llama-server", "--help"], capture_output=True, text=True, check=True)
+    known = parse_help(told.stdout)
+    assert known is not None
+    lines = {
+        profile.name: adapter(profile.engine).container(profile, LAUNCH).argv
+        for profile in catalog.load_catalog([shipped_profiles()]).profiles.values()
+        if profile.engine is EngineKind.LLAMACPP and profile.image and not profile.build
+    }
+    assert len(lines) >= 6
+    absent = {
+        (name, word)
+        for name, words in lines.items()
+        for word in words
+        if word.startswith("--") and not known.has(word[2:])
+    }
+    assert absent == set()
 
 
 def test_its_help_lists_every_flag_of_the_parser(parser: Parser, engine: Path) -> None:
