@@ -180,6 +180,11 @@ class Settings(BaseModel):
     slow_client_s: float = Field(default=600.0, ge=0)
     """Seconds after which a client that takes nothing of its answer is cut, as it holds an engine's place; 0: never."""
 
+    socket_idle_s: float = Field(default=600.0, gt=0)
+    """Seconds without a message in either direction after which a WebSocket is closed, as it holds an engine's place."""
+    socket_limit_mib: int = Field(default=4096, ge=1)
+    """Bytes that may pass through one WebSocket in both directions; beyond them it is closed."""
+
     @property
     def beyond_loopback(self) -> bool:
         """Whether other boxes can reach the port."""

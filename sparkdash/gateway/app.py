@@ -32,6 +32,7 @@ from sparkdash.gateway.http.headers import HeaderList
 from sparkdash.gateway.http.parsed_head import ParsedHead
 from sparkdash.gateway.protocol.route import OLLAMA, Dialect, find_route, is_plain
 from sparkdash.gateway.relay import passthrough
+from sparkdash.gateway.relay.websocket import refuse_websocket
 from sparkdash.limits import CONTROL_BODY_MIB
 from sparkdash.settings import Settings
 from sparkdash.wire import RequestChannel
@@ -139,7 +140,7 @@ class Gateway:
                     self._access.admit(key, route.right, counts=route.counts)
                     exchange.key, deps = key, narrow_deps(deps, key)
             except AdmissionError as error:
-                return _refuse(exchange, error)
+                return _refuse(exchange, error) if exchange.upgraded is None else refuse_websocket(exchange, error)
             if route.audited:
                 exchange = self._audited(exchange, caller)
         return route.handler(deps, exchange)
@@ -160,7 +161,8 @@ class Gateway:
         right = rights.right_of(head.method, head.path)
         if right is rights.ANYBODY:
             return MatchedRoute(_answer_alive, right, counts=False, audited=False)
-        reads, controls = head.method in READ, right.scope is KeyScope.CONTROL
+        reads = head.method in READ and b"sec-websocket-key" not in head.headers
+        controls = right.scope is KeyScope.CONTROL
         return MatchedRoute(self._handler(head), right, counts=not (reads or controls), audited=controls and not reads)
 
     def _handler(self, head: ParsedHead) -> Handler:

@@ -2,14 +2,23 @@
 
 Owns: connections to engines, and the names of their failures. Must not know profiles, leases or clients. `client` is
 the face, `pool` keeps idle connections, `connection` speaks HTTP/1.1 on one socket on top of `response_parser`,
-`response_head` and `engine_response` are the parts of an answer, `engine_text` reads what engines say. Rule 1: bytes
+`response_head` and `engine_response` are the parts of an answer, `engine_socket` is a connection after an upgrade, `engine_text` reads what engines say. Rule 1: bytes
 of an answer are handed on as they came; nothing is decoded, decompressed or collected. Rule 2: leaving an answer
 before its end closes the connection, which is how an engine learns to stop.
 """
 
 from sparkdash.upstream.client import SmallResponse, Upstream
 from sparkdash.upstream.engine_response import EngineResponse
+from sparkdash.upstream.engine_socket import SWITCHED, EngineSocket
 from sparkdash.upstream.engine_text import engine_error_text
 from sparkdash.upstream.response_head import encode_headers
 
-__all__ = ["EngineResponse", "SmallResponse", "Upstream", "encode_headers", "engine_error_text"]
+__all__ = [
+    "SWITCHED",
+    "EngineResponse",
+    "EngineSocket",
+    "SmallResponse",
+    "Upstream",
+    "encode_headers",
+    "engine_error_text",
+]

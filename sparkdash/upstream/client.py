@@ -7,7 +7,8 @@ chat.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -15,6 +16,7 @@ from typing import NamedTuple, Self
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream.connection import EngineConnection
 from sparkdash.upstream.engine_response import EngineResponse
+from sparkdash.upstream.engine_socket import EngineSocket
 from sparkdash.upstream.engine_text import chat_text, engine_refused, short_chat
 from sparkdash.upstream.pool import Origin, Pool
 from sparkdash.upstream.response_head import encode_headers
@@ -77,6 +79,28 @@ class Upstream:
                 connection without an answer.
         """
         return OpenRequest(self._pool, method, url, headers, body, called)
+
+    @asynccontextmanager
+    async def upgrade(self, url: str, headers: bytes, called: str | None = None) -> AsyncIterator[EngineSocket]:
+        """Ask an engine for another protocol, and give the socket with its answer; leaving the context closes it.
+
+        `headers` name the protocol; `url` and `called`: as in `open`. The socket's `status` tells whether the engine
+        refused.
+
+        Raises:
+            UpstreamError: as `open` does.
+        """
+        root, target = _split_url(url)
+        origin = self._pool.origin(root)
+        head = b"%b%b\r\n" % (_first_lines("GET", target, origin.authority), headers)
+        socket = await self._pool.socket(origin, called)
+        try:
+            await socket.ask(head)
+            yield socket
+        except BaseException:
+            socket.cut()
+            raise
+        socket.close()
 
     async def generate(self, url: str, model: str, *, timeout_s: float, headers: Headers = ()) -> str:
         """Have a short streamed chat at temperature 0, and return all its text, content and reasoning, in order.

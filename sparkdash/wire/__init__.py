@@ -3,9 +3,9 @@
 `connection` orders the answers, on top of `request_parser`. `request_head` is what a request says before its body,
 `request_body` takes the body in, `request_channel` sends the answer, `response_headers` are headers as they are
 written. `refusal` answers what is no request, `half_closed` notices clients that send no more, `addresses` names peers.
- `deadline` is the connection's one clock, `turns` limits how many requests begin at a time,
-`connection_limit` limits the connections. uvicorn's server makes the connections. An application gets ASGI, or the
-RequestChannel itself, without ASGI's messages, if it has `serve_channel`.
+`upgraded` keeps what comes after a request for a WebSocket, `deadline` is the connection's one clock, `turns` limits
+how many requests begin at a time, `connection_limit` limits the connections. uvicorn's server makes the connections.
+An application gets ASGI, or the RequestChannel itself, without ASGI's messages, if it has `serve_channel`.
 """
 
 from sparkdash.wire.connection import ClientConnection, Shutdown
@@ -14,6 +14,7 @@ from sparkdash.wire.request_channel import RequestChannel
 from sparkdash.wire.request_head import RequestHeadCache, by_name
 from sparkdash.wire.response_headers import ResponseHeaders
 from sparkdash.wire.turns import Turns
+from sparkdash.wire.upgraded import UpgradedConnection
 
 __all__ = [
     "ClientConnection",
@@ -24,5 +25,6 @@ __all__ = [
     "ResponseHeaders",
     "Shutdown",
     "Turns",
+    "UpgradedConnection",
     "by_name",
 ]

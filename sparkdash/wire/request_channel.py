@@ -15,6 +15,7 @@ from typing import Any
 from sparkdash.wire.request_body import Call, ChannelConnection, RequestBody
 from sparkdash.wire.request_head import RequestHead
 from sparkdash.wire.response_headers import ResponseHeaders
+from sparkdash.wire.upgraded import UpgradedConnection
 
 LOG = logging.getLogger("uvicorn.error")
 NO_BODY = frozenset({204, 304})
@@ -32,7 +33,7 @@ class RequestChannel(RequestBody):
 
     __slots__ = (
         "_bodiless", "_chunked", "_on_disconnect", "_pending_head", "_response_length", "_sent_bytes", "on_full",
-        "on_room", "task",
+        "on_room", "task", "upgraded",
     )  # fmt: skip
 
     def __init__(self, connection: ChannelConnection, head: RequestHead, length: bytes | None) -> None:
@@ -56,6 +57,8 @@ class RequestChannel(RequestBody):
         self._on_disconnect: Call | None = None
         self.on_full: Call | None = None
         self.on_room: Call | None = None
+        self.upgraded: UpgradedConnection | None = None
+        """What the client sends, where its request asks for a WebSocket."""
         self.task: asyncio.Task[None]
         """The application's call."""
 
@@ -169,6 +172,13 @@ class RequestChannel(RequestBody):
         self._response_length = None if bodiless else length
         self._bodiless, self._chunked, self._sent_bytes = bodiless, chunked, 0
         self._pending_head = b"".join(parts)
+
+    def switch_protocols(self, headers: ResponseHeaders) -> None:
+        """Answer 101: from now on `write` writes the pieces as they are, and `finish` closes the connection."""
+        self.begun, self.keeps, self._response_length = True, False, None
+        self._bodiless, self._chunked, self._sent_bytes = False, False, 0
+        if not self._client_gone:
+            self._connection.transport.write(b"%b%b\r\n" % (_STATUS[101], headers.lines))
 
     def write(self, piece: bytes) -> None:
         """Write a piece of the answer's body; for a client that has left it is dropped."""

@@ -1,6 +1,7 @@
 """RequestParser: the requests of one connection, out of its bytes.
 
-Owns: how large a request's head and the framing of its body may be, and how an Upgrade request is ignored.
+Owns: how large a request's head and the framing of its body may be, and which Upgrade requests are ignored: all but
+those for WebSocket, whose further bytes are no HTTP.
 Must not know in which order requests are answered, nor what is served.
 """
 
@@ -13,6 +14,7 @@ import httptools
 from sparkdash.limits import HEAD
 from sparkdash.wire.request_channel import RequestChannel
 from sparkdash.wire.request_head import Fields
+from sparkdash.wire.upgraded import UpgradedConnection, asks_for_websocket
 
 PIECE = 16 * 1024
 """Bytes of a head that are read at once, where more have come."""
@@ -22,7 +24,8 @@ _LENGTH = b"content-length"
 class RequestParser:
     """Parses with llhttp, whose callbacks are methods here: a connection inherits them, which saves a call per event.
 
-    The connection defines what follows: `on_headers_complete`, `head_began`, `refuse_head`, `refuse_bytes`.
+    The connection defines what follows: `on_headers_complete`, `head_began`, `refuse_head`, `refuse_bytes`, and how it
+    pauses.
     """
 
     transport: asyncio.Transport
@@ -40,6 +43,8 @@ class RequestParser:
         """The request whose body comes."""
         self._reopened: RequestChannel | None = None
         """The request whose head is given to a new parser once more, for the sake of its body."""
+        self._upgraded: UpgradedConnection | None = None
+        """Set once the client's bytes are no HTTP any more."""
 
     def head_began(self) -> None:
         """React to the first bytes of a head."""
@@ -57,6 +62,26 @@ class RequestParser:
         """Return the request whose head came last."""
         raise NotImplementedError
 
+    def pause_reading(self) -> None:
+        """Leave what the client sends in its socket."""
+        raise NotImplementedError
+
+    def resume_reading(self) -> None:
+        """Read from the client again."""
+        raise NotImplementedError
+
+    def pause_writing(self) -> None:
+        """Note that the client takes no more for now."""
+        raise NotImplementedError
+
+    def resume_writing(self) -> None:
+        """Note that the client takes something again."""
+        raise NotImplementedError
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of the connection."""
+        raise NotImplementedError
+
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -69,6 +94,9 @@ class RequestParser:
             if self.transport.is_closing():
                 return
             data = data[PIECE:]
+            if self._upgraded is not None:
+                self._upgraded.data_received(data)
+                return
         self._parse(data)
 
     def _parse(self, data: bytes) -> None:
@@ -81,7 +109,7 @@ class RequestParser:
             try:
                 self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                self._ignore_upgrade(data[upgrade.args[0] :])
+                self._on_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self.refuse_bytes()
             return
@@ -90,8 +118,10 @@ class RequestParser:
                 self.head_began()
             self._head_size += len(data)
 
-    def _ignore_upgrade(self, rest: bytes) -> None:
+    def _on_upgrade(self, rest: bytes) -> None:
         """Go on with HTTP/1.1 after an Upgrade request, with a new parser that is told the body's framing.
+
+        After one for WebSocket, `rest` and all that follows is kept for the request's application.
 
         Java's clients ask for HTTP/2 with the first request of each connection. The parser stops at the end of such a
         head, and takes the body for the other protocol.
@@ -101,6 +131,9 @@ class RequestParser:
         """
         while True:
             channel = self.newest_request()
+            if asks_for_websocket(channel.head, channel.length):
+                self._hand_over(channel, rest)
+                return
             self._parser = self._new_parser()
             if framing := channel.reopen_body():
                 self._reopened, rest = channel, b"POST / HTTP/1.1\r\n%b\r\n\r\n%b" % (framing, rest)
@@ -110,6 +143,12 @@ class RequestParser:
                 rest = rest[upgrade.args[0] :]
             else:
                 return
+
+    def _hand_over(self, channel: RequestChannel, rest: bytes) -> None:
+        """Give the socket to the request that asks for a WebSocket; where it is refused, the connection ends."""
+        channel.keeps = False
+        channel.upgraded = self._upgraded = UpgradedConnection(self, rest)
+        self.transport.set_protocol(self._upgraded)
 
     # Callbacks of the parser.
 

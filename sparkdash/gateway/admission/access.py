@@ -22,6 +22,7 @@ from sparkdash.gateway.admission.rights import Reach, Right
 from sparkdash.gateway.http.headers import RequestHeaders
 from sparkdash.gateway.http.parsed_head import ParsedHead
 from sparkdash.gateway.ports import CatalogPort, KeysPort
+from sparkdash.gateway.protocol.realtime import protocol_key
 
 LOG = structlog.get_logger("sparkdash.access")
 MINUTE_S = 60.0
@@ -265,6 +266,8 @@ def _presented(headers: RequestHeaders) -> list[str]:
     authorization = (headers.get(b"authorization") or "").strip()
     if authorization[: len(BEARER)].lower() == BEARER:
         found.insert(0, authorization[len(BEARER) :].strip())
+    if secret := protocol_key(headers.get(b"sec-websocket-protocol")):
+        found.append(secret)
     return [secret for secret in found if secret]
 
 

@@ -1,7 +1,7 @@
 """`/upstream/PROFILE/PATH`: one profile's engine without changes.
 
 Owns: which engine a path means, and what may be asked of it. The lease, and a dead engine, are passthrough's.
-Rule: a POST loads the profile as any request does; a GET never does.
+Rule: a POST or a WebSocket loads the profile as any request does; a GET never does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _route(deps: Deps, exchange: Exchange) -> Route:
     if route is None or route.profile is None:
         path = shown(exchange.raw_path)
         raise problems.status_error(404, f"{path} is not an engine path for clients (/upstream/PROFILE/PATH)")
-    if exchange.method == "POST":
+    if exchange.method == "POST" or exchange.upgraded is not None:
         return route
     found = catalog.find(route.profile)
     if is_remote(found):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from sparkdash.gateway.http.asgi import Message, Scope
-from sparkdash.wire import ResponseHeaders
+from sparkdash.wire import ResponseHeaders, UpgradedConnection
 
 ASGI_BUFFER_LIMIT = 64 * 1024
 """Bytes that wait in an AsgiChannel until it is full."""
@@ -27,6 +27,19 @@ class ClientChannel(Protocol):
     @property
     def length(self) -> bytes | None:
         """Content-Length of the request, as the client wrote it."""
+        ...
+
+    @property
+    def upgraded(self) -> UpgradedConnection | None:
+        """What the client sends after a request for a WebSocket; None for any other request."""
+        ...
+
+    def switch_protocols(self, told: ResponseHeaders) -> None:
+        """Answer 101; from then on `write` writes bytes as they are, and `finish` closes the connection."""
+        ...
+
+    def finish(self, last: bytes) -> None:
+        """Write the last piece and the answer's end at once."""
         ...
 
     def scope(self) -> Scope:
@@ -105,6 +118,19 @@ class AsgiChannel:
     def scope(self) -> Scope:
         """Return the ASGI scope."""
         return self._scope
+
+    @property
+    def upgraded(self) -> UpgradedConnection | None:
+        """Return None: WebSockets are served over our own server only."""
+        return None
+
+    def switch_protocols(self, told: ResponseHeaders) -> None:
+        """Raise: see `upgraded`."""
+        raise NotImplementedError
+
+    def finish(self, last: bytes) -> None:
+        """Raise: see `upgraded`."""
+        raise NotImplementedError
 
     def body(self) -> bytes | None:
         """Return None: over ASGI the body comes by messages."""

@@ -22,7 +22,7 @@ from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.shared.body_budget import BodyShare
 from sparkdash.limits import CONTROL_BODY_MIB
 from sparkdash.units import MIB
-from sparkdash.wire import ResponseHeaders
+from sparkdash.wire import ResponseHeaders, UpgradedConnection
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -147,6 +147,25 @@ class Exchange:
             pass
         if not self.finished:
             raise ClientGone
+
+    @property
+    def upgraded(self) -> UpgradedConnection | None:
+        """What the client sends after a request for a WebSocket; None for any other request."""
+        return self._channel.upgraded
+
+    def switch_protocols(self, headers: ResponseHeaders) -> None:
+        """Answer a request for a WebSocket with 101; afterwards bytes go out by `write_raw`."""
+        self._channel.switch_protocols(headers)
+        self.started = True
+
+    def write_raw(self, data: bytes) -> None:
+        """Write bytes as they are, after `switch_protocols`."""
+        self._channel.write(data)
+
+    def end_socket(self) -> None:
+        """Close the connection after `switch_protocols`, once everything was sent."""
+        self.finished = True
+        self._channel.finish(b"")
 
     def start(self, status: int, headers: ResponseHeaders, length: int | None = None) -> None:
         """Send the status line and the headers. `length`: bytes of the body, where `headers` has none."""

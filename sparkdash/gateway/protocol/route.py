@@ -44,6 +44,8 @@ class Route:
     """Whether the profile's request defaults apply."""
     task: Task | None = None
     """Task that the route asks of a model; None: any engine can do it."""
+    upgrades: bool = False
+    """Whether the path is served by WebSocket."""
     profile: str | None = None
     """Profile in the path itself: its engine gets the request unchanged, whatever the body says."""
 
@@ -65,7 +67,14 @@ _MODEL = {
     "/v1/audio/transcriptions": Dialect.OTHER,
     "/v1/audio/translations": Dialect.OTHER,
     "/v1/audio/speech": Dialect.OTHER,
+    "/v1/images/generations": Dialect.OTHER,
+    "/v1/images/edits": Dialect.OTHER,
+    "/v1/images/variations": Dialect.OTHER,
 }
+_MODEL_OPTIONAL = frozenset({"/v1/images/generations", "/v1/images/edits", "/v1/images/variations"})
+"""Paths whose requests name no model to servers that have but one."""
+REALTIME = "/v1/realtime"
+"""Path of speech and text over a WebSocket; the model is in the query."""
 _OF_SERVER = frozenset({"/tokenize", "/detokenize", "/apply-template", "/messages/count_tokens"})
 """Paths, without /v1, that an engine's HTTP server answers without its model."""
 _AT_ROOT = {
@@ -107,10 +116,11 @@ _PLAIN = {
         for path, dialect in _GENERATE.items()
     },
     **{
-        path: Route(path, dialect, needs_model=True, methods=_POST, task=_TASKS.get(path))
+        path: Route(path, dialect, needs_model=path not in _MODEL_OPTIONAL, methods=_POST, task=_TASKS.get(path))
         for path, dialect in _MODEL.items()
     },
 }
+_SOCKETS = {REALTIME: Route(REALTIME, methods=_READ, upgrades=True)}
 _REPEATED = re.compile("^(?:/v1)+/v1/")
 """Repeated prefix of a path, from a base URL that ends with the beginning of the path."""
 _UPSTREAM = "/upstream/"
@@ -120,7 +130,7 @@ _OLLAMA = "version tags ps show chat generate embed embeddings pull push create 
 OLLAMA = frozenset(f"/api/{word}" for word in _OLLAMA.split())
 """Ollama's paths, for clients that only speak it. The other paths under /api are our own control API."""
 _MODEL_ACTIONS = frozenset({"/models/load", "/models/unload"})
-_FORGIVEN = frozenset(path.removeprefix("/v1") for path in (*_GENERATE, *_MODEL)) - _AT_ROOT.keys()
+_FORGIVEN = frozenset(path.removeprefix("/v1") for path in (*_GENERATE, *_MODEL, REALTIME)) - _AT_ROOT.keys()
 """Paths without /v1, of clients whose base URL lacks it."""
 
 
@@ -134,7 +144,7 @@ def find_route(raw_path: str) -> Route | None:
     raw_path = _tidy(raw_path)
     if raw_path in _FORGIVEN:
         raw_path = "/v1" + raw_path
-    if route := _PLAIN.get(raw_path):
+    if route := _PLAIN.get(raw_path) or _SOCKETS.get(raw_path):
         return route
     if methods := _AT_ROOT.get(raw_path):
         return Route(raw_path, methods=methods, task=_TASKS.get(raw_path))

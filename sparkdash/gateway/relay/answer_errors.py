@@ -5,7 +5,10 @@ Pure.
 
 from __future__ import annotations
 
-from sparkdash.errors import AdmissionError, BadAnswerError, SparkdashError
+from copy import copy
+
+from sparkdash.errors import AdmissionError, BadAnswerError, SparkdashError, UpstreamError
+from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.counts import error_code
 from sparkdash.gateway.protocol.overflow import overflow_error
 from sparkdash.upstream import engine_error_text
@@ -27,3 +30,10 @@ def reworded_error(status: int, body: bytes) -> SparkdashError:
         return error
     family = AdmissionError if 400 <= status < 500 else SparkdashError
     return family(engine_error_text(body), code=error_code(body) or "engine_refused", status=max(status, 400))
+
+
+def lost_error(error: SparkdashError) -> SparkdashError:
+    """Turn the reason of a lost lease into an error of one request: its engine died, or the lease was cut."""
+    if error.code == problems.CUT:
+        return copy(error)  # one error cuts many requests, and each needs its own traceback
+    return UpstreamError(error.message, code=error.code, hint=error.hint)

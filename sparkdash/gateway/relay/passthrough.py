@@ -11,28 +11,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from copy import copy
 
 import structlog
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.profile import AUTO
 from sparkdash.domain.text.repair_text import waiting_on
 from sparkdash.domain.text.swap_text import waiting_text
-from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
-from sparkdash.gateway.admission.access import permitted_name
+from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.http.flow_control import ClientGone, ClientStuck
 from sparkdash.gateway.ports import LeasePort
-from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.protocol.peek import PeekedBody, is_batch, is_for_responses, peek_body
+from sparkdash.gateway.protocol.peek import PeekedBody, is_for_responses, peek_body
 from sparkdash.gateway.protocol.problems import status_error
 from sparkdash.gateway.protocol.route import Dialect, Route, find_route, shows_work
-from sparkdash.gateway.relay import dispatch, fallbacks, keepalive, offline_count, silence
+from sparkdash.gateway.relay import dispatch, fallbacks, keepalive, offline_count, silence, websocket
+from sparkdash.gateway.relay.admitted import admit_request, client_identity, row_profile
+from sparkdash.gateway.relay.answer_errors import lost_error
 from sparkdash.gateway.relay.cancel_scope import CancelScope
 from sparkdash.gateway.relay.fallbacks import RetryPlan
-from sparkdash.gateway.relay.model_names import COUNT_TOKENS, find_profile, profile_to_count_offline, resolve_model
+from sparkdash.gateway.relay.model_names import COUNT_TOKENS, profile_to_count_offline
 from sparkdash.gateway.relay.reply import Reply
 from sparkdash.gateway.relay.request_context import RequestContext
 from sparkdash.gateway.relay.request_row import RequestRow
@@ -40,8 +38,6 @@ from sparkdash.gateway.shared.body_budget import BodyShare
 from sparkdash.limits import shown
 
 LOG = structlog.get_logger("sparkdash.gateway")
-AGENT_KEPT = 200
-"""Characters of a User-Agent that identify a client."""
 
 
 async def relay_request(
@@ -55,15 +51,18 @@ async def relay_request(
     if route is None:
         await exchange.refuse(status_error(404, f"There is no {shown(exchange.raw_path)} here"))
         return
-    if route.methods and exchange.method not in route.methods:
-        await _refuse_method(exchange, route, route.methods)
+    if exchange.upgraded is not None and (route.upgrades or route.profile is not None):
+        await websocket.relay_websocket(deps, exchange, route)
+        return
+    if (route.methods and exchange.method not in route.methods) or route.upgrades:
+        await _refuse_method(exchange, route, route.methods or frozenset())
         return
     body_share = deps.body_budget.share()
     try:
         body_share.body = await exchange.body(deps.settings.body_limit_mib, body_share, deps.settings.body_s)
         if deps.capture is not None and body_share.body:
             await asyncio.to_thread(deps.capture, exchange, body_share.body, deps.clock())
-        context = _admitted_context(deps, exchange, route, body_share)
+        context = _understood(deps, exchange, route, body_share)
         if route.path == COUNT_TOKENS and (
             profile := profile_to_count_offline(context.name, deps.catalog(), deps.bus.snapshot)
         ):
@@ -79,36 +78,24 @@ async def relay_request(
 
 
 async def _refuse_method(exchange: Exchange, route: Route, allowed: frozenset[str]) -> None:
-    if b"upgrade" in exchange.head.headers:
+    if route.upgrades:
+        exchange.set_extra_headers(((b"upgrade", b"websocket"),))
+        await exchange.refuse(
+            status_error(426, f"{route.path} is a WebSocket: connect to it with ws://"), route.dialect
+        )
+    elif b"upgrade" in exchange.head.headers:
         words = f"{route.path} takes {', '.join(sorted(allowed))} over plain HTTP; there are no WebSockets here"
         await exchange.refuse(status_error(426, words), route.dialect)
     else:
         await exchange.refuse_method(route.path, allowed, route.dialect)
 
 
-def _admitted_context(deps: Deps, exchange: Exchange, route: Route, body_share: BodyShare) -> RequestContext:
-    body, head, key = body_share.body, exchange.head, exchange.key
-    peeked = peek_body(body, head.content_type) if route.profile is None else PeekedBody()
-    batch = is_batch(head.priority, peeked.service_tier, by_key=key is not None and key.batch)
-    if peeked.model is None and route.needs_model:
-        raise _no_model(route)
-    if route.dialect is Dialect.CHAT and is_for_responses(body):
+def _understood(deps: Deps, exchange: Exchange, route: Route, body_share: BodyShare) -> RequestContext:
+    body = body_share.body
+    peeked = peek_body(body, exchange.head.content_type) if route.profile is None else PeekedBody()
+    if route.dialect is Dialect.CHAT and peeked.model is not None and is_for_responses(body):
         raise _wrong_protocol(route)
-    catalog = deps.catalog()
-    name, profile = resolve_model(route.profile or peeked.model or AUTO, catalog, deps.settings.model_names)
-    if key is not None:
-        name = permitted_name(key, name, catalog, deps.bus.snapshot, route.task)
-        profile = find_profile(name, catalog)
-    deps.exclusive.admit(head.token)
-    return RequestContext(deps, exchange, route, body_share, peeked, name, profile, batch)
-
-
-def _no_model(route: Route) -> AdmissionError:
-    return AdmissionError(
-        f"The request to {route.path} names no model.",
-        code="model_missing",
-        hint='Add "model": the name of a profile (GET /v1/models lists them), or "auto" for whatever runs now.',
-    )
+    return admit_request(deps, exchange, route, body_share, peeked)
 
 
 def _wrong_protocol(route: Route) -> AdmissionError:
@@ -139,7 +126,7 @@ class _Relay:
             deps,
             exchange.head.agent,
             exchange.key.name if exchange.key else None,
-            _row_profile(context),
+            row_profile(context),
             context.route.path,
             context.peeked.stream,
         )
@@ -200,7 +187,7 @@ class _Relay:
                 on_wait=self._on_wait,
                 batch=self._context.batch,
                 task=self._context.route.task,
-                client=_client(self._exchange),
+                client=client_identity(self._exchange),
                 progress=self._reply if shows_work(self._context.route, self._exchange.method) else None,
             ) as lease:
                 if self._keepalive is not None:
@@ -240,10 +227,10 @@ class _Relay:
 
     def _on_lost(self, lost: asyncio.Future[SparkdashError]) -> None:
         if lost is self._lost:  # a scheduled callback cannot be removed
-            self._scope.interrupt(_lost_error(lost.result()))
+            self._scope.interrupt(lost_error(lost.result()))
 
     async def _announce_fallback(self, other: str, error: SparkdashError) -> None:
-        requested = _row_profile(self._context)
+        requested = row_profile(self._context)
         fallbacks.notify_fallback(self._deps, requested, error, other)
         self._exchange.set_extra_headers(fallbacks.fallback_headers(requested, error, other))
         if self._exchange.started:  # too late for headers
@@ -262,23 +249,3 @@ class _Relay:
         engine, now = snapshot.engines.get(profile), self._deps.clock()
         stuck = waiting_on(engine.liveness, now) if engine is not None else ""
         await self._reply.send_keepalive(stuck or waiting_text(swap, profile, now))
-
-
-def _client(exchange: Exchange) -> str | None:
-    """Identify the client by its key and its User-Agent."""
-    agent, key = exchange.head.agent[:AGENT_KEPT], exchange.key
-    return f"{key.name} {agent}" if key is not None else agent or None
-
-
-def _lost_error(error: SparkdashError) -> SparkdashError:
-    if error.code == problems.CUT:
-        return copy(error)  # one error cuts many requests, and each needs its own traceback
-    return UpstreamError(error.message, code=error.code, hint=error.hint)
-
-
-def _row_profile(context: RequestContext) -> str:
-    """Name the profile in the row until a lease tells it: the profile of the client's word, or the word itself."""
-    if context.profile is not None:
-        return context.profile.name
-    runs = context.deps.bus.snapshot.auto(context.route.task) if context.name == AUTO else None
-    return runs or shown(context.name)

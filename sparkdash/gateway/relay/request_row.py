@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.protocol.tap import Tap
+from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.limits import shown
 
 INTERNAL = "sparkdash-demo/"
@@ -53,6 +53,23 @@ def client_name(user_agent: str) -> str:
             return name
     word = _WORD.match(user_agent)
     return word[0].lower() if word else UNKNOWN_CLIENT
+
+
+class AnswerFigures(Protocol):
+    """Figures that were read of an answer while it passed."""
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Reason for which the engine stopped, in its own word."""
+        ...
+
+    def usage(self) -> TokenUsage:
+        """Return the engine's own counts."""
+        ...
+
+    def decode_tok_s(self, completion: int | None) -> float | None:
+        """Return the decode rate of that many tokens; None: there is none."""
+        ...
 
 
 class RequestRow:
@@ -114,17 +131,21 @@ class RequestRow:
         self._later()
 
     def ended(
-        self, state: RequestState, tap: Tap | None = None, status: int | None = None, error: str | None = None
+        self,
+        state: RequestState,
+        figures: AnswerFigures | None = None,
+        status: int | None = None,
+        error: str | None = None,
     ) -> None:
-        """End the row, with what the tap read of the answer. Only the first call counts."""
+        """End the row, with the figures that were read of the answer. Only the first call counts."""
         facts = self._facts
         if facts["finished_at"] is not None:
             return
-        if tap is not None:
-            facts["prompt_tokens"], facts["cached_tokens"], completion, facts["reasoning_tokens"] = tap.usage()
+        if figures is not None:
+            facts["prompt_tokens"], facts["cached_tokens"], completion, facts["reasoning_tokens"] = figures.usage()
             facts["completion_tokens"] = completion
-            facts["decode_tok_s"] = tap.decode_tok_s(completion)
-            facts["finish_reason"] = tap.finish_reason
+            facts["decode_tok_s"] = figures.decode_tok_s(completion)
+            facts["finish_reason"] = figures.finish_reason
         facts["state"] = state
         facts["position"] = None
         facts["finished_at"] = self._deps.clock()
