@@ -124,6 +124,9 @@ class NodeDirectory:
         """
         if names == (LOCAL,):
             return (self._launch(LOCAL, None, None),)
+        for name in names:
+            if name != LOCAL:  # first, as its reason is the one to mend
+                self._usable(name)
         known = {name: self._facts(name) for name in names}
         if len(names) == 1:
             return tuple(self._launch(name, found, None) for name, found in known.items())
@@ -261,7 +264,7 @@ class NodeDirectory:
         found = self._local if name == LOCAL else self._usable(name).state.facts
         if found is None:
             raise HostError(
-                f"The links of {name} are not known yet.",
+                f"The links of {'this box' if name == LOCAL else name} are not known yet.",
                 code="node_unreachable",
                 hint="They are read within seconds after the start; try again.",
             )

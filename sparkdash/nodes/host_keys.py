@@ -55,10 +55,10 @@ async def ask_host_key(name: str, target: str, port: int) -> str:
         try:
             done = await run_command(argv, deadline_s=FIRST_SIGHT_S)
         except TimeoutError:
-            raise ssh_errors.unreachable(node, f"no answer for {FIRST_SIGHT_S:.0f} s") from None
+            raise ssh_errors.unreachable(node, f"no answer for {FIRST_SIGHT_S:.0f} s", registered=False) from None
         except OSError as error:
             raise ssh_errors.ssh_missing(error.strerror or str(error)) from None
         seen = known.read_text().split() if known.exists() else []
     if len(seen) < 3:
-        raise ssh_errors.unreachable(node, ssh_errors.last_words(done.err))
+        raise ssh_errors.unreachable(node, ssh_errors.last_words(done.err), registered=False)
     return f"{seen[1]} {seen[2]}"

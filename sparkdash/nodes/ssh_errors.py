@@ -68,12 +68,13 @@ def login_refused(node: Node, words: str) -> HostError:
     )
 
 
-def unreachable(node: Node, words: str) -> HostError:
-    """Make the error for a node that gives no answer."""
+def unreachable(node: Node, words: str, *, registered: bool = True) -> HostError:
+    """Make the error for a box that gives no answer; one that is `registered` is tried again by itself."""
     return HostError(
         f"{node.name} ({node.ssh}) cannot be reached: {words}.",
         code=UNREACHABLE,
-        hint=f"See whether it is on and its cable is in: `ssh {node.ssh} true`. sparkdash tries again by itself.",
+        hint=f"See whether it is on and its cable is in: `ssh {node.ssh} true`."
+        + (" sparkdash tries again by itself." if registered else ""),
     )
 
 

@@ -62,7 +62,7 @@ def recorded(hosts: TwoHosts) -> Iterator[Path]:
     file, programs = hosts.folder / "argv", hosts.folder / "recording"
     programs.mkdir(exist_ok=True)
     for name in ("ssh", "podman", "sh"):
-        script = f"#!/bin/bash\nprintf '%s\\n' \"$0 $*\" >>{file}\nexec /usr/bin/{name} \"$@\"\n"
+        script = f'#!/bin/bash\nprintf \'%s\\n\' "$0 $*" >>{file}\nexec /usr/bin/{name} "$@"\n'
         (programs / name).write_text(script)
         (programs / name).chmod(0o755)
     for host in ("a", "b"):

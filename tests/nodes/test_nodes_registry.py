@@ -1,0 +1,141 @@
+"""Registry of nodes: the file, its changes, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from sparkdash import locked_file
+from sparkdash.domain.node import LOCAL, Node
+from sparkdash.errors import AdmissionError, HostError, ProfileError
+from sparkdash.nodes.node_file import add_node, read_nodes, refuse_taken_name, remove_node
+
+NODE = Node(name="spark2", ssh="lab@spark2", host_key="ssh-ed25519 AAAA")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Path of a registry that is not there yet, in a folder that is not there either."""
+    return tmp_path / "own" / "nodes.toml"
+
+
+def test_without_a_file_there_are_no_nodes(file: Path) -> None:
+    assert read_nodes(file) == ()
+
+
+def test_nodes_come_back_as_they_were_written_in_their_order(file: Path) -> None:
+    second = NODE.replace(
+        name="a-box",
+        ssh='weird "name"\\@host',
+        port=2222,
+        address="192.168.100.2",
+        interface="enp1s0f1np1",
+        hf_home="~/ä",
+    )
+    add_node(file, NODE)
+    add_node(file, second)
+    assert read_nodes(file) == (NODE, second)
+
+
+def test_the_file_is_the_owners_alone_and_says_who_writes_it(file: Path) -> None:
+    add_node(file, NODE)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text().startswith("# Other boxes that engines run on. `sparkdash nodes add`")
+    assert "host_key" in file.read_text()
+
+
+def test_a_lock_that_others_can_read_is_closed_to_them(file: Path) -> None:
+    file.parent.mkdir()
+    file.with_suffix(".lock").touch(mode=0o644)
+    add_node(file, NODE)
+    assert stat.S_IMODE(file.with_suffix(".lock").stat().st_mode) == 0o600
+
+
+def test_values_that_a_person_wrote_are_read(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_text('[spark2]\nssh = "spark2"\nhost_key = "ssh-ed25519 AAAA"\ninterface = "enp1s0f1np1"\n')
+    (node,) = read_nodes(file)
+    assert (node.interface, node.port, node.hf_home) == ("enp1s0f1np1", 22, None)
+
+
+@pytest.mark.parametrize("name", ["spark2", LOCAL])
+def test_a_name_is_had_by_one_box(file: Path, name: str) -> None:
+    add_node(file, NODE)
+    with pytest.raises(AdmissionError) as refused:
+        add_node(file, NODE.replace(name=name))
+    assert refused.value.code == "node_name_taken"
+    assert refused.value.hint
+    assert read_nodes(file) == (NODE,)
+    with pytest.raises(AdmissionError):
+        refuse_taken_name(name, (NODE,))
+
+
+def test_a_removed_node_leaves_the_others(file: Path) -> None:
+    add_node(file, NODE)
+    add_node(file, NODE.replace(name="spark3"))
+    assert [node.name for node in remove_node(file, "spark2")] == ["spark3"]
+    with pytest.raises(AdmissionError) as refused:
+        remove_node(file, "spark2")
+    assert refused.value.code == "node_unknown"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("spark2 = 1\n", "spark2 is not a table"),
+        ("[spark2\n", "nodes.toml"),
+        ('[local]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\n', "name of this box"),
+        ('[spark2]\nhost_key = "ssh-ed25519 AAAA"\n', "ssh: Field required"),
+        ('[spark2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\nprot = 2\n', "prot"),
+        ('[Spark_2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\n', "name"),
+        ('[spark2]\nssh = "x"\nhost_key = "ssh-ed25519 AAAA"\nport = 70000\n', "port"),
+    ],
+)
+def test_a_file_that_is_not_valid_is_refused_with_the_place(file: Path, text: str, words: str) -> None:
+    file.parent.mkdir()
+    file.write_text(text)
+    with pytest.raises(ProfileError) as refused:
+        read_nodes(file)
+    assert refused.value.code == "nodes_invalid"
+    assert words in refused.value.message
+    with pytest.raises(ProfileError):
+        add_node(file, NODE)
+    assert file.read_text() == text
+
+
+def test_bytes_that_are_no_text_are_refused(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b"\xff\xfe[spark2]")
+    with pytest.raises(ProfileError, match=r"nodes\.toml"):
+        read_nodes(file)
+
+
+def test_additions_at_the_same_time_lose_no_node(file: Path) -> None:
+    names = [f"box{number}" for number in range(12)]
+    threads = [threading.Thread(target=add_node, args=(file, NODE.replace(name=name))) for name in names]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(30)
+    assert sorted(node.name for node in read_nodes(file)) == sorted(names)
+
+
+def test_a_change_that_cannot_be_written_leaves_the_file_and_nothing_beside_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_node(file, NODE)
+
+    def full(_: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(locked_file.os, "fsync", full)
+    with pytest.raises(HostError, match="No space left") as refused:
+        add_node(file, NODE.replace(name="spark3"))
+    assert refused.value.code == "nodes_not_written"
+    monkeypatch.undo()
+    assert read_nodes(file) == (NODE,)
+    assert sorted(each.name for each in file.parent.iterdir()) == ["nodes.lock", "nodes.toml"]

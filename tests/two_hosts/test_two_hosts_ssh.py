@@ -1,0 +1,560 @@
+"""Connection to a node over a real sshd: calls, variables, streams, forwarded ports, and each way to lose it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import local_sshd
+import pytest
+from local_sshd import LocalSshd
+
+from sparkdash.domain.node import LOCAL, NodeFacts, NodeStatus
+from sparkdash.errors import HostError
+from sparkdash.host.box import BoxReader
+from sparkdash.nodes import connection as connections
+from sparkdash.nodes import facts, host_keys, node_file, node_link, ssh_errors
+from sparkdash.nodes.connection import NodeConnection
+from sparkdash.nodes.directory import NodeDirectory, NodeInputs
+from sparkdash.nodes.fingerprint import fingerprint
+from sparkdash.nodes.node_link import LinkOrders, NodeLink
+
+pytestmark = [pytest.mark.podman]
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[LocalSshd]:
+    """One sshd for all tests of the file; a socket's path must be short."""
+    with tempfile.TemporaryDirectory(prefix="sshd", dir="/tmp") as folder:
+        made = LocalSshd(Path(folder))
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@pytest.fixture
+def sshd(machine: LocalSshd, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSshd]:
+    """A running sshd that ssh has the key for."""
+    for name, value in machine.variables.items():
+        monkeypatch.setenv(name, value)
+    machine.stop()
+    machine.extra = ""
+    yield machine.start()
+    machine.stop()
+
+
+class Opened:
+    """A connection and what was told about its losses."""
+
+    def __init__(self, sshd: LocalSshd, folder: Path) -> None:
+        self.losses: list[HostError] = []
+        self.connection = NodeConnection(sshd.node, on_lost=self.losses.append, folder=folder)
+
+
+@pytest.fixture
+async def opened(sshd: LocalSshd) -> AsyncIterator[Opened]:
+    """A connection that is not made yet."""
+    with tempfile.TemporaryDirectory(prefix="s", dir="/tmp") as folder:
+        made = Opened(sshd, Path(folder))
+        yield made
+        await made.connection.close()
+        assert left_in(Path(folder)) == [], "a socket was left behind"
+
+
+def left_in(folder: Path) -> list[Path]:
+    """Sockets of masters in a folder."""
+    return list(folder.glob("*-*-*"))
+
+
+@pytest.fixture
+def node(opened: Opened) -> NodeConnection:
+    """The connection alone."""
+    return opened.connection
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    await asyncio.to_thread(local_sshd.until, holds, 30)
+
+
+async def refusal(node: NodeConnection) -> HostError:
+    """The error of the next call."""
+    with pytest.raises(HostError) as refused:
+        await node.run(["true"], deadline_s=20)
+    return refused.value
+
+
+# The first contact
+
+
+async def test_the_host_key_is_seen_without_logging_in(sshd: LocalSshd) -> None:
+    logins = sshd.connections()
+    assert await host_keys.ask_host_key("spark2", sshd.target, sshd.port) == sshd.host_key
+    assert sshd.connections() == logins
+
+
+async def test_a_port_on_which_nobody_listens_is_unreachable_with_sshs_words(sshd: LocalSshd) -> None:
+    sshd.stop()
+    with pytest.raises(HostError, match="Connection refused") as refused:
+        await host_keys.ask_host_key("spark2", sshd.target, sshd.port)
+    assert refused.value.code == "node_unreachable"
+
+
+async def test_ssh_tells_what_it_takes_an_address_for() -> None:
+    found = await host_keys.resolve("lab@192.0.2.7")
+    assert (found.host, found.port, found.user) == ("192.0.2.7", 22, "lab")
+
+
+async def test_an_address_that_ssh_refuses_is_named() -> None:
+    with pytest.raises(HostError, match="is no address for ssh") as refused:
+        await host_keys.resolve("-oProxyCommand=touch /tmp/x")
+    assert refused.value.code == "ssh_address_wrong"
+
+
+# Calls
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 126, 254, 255])
+async def test_the_exit_code_of_a_program_comes_through(node: NodeConnection, code: int) -> None:
+    done = await node.run(["sh", "-c", f"echo out; echo err >&2; exit {code}"], deadline_s=20)
+    assert (done.code, done.out, done.err) == (code, "out\n", "err\n")
+
+
+async def test_a_program_that_a_signal_ends_has_128_and_its_number(node: NodeConnection) -> None:
+    assert (await node.run(["sh", "-c", "kill -9 $$"], deadline_s=20)).code == 137
+    assert (await node.run(["sh", "-c", "kill -TERM $$"], deadline_s=20)).code == 143
+
+
+async def test_a_program_that_is_not_there_ends_with_127(node: NodeConnection) -> None:
+    assert (await node.run(["no-such-program-here"], deadline_s=20)).code == 127
+
+
+HOSTILE = ("a b", "'", '"', "$HOME", "`id`", "\\", "{{json .}}", "*", "", "é", "-n", ";rm", "\ttab", "two\nlines", "!")
+
+
+async def test_words_arrive_as_they_are_whatever_a_shell_makes_of_them(node: NodeConnection) -> None:
+    done = await node.run(["python3", "-c", "import sys; print(sys.argv[1:])", *HOSTILE], deadline_s=20)
+    assert done.out == f"{list(HOSTILE)}\n"
+
+
+async def test_variables_arrive_as_they_are_and_the_input_after_them(node: NodeConnection) -> None:
+    values = {f"V{number}": value for number, value in enumerate((*HOSTILE, " ends with space ", "a\\nb", "\\c\\0101"))}
+    script = "import os, sys, json; print(json.dumps([{k: os.environ[k] for k in sys.argv[1:]}, sys.stdin.read()]))"
+    done = await node.run(["python3", "-c", script, *values], deadline_s=20, stdin=b"the input", variables=values)
+    assert json.loads(done.out) == [values, "the input"]
+
+
+async def test_a_call_past_its_deadline_ends_and_the_connection_stays(opened: Opened, sshd: LocalSshd) -> None:
+    node = opened.connection
+    await node.open()
+    logins = sshd.connections()
+    with pytest.raises(HostError, match="`sleep 60` on spark2 gave no answer for 0 s") as refused:
+        await node.run(["sleep", "60"], deadline_s=0.3)
+    assert refused.value.code == "node_timeout"
+    assert (await node.run(["echo", "here"], deadline_s=20)).out == "here\n"
+    assert (sshd.connections(), opened.losses) == (logins, [])
+
+
+async def test_more_calls_than_sshd_has_sessions_share_one_connection(node: NodeConnection, sshd: LocalSshd) -> None:
+    logins = sshd.connections()
+    done = await asyncio.gather(*(node.run(["sh", "-c", "sleep 0.05; echo x"], deadline_s=30) for _ in range(20)))
+    assert {each.out for each in done} == {"x\n"}
+    assert sshd.connections() == logins + 1
+
+
+async def test_a_login_script_that_prints_does_not_hide_that_the_connection_is_made(sshd: LocalSshd) -> None:
+    sshd.stop()
+    sshd.extra = 'ForceCommand echo Welcome to DGX OS; echo; eval "$SSH_ORIGINAL_COMMAND"'
+    sshd.start()
+    with tempfile.TemporaryDirectory(prefix="s", dir="/tmp") as folder:
+        node = NodeConnection(sshd.node, folder=Path(folder))
+        await node.open()
+        assert node.alive
+        await node.close()
+
+
+# Refusals
+
+
+async def test_a_changed_host_key_is_refused_with_both_fingerprints(node: NodeConnection, sshd: LocalSshd) -> None:
+    pinned = fingerprint(sshd.host_key)
+    sshd.stop()
+    sshd.new_host_key()
+    sshd.start()
+    found = await refusal(node)
+    assert found.code == "host_key_changed"
+    assert pinned in found.message
+    assert fingerprint(sshd.host_key) in found.message
+    assert "sparkdash nodes remove spark2" in (found.hint or "")
+    assert not node.alive
+
+
+async def test_a_host_key_of_another_kind_is_refused(node: NodeConnection, sshd: LocalSshd) -> None:
+    sshd.stop()
+    sshd.extra = f"HostKeyAlgorithms rsa-sha2-512\nHostKey {sshd.new_rsa_key()}"
+    sshd.start()
+    found = await refusal(node)
+    assert found.code in ("host_key_unknown", "host_key_changed")
+    sshd.extra = ""
+
+
+async def test_a_login_that_is_refused_names_the_command_that_copies_the_key(
+    node: NodeConnection, sshd: LocalSshd
+) -> None:
+    keys = (sshd.folder / "authorized_keys").read_text()
+    (sshd.folder / "authorized_keys").write_text("")
+    try:
+        found = await refusal(node)
+    finally:
+        (sshd.folder / "authorized_keys").write_text(keys)
+    assert found.code == "node_login_refused"
+    assert f"ssh-copy-id -p {sshd.port} {sshd.target}" in (found.hint or "")
+
+
+async def test_a_box_without_sshd_cannot_be_reached(node: NodeConnection, sshd: LocalSshd) -> None:
+    sshd.stop()
+    found = await refusal(node)
+    assert (found.code, "Connection refused" in found.message) == ("node_unreachable", True)
+
+
+async def test_a_box_without_ssh_says_how_to_install_it(
+    node: NodeConnection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sparkdash.nodes.master._ends_with_us", tuple)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = await refusal(node)
+    assert (found.code, found.hint) == ("ssh_missing", "Install it: `sudo apt-get install openssh-client`.")
+
+
+# Losses
+
+
+async def test_the_end_of_sshd_is_told_once_and_the_next_call_connects_again(opened: Opened, sshd: LocalSshd) -> None:
+    node = opened.connection
+    await node.open()
+    sshd.stop()
+    await until(lambda: opened.losses)
+    assert [each.code for each in opened.losses] == ["node_unreachable"]
+    assert not node.alive
+    sshd.start()
+    assert (await node.run(["echo", "back"], deadline_s=20)).out == "back\n"
+    assert len(opened.losses) == 1
+
+
+async def test_a_killed_ssh_is_a_loss_too(opened: Opened) -> None:
+    node = opened.connection
+    await node.open()
+    assert node._calls is not None
+    assert node._calls._process is not None
+    os.kill(node._calls._process.pid, signal.SIGKILL)
+    await until(lambda: opened.losses)
+    assert opened.losses[0].code == "node_unreachable"
+    assert (await node.run(["true"], deadline_s=20)).code == 0
+
+
+async def test_closing_is_no_loss(opened: Opened) -> None:
+    await opened.connection.open()
+    await opened.connection.close()
+    await asyncio.sleep(0)
+    assert opened.losses == []
+
+
+# Forwarded ports
+
+
+class Echo:
+    """A server on the loopback that answers each client with what it sends."""
+
+    def __init__(self) -> None:
+        self.port = 0
+
+    async def __aenter__(self) -> Echo:
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readline())
+        writer.close()
+
+
+async def said(port: int) -> bytes:
+    """The answer of the echo behind a port; empty where nobody listens."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return b""
+    writer.write(b"hello\n")
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+async def test_a_forwarded_port_outlives_a_lost_connection_and_ends_when_it_is_cancelled(
+    opened: Opened, sshd: LocalSshd
+) -> None:
+    node, port = opened.connection, free_port()
+    async with Echo() as echo:
+        await node.forward(port, echo.port)
+        assert await said(port) == b"hello\n"
+        await node.forward(port, echo.port)
+        sshd.stop()
+        await until(lambda: opened.losses)
+        assert await said(port) == b""
+        sshd.start()
+        await node.open()
+        assert await said(port) == b"hello\n"
+        await node.cancel_forward(port)
+        assert await said(port) == b""
+        await node.cancel_forward(port)
+
+
+async def test_a_port_that_another_program_has_cannot_be_forwarded(node: NodeConnection) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+        with pytest.raises(HostError) as refused:
+            await node.forward(port)
+    assert refused.value.code == "port_in_use"
+    assert f"ss -ltnp sport = :{port}" in (refused.value.hint or "")
+
+
+# Streams
+
+
+async def test_a_stream_has_a_connection_of_its_own_and_ends_with_its_block(
+    node: NodeConnection, sshd: LocalSshd
+) -> None:
+    await node.open()
+    logins = sshd.connections()
+    async with node.child(["sh", "-c", "echo begun; exec cat"]) as process:
+        assert process.stdout
+        assert process.stdin
+        assert await process.stdout.readline() == b"begun\n"
+        process.stdin.write(b"there and back\n")
+        assert await process.stdout.readline() == b"there and back\n"
+        assert sshd.connections() == logins + 1
+    assert process.returncode is not None
+
+
+async def test_more_streams_than_sshd_has_sessions_take_a_further_connection(
+    node: NodeConnection, sshd: LocalSshd
+) -> None:
+    logins = sshd.connections()
+    streams = [node.child(["sh", "-c", "echo here; exec cat"]) for _ in range(connections.SESSIONS + 1)]
+    for each in streams:
+        process = await each.__aenter__()
+        assert process.stdout
+        assert await process.stdout.readline() == b"here\n"
+    assert sshd.connections() == logins + 2
+    for each in streams:
+        await each.__aexit__(None, None, None)
+
+
+async def test_a_followed_program_ends_on_the_node_when_this_side_is_killed(
+    node: NodeConnection, tmp_path: Path
+) -> None:
+    from sparkdash.nodes import ssh_command
+
+    followed = ["sh", "-c", f"echo $$ >{tmp_path}/pid; echo up; sleep 600"]
+    async with node.stream(ssh_command.remote_until_input_ends(followed)) as process:
+        assert process.stdout
+        assert await process.stdout.readline() == b"up\n"
+        pid = int((tmp_path / "pid").read_text())
+        os.kill(process.pid, signal.SIGKILL)
+        await until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+# The life of one node
+
+
+async def read_facts(connection: NodeConnection) -> NodeFacts:
+    """The facts of the node, whose podman is asked nothing."""
+    return await facts.read_facts(connection, "true")
+
+
+async def test_a_node_is_reachable_silent_and_reachable_again_and_says_so(
+    sshd: LocalSshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_link, "RETRY_S", (0.05, 0.1))
+    seen: list[NodeStatus] = []
+    returned: list[str] = []
+    orders = LinkOrders(read_facts, lambda: seen.append(link.state.status), returned.append)
+    link = NodeLink(sshd.node, orders)
+    task = asyncio.create_task(link.run())
+    try:
+        await until(lambda: link.reachable)
+        assert link.state.facts is not None
+        assert link.state.facts.hostname == os.uname().nodename
+        assert link.settled.is_set()
+        sshd.stop()
+        await until(lambda: link.state.status is NodeStatus.UNREACHABLE)
+        assert "spark2" in (link.state.reason or "")
+        assert link.state.facts is not None
+        sshd.start()
+        await until(lambda: link.reachable)
+        assert returned == ["spark2", "spark2"]
+        assert link.reason is None
+        assert [one for one, other in zip(seen, [None, *seen], strict=False) if one is not other] == [
+            NodeStatus.REACHABLE,
+            NodeStatus.UNREACHABLE,
+            NodeStatus.REACHABLE,
+        ]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert not link.connection.alive
+
+
+async def test_a_node_with_another_key_is_refused_and_not_silent(sshd: LocalSshd) -> None:
+    node = sshd.node
+    sshd.stop()
+    sshd.new_host_key()
+    sshd.start()
+    link = NodeLink(node, LinkOrders(read_facts, lambda: None, lambda _: None))
+    task = asyncio.create_task(link.run())
+    await asyncio.wait_for(link.settled.wait(), 30)
+    assert link.state.status is NodeStatus.REFUSED
+    assert link.reason is not None
+    assert link.reason.code == ssh_errors.KEY_CHANGED
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+# All nodes of the registry
+
+
+async def test_the_directory_follows_its_registry(sshd: LocalSshd, tmp_path: Path) -> None:
+    registry = tmp_path / "nodes.toml"
+    told: list[dict[str, NodeStatus]] = []
+    problems: list[str] = []
+    directory = NodeDirectory(
+        NodeInputs(
+            read=lambda: node_file.read_nodes(registry),
+            reader=BoxReader(),
+            program="true",
+            hf_home="/srv/hf",
+            cache_dir="/srv/cache",
+            on_change=lambda states: told.append({name: state.status for name, state in states.items()}),
+            on_problem=lambda error: problems.append(error.code),
+        )
+    )
+    assert directory.names == (LOCAL,)
+    task = asyncio.create_task(directory.run())
+    try:
+        node_file.add_node(registry, sshd.node)
+        directory.reload()
+        assert directory.names == (LOCAL, "spark2")
+        await directory.first_tries(30)
+        assert directory.reachable("spark2")
+        assert told[-1] == {"spark2": NodeStatus.REACHABLE}
+        (launch,) = directory.launch_on(("spark2",))
+        home = str(Path.home())
+        assert (launch.hf_home, launch.cache_dir) == (f"{home}/.cache/huggingface", f"{home}/.cache/sparkdash")
+        (here,) = directory.launch_on((LOCAL,))
+        assert (here.address, here.hf_home, here.cache_dir) == ("127.0.0.1", "/srv/hf", "/srv/cache")
+        assert directory.memory("spark2") is None
+        with pytest.raises(HostError) as refused:
+            directory.runtime("spark9")
+        assert refused.value.code == "node_unknown"
+        registry.write_text("spark2 = 1\n")
+        directory.reload()
+        assert (problems, directory.names) == (["nodes_invalid"], (LOCAL, "spark2"))
+        registry.unlink()
+        directory.reload()
+        assert directory.names == (LOCAL,)
+        assert told[-1] == {}
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_engines_of_a_silent_node_are_refused_with_the_reason(sshd: LocalSshd, tmp_path: Path) -> None:
+    registry = tmp_path / "nodes.toml"
+    node_file.add_node(registry, sshd.node)
+    sshd.stop()
+    directory = NodeDirectory(
+        NodeInputs(lambda: node_file.read_nodes(registry), BoxReader(), "true", "/srv/hf", "/srv/cache")
+    )
+    task = asyncio.create_task(directory.run())
+    try:
+        await directory.first_tries(30)
+        with pytest.raises(HostError, match="cannot be reached") as refused:
+            directory.launch_on((LOCAL, "spark2"))
+        assert refused.value.code == "node_unreachable"
+        with pytest.raises(HostError):
+            await directory.forward("spark2", 12345)
+        await directory.cancel_forward("spark2", 12345)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+# The commands
+
+
+@pytest.fixture
+def run(sshd: LocalSshd, tmp_path: Path) -> Run:
+    """Runs a `sparkdash nodes` command as a process of its own, in folders of its own."""
+    env = {**os.environ, **sshd.variables, "NO_COLOR": "1", "COLUMNS": "100", "SPARKDASH_URL": "http://127.0.0.1:1"}
+    env |= {f"SPARKDASH_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "STATE", "RUNTIME")}
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "sparkdash", "nodes", *words]
+        return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+    return call
+
+
+def test_a_box_is_added_with_its_key_shown_listed_and_removed(run: Run, sshd: LocalSshd, tmp_path: Path) -> None:
+    address = ("--ssh", sshd.target, "--port", str(sshd.port))
+    unconfirmed = run("add", "spark2", *address)
+    print_of_key = fingerprint(sshd.host_key)
+    assert unconfirmed.returncode == 5
+    assert f"--fingerprint {print_of_key}" in unconfirmed.stderr
+    assert not (tmp_path / "config" / "nodes.toml").exists()
+    wrong = run("add", "spark2", *address, "--fingerprint", "SHA256:" + "A" * 43)
+    assert (wrong.returncode, print_of_key in wrong.stderr) == (5, True)
+    added = run("add", "spark2", *address, "--fingerprint", print_of_key)
+    assert added.returncode == 0, added.stderr
+    assert os.uname().nodename in added.stdout
+    (node,) = node_file.read_nodes(tmp_path / "config" / "nodes.toml")
+    assert (node.host_key, node.port) == (sshd.host_key, sshd.port)
+    twice = run("add", "spark2", *address, "--yes")
+    assert (twice.returncode, "There is a node 'spark2' already." in twice.stderr) == (3, True)
+    listed = run("list")
+    assert listed.stdout.splitlines()[1].split()[:3] == ["spark2", f"{sshd.target}:{sshd.port}", "-"]
+    removed = run("remove", "spark2")
+    assert (removed.returncode, removed.stdout) == (0, "Removed: spark2.\n")
+    assert run("remove", "spark2").returncode == 3
+    assert run("list").stdout.startswith("No other nodes.")
+
+
+def test_a_box_that_refuses_the_login_is_not_added(run: Run, sshd: LocalSshd, tmp_path: Path) -> None:
+    keys = (sshd.folder / "authorized_keys").read_text()
+    (sshd.folder / "authorized_keys").write_text("")
+    try:
+        done = run("add", "spark2", "--ssh", sshd.target, "--port", str(sshd.port), "--yes")
+    finally:
+        (sshd.folder / "authorized_keys").write_text(keys)
+    assert (done.returncode, "ssh-copy-id" in done.stderr) == (5, True)
+    assert not (tmp_path / "config" / "nodes.toml").exists()
