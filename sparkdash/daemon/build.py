@@ -175,6 +175,7 @@ def _daemon(
             publish=bus.publish,
             settings=lambda: supervisor.settings,
             listeners=lambda: bus.listeners,
+            names=supervisor.metric_names,
             nodes=lambda: dict(nodes.samples) if nodes else {},
             pace_nodes=others.watch.pace if others else lambda _: None,
         )

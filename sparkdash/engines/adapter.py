@@ -25,6 +25,8 @@ class Probes:
     alive: str
     """Answers 200 when the HTTP server is up; cheap enough for 1 Hz (never SGLang's /health)."""
     models: str | None = "/v1/models"
+    alive_has: Mapping[str, str | bool | int | float] = field(default_factory=dict)
+    """Keys and values that the JSON of `alive` must have."""
     version: str | None = None
     """JSON with a "version" key."""
     chat: str | None = "/v1/chat/completions"

@@ -20,6 +20,8 @@ from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
+from sparkdash.engines import registry
+from sparkdash.engines.adapter import MetricNames
 from sparkdash.engines.capabilities.vision import reads_images
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.settings import Settings
@@ -265,6 +267,11 @@ class Supervisor:
         """After `run` has ended. Engines are left for the next daemon to adopt, unless told otherwise."""
         if stop_engines:
             await stopping.stop_all_engines(self._tools)
+
+    def metric_names(self, engine: Engine) -> MetricNames:
+        """Return the names of an engine's figures: those of the profile that it was started from."""
+        profile = self._tools.books.started.get(engine.profile)
+        return self._tools.adapter(profile).metrics if profile else registry.adapter(engine.kind).metrics
 
     async def _read_weights(self) -> None:
         await self._tools.needs.read(self.catalog.profiles.values())

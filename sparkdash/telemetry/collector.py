@@ -20,7 +20,6 @@ from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
 from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, NodeSample, Sample
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
@@ -72,7 +71,8 @@ class CollectorInputs:
     """Told the interval of ticks, at each tick."""
     listeners: Callable[[], int] = lambda: 1
     """Number of subscribers to the samples."""
-    names: Callable[[EngineKind], MetricNames] = lambda kind: adapter(kind).metrics
+    names: Callable[[Engine], MetricNames] = lambda engine: adapter(engine.kind).metrics
+    """Names of an engine's figures."""
     clock: Callable[[], float] = time.time
     """Unix seconds."""
     monotonic: Callable[[], float] = time.monotonic
@@ -223,13 +223,14 @@ class Collector:
 
     def _follow(self, name: str, engine: Engine) -> MetricsSource | None:
         """Return the engine's source, new or known; None for an engine without figures."""
-        names = self._inputs.names(engine.kind)
-        tells = names.path or names.slots or not names.recognised
-        if name not in self._sources and engine.url and tells:
-            self._sources[name] = MetricsSource(
-                engine, names, self._inputs.upstream, self._inputs.clock, self._monotonic
-            )
-        return self._sources.get(name)
+        if name in self._sources or not engine.url:
+            return self._sources.get(name)
+        names = self._inputs.names(engine)
+        if not (names.path or names.slots) and names.recognised:
+            return None
+        made = MetricsSource(engine, names, self._inputs.upstream, self._inputs.clock, self._monotonic)
+        self._sources[name] = made
+        return made
 
     def _looked(self) -> GpuReading:
         """Take the finished reading of the GPU; an unfinished one is left running for the next tick."""

@@ -64,6 +64,19 @@ class Upstream:
         except TimeoutError:
             raise self._silent(url, timeout_s) from None
 
+    async def post(self, url: str, body: bytes, *, content_type: str, timeout_s: float) -> SmallResponse:
+        """Send a POST and return its answer, whatever its status.
+
+        Raises:
+            UpstreamError: code `engine_timeout` after `timeout_s`, or as `open` does.
+        """
+        sent = _lines([("Content-Type", content_type)])
+        try:
+            async with asyncio.timeout(timeout_s), self.open("POST", url, sent, body) as answer:
+                return SmallResponse(answer.status, answer.content_type, await answer.read())
+        except TimeoutError:
+            raise self._silent(url, timeout_s) from None
+
     def open(
         self, method: str, url: str, headers: bytes = b"", body: bytes = b"", called: str | None = None
     ) -> OpenRequest:

@@ -37,6 +37,7 @@ class Generic:
         chat = server.paths.get(ServerRoute.CHAT, ROUTE_PATHS[ServerRoute.CHAT])
         self.probes = Probes(
             alive=server.health,
+            alive_has=server.health_has,
             models=server.models,
             version=server.version,
             chat=chat if ServerRoute.CHAT in server.routes else None,

@@ -22,6 +22,7 @@ from sparkdash.gateway.protocol.peek import NO_OPTIONS, PeekedBody
 from sparkdash.gateway.protocol.rewrite import Edits, rename_model, rewrite_body
 from sparkdash.gateway.protocol.route import Dialect, Route
 from sparkdash.limits import shown
+from sparkdash.servers.registry import server_of
 
 COUNTS_ON_REQUEST = frozenset(
     {EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.REMOTE, EngineKind.SIM}
@@ -68,8 +69,14 @@ class _ProfileRules:
         """Derive the rules of a profile."""
         edits = profile.request or profile.request_set or profile.request_strip or profile.modes
         sets_usage = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
-        counts = profile.engine in COUNTS_ON_REQUEST and not sets_usage
+        counts = _counts_on_request(profile) and not sets_usage
         return cls(bool(edits), counts, frozenset(profile.mends_off), profile.mirror_reasoning)
+
+
+def _counts_on_request(profile: Profile) -> bool:
+    if profile.engine is EngineKind.GENERIC:
+        return server_of(profile).usage_in_stream
+    return profile.engine in COUNTS_ON_REQUEST
 
 
 class RequestPreparer:

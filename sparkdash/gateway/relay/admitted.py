@@ -14,6 +14,7 @@ from sparkdash.gateway.protocol.peek import PeekedBody, is_batch
 from sparkdash.gateway.protocol.route import Route
 from sparkdash.gateway.relay.model_names import find_profile, resolve_model
 from sparkdash.gateway.relay.request_context import RequestContext
+from sparkdash.gateway.relay.served_routes import refuse_unserved
 from sparkdash.gateway.shared.body_budget import BodyShare
 from sparkdash.limits import shown
 
@@ -27,7 +28,7 @@ def admit_request(
     """Find what the request's model means, and whether it may have it.
 
     Raises:
-        AdmissionError: `model_missing`, `invalid_priority`, `held`, or what a key may not use.
+        AdmissionError: `model_missing`, `invalid_priority`, `route_not_served`, `held`, or what a key may not use.
     """
     head, key = exchange.head, exchange.key
     batch = is_batch(head.priority, peeked.service_tier, by_key=key is not None and key.batch)
@@ -38,6 +39,7 @@ def admit_request(
     if key is not None:
         name = permitted_name(key, name, catalog, deps.bus.snapshot, route.task)
         profile = find_profile(name, catalog)
+    refuse_unserved(profile, route)
     deps.exclusive.admit(head.token)
     return RequestContext(deps, exchange, route, body_share, peeked, name, profile, batch)
 

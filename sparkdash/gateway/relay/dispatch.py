@@ -18,6 +18,7 @@ from sparkdash.gateway.relay import fallbacks, remote
 from sparkdash.gateway.relay.model_names import find_profile
 from sparkdash.gateway.relay.reply import Reply
 from sparkdash.gateway.relay.request_context import RequestContext
+from sparkdash.gateway.relay.served_routes import refuse_unserved, server_path
 from sparkdash.gateway.translate import words
 from sparkdash.gateway.translate.needed import TRANSLATED, needs_translation
 from sparkdash.gateway.translate.translator import Translator
@@ -50,6 +51,7 @@ async def dispatch_request(
         UpstreamError: the engine did not answer, or broke off.
         HostError: there is no translator, and the engine needs one; or a remote service refused.
     """
+    refuse_unserved(lease.profile, context.route)  # `auto` may mean a server with other routes
     deps, is_remote = context.deps, remote.is_remote(lease.profile)
     translator = deps.translator if context.route.path in TRANSLATED else None
     sent_at = deps.monotonic()
@@ -97,7 +99,7 @@ def _prepare(context: RequestContext, lease: LeasePort) -> PreparedBody:
 def _open(
     context: RequestContext, lease: LeasePort, body: bytes, *, is_remote: bool
 ) -> AbstractAsyncContextManager[EngineResponse]:
-    head, path = context.exchange.head, context.route.path
+    head, path = context.exchange.head, server_path(lease.profile, context.route.path)
     if head.query:
         path = f"{path}?{head.query}"
     if is_remote:

@@ -26,6 +26,7 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.liveness.probe import mute, unreachable, version_of
+from sparkdash.supervisor.liveness.trial import served_model
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.swap.stopping import report_leftovers
 from sparkdash.supervisor.tools import Tools
@@ -50,6 +51,8 @@ class AdoptableEngine:
     port: int
     version: str | None = None
     """Version of the engine's program, where it tells one."""
+    model_id: str | None = None
+    """Name that a generic server lists for its model."""
 
     @property
     def url(self) -> str:
@@ -95,12 +98,20 @@ async def find_engines(tools: Tools, catalog: Catalog, stuck: Collection[str] = 
         if isinstance(found, str):
             await remove_container(tools, container, found)
         elif (why := await _unfit(tools, found, stuck)) is None:
-            ready.append(replace(found, version=await version_of(tools, found.profile, found.url)))
+            ready.append(await _with_facts(tools, found))
         elif why is _LOADING and all(one.profile != found.profile for one in loading):
             loading.append(found)
         else:
             await remove_container(tools, container, why)
     return Adoption(tuple(reversed(ready)), tuple(reversed(loading)), tuple(unknown), catalog.problems)
+
+
+async def _with_facts(tools: Tools, found: AdoptableEngine) -> AdoptableEngine:
+    """Add what the engine says about itself."""
+    version, model_id = await version_of(tools, found.profile, found.url), None
+    with suppress(SparkdashError):
+        model_id = await served_model(tools, found.profile, found.url)
+    return replace(found, version=version, model_id=model_id)
 
 
 async def _unknown_containers(tools: Tools) -> list[ContainerInfo]:
@@ -171,6 +182,7 @@ def adopt_engine(tools: Tools, found: AdoptableEngine) -> None:
         nodes=container.nodes,
         ready_at=container.started_at or tools.clock.now(),
         version=found.version,
+        model_id=found.model_id,
     )
     if container.node == LOCAL:
         tools.guarded.add(profile, container)

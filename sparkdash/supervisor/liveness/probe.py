@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from typing import Any
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import Profile
-from sparkdash.errors import UpstreamError
+from sparkdash.engines.adapter import Probes
+from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.supervisor.liveness.signals import HealthAnswer
+from sparkdash.supervisor.liveness.trial import try_engine
 from sparkdash.supervisor.tools import Tools
+from sparkdash.upstream import SmallResponse
 
 PROBE_S = 2.0
 """Limit of one probe."""
@@ -55,11 +59,26 @@ async def _wrong_with(tools: Tools, profile: Profile, url: str) -> str | None:
     reply = await tools.upstream.get(url + probes.alive, timeout_s=PROBE_S)
     if not adapter.managed and reply.status in UNLISTED:
         return None
-    if reply.status != 200:
-        return f"{probes.alive} answered {reply.status}"
+    if fault := health_fault(probes, reply):
+        return fault
     if probes.alive == probes.models and not reply.body.lstrip().startswith((b"{", b"[")):
         return f"{probes.alive} answered without a list of models"
     return None
+
+
+def health_fault(probes: Probes, reply: SmallResponse) -> str | None:
+    """Why this answer of the health path does not show a server that is up; None when it does."""
+    if reply.status != 200:
+        return f"{probes.alive} answered {reply.status}"
+    if not probes.alive_has:
+        return None
+    try:
+        told: Any = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        return f"{probes.alive} answered no JSON"
+    found = told if isinstance(told, dict) else {}
+    wrong = next((key for key, value in probes.alive_has.items() if found.get(key) != value), None)
+    return None if wrong is None else f"{probes.alive} answered {wrong}: {found.get(wrong)}"
 
 
 async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
@@ -74,10 +93,10 @@ async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
 
 
 async def mute(tools: Tools, profile: Profile, url: str, *, limit_s: float) -> str | None:
-    """Why it does not generate a few tokens within the limit; None when it does, or when it has no chat to ask in."""
+    """Why it does not do a small piece of its work within the limit; None when it does, or has none to be asked for."""
     try:
-        await _generate(tools, profile, url, limit_s)
-    except UpstreamError as error:
+        await try_engine(tools, profile, url, limit_s)
+    except (UpstreamError, EngineError) as error:
         return error.message.rstrip(".")
     return None
 
@@ -85,14 +104,7 @@ async def mute(tools: Tools, profile: Profile, url: str, *, limit_s: float) -> s
 async def speaks_nonsense(tools: Tools, profile: Profile, engine: Engine) -> str | None:
     """Request a short generation; return the fault of its answer, or None when it is sound or does not come in time."""
     try:
-        await _generate(tools, profile, engine.url or "", PROOF_S, engine.model_id)
-    except UpstreamError as error:
+        await try_engine(tools, profile, engine.url or "", PROOF_S, engine.model_id)
+    except (UpstreamError, EngineError) as error:
         return None if error.code == "engine_timeout" else error.message.rstrip(".")
     return None
-
-
-async def _generate(tools: Tools, profile: Profile, url: str, limit_s: float, model: str | None = None) -> None:
-    adapter = tools.adapter(profile)
-    if adapter.probes.chat is not None:
-        name = model or adapter.served_names(profile)[0]
-        await tools.upstream.generate(url + adapter.probes.chat, name, timeout_s=limit_s)

@@ -28,7 +28,8 @@ from sparkdash.engines.logs.loading import detail
 from sparkdash.errors import EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.host.kernel_log.lines import KernelKind
 from sparkdash.supervisor.liveness.engine_end import AGAIN_S, TAIL, crash_error, lost_error, wait_for_end
-from sparkdash.supervisor.liveness.probe import PROBE_S
+from sparkdash.supervisor.liveness.probe import PROBE_S, health_fault
+from sparkdash.supervisor.liveness.trial import try_engine
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.memory.footprint import FootprintMeter
 from sparkdash.supervisor.memory.node_memory import last_memory
@@ -122,18 +123,15 @@ class Loading:
             await self._while_it_lives(self._tools.clock.sleep(pause))
 
     async def warm(self) -> None:
-        """Have the engine generate a few tokens: it may answer every probe and die at the first request.
+        """Have the engine do a small piece of its work: it may answer every probe and die at the first request.
 
         Raises:
-            EngineError: it ended (classified), or answered nothing of use (`bad_answer`).
+            EngineError: it ended (classified), answered nothing of use (`bad_answer`), or lists several models of which
+                the profile names none (`model_unclear`).
         """
-        chat = self._adapter.probes.chat
-        if chat is None:
-            return
-        model = self._adapter.served_names(self._profile)[0]
         limit = self._tools.settings.warm_s
         try:
-            await self._while_it_lives(self._tools.upstream.generate(self._url + chat, model, timeout_s=limit))
+            await self._while_it_lives(try_engine(self._tools, self._profile, self._url, limit))
         except UpstreamError as error:
             # a connection that breaks off is most often the first sign of a death
             await self._while_it_lives(self._tools.clock.sleep(POLL_S))
@@ -155,7 +153,7 @@ class Loading:
     async def _alive(self) -> bool:
         with suppress(UpstreamError):
             reply = await self._tools.upstream.get(self._url + self._adapter.probes.alive, timeout_s=PROBE_S)
-            return reply.status == 200
+            return health_fault(self._adapter.probes, reply) is None
         return False
 
     async def _read_log(self) -> None:

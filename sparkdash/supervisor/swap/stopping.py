@@ -14,8 +14,10 @@ from sparkdash.domain.container import Leftovers
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.node import LOCAL
+from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import HostError, SparkdashError
+from sparkdash.servers.registry import server_of
 from sparkdash.supervisor.books import Books, failure_of
 from sparkdash.supervisor.memory.debts import HeldMemory
 from sparkdash.supervisor.tools import Tools
@@ -43,7 +45,7 @@ async def stop_engine(tools: Tools, engine: Engine, held: HeldMemory | None) -> 
             tools.logbook.close(name)
         )  # read while it ends: the grace is not made longer by it
         try:
-            left = await tools.runtime.stop(engine.container, tools.settings.stop_grace_s, words)
+            left = await tools.runtime.stop(engine.container, grace_s(tools, name), words)
         except HostError as error:
             tools.books.not_stopped(name, failure_of(error, SwapPhase.STOP))
             raise
@@ -53,12 +55,19 @@ async def stop_engine(tools: Tools, engine: Engine, held: HeldMemory | None) -> 
     tools.books.drop(name, held)
 
 
+def grace_s(tools: Tools, name: str) -> float:
+    """Seconds between the stop signal and SIGKILL: the profile's own for its server, else those of the settings."""
+    profile = tools.books.started.get(name)
+    own = server_of(profile).stop_s if profile and profile.engine is EngineKind.GENERIC else None
+    return tools.settings.stop_grace_s if own is None else own
+
+
 async def stop_all_engines(tools: Tools) -> None:
     """Stop all our containers when the daemon has ended; failures are logged, as nobody is there to be told."""
-    names = [engine.container for engine in tools.books.engines.values() if engine.container]
-    names += [container.name for container in tools.books.unadopted.values()]
-    stops = (tools.runtime.stop(name, tools.settings.stop_grace_s) for name in names)
-    for name, ended in zip(names, await asyncio.gather(*stops, return_exceptions=True), strict=True):
+    graces = {e.container: grace_s(tools, e.profile) for e in tools.books.engines.values() if e.container}
+    graces |= {container.name: tools.settings.stop_grace_s for container in tools.books.unadopted.values()}
+    stops = (tools.runtime.stop(name, limit_s) for name, limit_s in graces.items())
+    for name, ended in zip(graces, await asyncio.gather(*stops, return_exceptions=True), strict=True):
         if isinstance(ended, SparkdashError):
             LOG.error("an engine was not stopped", container=name, code=ended.code, why=ended.text())
         elif isinstance(ended, BaseException):

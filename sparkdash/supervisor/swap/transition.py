@@ -32,6 +32,7 @@ from sparkdash.supervisor.external.adopt import AdoptableEngine
 from sparkdash.supervisor.external.attach import attach_server
 from sparkdash.supervisor.liveness.engine_end import KILLED_S
 from sparkdash.supervisor.liveness.probe import version_of
+from sparkdash.supervisor.liveness.trial import served_model
 from sparkdash.supervisor.memory import cache_eviction, large_blocks
 from sparkdash.supervisor.memory.behind_reader import BehindReader
 from sparkdash.supervisor.memory.debts import HeldMemory
@@ -159,7 +160,9 @@ class Transition:
         # weighed before the first of them gives anything back: what is available then is what the debts count from
         held = await asyncio.gather(*(stopping.begin_stop(self._tools, engine) for engine in evict))
         self._stopping = [engine.profile for engine in evict if engine.container]
-        self._stops_until = self._tools.clock.now() + self._tools.settings.stop_grace_s
+        self._stops_until = self._tools.clock.now() + max(
+            (stopping.grace_s(self._tools, e.profile) for e in evict), default=0.0
+        )
         self._tell_stopping()
         ends = [self._end(engine, its) for engine, its in zip(evict, held, strict=True)]
         for ended in await asyncio.gather(*ends, return_exceptions=True):
@@ -247,6 +250,7 @@ class Transition:
         self, target: Profile, url: str, *, load_s: float | None = None, model_id: str | None = None
     ) -> None:
         version = await version_of(self._tools, target, url)
+        model_id = model_id or await served_model(self._tools, target, url)
         await self._tools.before_ready(target.name)
         self._tools.books.ready(target.name, version=version, load_s=load_s, model_id=model_id)
 

@@ -1,0 +1,75 @@
+"""The smallest piece of work that shows whether an engine does what it is for.
+
+Owns: which work that is, how it is asked for, and the server's own name of its model. Must not know what follows from
+an answer.
+"""
+
+from __future__ import annotations
+
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines import listing
+from sparkdash.errors import EngineError, UpstreamError
+from sparkdash.servers.readiness import Trial, trial_of
+from sparkdash.servers.registry import server_of
+from sparkdash.supervisor.tools import Tools
+from sparkdash.upstream import engine_error_text
+
+LIST_S = 2.0
+"""Limit of reading a server's list of models."""
+SHOWN = 8
+"""Names of models that an error lists at most."""
+
+
+async def try_engine(tools: Tools, profile: Profile, url: str, limit_s: float, model: str | None = None) -> None:
+    """Have the engine do a small piece of its work: a chat, an embedding, a transcription, as its routes are.
+
+    `model`: the server's name of it, where known. Nothing is asked of an engine that only its health path shows.
+
+    Raises:
+        UpstreamError: it refused, did not answer in time, or answered nothing of use.
+        EngineError: code `model_unclear`, as `served_model` says.
+    """
+    adapter = tools.adapter(profile)
+    if profile.engine is EngineKind.GENERIC:
+        name = model or await served_model(tools, profile, url) or adapter.served_names(profile)[0]
+        if trial := trial_of(server_of(profile), name):
+            await _send(tools, url, trial, limit_s)
+    elif adapter.probes.chat is not None:
+        name = model or adapter.served_names(profile)[0]
+        await tools.upstream.generate(url + adapter.probes.chat, name, timeout_s=limit_s)
+
+
+async def served_model(tools: Tools, profile: Profile, url: str) -> str | None:
+    """Return the name that a generic server lists for its model; None where the profile or the engine's kind tells it.
+
+    Raises:
+        EngineError: code `model_unclear`: it lists several models, and the profile does not say which is meant.
+    """
+    if profile.engine is not EngineKind.GENERIC or profile.model_id is not None:
+        return None
+    path = tools.adapter(profile).probes.models
+    if path is None:
+        return None
+    try:
+        reply = await tools.upstream.get(url + path, timeout_s=LIST_S)
+    except UpstreamError:
+        return None
+    listed = listing.parse_model_list(reply.body if reply.status == 200 else b"")
+    if name := listing.model_of(profile, listed):
+        return name
+    shown = ", ".join(listed.models[:SHOWN])
+    raise EngineError(
+        f"The server of {profile.name} lists {len(listed.models)} models: {shown}.",
+        code="model_unclear",
+        hint="Write one of them as `model_id` in the profile.",
+    )
+
+
+async def _send(tools: Tools, url: str, trial: Trial, limit_s: float) -> None:
+    reply = await tools.upstream.post(url + trial.path, trial.body, content_type=trial.content_type, timeout_s=limit_s)
+    what = f"the trial of {trial.route.value} at {trial.path}"
+    if reply.status != 200:
+        text = f"{what} answered {reply.status}: {engine_error_text(reply.body)}"
+        raise UpstreamError(text[:1].upper() + text[1:], code="engine_refused")
+    if fault := trial.fault(reply.content_type, reply.body):
+        raise UpstreamError(f"{what[:1].upper()}{what[1:]} failed, as {fault}", code="engine_mute")
