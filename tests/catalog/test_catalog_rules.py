@@ -122,6 +122,39 @@ def test_other_engines_have_rules_of_their_own(write: Write, engine: str, arg: s
     assert found(write(file=text)) == [(11, rule)]
 
 
+TWO = GOOD.replace("args:\n", "nodes: 2\nargs:\n  tensor-parallel-size: 2\n")
+RAY = "distributed-executor-backend: ray"
+
+
+@pytest.mark.parametrize(("old", "new", "line", "rule"), [
+    ("OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME", 7, "pinned-link"),
+    ("OMP_NUM_THREADS", "UCX_NET_DEVICES", 7, "pinned-link"),
+    ("OMP_NUM_THREADS", "NCCL_IB_GID_INDEX", 7, "pinned-gid-index"),
+    ("OMP_NUM_THREADS", "VLLM_HOST_IP", 7, "pinned-address"),
+    ('OMP_NUM_THREADS: "4"', 'NCCL_IB_DISABLE: "1"', 7, "nccl-without-rdma"),
+    ('OMP_NUM_THREADS: "4"', "NCCL_NET: Socket", 7, "nccl-without-rdma"),
+    ('OMP_NUM_THREADS: "4"', 'VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS: "15"', 7, "short-step-limit"),
+    (FP8, "load-format: runai_streamer", 14, "streamer-without-limit"),
+])  # fmt: skip
+def test_a_mistake_of_two_boxes_is_none_of_one(write: Write, old: str, new: str, line: int, rule: str) -> None:
+    assert found(write(file=TWO.replace(old, new))) == [(line, rule)]
+    assert found(write(file=GOOD.replace(old, new))) == []
+
+
+def test_a_value_for_one_node_is_the_owners_choice_unless_it_turns_rdma_off(write: Write) -> None:
+    by_node = TWO + "env_by_node: {spark2: {NCCL_IB_GID_INDEX: '5', NCCL_SOCKET_IFNAME: enp1s0f0np0}}\n"
+    assert found(write(file=by_node)) == []
+    off = TWO + "env_by_node: {spark2: {NCCL_IB_DISABLE: '1'}}\n"
+    assert [rule for _, rule in found(write(file=off))] == ["nccl-without-rdma"]
+
+
+def test_rays_memory_monitor_matters_only_over_ray(write: Write) -> None:
+    text = TWO.replace('OMP_NUM_THREADS: "4"', 'RAY_memory_monitor_refresh_ms: "250"')
+    assert found(write(file=text)) == []
+    assert found(write(file=text.replace(FP8, RAY))) == [(7, "ray-memory-monitor")]
+    assert found(write(file=text.replace(FP8, RAY).replace('"250"', '"0"'))) == []
+
+
 def test_what_a_variant_inherits_is_told_once_and_can_be_silenced(write: Write) -> None:
     """A reason in the base holds for its variants; one in a variant for that variant alone."""
     bad = GOOD.replace(FP8, "enforce-eager: true") + "variants: {a: {about: x}}\n"
