@@ -21,8 +21,8 @@ from sparkdash.cli.engines import incidents, logs, release, requests, run, statu
 from sparkdash.cli.nodes import commands as nodes
 from sparkdash.cli.output.screen import print_text
 from sparkdash.cli.profiles import add as add_from_source
+from sparkdash.cli.profiles import build, import_export, new, pull, search, sources
 from sparkdash.cli.profiles import commands as profiles
-from sparkdash.cli.profiles import import_export, new, pull, search, sources
 from sparkdash.errors import HostError, SparkdashError
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ for command in (
     logs.logs,
     run.run,
     pull.pull,
+    build.build,
     connect.connect,
     ab.ab,
     demo.demo,

@@ -1,0 +1,298 @@
+"""`sparkdash build` with a real podman and a real git: built, labelled, refused, ended, resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+pytestmark = pytest.mark.podman
+
+WAITS = """\
+FROM {base}
+RUN echo one > /one
+ARG WAIT=0
+RUN echo two > /two; sleep $WAIT
+"""
+
+
+@dataclass
+class Home:
+    """A user's folders, with profiles whose images are built. Images of this home begin with its prefix."""
+
+    folder: Path
+    base: str
+    prefix: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        mine = {f"SPARKDASH_{name}_DIR": str(self.folder / name.lower()) for name in ("CONFIG", "STATE", "RUNTIME")}
+        return {**os.environ, **mine, "SPARKDASH_PORT": "9", "COLUMNS": "200"}
+
+    def image(self, name: str = "a") -> str:
+        return f"{self.prefix}-{name}:1"
+
+    def profile(self, name: str = "a", **build: Any) -> None:
+        """Write a profile whose image is built so."""
+        body = {"profile": name, "engine": "vllm", "image": self.image(name), "models": {"target": {"path": "/m"}}}
+        self.profiles.mkdir(parents=True, exist_ok=True)
+        (self.profiles / f"{name}.yaml").write_text(yaml.safe_dump(body | {"build": build}))
+
+    @property
+    def profiles(self) -> Path:
+        return self.folder / "config" / "profiles"
+
+    def containerfile(self, text: str, folder: str = "img") -> None:
+        path = self.profiles / folder
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "Containerfile").write_text(text.format(base=self.base))
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "sparkdash", *words],
+            env=self.environment, capture_output=True, text=True, timeout=90, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "sparkdash", *words],
+            env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def home(busybox_image: str, tmp_path: Path) -> Iterator[Home]:
+    """A home without shipped profiles; its images are removed at the end."""
+    made = Home(tmp_path / "home", busybox_image, f"localhost/sparkdash-test-build-{uuid.uuid4().hex[:8]}")
+    made.profiles.mkdir(parents=True)
+    (made.folder / "config" / "config.toml").write_text("shipped_profiles = false\n")
+    yield made
+    for image in _podman("images", "--format", "{{.Repository}}:{{.Tag}}").split():
+        if image.startswith(made.prefix):
+            _podman("rmi", "--force", image)
+
+
+def _podman(*words: str) -> str:
+    return subprocess.run(["podman", *words], capture_output=True, text=True, timeout=60, check=False).stdout
+
+
+def _labels(image: str) -> dict[str, str]:
+    return json.loads(_podman("image", "inspect", "--format", "{{json .Labels}}", image) or "{}") or {}
+
+
+def _wait_for(process: subprocess.Popen[str], words: str) -> None:
+    """Read the progress until a line has these words; the test's own time limit ends it."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return
+    raise AssertionError(f"it ended without {words!r}")
+
+
+def _left(mark: str) -> list[str]:
+    """Processes that have the mark in their command line."""
+    return [
+        " ".join(one.info["cmdline"]) for one in psutil.process_iter(["cmdline"]) if mark in (one.info["cmdline"] or ())
+    ]
+
+
+def test_an_image_is_built_and_carries_where_it_is_from(home: Home) -> None:
+    home.containerfile(WAITS)
+    home.profile(context="img", minutes=1, disk_gib=1)
+    done = home.run("build", "a", "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    first, *_, last = map(json.loads, done.stdout.splitlines())
+    (planned,) = first["builds"]
+    assert planned["bases"][0] | {"found": ""} == {"name": home.base, "here": True, "fits": True, "found": ""}
+    assert (last["image"], last["done"], last["provenance"]["profile"]) == (home.image(), True, "a")
+    labels = _labels(home.image())
+    assert labels["sparkdash.build.digest"] == planned["digest"]
+    assert {"sparkdash.build.containerfile", "sparkdash.build.version"} <= labels.keys()
+    assert "RUN echo two" in Path(last["log"]).read_text()
+    again = home.run("build", "a")  # what is up to date needs no yes
+    assert (again.returncode, "is here and up to date" in again.stdout) == (0, True)
+
+
+def test_nothing_is_built_unless_somebody_says_so(home: Home) -> None:
+    home.containerfile(WAITS)
+    home.profile(context="img")
+    done = home.run("build", "a")
+    assert (done.returncode, "--yes" in done.stderr) == (3, True)
+    assert "podman build of Containerfile" in done.stdout
+    dry = home.run("build", "a", "--dry-run", "--json")
+    assert json.loads(dry.stdout)["builds"][0]["commands"][-1].startswith("podman build --layers")
+    assert _labels(home.image()) == {}
+
+
+def test_a_failing_step_is_shown_and_the_older_image_keeps_its_name(home: Home) -> None:
+    home.containerfile(WAITS)
+    home.profile(context="img")
+    assert home.run("build", "a", "--yes").returncode == 0
+    before = _labels(home.image())
+    home.containerfile("FROM {base}\nRUN echo this compiler is missing; exit 7\n")
+    done = home.run("build", "a", "--yes")
+    assert done.returncode == 4
+    assert "failed at step 2" in done.stderr
+    assert "this compiler is missing" in done.stderr
+    assert "The whole log is" in done.stderr
+    assert _labels(home.image()) == before
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_ended_build_leaves_nothing_running_and_goes_on_where_it_was(home: Home, how: signal.Signals) -> None:
+    """Also when it is killed: the step of a killed podman would go on for ever."""
+    mark = str(600_000_000 + uuid.uuid4().int % 100_000_000)
+    home.containerfile(WAITS)
+    home.profile(context="img", args={"WAIT": mark})
+    process = home.begin("build", "a", "--yes")
+    _wait_for(process, "sleep $WAIT")
+    step = _child_of(process, mark)
+    process.send_signal(how)
+    process.communicate(timeout=30)
+    psutil.wait_procs([step], timeout=30)
+    assert _left(mark) == []
+    home.profile(context="img", args={"WAIT": "0"})
+    done = home.run("build", "a", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "RUN echo one > /one  (from before)" in done.stderr
+
+
+def _child_of(process: subprocess.Popen[str], mark: str) -> psutil.Process:
+    """Find the process of the step; it begins a moment after podman names it."""
+    while process.poll() is None:
+        for one in psutil.process_iter(["cmdline"]):
+            if one.info["cmdline"] == ["sleep", mark]:
+                return one
+    raise AssertionError("it ended")
+
+
+def test_a_full_disk_is_told_before_anything_begins(home: Home) -> None:
+    home.containerfile(WAITS)
+    home.profile(context="img", disk_gib=90000)
+    done = home.run("build", "a", "--yes")
+    assert done.returncode == 5
+    assert "needs 90000 GiB of disk" in done.stderr.replace(",", "").replace(".0", "")
+    assert _labels(home.image()) == {}
+
+
+def test_too_little_memory_is_told_before_anything_begins(home: Home) -> None:
+    """A compiler beside a loaded model takes the box down."""
+    home.containerfile(WAITS)
+    home.profile(context="img", memory_gib=90000)
+    done = home.run("build", "a", "--yes")
+    assert (done.returncode, "sparkdash stop --all" in done.stderr) == (3, True)
+
+
+def test_a_base_image_for_another_processor_is_refused(home: Home, tmp_path: Path) -> None:
+    other = "amd64" if os.uname().machine == "aarch64" else "arm64"
+    home.containerfile("FROM scratch\nCOPY Containerfile /x\n", "foreign")
+    foreign = home.image("foreign")
+    _podman("build", "--arch", other, "-t", foreign, str(home.profiles / "foreign"))
+    home.containerfile(f"FROM {foreign}\nCOPY Containerfile /y\n")
+    home.profile(context="img")
+    done = home.run("build", "a", "--yes")
+    assert done.returncode == 5
+    assert f"is for {other}" in done.stderr
+    assert _labels(home.image()) == {}
+
+
+def test_a_result_for_another_processor_gets_no_name(home: Home) -> None:
+    other = "amd64" if os.uname().machine == "aarch64" else "arm64"
+    home.containerfile(f"FROM --platform=linux/{other} scratch\nCOPY Containerfile /y\n")
+    home.profile(context="img")
+    done = home.run("build", "a", "--yes")
+    assert done.returncode == 5
+    assert f"was built for {other}" in done.stderr
+    assert _labels(home.image()) == {}
+
+
+@pytest.fixture
+def repository(tmp_path: Path, home: Home) -> Callable[[str], tuple[str, str]]:
+    """A git repository; committing a Containerfile into its folder `docker` gives its address and the commit."""
+    folder = tmp_path / "repository"
+    (folder / "docker").mkdir(parents=True)
+
+    def git(*words: str) -> str:
+        name = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+        return subprocess.check_output(["git", "-C", str(folder), *name, *words], text=True, timeout=30)
+
+    def commit(text: str) -> tuple[str, str]:
+        if not (folder / ".git").exists():
+            git("init", "--quiet")
+            git("config", "uploadpack.allowAnySHA1InWant", "true")
+        (folder / "docker" / "Dockerfile").write_text(text.format(base=home.base))
+        git("add", ".")
+        git("commit", "--quiet", "-m", "x")
+        return f"file://{folder}", git("rev-parse", "HEAD").strip()
+
+    return commit
+
+
+def test_a_repository_is_fetched_at_its_commit_edited_and_kept(
+    home: Home, repository: Callable[[str], tuple[str, str]], tmp_path: Path
+) -> None:
+    repo, commit = repository("FROM {base}\nRUN echo old > /told\n")
+    repository("FROM {base}\nRUN exit 1\n")  # what came after the commit is not built
+    edits = [{"file": "docker/Dockerfile", "find": "echo old", "put": "echo new"}]
+    home.profile(repo=repo, commit=commit, context="docker", edits=edits)
+    assert "known once the source is fetched" in home.run("build", "a", "--dry-run").stdout
+    done = home.run("build", "a", "--yes")
+    assert done.returncode == 0, done.stderr
+    labels = _labels(home.image())
+    assert labels["org.opencontainers.image.revision"] == commit
+    assert labels["org.opencontainers.image.source"] == repo
+    assert "echo new" in _podman("history", "--no-trunc", "--format", "{{.CreatedBy}}", home.image())
+    (tmp_path / "repository").rename(tmp_path / "gone")
+    done = home.run("build", "a", "--yes", "--again")
+    assert done.returncode == 0, done.stderr
+    assert "RUN echo new > /told  (from before)" in done.stderr
+
+
+def test_a_source_that_cannot_be_fetched_or_has_changed_is_told(
+    home: Home, repository: Callable[[str], tuple[str, str]]
+) -> None:
+    repo, commit = repository("FROM {base}\n")
+    home.profile(repo=repo, commit="0" * 40, context="docker")
+    done = home.run("build", "a", "--yes")
+    assert (done.returncode, "cannot be fetched" in done.stderr) == (5, True)
+    home.profile(
+        repo=repo, commit=commit, context="docker", edits=[{"file": "docker/Dockerfile", "find": "x9", "put": ""}]
+    )
+    done = home.run("build", "a", "--yes")
+    assert (done.returncode, "does not contain 'x9'" in done.stderr) == (2, True)
+
+
+def test_needed_images_are_built_first_and_a_changed_one_makes_the_last_older(home: Home) -> None:
+    home.containerfile("FROM {base}\nRUN echo below > /below\n", "below")
+    home.profile("below", context="below")
+    home.containerfile(f"FROM {home.image('below')}\nRUN cat /below\n")
+    home.profile(context="img", needs=[home.image("below")])
+    done = home.run("build", "a", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index(f"{home.image('below')} is built") < done.stdout.index(f"{home.image()} is built")
+    home.containerfile("FROM {base}\nRUN echo other > /below\n", "below")
+    (_, last) = json.loads(home.run("build", "a", "--dry-run", "--json").stdout)["builds"]
+    assert last["current"] is False
+
+
+def test_a_script_makes_the_image_and_it_is_labelled_afterwards(home: Home) -> None:
+    home.containerfile("FROM {base}\nRUN echo made > /made\n")
+    script = home.profiles / "img" / "make.sh"
+    script.write_text('#!/bin/sh\nset -e\nexec podman build -q -t "$IMAGE" .\n')
+    script.chmod(0o755)
+    home.profile(context="img", script="make.sh")
+    assert "ON THIS BOX, WITH YOUR RIGHTS" in home.run("build", "a", "--dry-run").stdout
+    done = home.run("build", "a", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert _labels(home.image())["sparkdash.build.profile"] == "a"
