@@ -6,16 +6,15 @@ Owns: the file; each change is written whole or not at all. Must not know git.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from sparkdash import paths
 from sparkdash.errors import ProfileError
+from sparkdash.locked_file import lock_file, replace_file
 from sparkdash.sources.source import Source, source_refused
 
 FILE_NAME = "sources.toml"
@@ -63,31 +62,26 @@ def find_source(name: str) -> Source:
 
 def put_source(source: Source) -> None:
     """Add a source, or replace the one of this name. Raises ProfileError."""
-    known = read_sources()
-    kept = [source if one.name == source.name else one for one in known]
-    _write(kept if source in kept else [*kept, source])
+
+    def with_it(known: Sequence[Source]) -> Sequence[Source]:
+        kept = [source if one.name == source.name else one for one in known]
+        return kept if source in kept else [*kept, source]
+
+    _change(with_it)
 
 
 def remove_source(name: str) -> None:
     """Remove a source. Raises ProfileError: source_unknown."""
     find_source(name)
-    _write([source for source in read_sources() if source.name != name])
+    _change(lambda known: [source for source in known if source.name != name])
 
 
-def _write(sources: Sequence[Source]) -> None:
+def _change(to: Callable[[Sequence[Source]], Sequence[Source]]) -> None:
     path = sources_file()
-    made = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write("\n".join([_HEAD, *map(_table, sources)]))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(made).replace(path)
+        with lock_file(path):
+            replace_file(path, "\n".join([_HEAD, *map(_table, to(read_sources()))]).encode())
     except OSError as error:
-        if made:
-            Path(made).unlink(missing_ok=True)
         raise source_refused(f"{path} cannot be written: {error.strerror}.") from None
 
 
