@@ -40,7 +40,7 @@ def doctor(
     list_them: Annotated[bool, typer.Option("--list", help="List the checks, one sentence each.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Examine this box, and other nodes where there are any: what keeps engines from running?
+    """Examine this box: what keeps engines from running?
 
     Checks driver, podman, CDI, memory, disks, ports and settings, and changes nothing. Each finding says what was
     read, where, and in one line how to fix it. Nodes are examined as by `sparkdash nodes check`. Exits 0 if nothing

@@ -23,6 +23,7 @@ from sparkdash.cli.output.screen import print_text
 from sparkdash.cli.profiles import add as add_from_source
 from sparkdash.cli.profiles import build, import_export, new, pull, search, sources
 from sparkdash.cli.profiles import commands as profiles
+from sparkdash.cli.setup import commands as setup
 from sparkdash.errors import HostError, SparkdashError
 
 app = typer.Typer(
@@ -49,6 +50,7 @@ for command in (
     ab.ab,
     demo.demo,
     doctor.doctor,
+    setup.setup,
     memory.memory,
     home.version,
 ):

@@ -142,11 +142,13 @@ def _nothing(view: View, width: int) -> list[Line]:
         advice = (
             "Press 2 for the profiles and ⏎ to start one,",
             "or send a request: the model that it names starts by itself.",
+            "`sparkdash setup` finds the models on this box and connects your clients.",
         )
         return [inked("No engine is loaded."), EMPTY, *(inked(line, Ink.STRONG) for line in advice)]
     rows = [inked("No profiles yet, so there is nothing to run.")]
     rows += wrap(
-        "→ Put a YAML file into ~/.config/sparkdash/profiles (`sparkdash profiles --help`), then press r.",
+        "→ `sparkdash setup` finds the models on this box. Or put a YAML file into ~/.config/sparkdash/profiles, then "
+        "press r.",
         width,
         Ink.STRONG,
     )

@@ -1,0 +1,124 @@
+"""Carrying out of one step of `sparkdash setup`, by the command that does the same alone.
+
+Must not know: why a step is proposed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from sparkdash import paths
+from sparkdash.cli.output.screen import print_note, print_text
+from sparkdash.discovery.propose import BoxState, Proposal, attached_profiles
+from sparkdash.discovery.steps import Step
+from sparkdash.errors import HostError, ProfileError
+
+if TYPE_CHECKING:
+    from sparkdash.domain.state import Snapshot
+
+
+def carry_out(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
+    """Carry out one step. Raises SparkdashError, typer.Exit: as the command does."""
+    match proposal.step:
+        case Step.BOX:
+            _show_box()
+        case Step.ATTACH:
+            _attach(proposal, state)
+        case Step.IMPORT:
+            _import(proposal)
+        case Step.SOURCES:
+            _add_sources(proposal)
+        case Step.MODEL:
+            _pull(proposal)
+        case Step.SERVICE:
+            _install_service()
+        case Step.CLIENTS:
+            _connect(proposal, yes=yes)
+        case Step.FIRST_TOKEN:
+            _first_token(proposal.subjects[0])
+
+
+def _show_box() -> None:
+    from sparkdash.cli.doctor import doctor
+
+    doctor()
+
+
+def _attach(proposal: Proposal, state: BoxState) -> None:
+    from sparkdash.catalog.yaml import yaml_writer
+
+    folder = paths.config_dir() / "profiles"
+    for file, profile in attached_profiles(state.discovered.servers):
+        if file not in proposal.subjects:
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / file).open("x", encoding="utf-8") as opened:
+                opened.write(yaml_writer.dump(profile))
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ProfileError(f"{folder / file} cannot be written: {error.strerror}.", code="unreadable") from None
+        print_note(f"Wrote {folder / file}")
+
+
+def _import(proposal: Proposal) -> None:
+    from sparkdash.cli.profiles.import_export import import_profiles
+
+    import_profiles(proposal.subjects[0], output=paths.config_dir() / "profiles")
+
+
+def _add_sources(proposal: Proposal) -> None:
+    from sparkdash.cli.profiles.sources import add
+
+    for name in proposal.subjects:
+        add(name)
+
+
+def _pull(proposal: Proposal) -> None:
+    from sparkdash.cli.profiles.pull import pull
+
+    pull(proposal.subjects[0])
+
+
+def _install_service() -> None:
+    from sparkdash.cli.daemon.service import install
+
+    install()
+
+
+def _connect(proposal: Proposal, *, yes: bool) -> None:
+    from sparkdash.cli.connect import connect
+
+    for name in proposal.subjects:
+        connect(name, write=True, yes=yes)
+
+
+def _first_token(profile: str) -> None:
+    """Start the daemon if needed, swap to the profile, and ask it for one word."""
+    from sparkdash.cli.engines.use import use
+    from sparkdash.client import launch
+    from sparkdash.client.trial import attempt
+
+    if launch.ensure_daemon() is not None:
+        print_note(f"Started the daemon in the background; its log: {launch.log_file()}")
+    use(profile)
+    world = asyncio.run(_world())
+    key = os.environ.get("SPARKDASH_KEY", "").strip() or None
+    trial = attempt(world.daemon.url.removesuffix("/v1"), key, "chat", profile)
+    if not trial.text.strip():
+        raise HostError(f"{profile} answered without a word.", code="no_text")
+    simulated = " (SIMULATED)" if world.active and world.active.simulated else ""
+    print_text(
+        f"First token after {trial.first_s:.2f} s; {trial.model} said: {' '.join(trial.text.split())[:60]}{simulated}"
+    )
+    print_text(f"Clients use {world.daemon.url} with the model {profile!r}.")
+
+
+async def _world() -> Snapshot:
+    from sparkdash.client.client import AsyncClient
+
+    async with AsyncClient() as client:
+        return await client.state()

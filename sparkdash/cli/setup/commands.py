@@ -1,0 +1,129 @@
+"""`sparkdash setup`: look at what is here, propose, and carry out what the owner agrees to.
+
+Owns: the order of questions and the summary. Must not know: how a step is carried out (`carry_out`), or what is
+proposed and why (`discovery.propose`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
+from sparkdash.cli.parameters import AsJson, Yes, complete_profile
+from sparkdash.discovery.steps import Outlook, Step
+from sparkdash.errors import SparkdashError
+
+if TYPE_CHECKING:
+    from sparkdash.discovery.propose import BoxState, Proposal
+
+ADDS_PROFILES = (Step.ATTACH, Step.IMPORT)
+MARKS = {Outlook.DONE: "done", Outlook.PROPOSED: "next", Outlook.OFFERED: "can do", Outlook.NOTHING: "-"}
+
+
+def setup(
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="PROFILE", help="Begin with this profile.", autocompletion=complete_profile),
+    ] = None,
+    only: Annotated[list[Step] | None, typer.Option("--only", help="Only this step; may be repeated.")] = None,
+    skip: Annotated[list[Step] | None, typer.Option("--skip", help="Not this step; may be repeated.")] = None,
+    port: Annotated[
+        list[int] | None, typer.Option("--port", min=1, max=65535, help="Look for a server on this port too.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps; change nothing.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set this box up, from nothing to a first token.
+
+    Looks at the box, its Hugging Face cache, servers and containers that run,
+    llama-swap, sparkrun and Ollama, and proposes steps: attach what runs, import
+    what is configured, pull a model, install the service, connect clients, ask
+    for a first token. Each step is asked for and can be skipped. The command may
+    be given again: what is done stays done.
+
+    \b
+    Examples:
+      sparkdash setup
+      sparkdash setup --dry-run
+      sparkdash setup --yes --model gpt-oss-20b --skip clients
+      sparkdash setup --only attach --port 9000
+      sparkdash setup --json | jq '.steps[] | select(.outlook == "proposed")'
+    """
+    from sparkdash.cli.setup.look import look_at_box
+    from sparkdash.discovery.propose import propose
+
+    chosen = [step for step in Step if step in (only or Step) and step not in (skip or ())]
+    if not as_json:
+        print_note("Looking at this box …")
+    state = look_at_box(model, chosen, tuple(port or ()))
+    steps = propose(state)
+    shown = [proposal for proposal in steps if proposal.step in chosen]
+    if as_json:
+        return print_json({"steps": shown, "found": state.discovered})
+    print_text("\n".join(step_lines(shown)))
+    if dry_run:
+        return None
+    if not yes and not is_interactive():
+        print_note("Nothing was changed. Add --yes to take the steps marked next.")
+        return None
+    return _carry_out(chosen, state, tuple(port or ()), yes=yes)
+
+
+def step_lines(steps: Sequence[Proposal]) -> list[str]:
+    """Format the steps: number, mark, name, what was found, and the commands that do the same."""
+    lines = []
+    for number, one in enumerate(steps, 1):
+        lines.append(f"{number}  {MARKS[one.outlook]:<7} {one.step.value:<12} {one.found}")
+        if one.outlook in (Outlook.PROPOSED, Outlook.OFFERED):
+            lines += [f"{'':24}{command}" for command in one.commands]
+    return lines
+
+
+def _carry_out(chosen: Sequence[Step], state: BoxState, ports: tuple[int, ...], *, yes: bool) -> None:
+    """Take the steps in order. The box is looked at again after each that may have added profiles."""
+    from sparkdash.cli.setup.look import look_at_box
+    from sparkdash.discovery.propose import propose
+
+    failed: dict[Step, int] = {}
+    for step in chosen:
+        one = next(proposal for proposal in propose(state) if proposal.step is step)
+        if not _is_wanted(one, yes=yes):
+            continue
+        print_note(f"\n{step.value}: {one.found}")
+        if code := _take(one, state, yes=yes):
+            failed[step] = code
+        if step in ADDS_PROFILES:
+            state = look_at_box(state.chosen, chosen, ports)
+    if failed:
+        names = ", ".join(step.value for step in failed)
+        print_note(f"\nNot done: {names}. Mend what is named above, then `sparkdash setup` again: the rest is kept.")
+        raise typer.Exit(next(iter(failed.values())))
+    print_note("\nOpen the dashboard with `sparkdash`.")
+
+
+def _take(one: Proposal, state: BoxState, *, yes: bool) -> int:
+    """Take one step; return its exit code. A failure is printed, and the next step can still be taken."""
+    from sparkdash.cli.output.error_panel import print_error
+    from sparkdash.cli.setup.carry_out import carry_out
+
+    try:
+        carry_out(one, state, yes=yes)
+    except SparkdashError as error:
+        print_error(error)
+        return error.exit_code
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def _is_wanted(one: Proposal, *, yes: bool) -> bool:
+    """Whether to take a step. A step with nothing to do is not asked for."""
+    if one.outlook in (Outlook.DONE, Outlook.NOTHING):
+        return False
+    if yes:
+        return one.outlook is Outlook.PROPOSED
+    return confirm(f"\n{one.step.value}: {one.found}. Do it?", default=one.outlook is Outlook.PROPOSED)

@@ -1,0 +1,46 @@
+"""Findings of a look at the box: servers, containers, configuration files, weights.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """OpenAI-compatible server on loopback that is not sparkdash."""
+
+    kind: str
+    """Program that usually listens on this port: "Ollama", "llama-swap"."""
+    url: str
+    models: tuple[str, ...]
+    """Names that it lists, the first ones of a long list."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundContainer:
+    """Running container of an inference engine that sparkdash did not start."""
+
+    program: str
+    """podman or docker."""
+    name: str
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """Configuration of another program."""
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """All findings."""
+
+    servers: tuple[FoundServer, ...] = ()
+    containers: tuple[FoundContainer, ...] = ()
+    files: tuple[FoundFile, ...] = ()

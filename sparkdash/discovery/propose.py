@@ -1,0 +1,254 @@
+"""Proposals for the first hour: which steps `sparkdash setup` takes, and why.
+
+Owns: the steps, their order, and the choice of a first profile. Must not know: how a step is carried out, or printing.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from sparkdash.discovery.files import LLAMA_SWAP, SPARKRUN
+from sparkdash.discovery.found import Discovered, FoundServer
+from sparkdash.discovery.steps import Outlook, Step
+from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.host.shelf import ProfileStock
+from sparkdash.units import gib
+
+FIRST = ("gpt-oss-20b", "gpt-oss-120b")
+"""Profiles for a box without any weights, the quickest to fetch first; the source of their figures is in the files."""
+MOST_ATTACHED = 5
+"""Models of one server that get a profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One step: what was found, what is proposed, and the commands that do the same."""
+
+    step: Step
+    outlook: Outlook
+    found: str
+    commands: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
+    """Names that the step works on: profiles, files, sources, clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxState:
+    """Facts about this box and its sparkdash, for `propose`."""
+
+    discovered: Discovered
+    profiles: Sequence[ProfileSummary]
+    stock: Mapping[str, ProfileStock]
+    box_bytes: int | None = None
+    running: str | None = None
+    """Profile that answers now."""
+    own_files: Collection[str] = ()
+    """Names of files in the owner's profile folder."""
+    origins: Collection[str] = ()
+    """Names of the files that the owner's profiles were imported from."""
+    sources: Collection[str] = ()
+    service: bool | None = False
+    """Whether the service is installed; None: this box has no user manager of systemd."""
+    clients: Mapping[str, bool] = field(default_factory=dict)
+    """Clients found here; whether each is set up."""
+    problems: Sequence[str] = ()
+    """Findings of the doctor that keep engines from running."""
+    chosen: str | None = None
+    """Profile that the owner named."""
+
+
+def propose(state: BoxState) -> tuple[Proposal, ...]:
+    """Return a proposal for every step, in order."""
+    return (
+        _box(state),
+        _attach(state),
+        _import(state),
+        _sources(state),
+        _model(state),
+        _service(state),
+        _clients(state),
+        _first_token(state),
+    )
+
+
+def attached_profiles(servers: Sequence[FoundServer]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a profile for each model of each server: its file's name and content."""
+    for server in servers:
+        for model in server.models[:MOST_ATTACHED]:
+            name = plain_name(model)
+            about = f"{model} of the {server.kind} server that already runs"
+            yield (
+                f"{name}.yaml",
+                {
+                    "profile": name,
+                    "about": about,
+                    "engine": "openai",
+                    "url": server.url,
+                    "model_id": model,
+                },
+            )
+
+
+def plain_name(model: str) -> str:
+    """Return a profile's name for a server's model: "org/Qwen3:8b" becomes "qwen3-8b"."""
+    return re.sub(r"[^a-z0-9.]+", "-", model.rpartition("/")[2].lower()).strip("-.") or "attached"
+
+
+def first_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
+    """Choose the profile to begin with, and say why; None if no profile can run here."""
+    if state.chosen is not None:
+        named = [one for one in state.profiles if state.chosen in (one.name, *one.serves)]
+        return (named[0], "you named it") if named else None
+    for one in state.profiles:
+        if one.name == state.running:
+            return one, "it runs already"
+    served = {profile["profile"] for _, profile in attached_profiles(state.discovered.servers)}
+    for one in state.profiles:
+        if one.engine is EngineKind.OPENAI and one.name in served:
+            return one, "a server that runs has it"
+    able = [one for one in state.profiles if _can_run(one, state.box_bytes)]
+    whole = [one for one in able if _weights_here(one, state.stock)]
+    if ready := [one for one in whole if _image_here(one, state.stock)]:
+        return _strongest(ready), "its image and weights are on this box"
+    if fetched := [one for one in whole if _can_be_pulled(one)]:
+        return _strongest(fetched), "its weights are on this box"
+    pulled = [one for one in able if _can_be_pulled(one)]
+    for name in FIRST:
+        for one in pulled:
+            if one.name == name:
+                return one, "a model that suits this box well and is fetched quickly"
+    return (min(pulled, key=lambda one: one.needs_bytes or 0), "the smallest that can be pulled") if pulled else None
+
+
+def _box(state: BoxState) -> Proposal:
+    if not state.problems:
+        return Proposal(Step.BOX, Outlook.DONE, "nothing keeps engines from running", ("sparkdash doctor",))
+    found = f"the doctor found {len(state.problems)} that must be mended first: {', '.join(state.problems)}"
+    return Proposal(Step.BOX, Outlook.PROPOSED, found, ("sparkdash doctor",), tuple(state.problems))
+
+
+def _attach(state: BoxState) -> Proposal:
+    servers = state.discovered.servers
+    made = dict(attached_profiles(servers))
+    new = tuple(file for file in made if file not in state.own_files)
+    if not made:
+        others = ", ".join(f"{one.name} ({one.program})" for one in state.discovered.containers)
+        found = f"no server answers; containers that run: {others}" if others else "no other server runs"
+        return Proposal(Step.ATTACH, Outlook.NOTHING, found)
+    shown = "; ".join(
+        f"{one.kind} at {one.url} with {', '.join(one.models[:3])}{' …' if len(one.models) > 3 else ''}"
+        for one in servers
+    )
+    outlook = Outlook.PROPOSED if new else Outlook.DONE
+    return Proposal(Step.ATTACH, outlook, shown, tuple(f"a profile file {file}" for file in new), new)
+
+
+def _import(state: BoxState) -> Proposal:
+    for file in state.discovered.files:
+        if file.kind == LLAMA_SWAP:
+            outlook = Outlook.DONE if PurePath(file.path).name in state.origins else Outlook.PROPOSED
+            command = f"sparkdash profiles import {file.path} -o ~/.config/sparkdash/profiles/"
+            return Proposal(Step.IMPORT, outlook, f"a llama-swap configuration: {file.path}", (command,), (file.path,))
+    return Proposal(Step.IMPORT, Outlook.NOTHING, "no configuration of llama-swap")
+
+
+def _sources(state: BoxState) -> Proposal:
+    if state.sources:
+        return Proposal(Step.SOURCES, Outlook.DONE, f"follows {', '.join(state.sources)}")
+    has_sparkrun = any(file.kind == SPARKRUN for file in state.discovered.files)
+    names = ("spark-arena", "eugr")
+    return Proposal(
+        Step.SOURCES,
+        Outlook.PROPOSED if has_sparkrun else Outlook.OFFERED,
+        "sparkrun is set up here" if has_sparkrun else "collections of other owners' recipes can be searched",
+        tuple(f"sparkdash profiles sources add {name}" for name in names),
+        names,
+    )
+
+
+def _model(state: BoxState) -> Proposal:
+    chosen = first_profile(state)
+    if chosen is None:
+        box = "this box" if state.box_bytes is None else f"the {gib(state.box_bytes)} of this box"
+        found = (
+            f"no profile is called {state.chosen!r}"
+            if state.chosen
+            else f"no profile that can be pulled fits into {box}"
+        )
+        return Proposal(Step.MODEL, Outlook.NOTHING, found, ("sparkdash profiles list",))
+    one, why = chosen
+    here = not _needs_fetching(one, state.stock) or one.name == state.running
+    outlook = Outlook.DONE if here else Outlook.PROPOSED
+    return Proposal(Step.MODEL, outlook, f"{one.name}: {why}", (f"sparkdash pull {one.name}",), (one.name,))
+
+
+def _service(state: BoxState) -> Proposal:
+    command = ("sparkdash service install",)
+    if state.service is None:
+        return Proposal(
+            Step.SERVICE, Outlook.NOTHING, "no systemd of your own; the daemon starts with the first command"
+        )
+    if state.service:
+        return Proposal(Step.SERVICE, Outlook.DONE, "the daemon is a service of yours", command)
+    return Proposal(Step.SERVICE, Outlook.PROPOSED, "the daemon would start at login and after a crash", command)
+
+
+def _clients(state: BoxState) -> Proposal:
+    missing = tuple(name for name, done in state.clients.items() if not done)
+    if not state.clients:
+        return Proposal(
+            Step.CLIENTS, Outlook.NOTHING, "no client that can be set up was found", ("sparkdash connect --list",)
+        )
+    if not missing:
+        return Proposal(Step.CLIENTS, Outlook.DONE, f"set up: {', '.join(state.clients)}")
+    commands = tuple(f"sparkdash connect {name} --write" for name in missing)
+    return Proposal(Step.CLIENTS, Outlook.PROPOSED, f"found here: {', '.join(missing)}", commands, missing)
+
+
+def _first_token(state: BoxState) -> Proposal:
+    chosen = first_profile(state)
+    if chosen is None:
+        return Proposal(Step.FIRST_TOKEN, Outlook.NOTHING, "there is no profile to ask")
+    name = chosen[0].name
+    found = f"starts {name} and asks it for one word"
+    return Proposal(Step.FIRST_TOKEN, Outlook.PROPOSED, found, (f"sparkdash use {name}",), (name,))
+
+
+def _can_run(one: ProfileSummary, box_bytes: int | None) -> bool:
+    fits = one.needs_bytes is not None and (box_bytes is None or one.needs_bytes < box_bytes)
+    return one.cannot_run is None and one.nodes == 1 and one.engine not in _ELSEWHERE and fits
+
+
+_ELSEWHERE = (EngineKind.OPENAI, EngineKind.REMOTE, EngineKind.SIM)
+
+
+def _can_be_pulled(one: ProfileSummary) -> bool:
+    return one.image is not None and not one.image.startswith("localhost/")
+
+
+def _weights_here(one: ProfileSummary, stock: Mapping[str, ProfileStock]) -> bool:
+    found = stock.get(one.name)
+    return found is not None and found.weights is not None and found.weights.here
+
+
+def _image_here(one: ProfileSummary, stock: Mapping[str, ProfileStock]) -> bool:
+    found = stock.get(one.name)
+    return found is not None and found.image is not None and found.image.here
+
+
+def _needs_fetching(one: ProfileSummary, stock: Mapping[str, ProfileStock]) -> bool:
+    if one.engine in _ELSEWHERE:
+        return False
+    found = stock.get(one.name)
+    image = one.image is not None and not (found and found.image and found.image.here)
+    weights = bool(one.weights) and not (found and found.weights and found.weights.here)
+    return image or weights
+
+
+def _strongest(profiles: Sequence[ProfileSummary]) -> ProfileSummary:
+    return max(profiles, key=lambda one: one.needs_bytes or 0)

@@ -1,0 +1,117 @@
+"""Servers, containers and files that a look at the box finds."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sparkdash.discovery import files
+from sparkdash.discovery.containers import engine_containers
+from sparkdash.discovery.servers import find_servers
+
+Serve = Callable[[int, bytes], int]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """A server that gives one answer to everything; its port."""
+    servers: list[http.server.HTTPServer] = []
+
+    def begin(status: int, body: bytes) -> int:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        return int(server.server_address[1])
+
+    yield begin
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def listing(*models: object, owner: str = "x") -> bytes:
+    return json.dumps({"data": [{"id": model, "owned_by": owner} for model in models]}).encode()
+
+
+async def test_a_server_is_found_by_its_list_of_models(serve: Serve) -> None:
+    """The gateway's own port is left out."""
+    port, own = serve(200, listing("a", "b")), serve(200, listing("c"))
+    (found,) = await find_servers((port, own), besides=own)
+    assert (found.url, found.models) == (f"http://127.0.0.1:{port}", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(404, b"{}"), (200, b"<html>"), (200, b"[]"), (200, b'{"data": [1]}'), (200, b'{"data": null}')],
+)
+async def test_another_program_on_the_port_is_no_server(serve: Serve, status: int, body: bytes) -> None:
+    """A page, an error, or a list of something else."""
+    assert await find_servers((serve(status, body),)) == ()
+
+
+async def test_another_sparkdash_is_not_attached(serve: Serve) -> None:
+    """Its models say whose they are."""
+    assert await find_servers((serve(200, listing("a", owner="sparkdash")),)) == ()
+
+
+async def test_a_silent_server_holds_the_look_up_for_no_longer_than_its_patience() -> None:
+    """The connection is accepted, and nothing comes."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert await find_servers((silent.getsockname()[1],)) == ()
+
+
+async def test_of_thousands_of_models_the_first_are_kept(serve: Serve) -> None:
+    """Some proxies list whole catalogues."""
+    (found,) = await find_servers((serve(200, listing(*(f"m{number}" for number in range(3000)))),))
+    assert len(found.models) == 20
+
+
+def test_engines_are_told_from_other_containers() -> None:
+    """By image or command; those of sparkdash are its own."""
+    podman = json.dumps([
+        {"Names": ["mine"], "Image": "docker.io/vllm/vllm-openai:latest", "Command": ["--model", "x"], "Labels": None},
+        {"Names": ["own"], "Image": "vllm", "Labels": {"sparkdash.owner": "a"}},
+        {"Names": ["db"], "Image": "postgres", "Command": ["postgres"], "Labels": {}},
+        "nonsense",
+    ])  # fmt: skip
+    assert [(one.name, one.image) for one in engine_containers("podman", podman)] == [
+        ("mine", "docker.io/vllm/vllm-openai:latest")
+    ]
+    docker = (
+        '{"Names":"oll","Image":"ollama/ollama","Command":"\\"/bin/ollama\\"","Labels":""}\n{"Names":"x","Image":"y"}\n'
+    )
+    assert [one.name for one in engine_containers("docker", docker)] == ["oll"]
+
+
+@pytest.mark.parametrize(
+    ("program", "text"), [("podman", "null"), ("podman", "Error:"), ("docker", "Error:\n"), ("docker", "")]
+)
+def test_an_answer_that_is_no_list_has_no_containers(program: str, text: str) -> None:
+    """An empty box, or a program that complains."""
+    assert engine_containers(program, text) == []
+
+
+def test_the_first_file_that_can_be_read_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one and a folder do not."""
+    (tmp_path / "empty").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "real").write_text("models: {}\n")
+    places = tuple(str(tmp_path / name) for name in ("none", "empty", "folder", "real"))
+    monkeypatch.setattr(files, "PLACES", {"llama-swap": places, "sparkrun": places[:2]})
+    assert [(one.kind, one.path) for one in files.find_files()] == [("llama-swap", places[-1])]

@@ -1,0 +1,151 @@
+"""Proposals of a setup: which steps, and the profile to begin with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, FoundServer
+from sparkdash.discovery.propose import BoxState, attached_profiles, first_profile, plain_name, propose
+from sparkdash.discovery.steps import Outlook, Step
+from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
+from sparkdash.host.hub.local_weights import Presence
+from sparkdash.host.shelf import Image, ProfileStock
+
+GIB = 2**30
+OLLAMA = FoundServer("Ollama", "http://127.0.0.1:11434", ("org/Qwen3:8b", "tiny"))
+
+
+def summary(name: str, **changes: Any) -> ProfileSummary:
+    """A profile that can be pulled and needs 20 GiB."""
+    values = {
+        "name": name, "about": "", "engine": EngineKind.VLLM, "engine_version": None, "image": "registry/vllm:1",
+        "weights": (ModelRef(hf=f"org/{name}"),), "serves": (), "context": None, "needs_bytes": 20 * GIB, "nodes": 1,
+        "cannot_run": None, "nearest": None, "published_decode_tok_s": None, "published_note": None,
+        "speculation": None, "fingerprint": name, "simulated": False,
+    }  # fmt: skip
+    return ProfileSummary(**(values | changes))
+
+
+def stock(name: str, *, image: bool, weights: bool) -> ProfileStock:
+    return ProfileStock(Image("registry/vllm:1", image), Presence(f"org/{name}", weights, GIB))
+
+
+def state(*profiles: ProfileSummary, **changes: Any) -> BoxState:
+    given: dict[str, Any] = {"discovered": Discovered(), "stock": {}, "box_bytes": 120 * GIB}
+    return BoxState(profiles=profiles, **(given | changes))
+
+
+def proposal(found: BoxState, step: Step) -> Any:
+    return next(one for one in propose(found) if one.step is step)
+
+
+def test_every_step_is_proposed_in_order() -> None:
+    """On an empty box as on any other."""
+    assert [one.step for one in propose(state())] == list(Step)
+
+
+def test_the_profile_that_the_owner_names_comes_first() -> None:
+    """Also by a name that it serves; an unknown name is no reason for another one."""
+    a, b = summary("a", serves=("big",)), summary("b")
+    here = {"b": stock("b", image=True, weights=True)}
+    assert first_profile(state(a, b, stock=here, chosen="big")) == (a, "you named it")
+    assert first_profile(state(a, b, stock=here, chosen="c")) is None
+    assert "no profile is called 'c'" in proposal(state(a, b, chosen="c"), Step.MODEL).found
+
+
+def test_a_profile_whose_files_are_here_is_preferred_to_one_that_must_be_fetched() -> None:
+    """Image and weights before weights alone, and of several the one with the larger need."""
+    a, b, c = summary("gpt-oss-20b"), summary("b", needs_bytes=30 * GIB), summary("c")
+    whole = {name: stock(name, image=True, weights=True) for name in ("b", "c")}
+    chosen = first_profile(state(a, b, c, stock=whole))
+    assert chosen == (b, "its image and weights are on this box")
+    half = first_profile(state(a, b, c, stock={"c": stock("c", image=False, weights=True)}))
+    assert half == (c, "its weights are on this box")
+
+
+def test_a_fresh_box_begins_with_the_known_profile_else_with_the_smallest() -> None:
+    """An image that nothing publishes cannot be pulled."""
+    local = summary("gpt-oss-20b", image="localhost/built:1")
+    large, small = summary("large"), summary("small", needs_bytes=5 * GIB)
+    assert first_profile(state(large, small, summary("gpt-oss-20b"))) is not None
+    assert first_profile(state(large, small, summary("gpt-oss-20b")))[0].name == "gpt-oss-20b"  # type: ignore[index]
+    assert first_profile(state(large, small, local)) == (small, "the smallest that can be pulled")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"needs_bytes": 200 * GIB},
+        {"needs_bytes": None},
+        {"nodes": 2},
+        {"cannot_run": "why"},
+        {"engine": EngineKind.REMOTE},
+    ],
+)
+def test_what_cannot_run_here_is_never_chosen(change: dict[str, Any]) -> None:
+    """Too large, of unknown need, for two boxes, refused, or elsewhere."""
+    found = state(summary("a", **change))
+    assert first_profile(found) is None
+    assert proposal(found, Step.MODEL).outlook is Outlook.NOTHING
+    assert "120.0 GiB" in proposal(found, Step.MODEL).found
+    assert proposal(found, Step.FIRST_TOKEN).outlook is Outlook.NOTHING
+
+
+def test_a_server_that_runs_is_attached_once() -> None:
+    """Each of its models gets a profile; those that exist are left alone."""
+    names = [file for file, _ in attached_profiles([OLLAMA])]
+    assert names == ["qwen3-8b.yaml", "tiny.yaml"]
+    found = Discovered(servers=(OLLAMA,))
+    assert proposal(state(discovered=found), Step.ATTACH).subjects == tuple(names)
+    one_is_here = state(discovered=found, own_files=["tiny.yaml"])
+    assert proposal(one_is_here, Step.ATTACH).subjects == ("qwen3-8b.yaml",)
+    assert proposal(state(discovered=found, own_files=names), Step.ATTACH).outlook is Outlook.DONE
+
+
+def test_a_model_that_is_served_already_is_the_first_to_be_asked() -> None:
+    """Nothing is fetched for it."""
+    attached = summary("tiny", engine=EngineKind.OPENAI, image=None, weights=(), needs_bytes=0)
+    found = state(summary("gpt-oss-20b"), attached, discovered=Discovered(servers=(OLLAMA,)))
+    assert proposal(found, Step.MODEL).outlook is Outlook.DONE
+    assert proposal(found, Step.FIRST_TOKEN).subjects == ("tiny",)
+
+
+def test_containers_without_a_server_are_named() -> None:
+    """They hold memory, although nothing can be attached."""
+    found = state(discovered=Discovered(containers=(FoundContainer("docker", "vllm", "vllm/vllm-openai"),)))
+    assert proposal(found, Step.ATTACH).found == "no server answers; containers that run: vllm (docker)"
+
+
+def test_a_configuration_is_imported_once() -> None:
+    """Sparkrun's makes sources a proposal; without it they are only offered."""
+    files = (FoundFile("llama-swap", "/x/config.yaml"), FoundFile("sparkrun", "/x/registries.yaml"))
+    found = state(discovered=Discovered(files=files))
+    assert proposal(found, Step.IMPORT).outlook is Outlook.PROPOSED
+    assert (
+        proposal(state(discovered=Discovered(files=files), origins=["config.yaml"]), Step.IMPORT).outlook
+        is Outlook.DONE
+    )
+    assert proposal(found, Step.SOURCES).outlook is Outlook.PROPOSED
+    assert proposal(state(), Step.SOURCES).outlook is Outlook.OFFERED
+    assert proposal(state(sources=["eugr"]), Step.SOURCES).outlook is Outlook.DONE
+
+
+@pytest.mark.parametrize(("service", "outlook"), [(None, "nothing"), (False, "proposed"), (True, "done")])
+def test_the_service_is_proposed_where_systemd_can_run_it(service: bool | None, outlook: str) -> None:
+    """And done where it is installed."""
+    assert proposal(state(service=service), Step.SERVICE).outlook == outlook
+
+
+def test_only_clients_that_are_not_set_up_are_proposed() -> None:
+    """All set up: done; none here: nothing."""
+    assert proposal(state(clients={"codex": True, "zed": False}), Step.CLIENTS).subjects == ("zed",)
+    assert proposal(state(clients={"codex": True}), Step.CLIENTS).outlook is Outlook.DONE
+    assert proposal(state(), Step.CLIENTS).outlook is Outlook.NOTHING
+
+
+@pytest.mark.parametrize(("model", "name"), [("org/Qwen3:8b", "qwen3-8b"), ("a b.C", "a-b.c"), ("///", "attached")])
+def test_a_model_s_name_becomes_a_profile_s(model: str, name: str) -> None:
+    """Small letters, digits, dots and dashes."""
+    assert plain_name(model) == name
