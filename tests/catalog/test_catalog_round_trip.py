@@ -11,7 +11,7 @@ from sparkdash.catalog import importers, load_catalog
 from sparkdash.catalog.importers import write
 from sparkdash.cli.profiles.import_export import ExportFormat, _exported
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
@@ -20,7 +20,11 @@ LAUNCH = LaunchContext(port=8000, containerised=True, hf_home="/home/me/.cache/h
 PROFILES = {
     name: profile
     for name, profile in load_catalog([shipped_profiles()]).profiles.items()
-    if adapter(profile.engine).managed and profile.image and profile.sim is None and profile.nodes == 1
+    if adapter(profile.engine).managed
+    and profile.engine is not EngineKind.GENERIC
+    and profile.image
+    and profile.sim is None
+    and profile.nodes == 1
 }
 
 

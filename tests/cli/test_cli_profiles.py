@@ -93,9 +93,9 @@ def test_profiles_are_listed_and_shown_without_a_daemon(
     assert (
         sparkdash("profiles").out
         == """\
-profile       engine  needs  tok/s  drafts    image  weights  state
-small         vllm        -      -  -       missing  missing  -
-small/broken  vllm        -      -  -       missing  missing  cannot run
+profile       engine  needs  tok/s  drafts      image  weights  state
+small         vllm        -      -  -       no source  missing  -
+small/broken  vllm        -      -  -       no source  missing  cannot run
 """
     )
     assert sparkdash("profiles", "show", "little", "--json").json()["name"] == "small"
@@ -205,7 +205,7 @@ def test_check_names_every_problem_with_its_line(sparkdash: Run, shelf: Path) ->
     assert error["findings"] == [
         {
             "code": "wrong-value", "level": "error", "file": str(bad), "line": 2, "column": 1, "key": "engine",
-            "message": "must be one of vllm, sglang, llamacpp, trtllm, openai, remote, sim, not 'vlm'",
+            "message": "must be one of vllm, sglang, llamacpp, trtllm, generic, openai, remote, sim, not 'vlm'",
             "hint": "Did you mean 'vllm'?", "profiles": [],
         },
         {

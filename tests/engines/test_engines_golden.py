@@ -13,7 +13,7 @@ from sparkdash import catalog
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.node import Link, NodeLaunch
 from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter_of
 from sparkdash.paths import shipped_profiles
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -66,7 +66,7 @@ def test_every_shipped_profile_gives_its_known_container(
     profile = catalog.load_catalog([shipped_profiles()]).profiles[name]
     if profile.nodes > 1:
         launch = replace(launch, nodes=PAIR, master_port=29600)
-    spec = adapter(profile.engine).container(profile, launch)
+    spec = adapter_of(profile).container(profile, launch)
     text = _text(spec) + "".join(f"\non {worker.node}:\n{_text(worker)}" for worker in spec.workers)
     file = GOLDEN / f"{name.replace('/', '.')}.txt"
     if os.environ.get("SPARKDASH_GOLDEN") == "write":

@@ -45,8 +45,8 @@ def profiles(context: typer.Context, as_json: AsJson = False) -> None:
 def list_profiles(as_json: AsJson = False) -> None:
     """List every profile with its memory need, state and local files.
 
-    Also shows its best published decode rate, and the size of its image and weights on disk. Without a daemon the
-    state is unknown. Columns that do not fit the terminal are left out; --json prints everything.
+    Also shows its best published decode rate, and the size of its image and weights on disk. An image that is not
+    here is `to pull` or `to build`; `no source` means neither. Without a daemon the state is unknown. Columns that do not fit the terminal are left out; --json prints everything.
 
     \b
     Examples:
@@ -228,7 +228,7 @@ def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[s
 
 
 def _row(summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None) -> tuple[str, ...]:
-    from sparkdash.cli.profiles.local_files import size_or_missing
+    from sparkdash.cli.profiles.local_files import image_cell, size_or_missing
 
     return (
         summary.name,
@@ -236,7 +236,7 @@ def _row(summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | N
         gib(summary.needs_bytes, 0),
         number(summary.published_decode_tok_s, 1),
         summary.speculation or DASH,
-        size_or_missing(here.image if here else None),
+        image_cell(summary, here.image if here else None),
         size_or_missing(here.weights if here else None),
         _state(summary, world),
     )

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterable, Mapping
 
+from sparkdash.domain.images.origin import image_origin
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.host import shelf
@@ -33,7 +34,14 @@ def local_images(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
     return asyncio.run(shelf.image_presence(runtime, names))
 
 
-def size_or_missing(one: Image | Presence | None) -> str:
+def image_cell(profile: ProfileSummary, image: Image | None) -> str:
+    """Format a table cell: the image's size, else the way to it ("to pull", "to build", "no source"), or "-"."""
+    if image is None or profile.image is None:
+        return DASH
+    return size(image.size) if image.here else image_origin(profile.image, profile.build).value
+
+
+def size_or_missing(one: Presence | None) -> str:
     """Format a table cell: size, "missing", or "-"."""
     if one is None:
         return DASH

@@ -1,0 +1,78 @@
+"""docs/models.md is current: its table is made from the shipped profiles. SPARKDASH_GOLDEN=write makes it anew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from sparkdash import catalog
+from sparkdash.domain.images.origin import ImageOrigin, image_origin
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.estimate.launch_need import estimate_launch
+from sparkdash.engines.registry import adapter_of
+from sparkdash.paths import shipped_profiles
+from sparkdash.rules.memory import BOX_BYTES
+from sparkdash.units import DASH, gib, number
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PROFILES = catalog.load_catalog([shipped_profiles()]).profiles
+BEGIN, END = "<!-- table: made from profiles/ -->", "<!-- end of the table -->"
+HEAD = ("profile", "what it is", "engine", "image", "memory", "tok/s", "tried here")
+_DIGEST = len("@sha256:") + 8
+
+
+def table() -> str:
+    """Return the table, one row a profile."""
+    rows = [HEAD, ("---",) * len(HEAD), *map(_row, PROFILES.values())]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def with_table(page: str) -> str:
+    """Return the page with today's table between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
+
+
+def _row(profile: Profile) -> tuple[str, ...]:
+    need = estimate_launch(profile, {}, BOX_BYTES)
+    best = catalog.summarize(profile, adapter_of(profile)).published_decode_tok_s
+    image = "; ".join(_image(profile))
+    engine = profile.engine.value + (f", {profile.nodes} Sparks" if profile.nodes > 1 else "")
+    return (
+        f"`{profile.name}`",
+        profile.about,
+        engine,
+        image,
+        gib(need.total_bytes, 0) if profile.cannot_run is None else DASH,
+        number(best, 1),
+        "no",
+    )
+
+
+def _image(profile: Profile) -> Iterator[str]:
+    if profile.cannot_run is not None:
+        yield f"cannot run: see `{profile.nearest}`"
+    elif profile.image is not None:
+        name, at, digest = profile.image.partition("@")
+        origin = image_origin(profile.image, profile.build)
+        word = {ImageOrigin.PULL: "", ImageOrigin.BUILD: "built: ", ImageOrigin.NONE: "no source: "}[origin]
+        yield f"{word}`{name}{(at + digest)[:_DIGEST]}`"
+
+
+def test_the_table_is_the_one_of_today_s_profiles() -> None:
+    """Every shipped profile, with its image, memory and best published rate."""
+    text = PAGE.read_text()
+    assert (text.count(BEGIN), text.count(END)) == (1, 1)
+    if os.environ.get("SPARKDASH_GOLDEN") == "write":
+        PAGE.write_text(with_table(text))
+    assert PAGE.read_text() == with_table(text)
+
+
+def test_the_page_says_that_nothing_was_run_on_a_spark_here_and_names_the_pair() -> None:
+    """Honest before the table, and the pair exists."""
+    text = PAGE.read_text().partition(BEGIN)[0]
+    assert "None of these profiles was run on a Spark by us" in text
+    for name in ("gpt-oss-120b/gguf", "gpt-oss-20b"):
+        assert name in PROFILES
+        assert f"sparkdash use {name}" in text
