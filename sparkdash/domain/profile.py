@@ -139,6 +139,8 @@ class Profile(Frozen):
     serves: tuple[str, ...] = ()
     """Aliases for clients; unique over the catalog."""
     args: dict[str, ArgValue] = {}
+    fork_flags: tuple[str, ...] = ()
+    """Flags of `args` that only this image's fork of the engine has; `profiles check` does not judge them."""
     env: dict[str, str] = {}
     env_from: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...] = ()
     """Variables handed on from the daemon's own environment, mainly tokens; their values are never written down."""

@@ -50,7 +50,7 @@ def _judge(profile: Profile, place: SourceLocator) -> Iterator[tuple[str, Severi
         if rule.name in profile.silence or not rule.applies(profile):
             continue
         for hit in rule.find(profile):
-            yield rule.name, rule.level, place.problem(hit.path, hit.message, hit.hint)
+            yield rule.name, hit.level or rule.level, place.problem(hit.path, hit.message, hit.hint)
     for name, reason in profile.silence.items():
         if name not in RULES and name != NOT_LISTED:
             close = nearest(name, RULES)

@@ -33,6 +33,8 @@ class Hit:
     path: KeyPath
     message: str
     hint: str
+    level: Severity | None = None
+    """Its own severity; None: the rule's."""
 
 
 @dataclass(frozen=True, slots=True)

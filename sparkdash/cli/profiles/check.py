@@ -7,21 +7,23 @@ rule, any engine.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from sparkdash import settings
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.cli.local import container_spec, stored_flags
-from sparkdash.engines.known_flags import NOT_LISTED, unlisted_flags
+from sparkdash.engines.known_flags import NOT_LISTED, KnownFlags, unlisted_flags
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.rules import RULES, RuleFinding, Severity, findings
+from sparkdash.rules.flag_table import UNKNOWN
 
 
 def check_catalog(found: Catalog) -> list[RuleFinding]:
     """Return every finding: load failures first, then errors, then warnings."""
-    told = findings(found)
+    listed = _listed_flags(found)
+    told = [one for one in findings(found) if not _is_in_its_help(one, listed)]
     errors = [one for one in told if one.level is Severity.ERROR]
     blamed = frozenset(name for one in errors for name in one.profiles)
     return [
@@ -29,7 +31,7 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
         *errors,
         *_unstartable(found, blamed),
         *_beyond_the_file(found),
-        *_not_listed(found),
+        *_not_listed(found, listed, told),
         *(one for one in told if one.level is Severity.WARNING),
     ]
 
@@ -96,21 +98,35 @@ def _beyond_the_file(found: Catalog) -> Iterator[RuleFinding]:
         yield RuleFinding(code, Severity.WARNING, problem, tuple(names))
 
 
-def _not_listed(found: Catalog) -> Iterator[RuleFinding]:
-    """Yield flags that a profile's program does not list in `--help`.
-
-    Programs that no daemon has asked yet are skipped.
-    """
+def _listed_flags(found: Catalog) -> dict[str, KnownFlags]:
+    """Return the flags that the programs of profiles list in `--help`; programs that no daemon has asked are left out."""
     known = settings.load_settings()
-    told: dict[ProfileProblem, list[str]] = {}
-    for name, profile in found.profiles.items():
-        listed = None if profile.cannot_run else stored_flags(profile, known)
-        for stray in unlisted_flags(profile, listed) if listed else ():
-            where = profile.image if profile.image and known.runtime != "process" else "this engine's program"
+    answers = {name: stored_flags(profile, known) for name, profile in found.profiles.items() if not profile.cannot_run}
+    return {name: answer for name, answer in answers.items() if answer is not None}
+
+
+def _is_in_its_help(finding: RuleFinding, listed: Mapping[str, KnownFlags]) -> bool:
+    """Whether each profile's own program lists the flag that the table calls unknown."""
+    if finding.rule != UNKNOWN:
+        return False
+    flag = f"--{finding.problem.key.rpartition('args.')[2]}"
+    return all(name in listed and listed[name].takes(flag, abbreviated=False) for name in finding.profiles)
+
+
+def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags], told: Sequence[RuleFinding]) -> Iterator[RuleFinding]:
+    """Yield flags that a profile's program does not list in `--help`, unless the table told of them."""
+    containerised = settings.load_settings().runtime != "process"
+    already = {(one.problem.file, one.problem.key) for one in told if one.rule == UNKNOWN}
+    missing: dict[ProfileProblem, list[str]] = {}
+    for name, flags in listed.items():
+        profile = found.profiles[name]
+        for stray in unlisted_flags(profile, flags):
+            where = profile.image if profile.image and containerised else "this engine's program"
             message = f"`--help` of {where} does not list this flag"
             problem = found.places[name].problem(("args", stray.key), message, stray.hint)
-            told.setdefault(problem, []).append(name)
-    for problem, names in told.items():
+            if (problem.file, problem.key) not in already:
+                missing.setdefault(problem, []).append(name)
+    for problem, names in missing.items():
         yield RuleFinding(NOT_LISTED, Severity.WARNING, problem, tuple(names))
 
 

@@ -1,0 +1,192 @@
+"""Flag tables of the engines, and what a profile's args do against them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines.flags.judge import FlagComplaint, flag_complaints
+from sparkdash.engines.flags.table import flag_table
+
+IMAGES = {
+    "vllm": "vllm/vllm-openai:v0.32.0",
+    "sglang": "lmsysorg/sglang:v0.5.23",
+    "llamacpp": "ghcr.io/ggml-org/llama.cpp:server-cuda13-b10068",
+    "trtllm": "nvcr.io/nvidia/tensorrt-llm/release:1.3.0rc3",
+}
+
+
+def _told(engine: str, args: dict[str, Any], **more: Any) -> list[FlagComplaint]:
+    given: dict[str, Any] = {"image": IMAGES[engine], **more}
+    return list(flag_complaints(Profile.model_validate({"name": "x", "engine": engine, "args": args, **given})))
+
+
+def _one(engine: str, args: dict[str, Any], **more: Any) -> FlagComplaint:
+    (found,) = _told(engine, args, **more)
+    return found
+
+
+def test_an_unknown_flag_is_named_with_the_nearest() -> None:
+    found = _one("vllm", {"max-modle-len": 4096})
+    assert (found.message, found.hint) == ("vLLM 0.32 has no such flag", "Did you mean max-model-len?")
+    assert found.certain
+
+
+@pytest.mark.parametrize(
+    ("engine", "key", "near"),
+    [("llamacpp", "ctx-sise", "ctx-size"), ("sglang", "mem-fraction-statik", "mem-fraction-static")],
+)
+def test_every_engine_s_table_finds_a_typing_error(engine: str, key: str, near: str) -> None:
+    assert near in _one(engine, {key: 1}).hint
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({"gpu-memory-utilization": 80}, "not above 0 and at most 1"),
+        ({"max-model-len": -5}, "not at least -1"),
+        ({"tensor-parallel-size": "two"}, "not a whole number"),
+        ({"max-num-seqs": 2.5}, "not a whole number"),
+        ({"enforce-eager": "true"}, "is a switch and takes no value"),
+        ({"no-enable-prefix-caching": 1}, "is a switch and takes no value"),
+        ({"quantization": True}, "needs a value"),
+        ({"speculative-config": "eagle3"}, "not a mapping"),
+        ({"speculative-config": ["eagle3"]}, "not a mapping"),
+        ({"compilation-config": 3}, "not a mapping"),
+    ],
+)
+def test_a_value_that_no_version_takes_is_certain_in_a_fork_too(args: dict[str, Any], words: str) -> None:
+    found = _one("vllm", args, image="localhost/fork:1")
+    assert words in found.message
+    assert found.certain
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"max-model-len": "128k"},
+        {"max-model-len": "auto"},
+        {"max-model-len": -1},
+        {"max-num-batched-tokens": "8K"},
+        {"gpu-memory-utilization": 0.85},
+        {"gpu-memory-utilization": "0.85"},
+        {"enable-prefix-caching": True},
+        {"no-enable-prefix-caching": True},
+        {"enforce-eager": False},
+        {"max_model_len": 4096},
+        {"kv-cache-dtype": "fp8"},
+        {"moe-backend": "FLASHINFER-CUTLASS"},
+        {"speculative-config": {"method": "mtp", "num_speculative_tokens": 3}},
+        {"speculative-config": '{"method": "mtp", "num_speculative_tokens": 3}'},
+        {"speculative-config": {"method": "dflash", "model": "{drafter}"}},
+        {"speculative-config.method": "mtp"},
+        {"default-chat-template-kwargs.enable_thinking": False},
+        {"served-model-name": ["a", "b"]},
+        {"middleware": ["a.b"]},
+        {"allowed-origins": ["*"]},
+        {"hf-overrides": {"a": 1}},
+        {"hf-token": True},
+        {"max-model-le": 4096},
+        {"port": 8000},
+        {"limit-mm-per-prompt": {"image": 1}},
+        {"tensor-parallel-size": "$TP"},
+        {"chat-template": "/x.jinja"},
+    ],
+)
+def test_what_the_parser_takes_is_left_alone(args: dict[str, Any]) -> None:
+    assert _told("vllm", args) == []
+
+
+def test_a_choice_of_another_version_is_named_with_it() -> None:
+    found = _one("vllm", {"kv-cache-dtype": "turboquant_k8v4"}, engine_version="0.19.1")
+    assert "does not take turboquant_k8v4 (since 0.20)" in found.message
+
+
+def test_an_unknown_key_of_a_json_value_is_named_with_the_nearest() -> None:
+    found = _one("vllm", {"speculative-config": {"num_speculative_token": 3}})
+    assert found.path == ("speculative-config", "num_speculative_token")
+    assert found.hint == "Did you mean num_speculative_tokens?"
+
+
+def test_a_flag_that_was_dropped_says_when_and_what_replaces_it() -> None:
+    found = _one("vllm", {"task": "embed"})
+    assert "no longer has it (until 0.12)" in found.message
+    assert "runner: pooling" in found.hint
+
+
+def test_a_flag_that_is_not_there_yet_says_since_when() -> None:
+    assert "does not have it (since 0.30)" in _one("vllm", {"engram-config": {}}, engine_version="0.16.0").message
+
+
+def test_two_spellings_of_one_flag_are_found() -> None:
+    found = _one("vllm", {"max_num_seqs": 4, "max-num-seqs": 5})
+    assert found.message == "is the same flag as max_num_seqs"
+
+
+def test_a_switch_and_its_negation_are_the_same_flag() -> None:
+    assert "same flag" in _one("vllm", {"enable-prefix-caching": True, "no-enable-prefix-caching": True}).message
+
+
+def test_a_short_spelling_is_answered_with_the_long_one() -> None:
+    found = _one("llamacpp", {"ngl": 99})
+    assert found.hint == "Write n-gpu-layers."
+    assert _told("sglang", {"tp": 2}) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"image": "localhost/fork:1", "engine_version": "0.32.0"},
+        {"image": "vllm/vllm-openai:nightly"},
+        {"engine_version": "0.99.0"},
+        {"engine_version": "main"},
+    ],
+)
+def test_a_fork_or_an_unknown_version_only_warns(more: dict[str, Any]) -> None:
+    assert not _one("vllm", {"mxfp4-backend": "CUTLASS"}, **more).certain
+
+
+def test_a_profile_may_say_that_a_flag_is_its_fork_s_own() -> None:
+    assert _told("vllm", {"mxfp4-backend": "CUTLASS", "load-format": "b12x"}, fork_flags=["mxfp4_backend"]) == []
+
+
+def test_a_flag_that_any_version_has_is_known_where_none_is_named() -> None:
+    more = {"image": "localhost/fork:1"}
+    assert _told("vllm", {"swap-space": 4, "engram-config": {}}, **more) == []
+
+
+def test_a_build_between_two_of_the_table_may_have_the_flags_of_either() -> None:
+    image = "ghcr.io/ggml-org/llama.cpp:server-cuda13-b9445"
+    assert _told("llamacpp", {"ctx-size": 4096, "no-mmap": True, "flash-attn": "on"}, image=image) == []
+
+
+def test_trtllm_takes_its_separators_literally() -> None:
+    assert _told("trtllm", {"max_batch_size": 64}) == []
+    found = _one("trtllm", {"max-batch-size": 64})
+    assert found.hint.startswith("Did you mean max_batch_size?")
+
+
+@pytest.mark.parametrize("kind", [EngineKind.VLLM, EngineKind.SGLANG, EngineKind.LLAMACPP, EngineKind.TRTLLM])
+def test_every_span_of_a_table_names_its_versions(kind: EngineKind) -> None:
+    table = flag_table(kind)
+    assert table is not None
+    for flag in table.flags:
+        assert flag.spellings
+        for place in flag.present:
+            assert flag.takes(place) in ("none", "toggle", "one", "optional", "many", "append", "pair"), flag.name
+            assert flag.type(place) != "None", flag.name
+
+
+def test_engines_without_a_table_are_not_judged() -> None:
+    assert flag_table(EngineKind.SIM) is None
+
+
+def test_sixty_profiles_are_judged_well_under_a_second() -> None:
+    args = {f"unknwon-flag-{index}": 1 for index in range(3)} | {"max-model-len": "128k", "kv-cache-dtype": "fp8"}
+    start = time.process_time()
+    for _ in range(60):
+        assert len(_told("vllm", args)) == 3
+    assert time.process_time() - start < 1.0
