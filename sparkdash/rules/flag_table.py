@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.dialects import vllm_flags
 from sparkdash.engines.flags.judge import FlagFault, flag_complaints
 from sparkdash.rules.rule import Hit, Rule, Severity
 
@@ -20,24 +19,16 @@ EVIDENCE = (
 UNKNOWN = "unknown-flag"
 """Name of the rule about flags that the table lacks."""
 _TABLED = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.LLAMACPP, EngineKind.TRTLLM)
-_OTHER_RULES = {*vllm_flags.NEVER, *vllm_flags.LAST_WITHOUT, *vllm_flags.FIRST_WITHOUT}
-"""Flags of vLLM whose absence has a rule of its own."""
 
 
 def _finder(fault: FlagFault) -> Callable[[Profile], Iterator[Hit]]:
     def find(profile: Profile) -> Iterator[Hit]:
         for one in flag_complaints(profile):
-            if one.fault is fault and not _has_own_rule(profile, fault, str(one.path[0])):
+            if one.fault is fault:
                 level = Severity.ERROR if one.certain else Severity.WARNING
                 yield Hit(("args", *one.path), one.message, one.hint, level)
 
     return find
-
-
-def _has_own_rule(profile: Profile, fault: FlagFault, key: str) -> bool:
-    if fault is not FlagFault.UNKNOWN or profile.engine is not EngineKind.VLLM:
-        return False
-    return key.replace("_", "-") in _OTHER_RULES
 
 
 RULES = (
@@ -48,6 +39,7 @@ RULES = (
         EVIDENCE,
         _finder(FlagFault.UNKNOWN),
         _TABLED,
+        yields=True,
     ),
     Rule(
         "flag-value",
@@ -56,6 +48,7 @@ RULES = (
         EVIDENCE,
         _finder(FlagFault.VALUE),
         _TABLED,
+        yields=True,
     ),
     Rule(
         "flag-twice",
@@ -64,6 +57,7 @@ RULES = (
         EVIDENCE,
         _finder(FlagFault.TWICE),
         _TABLED,
+        yields=True,
     ),
     Rule(
         "flag-deprecated",
@@ -72,5 +66,6 @@ RULES = (
         EVIDENCE,
         _finder(FlagFault.DEPRECATED),
         _TABLED,
+        yields=True,
     ),
 )

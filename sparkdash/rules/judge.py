@@ -15,7 +15,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.engines.known_flags import NOT_LISTED
 from sparkdash.natural import natural
 from sparkdash.rules.book import RULES
-from sparkdash.rules.rule import Severity
+from sparkdash.rules.rule import Hit, Rule, Severity
 
 SILENCE = "silence"
 """Name of the finding about a wrong `silence:`; it cannot be silenced itself."""
@@ -46,11 +46,8 @@ def findings(catalog: Catalog) -> tuple[RuleFinding, ...]:
 
 
 def _judge(profile: Profile, place: SourceLocator) -> Iterator[tuple[str, Severity, ProfileProblem]]:
-    for rule in RULES.values():
-        if rule.name in profile.silence or not rule.applies(profile):
-            continue
-        for hit in rule.find(profile):
-            yield rule.name, hit.level or rule.level, place.problem(hit.path, hit.message, hit.hint)
+    for rule, hit in _hits(profile):
+        yield rule.name, hit.level or rule.level, place.problem(hit.path, hit.message, hit.hint)
     for name, reason in profile.silence.items():
         if name not in RULES and name != NOT_LISTED:
             close = nearest(name, RULES)
@@ -58,3 +55,14 @@ def _judge(profile: Profile, place: SourceLocator) -> Iterator[tuple[str, Severi
             yield SILENCE, Severity.ERROR, place.problem((SILENCE, name), "there is no such rule", hint)
         elif not reason.strip():
             yield SILENCE, Severity.ERROR, place.problem((SILENCE, name), "gives no reason", "Say why in a few words.")
+
+
+def _hits(profile: Profile) -> list[tuple[Rule, Hit]]:
+    applied = [rule for rule in RULES.values() if rule.name not in profile.silence and rule.applies(profile)]
+    found = [(rule, hit) for rule in applied for hit in rule.find(profile)]
+    named = {(hit.path, hit.level or rule.level) for rule, hit in found if not rule.yields}
+    return [
+        (rule, hit)
+        for rule, hit in found
+        if not rule.yields or not {(hit.path, Severity.ERROR), (hit.path, hit.level or rule.level)} & named
+    ]

@@ -54,6 +54,8 @@ class Rule:
     """Engine kinds concerned; empty: all."""
     since: Version | None = None
     before: Version | None = None
+    yields: bool = False
+    """Whether a hit is left out where another rule names the same key, at least as severely."""
     always: bool = False
     """Whether the rule also covers profiles that are never started (`cannot_run`)."""
 

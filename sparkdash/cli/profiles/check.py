@@ -7,7 +7,7 @@ rule, any engine.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from sparkdash import settings
@@ -23,7 +23,7 @@ from sparkdash.rules.flag_table import UNKNOWN
 def check_catalog(found: Catalog) -> list[RuleFinding]:
     """Return every finding: load failures first, then errors, then warnings."""
     listed = _listed_flags(found)
-    told = [one for one in findings(found) if not _is_in_its_help(one, listed)]
+    told = [one for one in findings(found) if not _is_judged_by_help(one, listed)]
     errors = [one for one in told if one.level is Severity.ERROR]
     blamed = frozenset(name for one in errors for name in one.profiles)
     return [
@@ -31,7 +31,7 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
         *errors,
         *_unstartable(found, blamed),
         *_beyond_the_file(found),
-        *_not_listed(found, listed, told),
+        *_not_listed(found, listed),
         *(one for one in told if one.level is Severity.WARNING),
     ]
 
@@ -105,18 +105,14 @@ def _listed_flags(found: Catalog) -> dict[str, KnownFlags]:
     return {name: answer for name, answer in answers.items() if answer is not None}
 
 
-def _is_in_its_help(finding: RuleFinding, listed: Mapping[str, KnownFlags]) -> bool:
-    """Whether each profile's own program lists the flag that the table calls unknown."""
-    if finding.rule != UNKNOWN:
-        return False
-    flag = f"--{finding.problem.key.rpartition('args.')[2]}"
-    return all(name in listed and listed[name].takes(flag, abbreviated=False) for name in finding.profiles)
+def _is_judged_by_help(finding: RuleFinding, listed: Mapping[str, KnownFlags]) -> bool:
+    """Whether each profile's own program was asked about the flag that the table calls unknown."""
+    return finding.rule == UNKNOWN and all(name in listed for name in finding.profiles)
 
 
-def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags], told: Sequence[RuleFinding]) -> Iterator[RuleFinding]:
-    """Yield flags that a profile's program does not list in `--help`, unless the table told of them."""
+def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags]) -> Iterator[RuleFinding]:
+    """Yield flags that a profile's program does not list in `--help`."""
     containerised = settings.load_settings().runtime != "process"
-    already = {(one.problem.file, one.problem.key) for one in told if one.rule == UNKNOWN}
     missing: dict[ProfileProblem, list[str]] = {}
     for name, flags in listed.items():
         profile = found.profiles[name]
@@ -124,8 +120,7 @@ def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags], told: Sequence
             where = profile.image if profile.image and containerised else "this engine's program"
             message = f"`--help` of {where} does not list this flag"
             problem = found.places[name].problem(("args", stray.key), message, stray.hint)
-            if (problem.file, problem.key) not in already:
-                missing.setdefault(problem, []).append(name)
+            missing.setdefault(problem, []).append(name)
     for problem, names in missing.items():
         yield RuleFinding(NOT_LISTED, Severity.WARNING, problem, tuple(names))
 
