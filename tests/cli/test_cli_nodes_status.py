@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample
 
 from sparkdash.cli.engines.status_page import status_lines
-from sparkdash.domain.metric import Gpu, LinkSample, Memory, NodeSample
+from sparkdash.domain.metric import EngineSample, Gpu, LinkSample, Memory, Metric, NodeSample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.swap import Plan, PlanNode
 
@@ -50,6 +51,21 @@ def test_both_boxes_and_their_link_in_words(daemon: FakeDaemon) -> None:
         "gpu       91 %  58 W  69 °C  -",
         "link      rocep1s0f1  RDMA 3.0 Gbit/s in, 3.0 Gbit/s out, 1.5 % of 200 Gbit/s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("share", "told"), [(0.0152, "step      link ≥ 1.5 % of a step"), (None, "step      link - of a step")]
+)
+def test_the_share_of_a_step_that_the_link_takes_is_told_of_an_engine_on_both(
+    daemon: FakeDaemon, share: float | None, told: str
+) -> None:
+    """At least that: latency and waiting are not in it."""
+    values = {Metric.RUNNING: 1.0} | ({} if share is None else {Metric.LINK_SHARE: share})
+    figures = EngineSample(at=NOW, values=values)
+    nodes = {"spark2": NodeState(name="spark2", status=NodeStatus.REACHABLE, since=BIRTH)}
+    engines = {"big": engine("big", nodes=(LOCAL, "spark2")), "small": engine("small", nodes=("spark2",))}
+    daemon.set(at=NOW, engines=engines, sample=sample(at=NOW, engines={"big": figures, "small": figures}), nodes=nodes)
+    assert [line for line in status_lines(daemon.bus.snapshot) if line.startswith("step")] == [told]
 
 
 def test_a_silent_box_has_a_reason_and_no_figure_of_now(daemon: FakeDaemon) -> None:

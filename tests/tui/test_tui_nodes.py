@@ -9,7 +9,7 @@ import pytest
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import NodesChanged, SampleTaken
 from sparkdash.domain.memory.guard import Floors, Guard
-from sparkdash.domain.metric import Gpu, LinkSample, Memory, NodeSample
+from sparkdash.domain.metric import Gpu, LinkSample, Memory, Metric, NodeSample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.swap import Plan, PlanNode
 from sparkdash.units import GIB
@@ -126,6 +126,32 @@ async def test_an_engine_over_both_boxes_is_in_both_bars(stage: Any, box: Any) -
         assert "█ qwen3-235b 98.0" in on.lines[10]
         assert "█ qwen3-235b 98.0" in on.lines[13]
         assert "link rocep1s0f1 RDMA 3.0 Gbit/s in, 3.0 Gbit/s out, 1.5 % of 200 Gbit/s" in on.lines[14]
+
+
+@pytest.mark.parametrize(
+    ("running", "share", "told"),
+    [
+        (2, 0.0152, "link ≥ 1.5 % of a step"),
+        (2, 0.31, "link ≥ 31 % of a step"),
+        (2, None, "link - of a step"),
+        (0, None, ""),
+    ],
+)
+async def test_the_share_of_a_step_that_the_link_takes_is_told_while_requests_run(
+    stage: Any, box: Any, running: int, share: float | None, told: str
+) -> None:
+    """Unknown is a dash, and an idle engine has no steps."""
+    world = over_both(box)
+    sample = world.sample.engines[TWO]
+    values = {**sample.values, Metric.RUNNING: running}
+    values |= {Metric.LINK_SHARE: share} if share is not None else {}
+    engines = {TWO: sample.replace(values=values)}
+    async with stage(world.replace(sample=world.sample.replace(engines=engines))) as on:
+        foot = on.lines[7]
+        assert foot.startswith("╰")
+        assert told in foot
+        assert ("of a step" in foot) == bool(told)
+        assert on.lines[7].endswith("/v1 ─╯")
 
 
 async def test_traffic_that_is_not_rdma_says_so(stage: Any, box: Any) -> None:

@@ -21,7 +21,7 @@ from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
-from sparkdash.domain.text.node_text import boxes_text
+from sparkdash.domain.text.node_text import boxes_text, step_share
 from sparkdash.domain.text.repair_text import is_told, repair_text, state_text, step_text, waiting_on
 from sparkdash.domain.text.swap_text import estimate_text, stage_text, wait_text
 from sparkdash.units import DASH, age, duration, number, percent, tokens
@@ -97,6 +97,8 @@ def _engines(world: Snapshot) -> Iterator[str]:
         sample = world.sample.engines.get(engine.profile) if world.sample else None
         if sample:
             yield from _figures(sample, world)
+            if step := step_share(engine, sample):
+                yield status_row("step", f"link {step} of a step")
 
 
 def _liveness(liveness: Liveness | None, world: Snapshot) -> Iterator[str]:

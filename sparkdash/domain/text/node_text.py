@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sparkdash.domain.metric import LinkSample, NodeSample
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.metric import EngineSample, LinkSample, Metric, NodeSample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.swap import Plan
-from sparkdash.units import bit_rate, counted, gib, number, percent
+from sparkdash.units import DASH, bit_rate, counted, gib, number, percent
 
 QUIET_BYTES_S = 125_000
 """Traffic below this (1 Mbit/s) is no engine's: ssh and the clocks of both boxes talk all the time."""
@@ -97,6 +98,17 @@ def link_share(link: LinkSample) -> float | None:
     if not link.rate_gbit_s or (link.received_bytes_s is None and link.sent_bytes_s is None):
         return None
     return max(link.received_bytes_s or 0.0, link.sent_bytes_s or 0.0) * 8 / (link.rate_gbit_s * 1e9)
+
+
+def step_share(engine: Engine, sample: EngineSample | None) -> str:
+    """Tell which share of a step the link takes at least: "≥ 1.6 %"; DASH while requests run and nobody can tell.
+
+    Empty for an engine on one box, and while it is idle.
+    """
+    if len(engine.nodes) < 2 or sample is None or not sample.get(Metric.RUNNING):
+        return ""
+    share = sample.get(Metric.LINK_SHARE)
+    return DASH if share is None else f"≥ {percent(share, 0 if share >= 0.0995 else 1)}"
 
 
 def link_errors(link: LinkSample) -> str:

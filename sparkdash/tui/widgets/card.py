@@ -10,6 +10,7 @@ from typing import NamedTuple
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.profile_figures import Figures
 from sparkdash.domain.state import DaemonInfo
+from sparkdash.domain.text.node_text import step_share
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, wrap
 from sparkdash.tui.lines import engine_figures, stuck_engine, words
 from sparkdash.tui.lines.swap_progress import swap_rows, swap_title
@@ -113,6 +114,9 @@ def _foot(engine: Engine | None, view: View) -> EdgeText:
         return EdgeText(EMPTY, _url(view))
     adopted = inked("adopted", Ink.DIM) if engine.adopted else EMPTY
     loaded = inked(f"loaded in {duration(engine.load_s)}", Ink.DIM) if engine.load_s is not None else adopted
+    if step := step_share(engine, view.engine_sample(engine.profile)):  # in its place: the edge is short
+        loaded = inked("link ", Ink.DIM) + inked(step, Ink.PLAIN) + inked(" of a step", Ink.DIM)
+        loaded = loaded if view.engine_age_s(engine.profile) is None else dimmed(loaded)
     name = inked(f"{engine.profile} ", Ink.STRONG) if view.swap else EMPTY
     repaired = stuck_engine.repair_summary(engine.profile, view)
     return EdgeText(join([name + words.engine_state(engine, view), loaded, repaired], DOTS), _url(view))
