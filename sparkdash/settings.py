@@ -180,6 +180,10 @@ class Settings(BaseModel):
     slow_client_s: float = Field(default=600.0, ge=0)
     """Seconds after which a client that takes nothing of its answer is cut, as it holds an engine's place; 0: never."""
 
+    upload_limit_mib: int = Field(default=1024, ge=1)
+    """Largest form of audio or pictures; beyond 1 MiB it is kept in `cache_dir` until an engine has it."""
+    uploads_limit_mib: int = Field(default=8192, ge=1)
+    """Disk space for the forms of all waiting requests together; further ones are refused with Retry-After."""
     socket_idle_s: float = Field(default=600.0, gt=0)
     """Seconds without a message in either direction after which a WebSocket is closed, as it holds an engine's place."""
     socket_limit_mib: int = Field(default=4096, ge=1)

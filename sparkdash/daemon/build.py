@@ -36,6 +36,7 @@ from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.relay.capture import Capture
 from sparkdash.gateway.shared.body_budget import BodyBudget
+from sparkdash.gateway.shared.upload import Uploads
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.host.evidence import PAGE_S, EvidenceTaker
 from sparkdash.host.files import inotify
@@ -148,6 +149,7 @@ def _daemon(
         catalog=lambda: supervisor.catalog,
         settings=parts.settings,
         body_budget=BodyBudget(parts.settings.bodies_limit_mib),
+        uploads=Uploads(parts.settings.cache_dir.expanduser() / "uploads", parts.settings.uploads_limit_mib),
         reload=lambda: reloading.reload(holder[0]),
         refresh=lambda: reloading.refresh(holder[0]),
         shutdown=lambda stop: control_actions.shutdown(holder[0], stop),

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request
@@ -24,9 +26,16 @@ from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.gateway.shared.exclusive import Exclusive
 from sparkdash.gateway.shared.row_publisher import RowPublisher
 from sparkdash.gateway.shared.running_requests import RunningRequests
+from sparkdash.gateway.shared.upload import Uploads
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream
+
+
+def _default_uploads() -> Uploads:
+    """Keep uploads where temporary files are."""
+    settings = Settings()
+    return Uploads(Path(tempfile.gettempdir()), settings.uploads_limit_mib)
 
 
 async def _no_refresh() -> None:
@@ -96,6 +105,7 @@ class Deps:
     """When each (asked profile, answering profile, code) was last announced."""
     exclusive: Exclusive = field(default_factory=Exclusive)
     running: RequestRegistryPort = field(default_factory=RunningRequests)
+    uploads: Uploads = field(default_factory=_default_uploads)
     row_publisher: RowPublisher = field(default_factory=RowPublisher)
     preparer: RequestPreparer = field(default_factory=RequestPreparer)
     clock: Callable[[], float] = time.time

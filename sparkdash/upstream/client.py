@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from sparkdash.errors import UpstreamError
+from sparkdash.upstream.body_source import OutgoingBody
 from sparkdash.upstream.connection import EngineConnection
 from sparkdash.upstream.engine_response import EngineResponse
 from sparkdash.upstream.engine_socket import EngineSocket
@@ -78,7 +79,7 @@ class Upstream:
             raise self._silent(url, timeout_s) from None
 
     def open(
-        self, method: str, url: str, headers: bytes = b"", body: bytes = b"", called: str | None = None
+        self, method: str, url: str, headers: bytes = b"", body: OutgoingBody = b"", called: str | None = None
     ) -> OpenRequest:
         """Send a request and give its answer as soon as its head is there; no limit on how long that takes.
 
@@ -148,7 +149,9 @@ class OpenRequest:
     _origin: Origin
     _connection: EngineConnection
 
-    def __init__(self, pool: Pool, method: str, url: str, headers: bytes, body: bytes, called: str | None) -> None:
+    def __init__(
+        self, pool: Pool, method: str, url: str, headers: bytes, body: OutgoingBody, called: str | None
+    ) -> None:
         root, target = _split_url(url)
         self._pool = pool
         self._origin = pool.origin(root)
@@ -156,7 +159,8 @@ class OpenRequest:
         self._called = called
         first = _first_lines(method, target, self._origin.authority)
         if body or method in _SENDS_LENGTH:
-            self._head = b"%b%bContent-Length: %d\r\n\r\n" % (first, headers, len(body))
+            size = len(body) if isinstance(body, bytes) else body.size
+            self._head = b"%b%bContent-Length: %d\r\n\r\n" % (first, headers, size)
         else:
             self._head = b"%b%b\r\n" % (first, headers)
         self._body = body

@@ -10,11 +10,12 @@ Rule 2: while nobody takes the body, at most BUFFER_LIMIT is kept; the rest wait
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import httptools
 
 from sparkdash.errors import UpstreamError
+from sparkdash.upstream.body_source import OutgoingBody
 from sparkdash.upstream.response_parser import ResponseParser
 
 BUFFER_LIMIT = 256 * 1024
@@ -76,7 +77,7 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         self.status = self._head_size = 0
         self._take = self._error = None
 
-    async def ask(self, head: bytes, body: bytes, *, bodiless: bool = False, called: str | None = None) -> None:
+    async def ask(self, head: bytes, body: OutgoingBody, *, bodiless: bool = False, called: str | None = None) -> None:
         """Send a request and wait for the head of its answer; left early, the connection is cut.
 
         `bodiless`: the method is HEAD, whose answer has no body. `called`: profile of the engine, for error messages.
@@ -86,24 +87,26 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         """
         self._asked, self._bodiless, self._called = True, bodiless, called
         try:
-            if len(body) <= BODY_PIECE:
+            if not isinstance(body, bytes):
+                await self._upload(head, body.pieces())
+            elif len(body) <= BODY_PIECE:
                 self._transport.writelines((head, body) if body else (head,))
             else:
-                await self._upload(head, memoryview(body))
+                await self._upload(head, _pieces(memoryview(body)))
             while not self.status:
                 await self._change()
         except BaseException:
             self.cut()
             raise
 
-    async def _upload(self, head: bytes, body: memoryview) -> None:
+    async def _upload(self, head: bytes, pieces: AsyncIterator[bytes | memoryview]) -> None:
         """Send a large body. End early when the answer begins before its end: the engine has read enough."""
         self._sent = False
         self._upload_may_go_on = asyncio.Event()
         self._upload_may_go_on.set()
         self._transport.write(head)
-        for start in range(0, len(body), BODY_PIECE):
-            self._transport.write(body[start : start + BODY_PIECE])
+        async for piece in pieces:
+            self._transport.write(piece)
             await asyncio.sleep(0)
             await self._upload_may_go_on.wait()
             if self.status or self._lost:
@@ -272,3 +275,8 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+async def _pieces(body: memoryview) -> AsyncIterator[memoryview]:
+    for start in range(0, len(body), BODY_PIECE):
+        yield body[start : start + BODY_PIECE]

@@ -95,39 +95,64 @@ class Exchange:
                 `body_too_slow`; 503 `bodies_full` from `share`.
             ClientGone: the client hung up before the end.
         """
-        limit = limit_mib * MIB
         if self.head.coding:
             raise _encoded(self.head.coding)
         if (whole := self._channel.body()) is not None:
-            if len(whole) > limit:
+            if len(whole) > limit_mib * MIB:
                 raise _too_large(limit_mib)
             share.reserve(len(whole))
             return whole
-        if int(self._channel.length or 0) > limit:
-            raise _too_large(limit_mib)
+        body = bytearray()  # a list would take forty times as much for a body that comes byte by byte
+
+        async def keep(part: bytes) -> None:
+            nonlocal body
+            share.reserve(len(part))
+            body += part
+
+        await self.read_body(keep, limit_mib, limit_s)
+        return bytes(body)
+
+    async def read_body(
+        self,
+        take: Callable[[bytes], Awaitable[None]],
+        limit_mib: int,
+        limit_s: float,
+        setting: str = "body_limit_mib",
+    ) -> None:
+        """Give `take` each part of the request's body, in order. Raises as `body` does, and what `take` raises.
+
+        `setting`: the key of config.toml that sets `limit_mib`.
+        """
+        if self.head.coding:
+            raise _encoded(self.head.coding)
+        if int(self._channel.length or 0) > limit_mib * MIB:
+            raise _too_large(limit_mib, setting)
+
+        size = 0
+
+        async def checked(part: bytes) -> None:
+            nonlocal size
+            size += len(part)
+            if size > limit_mib * MIB:
+                raise _too_large(limit_mib, setting)
+            await take(part)
+
         try:
             async with asyncio.timeout(limit_s) as deadline:
-                return await self._parts(limit_mib, share, deadline)
+                await self._parts(checked, deadline)
         except TimeoutError:
             raise _too_slow(limit_s) from None
 
-    async def _parts(self, limit_mib: int, share: BodyShare, deadline: asyncio.Timeout) -> bytes:
-        body = bytearray()  # a list would take forty times as much for a body that comes byte by byte
-        while True:
+    async def _parts(self, take: Callable[[bytes], Awaitable[None]], deadline: asyncio.Timeout) -> None:
+        more = True
+        while more:
             message = await self._channel.receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone
             part: bytes = message.get("body", b"")
-            if len(body) + len(part) > limit_mib * MIB:
-                raise _too_large(limit_mib)
-            share.reserve(len(part))
+            await take(part)
             deadline.reschedule((deadline.when() or 0.0) + len(part) / SLOWEST_BODY)
             more = message.get("more_body", False)
-            if not (more or body):
-                return part
-            body += part
-            if not more:
-                return bytes(body)
 
     def on_disconnect(self, gone: Callable[[ClientGone], object]) -> None:
         """Have `gone` called if the client hangs up before the answer is finished. Call after the body was read."""
@@ -231,10 +256,10 @@ def _too_slow(limit_s: float) -> AdmissionError:
     )
 
 
-def _too_large(limit_mib: int) -> AdmissionError:
+def _too_large(limit_mib: int, setting: str = "body_limit_mib") -> AdmissionError:
     return AdmissionError(
         f"The request's body is larger than {limit_mib} MiB.",
         code="body_too_large",
         status=413,
-        hint=f"`body_limit_mib` in config.toml sets the limit; control requests may have {CONTROL_BODY_MIB} MiB.",
+        hint=f"`{setting}` in config.toml sets the limit; control requests may have {CONTROL_BODY_MIB} MiB.",
     )

@@ -21,13 +21,13 @@ from pydantic_core import SchemaValidator, core_schema
 
 from sparkdash.domain.base import per_request
 from sparkdash.errors import AdmissionError
+from sparkdash.gateway.protocol.form import FORM, FormScanner, form_boundary
 from sparkdash.limits import NAME
 
 PRIORITY = "x-sparkdash-priority"
 """Header: `interactive` (the default), or `batch`, which lets other requests go first."""
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 """Value of `stream_options` for a client that sent none."""
-PART_HEADERS_LIMIT = 8192
 SHOWN = 120
 _MAY_BE_JSON = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
 """Content types of programs that do not declare the body's kind; the last is `curl -d`."""
@@ -62,8 +62,8 @@ def peek_body(body: bytes, content_type: str) -> PeekedBody:
         AdmissionError: code `invalid_json`, `invalid_model`; status 400.
     """
     kind = _media_type(content_type)
-    if kind == "multipart/form-data":
-        return _form(body, _boundary(content_type))
+    if kind == FORM:
+        return _form(body, form_boundary(content_type))
     if not (kind.endswith("json") or kind in _MAY_BE_JSON):
         return PeekedBody()
     try:
@@ -143,51 +143,17 @@ def _name(value: object) -> str | None:
     raise AdmissionError(f"`model` must be a short string, and is {found}.", code="invalid_model")
 
 
-def _boundary(content_type: str) -> bytes:
-    for parameter in content_type.split(";")[1:]:
-        key, _, value = parameter.strip().partition("=")
-        if key.lower() == "boundary" and value:
-            return b"--" + value.strip('"').encode("latin-1", "replace")
-    raise AdmissionError("The multipart body's content type has no boundary.", code="invalid_form")
+def is_form(content_type: str) -> bool:
+    """Whether a body of this content type is a multipart form."""
+    return _media_type(content_type) == FORM
 
 
-def _form(body: bytes, delimiter: bytes) -> PeekedBody:
-    """Walk from part to part; the parts' contents (audio, mostly) are only searched for the delimiter."""
-    model, span, stream = None, None, False
-    start = body.find(delimiter)
-    while start >= 0:
-        head = start + len(delimiter)
-        following = body.find(b"\r\n" + delimiter, head)
-        if following < 0:
-            break
-        # only up to the next delimiter: otherwise many delimiters would each search all headers that follow
-        blank = body.find(b"\r\n\r\n", head, min(head + PART_HEADERS_LIMIT, following + 2))
-        if blank < 0:
-            break
-        field, value_at = _field(body[head:blank]), blank + 4
-        if field == "model":
-            model, span = _text(body[value_at:following]), (value_at, following)
-        elif field == "stream":
-            stream = body[value_at:following].strip().lower() in (b"true", b"1")
-        start = following + 2
-    return PeekedBody(_name(model), stream, span)
+def peek_form(scanner: FormScanner) -> PeekedBody:
+    """Return what a scanner has found in a whole form. Raises AdmissionError: code `invalid_model`."""
+    return PeekedBody(_name(scanner.model), scanner.stream, scanner.model_span)
 
 
-def _field(part_headers: bytes) -> str | None:
-    for line in part_headers.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-disposition":
-            return _disposition_name(value)
-    return None
-
-
-def _disposition_name(value: bytes) -> str | None:
-    for parameter in value.split(b";"):
-        key, _, content = parameter.strip().partition(b"=")
-        if key.lower() == b"name":
-            return _text(content.strip(b'"'))
-    return None
-
-
-def _text(value: bytes) -> str:
-    return value[: NAME + 1].decode("utf-8", "replace")
+def _form(body: bytes, boundary: bytes) -> PeekedBody:
+    scanner = FormScanner(boundary)
+    scanner.feed(body)
+    return peek_form(scanner)

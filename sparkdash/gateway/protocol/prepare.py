@@ -79,6 +79,11 @@ def _counts_on_request(profile: Profile) -> bool:
     return profile.engine in COUNTS_ON_REQUEST
 
 
+def engine_name(peeked: PeekedBody, names: Sequence[str]) -> str | None:
+    """Return the name by which the engine knows the model, where the client's word is another one; else None."""
+    return names[0] if names and peeked.model is not None and peeked.model not in names else None
+
+
 class RequestPreparer:
     """Prepares requests for engines; keeps the rules derived from each profile, as reading a model's fields is slow."""
 
@@ -104,7 +109,7 @@ class RequestPreparer:
             AdmissionError: code `invalid_json`: the body must be parsed, and is nested too deeply or has too long a
             number.
         """
-        name = names[0] if names and peeked.model is not None and peeked.model not in names else None
+        name = engine_name(peeked, names)
         if peeked.model_span is not None:
             return PreparedBody(body if name is None else rename_model(body, peeked.model_span, name))
         rules = self._rules_of(profile)

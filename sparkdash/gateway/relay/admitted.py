@@ -16,6 +16,7 @@ from sparkdash.gateway.relay.model_names import find_profile, resolve_model
 from sparkdash.gateway.relay.request_context import RequestContext
 from sparkdash.gateway.relay.served_routes import refuse_unserved
 from sparkdash.gateway.shared.body_budget import BodyShare
+from sparkdash.gateway.shared.upload import Upload
 from sparkdash.limits import shown
 
 AGENT_KEPT = 200
@@ -23,9 +24,14 @@ AGENT_KEPT = 200
 
 
 def admit_request(
-    deps: Deps, exchange: Exchange, route: Route, body_share: BodyShare, peeked: PeekedBody
+    deps: Deps,
+    exchange: Exchange,
+    route: Route,
+    body_share: BodyShare,
+    peeked: PeekedBody,
+    upload: Upload | None = None,
 ) -> RequestContext:
-    """Find what the request's model means, and whether it may have it.
+    """Find what the request's model means, and whether it may have it. `upload`: its body, where it is on disk.
 
     Raises:
         AdmissionError: `model_missing`, `invalid_priority`, `route_not_served`, `held`, or what a key may not use.
@@ -41,7 +47,7 @@ def admit_request(
         profile = find_profile(name, catalog)
     refuse_unserved(profile, route)
     deps.exclusive.admit(head.token)
-    return RequestContext(deps, exchange, route, body_share, peeked, name, profile, batch)
+    return RequestContext(deps, exchange, route, body_share, peeked, name, profile, batch, upload)
 
 
 def _no_model(route: Route) -> AdmissionError:

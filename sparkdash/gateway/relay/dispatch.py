@@ -13,12 +13,13 @@ from sparkdash.errors import UpstreamError
 from sparkdash.gateway.http.flow_control import ClientStuck
 from sparkdash.gateway.http.headers import headers_for_engine
 from sparkdash.gateway.ports import LeasePort
-from sparkdash.gateway.protocol.prepare import PreparedBody
+from sparkdash.gateway.protocol.prepare import PreparedBody, engine_name
 from sparkdash.gateway.relay import fallbacks, remote
 from sparkdash.gateway.relay.model_names import find_profile
 from sparkdash.gateway.relay.reply import Reply
 from sparkdash.gateway.relay.request_context import RequestContext
 from sparkdash.gateway.relay.served_routes import refuse_unserved, server_path
+from sparkdash.gateway.shared.upload import Upload, UploadBody
 from sparkdash.gateway.translate import words
 from sparkdash.gateway.translate.needed import TRANSLATED, needs_translation
 from sparkdash.gateway.translate.translator import Translator
@@ -58,7 +59,8 @@ async def dispatch_request(
     needed = False if translator is None else _must_translate(context, lease, translator)
     if needed is not True:
         body, adds_usage, mirrors = _prepare(context, lease)
-        opened = _open(context, lease, body, is_remote=is_remote)
+        uploaded = None if context.upload is None else _renamed_upload(context.upload, context, lease)
+        opened = _open(context, lease, uploaded or body, is_remote=is_remote)
         del body  # the body is freed once an answer comes
         async with opened as answer:
             if needed is False or answer.status not in UNKNOWN_PATH:
@@ -91,13 +93,20 @@ async def _raise_remote_refusal(context: RequestContext, lease: LeasePort, answe
 
 
 def _prepare(context: RequestContext, lease: LeasePort) -> PreparedBody:
+    if context.upload is not None:
+        return PreparedBody(b"")
     return context.deps.preparer.prepare(
         context.body_share.body, context.peeked, context.route, lease.profile, lease.names, lease.engine.version
     )
 
 
+def _renamed_upload(upload: Upload, context: RequestContext, lease: LeasePort) -> UploadBody:
+    name = engine_name(context.peeked, lease.names)
+    return upload.replaced(context.peeked.model_span if name else None, (name or "").encode())
+
+
 def _open(
-    context: RequestContext, lease: LeasePort, body: bytes, *, is_remote: bool
+    context: RequestContext, lease: LeasePort, body: bytes | UploadBody, *, is_remote: bool
 ) -> AbstractAsyncContextManager[EngineResponse]:
     head, path = context.exchange.head, server_path(lease.profile, context.route.path)
     if head.query:

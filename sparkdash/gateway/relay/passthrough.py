@@ -22,19 +22,19 @@ from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.http.flow_control import ClientGone, ClientStuck
 from sparkdash.gateway.ports import LeasePort
-from sparkdash.gateway.protocol.peek import PeekedBody, is_for_responses, peek_body
+from sparkdash.gateway.protocol.peek import is_for_responses
 from sparkdash.gateway.protocol.problems import status_error
 from sparkdash.gateway.protocol.route import Dialect, Route, find_route, shows_work
 from sparkdash.gateway.relay import dispatch, fallbacks, keepalive, offline_count, silence, websocket
 from sparkdash.gateway.relay.admitted import admit_request, client_identity, row_profile
 from sparkdash.gateway.relay.answer_errors import lost_error
+from sparkdash.gateway.relay.body_reading import read_body
 from sparkdash.gateway.relay.cancel_scope import CancelScope
 from sparkdash.gateway.relay.fallbacks import RetryPlan
 from sparkdash.gateway.relay.model_names import COUNT_TOKENS, profile_to_count_offline
 from sparkdash.gateway.relay.reply import Reply
 from sparkdash.gateway.relay.request_context import RequestContext
 from sparkdash.gateway.relay.request_row import RequestRow
-from sparkdash.gateway.shared.body_budget import BodyShare
 from sparkdash.limits import shown
 
 LOG = structlog.get_logger("sparkdash.gateway")
@@ -59,10 +59,10 @@ async def relay_request(
         return
     body_share = deps.body_budget.share()
     try:
-        body_share.body = await exchange.body(deps.settings.body_limit_mib, body_share, deps.settings.body_s)
-        if deps.capture is not None and body_share.body:
-            await asyncio.to_thread(deps.capture, exchange, body_share.body, deps.clock())
-        context = _understood(deps, exchange, route, body_share)
+        peeked, upload = await read_body(deps, exchange, route, body_share)
+        if route.dialect is Dialect.CHAT and peeked.model is not None and is_for_responses(body_share.body):
+            raise _wrong_protocol(route)
+        context = admit_request(deps, exchange, route, body_share, peeked, upload)
         if route.path == COUNT_TOKENS and (
             profile := profile_to_count_offline(context.name, deps.catalog(), deps.bus.snapshot)
         ):
@@ -88,14 +88,6 @@ async def _refuse_method(exchange: Exchange, route: Route, allowed: frozenset[st
         await exchange.refuse(status_error(426, words), route.dialect)
     else:
         await exchange.refuse_method(route.path, allowed, route.dialect)
-
-
-def _understood(deps: Deps, exchange: Exchange, route: Route, body_share: BodyShare) -> RequestContext:
-    body = body_share.body
-    peeked = peek_body(body, exchange.head.content_type) if route.profile is None else PeekedBody()
-    if route.dialect is Dialect.CHAT and peeked.model is not None and is_for_responses(body):
-        raise _wrong_protocol(route)
-    return admit_request(deps, exchange, route, body_share, peeked)
 
 
 def _wrong_protocol(route: Route) -> AdmissionError:

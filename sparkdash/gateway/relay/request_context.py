@@ -9,6 +9,7 @@ from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol.peek import PeekedBody
 from sparkdash.gateway.protocol.route import Route
 from sparkdash.gateway.shared.body_budget import BodyShare
+from sparkdash.gateway.shared.upload import Upload
 
 
 @per_request
@@ -27,3 +28,5 @@ class RequestContext:
     """Profile of `name`, if it was read; None for `auto` and for an unknown name."""
     batch: bool
     """Whether other requests may go first."""
+    upload: Upload | None = None
+    """Body that is on disk, in place of the share's."""

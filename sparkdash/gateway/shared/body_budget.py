@@ -7,6 +7,7 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -17,9 +18,10 @@ RETRY_S = 10.0
 
 
 class BodyBudget:
-    """Budget of the gateway. `taken`: bytes in use."""
+    """Budget of the gateway. `taken`: bytes in use; `setting`: the key of config.toml that sets the limit."""
 
-    def __init__(self, limit_mib: int) -> None:
+    def __init__(self, limit_mib: int, setting: str = "bodies_limit_mib") -> None:
+        self.setting = setting
         self.limit = limit_mib * MIB
         self.taken = 0
 
@@ -31,12 +33,17 @@ class BodyBudget:
 class BodyShare:
     """Bytes reserved for one request's body, and the `body` itself, which no other object keeps."""
 
-    __slots__ = ("_budget", "_taken", "body")
+    __slots__ = ("_also", "_budget", "_taken", "body")
 
     def __init__(self, budget: BodyBudget) -> None:
         self.body = b""
         self._budget = budget
         self._taken = 0
+        self._also: Callable[[], object] | None = None
+
+    def on_release(self, also: Callable[[], object]) -> None:
+        """Have `also` called, once, when the body is dropped."""
+        self._also = also
 
     def reserve(self, size: int) -> None:
         """Reserve that many more bytes.
@@ -55,6 +62,9 @@ class BodyShare:
         self.body = b""
         self._budget.taken -= self._taken
         self._taken = 0
+        if self._also is not None:
+            also, self._also = self._also, None
+            also()
 
     def __enter__(self) -> Self:
         return self
@@ -69,5 +79,5 @@ def _full(budget: BodyBudget) -> AdmissionError:
         code="bodies_full",
         status=503,
         retry_after=RETRY_S,
-        hint="Come back later, or raise `bodies_limit_mib` in config.toml.",
+        hint=f"Come back later, or raise `{budget.setting}` in config.toml.",
     )

@@ -1,0 +1,354 @@
+"""Uploads: forms of audio and pictures, with the model's name behind the file, through real client libraries."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import httpx
+import openai
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.gateway.protocol.form import FormScanner, form_boundary
+from sparkdash.gateway.shared import upload as upload_module
+from sparkdash.gateway.shared.upload import Uploads
+from sparkdash.settings import Settings
+from sparkdash.units import MIB
+
+PATH = "/v1/audio/transcriptions"
+LIMIT_S = 30.0
+SOUND = bytes(range(256)) * (5 * MIB // 256)
+
+
+@dataclass
+class Heard:
+    """What an engine got: fields, and the size and digest of each file."""
+
+    forms: list[dict[str, Any]] = field(default_factory=list)
+    lengths: list[int | None] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def transcriber(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse | None]] | None = None,
+) -> AsyncIterator[tuple[str, Heard]]:
+    """A server that reads forms as they come."""
+    heard = Heard()
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if answer is not None and (given := await answer(request)) is not None:
+            return given
+        found: dict[str, Any] = {}
+        heard.lengths.append(request.content_length)
+        async for part in await request.multipart():
+            assert isinstance(part, aiohttp.BodyPartReader)
+            if part.filename:
+                digest, size = hashlib.sha256(), 0
+                while piece := await part.read_chunk(65536):
+                    digest.update(piece)
+                    size += len(piece)
+                found[part.name or ""] = (size, digest.hexdigest())
+            else:
+                found[part.name or ""] = await part.text()
+        heard.forms.append(found)
+        return web.json_response({"text": "hello"})
+
+    app = web.Application(client_max_size=2**40)
+    app.router.add_post("/{path:.*}", serve)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", heard
+    finally:
+        await runner.cleanup()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for it, no longer than LIMIT_S."""
+    deadline = asyncio.get_running_loop().time() + LIMIT_S
+    while not holds():
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.001)
+
+
+def digested(data: bytes) -> tuple[int, str]:
+    return len(data), hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def uploads(house: Any, tmp_path: Path) -> Uploads:
+    """The gateway's uploads, in a folder of the test's own."""
+    found = Uploads(tmp_path / "uploads", 64)
+    object.__setattr__(house.app._deps, "uploads", found)
+    return found
+
+
+def form_of(boundary: str, *parts: tuple[str, bytes]) -> bytes:
+    """A form; the first of each pair is the part's disposition."""
+    found = b"".join(
+        f"--{boundary}\r\nContent-Disposition: form-data; {name}\r\n\r\n".encode() + value + b"\r\n"
+        for name, value in parts
+    )
+    return found + f"--{boundary}--\r\n".encode()
+
+
+FILE = 'name="file"; filename="a.wav"'
+
+
+async def posted(house: Any, body: bytes, boundary: str = "b0", path: str = PATH) -> httpx.Response:
+    headers = {"content-type": f'multipart/form-data; boundary="{boundary}"'}
+    return await house.client.post(path, content=body, headers=headers)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("path", [PATH, "/v1/audio/translations", "/v1/images/edits"])
+async def test_a_name_behind_a_large_file_becomes_the_engines_own(house: Any, uploads: Uploads, path: str) -> None:
+    house.supervisor.names = ("engine/own-name",)
+    async with transcriber() as (url, heard):
+        house.supervisor.url = url
+        body = form_of("b0", (FILE, SOUND), ('name="model"', b"alpha"), ('name="language"', b"de"))
+        reply = await posted(house, body, path=path)
+        assert (reply.status_code, reply.json()) == (200, {"text": "hello"})
+    assert heard.forms == [{"file": digested(SOUND), "model": "engine/own-name", "language": "de"}]
+    assert heard.lengths == [len(body) + len("engine/own-name") - len("alpha")]
+    assert house.supervisor.leases == ["alpha"]
+    assert (uploads.taken, house.app._deps.body_budget.taken) == (0, 0)
+    assert (await house.ended()).state is RequestState.DONE
+
+
+async def test_openais_client_uploads_sound(house: Any, uploads: Uploads) -> None:
+    """Whose boundary and order of parts are its own."""
+    async with transcriber() as (url, heard):
+        house.supervisor.url = url
+        async with openai.AsyncOpenAI(base_url=f"{house.base}/v1", api_key="x") as client:
+            found = await client.audio.transcriptions.create(model="alpha", file=("a.wav", SOUND))
+    assert found.text == "hello"
+    assert heard.forms[0]["file"] == digested(SOUND)
+    assert heard.forms[0]["model"] == "alpha"
+
+
+async def test_a_chunked_form_is_relayed_too(house: Any, uploads: Uploads) -> None:
+    """Without a Content-Length, as aiohttp sends an iterator."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        body = form_of("b0", (FILE, SOUND), ('name="model"', b"coder"))
+        for at in range(0, len(body), 10_007):
+            yield body[at : at + 10_007]
+
+    async with transcriber() as (url, heard), aiohttp.ClientSession() as session:
+        house.supervisor.url = url
+        headers = {"Content-Type": "multipart/form-data; boundary=b0"}
+        async with session.post(house.base + PATH, data=pieces(), headers=headers) as reply:
+            assert reply.status == 200
+    assert heard.forms == [{"file": digested(SOUND), "model": "coder"}]
+
+
+async def test_a_form_that_waits_takes_disk_and_no_memory(house: Any, uploads: Uploads, tmp_path: Path) -> None:
+    """And the file has no name: nothing is left if the daemon is killed."""
+    async with transcriber() as (url, _):
+        house.supervisor.url = url
+        house.supervisor.gate.clear()
+        body = form_of("b0", (FILE, SOUND * 4), ('name="model"', b"alpha"))
+        waiting = asyncio.create_task(posted(house, body))
+        await house.in_state(RequestState.WAITING)
+        assert (uploads.taken, house.app._deps.body_budget.taken) == (len(body), 0)
+        assert list((tmp_path / "uploads").iterdir()) == []
+        house.supervisor.gate.set()
+        assert (await waiting).status_code == 200
+    assert uploads.taken == 0
+
+
+async def test_a_small_form_never_touches_the_disk(house: Any, uploads: Uploads, tmp_path: Path) -> None:
+    async with transcriber() as (url, heard):
+        house.supervisor.url = url
+        assert (await posted(house, form_of("b0", (FILE, b"x"), ('name="model"', b"alpha")))).status_code == 200
+    assert heard.forms == [{"file": digested(b"x"), "model": "alpha"}]
+    assert not (tmp_path / "uploads").exists()
+
+
+async def test_an_upload_is_sent_again_after_an_engine_died(house: Any, uploads: Uploads) -> None:
+    died = []
+
+    async def die_once(request: web.Request) -> web.Response | None:
+        if died:
+            return None
+        died.append(await request.content.readexactly(2 * MIB))
+        assert request.transport is not None
+        request.transport.abort()
+        raise ConnectionResetError
+
+    async with transcriber(die_once) as (url, heard):
+        house.supervisor.url = url
+        reply = await posted(house, form_of("b0", (FILE, SOUND), ('name="model"', b"alpha")))
+        assert reply.status_code == 200
+    assert (len(died), heard.forms) == (1, [{"file": digested(SOUND), "model": "alpha"}])
+
+
+async def test_an_engine_may_refuse_before_the_end(house: Any, uploads: Uploads) -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        return web.json_response({"error": {"message": "too long", "code": "too_long"}}, status=413)
+
+    async with transcriber(refuse) as (url, _):
+        house.supervisor.url = url
+        reply = await posted(house, form_of("b0", (FILE, SOUND), ('name="model"', b"alpha")))
+        assert (reply.status_code, reply.json()["error"]["code"]) == (413, "too_long")
+    await house.supervisor.all_left()
+    assert uploads.taken == 0
+
+
+async def test_a_client_that_goes_away_leaves_nothing(house: Any, uploads: Uploads) -> None:
+    """In the middle of its file, whose Content-Length promised more."""
+    host, port = house.base.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST {PATH} HTTP/1.1\r\nHost: h\r\nContent-Type: multipart/form-data; boundary=b0\r\nContent-Length: "
+    writer.write(head.replace("Host: h", f"Host: {host}").encode() + b"99999999\r\n\r\n")
+    writer.write(form_of("b0", (FILE, SOUND))[: 3 * MIB])
+    await writer.drain()
+    await until(lambda: uploads.taken > 0)
+    writer.transport.abort()
+    await until(lambda: uploads.taken == 0)
+    assert house.supervisor.leases == []
+
+
+async def test_a_content_length_that_is_too_short_cuts_the_form(house: Any, uploads: Uploads) -> None:
+    """What follows is no request; the engine gets no more than was announced, and no model is found."""
+    host, port = house.base.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    body = form_of("b0", (FILE, b"x" * 1000), ('name="model"', b"alpha"))
+    head = f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: multipart/form-data; boundary=b0\r\n"
+    writer.write(f"{head}Content-Length: 500\r\n\r\n".encode() + body)
+    answer = await asyncio.wait_for(reader.read(), LIMIT_S)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    writer.close()
+    assert house.supervisor.leases == []
+
+
+class TestLimits:
+    """Each refused with its figure, before or while the form comes."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(upload_limit_mib=6)
+
+    async def test_a_thousand_times_too_large_is_refused_by_its_length(self, house: Any, uploads: Uploads) -> None:
+        host, port = house.base.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: multipart/form-data; boundary=b0\r\n"
+        writer.write(f"{head}Content-Length: {25 * 1024 * MIB}\r\n\r\n".encode())
+        answer = await asyncio.wait_for(reader.readuntil(b"}}"), LIMIT_S)
+        assert b" 413 " in answer
+        assert b"upload_limit_mib" in answer
+        writer.close()
+
+    async def test_a_form_without_a_length_is_cut_off_at_the_limit(self, house: Any, uploads: Uploads) -> None:
+        async def endless() -> AsyncIterator[bytes]:
+            yield form_of("b0", (FILE, b""))[:-10]
+            while True:
+                yield b"\0" * MIB
+
+        async with aiohttp.ClientSession() as session:
+            headers = {"Content-Type": "multipart/form-data; boundary=b0"}
+            try:
+                async with session.post(house.base + PATH, data=endless(), headers=headers) as reply:
+                    assert reply.status == 413
+            except aiohttp.ClientConnectionError:  # the connection is closed while it still sends
+                pass
+        await until(lambda: uploads.taken == 0)
+        assert house.supervisor.leases == []
+
+    async def test_all_uploads_together_have_a_limit(self, house: Any, tmp_path: Path) -> None:
+        object.__setattr__(house.app._deps, "uploads", Uploads(tmp_path, 3))
+        reply = await posted(house, form_of("b0", (FILE, SOUND), ('name="model"', b"alpha")))
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "bodies_full")
+        assert "uploads_limit_mib" in reply.json()["error"]["message"]
+
+    async def test_a_full_disk_is_told_with_its_folder(
+        self, house: Any, uploads: Uploads, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(upload_module, "FREE_MIB", 10**9)
+        reply = await posted(house, form_of("b0", (FILE, SOUND), ('name="model"', b"alpha")))
+        assert (reply.status_code, reply.json()["error"]["code"]) == (507, "disk_full")
+        assert str(tmp_path) in reply.json()["error"]["message"]
+        assert reply.headers["retry-after"] == "60"
+        assert uploads.taken == 0
+
+
+@pytest.mark.parametrize(
+    ("content_type", "boundary"),
+    [
+        ("multipart/form-data; boundary=abc", "abc"),
+        ('multipart/form-data; boundary="abc"', "abc"),
+        ('Multipart/Form-Data; charset="a;boundary=no"; BOUNDARY = "a b;c=\\"d"', 'a b;c="d'),
+        ("multipart/form-data;boundary=----WebKitFormBoundary7MA4YWxkTrZu0gW", "----WebKitFormBoundary7MA4YWxkTrZu0gW"),
+        ("multipart/form-data; boundary='()+_,-./:=?'", "'()+_,-./:=?'"),
+        ("multipart/form-data; boundary=" + "b" * 70, "b" * 70),
+    ],
+)
+async def test_every_legal_boundary_is_read(house: Any, content_type: str, boundary: str) -> None:
+    assert form_boundary(content_type) == boundary.encode()
+    body = form_of(boundary, (FILE, b"x"), ('name="model"', b"beta/fast"))
+    reply = await house.client.post(PATH, content=body, headers={"content-type": content_type})
+    assert house.supervisor.leases == ["beta/fast"], reply.text
+
+
+@pytest.mark.parametrize("content_type", ["multipart/form-data", 'multipart/form-data; boundary=""'])
+async def test_a_form_without_a_boundary_is_refused(house: Any, content_type: str) -> None:
+    reply = await house.client.post(PATH, content=b"x", headers={"content-type": content_type})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_form")
+
+
+def test_a_boundary_that_only_begins_like_one_is_content() -> None:
+    scanner = FormScanner(b"b")
+    scanner.feed(form_of("b", (FILE, b"\r\n--bx\r\n--b y\r\n"), ('name="model"', b"m")))
+    assert scanner.model == "m"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["model", "file"]), st.text("ab-", max_size=9)), max_size=4), st.integers(1, 9)
+)
+def test_a_form_reads_the_same_however_it_is_cut(fields: list[tuple[str, str]], size: int) -> None:
+    parts = [(f'name="{name}"', value.encode()) for name, value in fields]
+    body = form_of("b0", *parts)
+    scanner = FormScanner(b"b0")
+    for at in range(0, len(body), size):
+        scanner.feed(body[at : at + size])
+    models = [value for name, value in fields if name == "model"]
+    assert scanner.model == (models[-1] if models else None)
+    if scanner.model_span is not None:
+        begin, end = scanner.model_span
+        assert body[begin:end].decode() == models[-1]
+
+
+async def test_sound_comes_back_byte_by_byte_the_same(house: Any, uploads: Uploads) -> None:
+    """/v1/audio/speech answers with bytes; the row has no token rate."""
+
+    async def speak(_request: web.Request) -> web.Response:
+        return web.Response(body=SOUND, content_type="audio/wav")
+
+    async with transcriber(speak) as (url, _):
+        house.supervisor.url = url
+        reply = await house.client.post("/v1/audio/speech", json={"model": "alpha", "input": "hi", "voice": "a"})
+    assert (reply.content, reply.headers["content-type"]) == (SOUND, "audio/wav")
+    row = await house.ended()
+    assert (row.state, row.completion_tokens, row.decode_tok_s) == (RequestState.DONE, None, None)
+
+
+async def test_a_picture_without_a_model_goes_to_the_running_engine(house: Any) -> None:
+    async def draw(request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"b64_json": "eA=="}], "asked": await request.json()})
+
+    async with transcriber(draw) as (url, _):
+        house.supervisor.url = url
+        reply = await house.client.post("/v1/images/generations", json={"prompt": "a cat"})
+    assert reply.json()["asked"] == {"prompt": "a cat"}
+    assert house.supervisor.leases == ["auto"]
