@@ -40,6 +40,7 @@ from sparkdash.gateway.relay.cancel_scope import CancelScope
 from sparkdash.gateway.relay.fallbacks import RetryPlan
 from sparkdash.gateway.relay.request_context import RequestContext
 from sparkdash.gateway.relay.request_row import RequestRow
+from sparkdash.gateway.relay.served_routes import server_path
 from sparkdash.gateway.relay.socket_passage import SocketLimits, SocketPassage
 from sparkdash.units import duration
 from sparkdash.upstream import SWITCHED, EngineSocket, encode_headers
@@ -217,7 +218,7 @@ class _SocketRelay:
             self._scope.interrupt(lost_error(lost.result()))
 
     def _upgrade(self, lease: LeasePort) -> AbstractAsyncContextManager[EngineSocket]:
-        head, path = self._exchange.head, self._context.route.path
+        head, path = self._exchange.head, server_path(lease.profile, self._context.route.path)
         if query := _query_for(head.query, self._context.peeked.model, lease.names):
             path = f"{path}?{query}"
         is_remote = remote.is_remote(lease.profile)
