@@ -27,7 +27,6 @@ def load_fake(room: str, name: str) -> ModuleType:
 
 
 fake = load_fake("client", "fake_daemon")
-load_fake("host", "fake_hub")
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,13 +11,6 @@ from typing import Any
 
 import pynvml
 import pytest
-
-if "fake_hub" not in sys.modules:  # shared with the command line's tests, whatever folder pytest was started in
-    _spec = importlib.util.spec_from_file_location("fake_hub", Path(__file__).with_name("fake_hub.py"))
-    assert _spec
-    assert _spec.loader
-    sys.modules["fake_hub"] = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(sys.modules["fake_hub"])
 
 MEMINFO = """\
 MemTotal:       127600748 kB

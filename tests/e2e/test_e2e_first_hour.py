@@ -1,0 +1,100 @@
+"""A new user's first hour: an empty home, a hub, a registry of images and a collection of profiles over real HTTP and git."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_hub import FakeHub, Repo
+from git_collection import GitCollection
+from image_registry import ImageRegistry
+
+from sparkdash.catalog.yaml import yaml_writer
+
+HERE = Path(__file__).parent
+NAME = "firsthour"
+HEADER = json.dumps({"w": {"dtype": "U8", "shape": [4096], "data_offsets": [0, 4096]}}).encode()
+WEIGHTS = len(HEADER).to_bytes(8, "little") + HEADER + bytes(4096)
+
+pytestmark = [pytest.mark.podman, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[FakeHub]:
+    """A hub with one small model."""
+    files = {"config.json": b'{"model_type": "qwen3"}', "model.safetensors": WEIGHTS}
+    with FakeHub(repos={"org/hour": Repo(files)}) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def registry(hostfs: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRegistry]:
+    """A registry with the tests' image."""
+    with ImageRegistry(tmp_path_factory.mktemp("registry") / "image", hostfs.image, "hour") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def collection(hostfs: Any, registry: ImageRegistry, tmp_path_factory: pytest.TempPathFactory) -> GitCollection:
+    """Somebody's repository with one profile for that model and image."""
+    made = GitCollection(tmp_path_factory.mktemp("owner") / "profiles")
+    profile = {
+        "profile": NAME,
+        "about": "a stand-in engine, for tests",
+        "engine": "vllm",
+        "image": registry.image,
+        "command": [os.path.realpath(sys.executable), str(HERE / "tiny_engine.py")],
+        "gpu": False,
+        "models": {"target": {"hf": "org/hour"}},
+        "mounts": hostfs.mounts(HERE),
+        "args": {"max-model-len": 4096},
+        "memory": {"weights_gib": 0.1, "kv_gib": 0.1, "overhead_gib": 0.1, "source": "measured: 30 MiB in all"},
+    }
+    made.write(f"profiles/{NAME}.yaml", yaml_writer.dump(profile))
+    made.commit()
+    return made
+
+
+@pytest.fixture(scope="module")
+def box(new_daemon: Callable[..., Any], hub: FakeHub, registry: ImageRegistry) -> Iterator[Any]:
+    """Folders of a user who has nothing yet; the daemon is not started."""
+    daemon = new_daemon(runtime="podman", reserve_gib=0.5, port=0)
+    home = daemon.root / "home"
+    home.mkdir()
+    config = daemon.root / "config" / "config.toml"
+    config.write_text(config.read_text() + f"hf_home = {json.dumps(str(home / 'hf'))}\n")
+    registries = registry.settings(daemon.root / "registries.conf")
+    daemon.env |= {"HF_ENDPOINT": hub.url, "CONTAINERS_REGISTRIES_CONF": str(registries), "HOME": str(home)}
+    yield daemon
+    daemon.sparkdash("stop", "--daemon", "--all")
+
+
+def test_four_commands_lead_from_an_empty_home_to_a_first_token(
+    box: Any, collection: GitCollection, hub: FakeHub, registry: ImageRegistry
+) -> None:
+    """Follow a collection, search, add, set up: image and weights are fetched, the daemon starts, the model answers."""
+    for command in (
+        ("profiles", "sources", "add", str(collection.folder), "--name", "mine"),
+        ("profiles", "search", "stand-in"),
+        ("profiles", "add", f"mine/{NAME}"),
+    ):
+        done = box.sparkdash(*command)
+        assert done.returncode == 0, done.stderr
+    steps = ("--only", "model", "--only", "first-token")
+    done = box.sparkdash("setup", "--yes", "--model", NAME, *steps, timeout=200)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert f"{registry.image} is here." in done.stdout
+    assert "org/hour is here" in done.stdout
+    assert re.search(rf"First token after \d+\.\d\d s; {NAME} said: ", done.stdout)
+    assert any("/blobs/sha256:" in path for path in registry.asked)
+    assert hub.got("GET", "model.safetensors")
+
+    again = box.sparkdash("setup", "--json", "--model", NAME, *steps)
+    outlooks = {step["step"]: step["outlook"] for step in json.loads(again.stdout)["steps"]}
+    assert outlooks["model"] == "done"
