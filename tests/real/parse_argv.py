@@ -1,7 +1,7 @@
 """Runs in the real engine's own Python, and answers one JSON question a line with one line `{"answer": …}`.
 
 A list of words (what follows `vllm serve`): "" when vLLM's parser takes them, else what it says.
-null: its flags that take several words, and those that may be repeated. "flags": every spelling of all its flags.
+null: its flags that take several words, and those that may be repeated. "flags": every spelling of all its flags. "table": spellings, arity and choices of each.
 """
 
 from __future__ import annotations
@@ -37,12 +37,27 @@ def lists(parser: FlexibleArgumentParser) -> dict[str, list[str]]:
     return found
 
 
+def table(parser: FlexibleArgumentParser) -> list[dict[str, object]]:
+    """Each flag as the parser has it."""
+    found = []
+    for action in parser._actions:
+        name = type(action).__name__
+        takes = "one" if action.nargs is None else "optional" if action.nargs == "?" else "many"
+        takes = "toggle" if "BooleanOptional" in name else "none" if action.nargs == 0 else takes
+        takes = "append" if "Append" in name else takes
+        choices = sorted(map(str, action.choices)) if action.choices else None
+        found.append({"names": action.option_strings, "takes": takes, "choices": choices})
+    return [one for one in found if one["names"]]
+
+
 if __name__ == "__main__":
     vllm = make_arg_parser(FlexibleArgumentParser())
     for line in sys.stdin:
         words = json.loads(line)
         if words == "flags":
             answer = [flag for action in vllm._actions for flag in action.option_strings]
+        elif words == "table":
+            answer = table(vllm)
         else:
             answer = lists(vllm) if words is None else complaint(vllm, words)
         print(json.dumps({"answer": answer}), flush=True)

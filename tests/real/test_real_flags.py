@@ -14,10 +14,13 @@ from sparkdash import catalog
 from sparkdash.catalog import annotated, importers
 from sparkdash.catalog.importers import write
 from sparkdash.domain import list_args
-from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.flags.judge import flag_complaints
+from sparkdash.engines.flags.table import flag_table
 from sparkdash.engines.known_flags import parse_help
+from sparkdash.engines.launch import argv
 from sparkdash.engines.proposal import MemoryBudget, OwnerChoices, propose
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
@@ -71,6 +74,10 @@ class Parser:
     def flags(self) -> list[str]:
         """Every spelling of each flag that it knows."""
         return self._ask("flags")
+
+    def table(self) -> list[dict[str, Any]]:
+        """Each flag with its spellings, arity and choices."""
+        return self._ask("table")
 
     def _ask(self, question: list[str] | str | None) -> Any:
         asked, told = self._process.stdin, self._process.stdout
@@ -149,6 +156,54 @@ def test_the_table_of_list_flags_is_the_parser_s_own(parser: Parser) -> None:
     assert {kind: frozenset(names) for kind, names in parser.lists().items()} == list_args.list_args_of(
         EngineKind.VLLM
     )._asdict()
+
+
+PLATFORM = {"mm-processor-device"}
+"""Flags whose choices vLLM makes of the device that it finds."""
+
+
+def test_the_flag_table_is_the_parser_s_own(parser: Parser) -> None:
+    """Every spelling, arity and choice of the real parser of 0.32, and none beyond them."""
+    table = flag_table(EngineKind.VLLM)
+    assert table is not None
+    (place,) = table.meant("0.32").places
+    seen = set()
+    for real in parser.table():
+        (facts,) = {table.by_word[name] for name in real["names"]}
+        spellings = {name for name, places in facts.spellings.items() if place in places}
+        assert {name for name in real["names"] if not name.startswith("--no-") or name in spellings} == spellings
+        assert facts.takes(place) == real["takes"], facts.name
+        choices = facts.choices(place)
+        if facts.name not in PLATFORM:
+            assert (sorted(choices) if choices else None) == real["choices"], facts.name
+        seen.add(facts)
+    assert {facts.name for facts in table.flags if place in facts.present and facts not in seen} == set()
+
+
+REFUSED_VALUES: list[dict[str, Any]] = [
+    {"max-modle-len": 4096}, {"tensor-parallel-size": "two"}, {"max-num-seqs": 2.5}, {"enforce-eager": "true"},
+    {"no-enable-prefix-caching": 1}, {"speculative-config": "eagle3"}, {"kv-cache-dtype": "fp9"}, {"tp": 2},
+    {"swap-space": 4}, {"compilation-config": {"cudagraph_modee": "FULL"}}, {"moe-backend": "nonsense"},
+    {"max-model-len": "many"}, {"quantization-config": "x"},
+]  # fmt: skip
+TAKEN_VALUES: list[dict[str, Any]] = [
+    {"max-model-len": "128k"}, {"max-model-len": "auto"}, {"max-model-len": -1}, {"moe-backend": "FLASHINFER-CUTLASS"},
+    {"no-enable-prefix-caching": True}, {"speculative-config": {"method": "mtp"}}, {"hf-token": True},
+    {"served-model-name": ["a", "b"]}, {"middleware": ["a.b", "c.d"]}, {"allowed-origins": ["*"]}, {"hf-overrides": {}},
+    {"max-num-batched-tokens": "8K"}, {"max-model-le": 4096}, {"compilation-config": {"cudagraph_mode": "FULL"}},
+    {"kv-cache-memory-bytes": "10G"}, {"limit-mm-per-prompt": {"image": 1}}, {"performance-mode": "throughput"},
+]  # fmt: skip
+
+
+def test_the_table_refuses_and_takes_what_the_parser_does(parser: Parser) -> None:
+    """Argument by argument, as a profile writes it and as it reaches the command line."""
+    for args, is_taken in [*((one, False) for one in REFUSED_VALUES), *((one, True) for one in TAKEN_VALUES)]:
+        profile = Profile.model_validate(
+            {"name": "x", "engine": "vllm", "image": "vllm/vllm-openai:v0.32.0", "args": args}
+        )
+        (said,) = parser.says([["org/x", *argv.flag_words(args, {}, list_args.list_args_of(EngineKind.VLLM))]])
+        assert (said == "") is is_taken, (args, said)
+        assert ([one.message for one in flag_complaints(profile)] == []) is is_taken, args
 
 
 def test_vllm_takes_an_imported_line_with_lists(parser: Parser) -> None:
