@@ -69,3 +69,5 @@ RULES = (
         yields=True,
     ),
 )
+NAMES = frozenset(rule.name for rule in RULES)
+"""Names of these rules."""

@@ -109,3 +109,15 @@ def test_input_that_cannot_be_read(sparkdash: Run, tmp_path: Path, monkeypatch: 
         done = sparkdash("profiles", "import", source)
         assert (done.code, done.out) == (2, "")
         assert why in done.err
+
+
+def test_import_names_flags_that_the_engine_does_not_have(sparkdash: Run, tmp_path: Path) -> None:
+    line = tmp_path / "run.sh"
+    line.write_text("podman run --device nvidia.com/gpu=all vllm/vllm-openai:v0.27.1 org/m --max-modle-len 4096\n")
+    done = sparkdash("profiles", "import", str(line), "--name", "m")
+    assert done.code == 0
+    assert (
+        "error: m: args.max-modle-len: vLLM 0.27 has no such flag. Did you mean max-model-len? [unknown-flag]"
+    ) in done.err
+    (told,) = sparkdash("profiles", "import", str(line), "--name", "m", "--json").json()["findings"]
+    assert (told["code"], told["key"], told["file"]) == ("unknown-flag", "args.max-modle-len", None)

@@ -16,8 +16,7 @@ from sparkdash.cli.local import container_spec, stored_flags
 from sparkdash.engines.known_flags import NOT_LISTED, KnownFlags, unlisted_flags
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, ProfileError
-from sparkdash.rules import RULES, RuleFinding, Severity, findings
-from sparkdash.rules.flag_table import UNKNOWN
+from sparkdash.rules import RULES, RuleFinding, Severity, findings, flag_table
 
 
 def check_catalog(found: Catalog) -> list[RuleFinding]:
@@ -34,6 +33,17 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
         *_not_listed(found, listed),
         *(one for one in told if one.level is Severity.WARNING),
     ]
+
+
+def import_findings(made: Catalog) -> list[RuleFinding]:
+    """Return what the engines' flag tables say of imported profiles."""
+    return [one for one in findings(made) if one.rule in flag_table.NAMES]
+
+
+def import_line(finding: RuleFinding) -> str:
+    """Format a finding in a profile that has no file yet: `level: profile: key: message. hint [rule]`."""
+    told = finding.problem
+    return f"{finding.level}: {finding.profiles[0]}: {told.key}: {told.message}. {told.hint} [{finding.rule}]"
 
 
 def finding_line(finding: RuleFinding) -> str:
@@ -107,7 +117,7 @@ def _listed_flags(found: Catalog) -> dict[str, KnownFlags]:
 
 def _is_judged_by_help(finding: RuleFinding, listed: Mapping[str, KnownFlags]) -> bool:
     """Whether each profile's own program was asked about the flag that the table calls unknown."""
-    return finding.rule == UNKNOWN and all(name in listed for name in finding.profiles)
+    return finding.rule == flag_table.UNKNOWN and all(name in listed for name in finding.profiles)
 
 
 def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags]) -> Iterator[RuleFinding]:

@@ -40,8 +40,9 @@ def import_profiles(
     """Make profiles from other tools' files.
 
     Reads a podman or docker command, a script, a compose file, a quadlet, a sparkrun or eugr recipe, a llama-swap
-    configuration or a repro folder. Nothing is run, and no environment variable is filled in. Comments above each profile list what could not
-    be converted. Exits 2 if a profile must be corrected before it loads.
+    configuration or a repro folder. Nothing is run, and no environment variable is filled in. Comments above each
+    profile list what could not be converted. Flags that the engine does not have are named on stderr. Exits 2 if a
+    profile must be corrected before it loads.
 
     \b
     Examples:
@@ -50,19 +51,24 @@ def import_profiles(
       curl -s URL | sparkdash profiles import - --name my-model
     """
     from sparkdash.catalog.importers import write
+    from sparkdash.cli.profiles.check import finding_facts, import_findings, import_line
 
     imported = _read(source, name)
     origin = "stdin" if source == STDIN else Path(source).resolve().name
     texts = {one["profile"]: write.yaml_text(one, imported, origin) for one in imported.profiles}
-    problems = tuple(map(str, write.load_imported(texts).problems))
+    loaded = write.load_imported(texts)
+    problems, told = tuple(map(str, loaded.problems)), import_findings(loaded)
     if as_json:
-        print_json(write.import_report(imported) | {"problems": problems})
+        facts = [{**finding_facts(one), "file": None} for one in told]
+        print_json(write.import_report(imported) | {"problems": problems, "findings": facts})
     if output is not None:
         _write(texts, output.expanduser(), force=force)
     elif not as_json:
         print_text("---\n".join(texts.values()), nl=False)
     if not as_json and (settings := write.settings_text(imported)):
         print_text(settings, nl=False)
+    for one in () if as_json else told:
+        print_note(import_line(one))
     if problems and as_json:
         raise typer.Exit(ProfileError.exit_code)  # the report that was printed has them
     if problems:
