@@ -66,6 +66,10 @@ class Swap(Frozen):
     target: str | None
     """Profile that comes up; None when a swap only stops."""
     evict: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
+    """Nodes that the target runs on, the serving one first; empty without a target, and for a server that is not
+    ours.
+    """
     reasons: dict[str, str] = {}
     """Reason of each eviction, in words."""
     cause: SwapCause

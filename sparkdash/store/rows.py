@@ -26,7 +26,7 @@ SwapTimes = tuple[str, str, float, tuple[Step, ...]]
 WeighedLoad = tuple[str, Weighing]
 """Fingerprint of a load, and the memory it took."""
 
-PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PUT_REQUEST = "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PUT_LOAD = (
     "INSERT INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at,"
@@ -72,7 +72,7 @@ def swap_row(swap: Swap, fingerprint: str, kin: str, took_s: float, *, whole: bo
     failure = swap.failure.code if swap.failure else None
     return (
         swap.id, swap.started_at, swap.target or "", fingerprint, swap.cause.value, outcome, took_s, stages, failure,
-        kin, steps,
+        kin, steps, ",".join(swap.nodes) or None,
     )  # fmt: skip
 
 

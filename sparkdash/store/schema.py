@@ -10,12 +10,12 @@ import sqlite3
 from pathlib import Path
 from types import NoneType
 
-VERSION = 8
+VERSION = 9
 """Version of the schema, stored in `PRAGMA user_version`.
 
 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: usage by access key. 4: parked profiles. 5: the
 requests' reasoning tokens. 6: attached servers in use. 7: incidents of engines that stood still. 8: free memory by
-block size before and after loads.
+block size before and after loads. 9: each swap's nodes.
 """
 
 REQUESTS_KEPT = 100_000
@@ -40,7 +40,8 @@ _PASSING = frozenset(
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS swaps (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL, cause TEXT NOT NULL,
-        outcome TEXT NOT NULL, took_s REAL NOT NULL, stage_s TEXT NOT NULL, failure TEXT, kin TEXT, steps TEXT
+        outcome TEXT NOT NULL, took_s REAL NOT NULL, stage_s TEXT NOT NULL, failure TEXT, kin TEXT, steps TEXT,
+        nodes TEXT
     )""",
     "CREATE INDEX IF NOT EXISTS swaps_by_fingerprint ON swaps (fingerprint, at)",
     """CREATE TABLE IF NOT EXISTS requests (
@@ -81,6 +82,7 @@ _TABLES = (
 _ADDED = {
     2: ("ALTER TABLE swaps ADD COLUMN kin TEXT", "ALTER TABLE swaps ADD COLUMN steps TEXT"),
     5: ("ALTER TABLE requests ADD COLUMN reasoning_tokens INTEGER",),
+    9: ("ALTER TABLE swaps ADD COLUMN nodes TEXT",),
 }
 """Columns by the version that added them to an existing table; always at the end, so that rows keep their order."""
 

@@ -41,6 +41,15 @@ async def test_the_expected_time_is_the_median_of_the_last_swaps_and_outlives_a_
     assert kept == [("failed", "engine_crash", '{"drain": 0.0, "load": 1.0}')]
 
 
+async def test_a_swap_is_kept_with_the_nodes_of_its_target(tmp_path: Path) -> None:
+    """The serving one first."""
+    path = tmp_path / "sparkdash.db"
+    async with Store.opened(path, lambda _: None) as store:
+        store.record_swap(swap("1", 100).replace(nodes=("local", "spark2")), "f")
+        store.record_swap(swap("2", 100), "f")
+    assert rows(path, "SELECT id, nodes FROM swaps ORDER BY id") == [("1", "local,spark2"), ("2", None)]
+
+
 async def test_a_clock_that_was_ahead_does_not_end_the_learning(tmp_path: Path) -> None:
     """What was written then is older than what was written since, whatever it says; in times, in memory and in what is forgotten."""
     path = tmp_path / "sparkdash.db"

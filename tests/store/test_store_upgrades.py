@@ -46,8 +46,8 @@ async def test_a_file_of_an_older_version_keeps_its_rows(tmp_path: Path, more: s
                     reasoning_tokens=7,
                 )
             )  # fmt: skip
-    assert rows(path, "PRAGMA user_version") == [(8,)]
-    assert rows(path, "SELECT id, kin, steps FROM swaps") == [("1", None, None)]
+    assert rows(path, "PRAGMA user_version") == [(9,)]
+    assert rows(path, "SELECT id, kin, steps, nodes FROM swaps") == [("1", None, None, None)]
     columns = "SELECT id, error, reasoning_tokens FROM requests ORDER BY id"
     assert rows(path, columns) == [("r", None, None), ("s", "e", 7)]
     assert rows(path, "SELECT count(*) FROM loads") == [(1,)]

@@ -49,6 +49,7 @@ async def test_a_second_engine_that_does_not_fit_beside_the_first_comes_to_the_o
     assert [(row.node, row.now_bytes) for row in plan.on_nodes] == [("spark2", 120 * GIB)]
     await house.leased("b")
     assert {name: engine.nodes for name, engine in supervisor.engines.items()} == {"a": (LOCAL,), "b": ("spark2",)}
+    assert [(swap.target, swap.nodes) for swap in house.swaps()] == [("a", (LOCAL,)), ("b", ("spark2",))]
 
 
 @pytest.mark.parametrize(("status", "code"), [(None, "needs_two_nodes"), (NodeStatus.UNREACHABLE, "node_unreachable")])

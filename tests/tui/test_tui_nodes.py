@@ -154,6 +154,18 @@ async def test_the_share_of_a_step_that_the_link_takes_is_told_while_requests_ru
         assert on.lines[7].endswith("/v1 ─╯")
 
 
+async def test_the_history_of_swaps_names_the_boxes_of_each(stage: Any, box: Any) -> None:
+    """In the row where it fits, and always in the details."""
+    swaps = (box.ended("s1", target=TWO, nodes=(LOCAL, SPARK2)), box.ended("s2", nodes=(SPARK2,)))
+    async with stage(two(box, swaps=swaps), size=(120, 40)) as on:
+        await on.press("6")
+        assert any("qwen3-235b on spark-1 + spark2" in line for line in on.lines if " ✓ " in line)
+        assert any(line.startswith("╭ qwen3-235b on spark-1 + spark2 ─") for line in on.lines)
+    async with stage(box.snapshot(swaps=swaps[:1]), size=(120, 40)) as on:
+        await on.press("6")
+        assert any(line.startswith("╭ qwen3-235b") for line in on.lines)
+
+
 async def test_traffic_that_is_not_rdma_says_so(stage: Any, box: Any) -> None:
     """Two boxes whose engines fell back to TCP are slow, and the screen tells why."""
     sent = link().replace(links=(LinkSample(name="enp1s0f1np1", received_bytes_s=60e6, sent_bytes_s=58e6, up=True),))

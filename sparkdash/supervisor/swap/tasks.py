@@ -111,6 +111,7 @@ class SwapTasks:
             id=self._new_id(),
             target=effect.target,
             evict=effect.evict,
+            nodes=effect.nodes,
             reasons=dict(effect.reasons),
             cause=effect.cause,
             phase=phase,

@@ -69,7 +69,11 @@ def _line(swap: Swap, view: View, width: int) -> Line:
     word, ink = words.OUTCOMES[swap.outcome] if swap.outcome else (DASH, Ink.DIM)
     took = None if swap.ended_at is None else swap.ended_at - swap.started_at
     when = pad(inked(f" {local_time(swap.ended_at, view.now, view.here)}", Ink.DIM), WHEN + 1)
-    names = pad(inked(swap.target or DASH, Ink.PLAIN if swap.target else Ink.DIM), name) + inked(" ")
+    came = inked(swap.target or DASH, Ink.PLAIN if swap.target else Ink.DIM)
+    boxes = view.boxes(swap.nodes) if swap.nodes else ""
+    if boxes and length(came) + len(boxes) + len(" on ") <= name:
+        came += inked(f" on {boxes}", Ink.DIM)
+    names = pad(came, name) + inked(" ")
     names += pad(inked(", ".join(swap.evict) or DASH, Ink.DIM), name)
     return when + names + align_right(inked(duration(took)), TOOK) + inked("  ") + inked(word, ink)
 
@@ -87,7 +91,10 @@ class SwapDetail(Panel):
             height = max((len(_detail(one, width - 4, MOST)) for one in swaps), default=1) + 2
         body = [clip(line, width - 4) for line in _detail(swap, width - 4, height)] if swap else []
         body += [EMPTY] * (height - 2 - len(body))
-        return frame(body[: height - 2], width, EdgeText(inked(swap.target or "stop" if swap else "no swap")))
+        title = inked(swap.target or "stop" if swap else "no swap")
+        if swap and swap.nodes and (boxes := view.boxes(swap.nodes)):
+            title += inked(f" on {boxes}", Ink.DIM)
+        return frame(body[: height - 2], width, EdgeText(title))
 
 
 def _detail(swap: Swap, width: int, height: int) -> list[Line]:
