@@ -78,14 +78,19 @@ def test_the_list_as_json_is_the_summaries(sparkdash: Run, daemon: FakeDaemon) -
     """As GET /api/profiles has them."""
     daemon.set(profiles=(summary("a"),), problems=("x.yaml:1: wrong.",))
     told = sparkdash("profiles", "list", "--json").json()
-    assert told == {"profiles": [summary("a").model_dump(mode="json")], "problems": ["x.yaml:1: wrong."], "here": {}}
+    assert told == {
+        "profiles": [summary("a").model_dump(mode="json")],
+        "problems": ["x.yaml:1: wrong."],
+        "here": {},
+        "images": {},
+    }
     assert sparkdash("profiles", "--json").json() == told
 
 
 def test_profiles_are_listed_and_shown_without_a_daemon(
     sparkdash: Run, shelf: Path, nobody: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the files; the state is then unknown. Of the images podman tells that it has none."""
+    """From the files; the state is what they lack. Of the images podman tells that it has none."""
     podman = tmp_path / "podman"
     podman.write_text("#!/bin/sh\necho 'Error: localhost/vllm:test: image not known' >&2\nexit 125\n")
     podman.chmod(0o755)
@@ -94,7 +99,7 @@ def test_profiles_are_listed_and_shown_without_a_daemon(
         sparkdash("profiles").out
         == """\
 profile       engine  needs  tok/s  drafts      image  weights  state
-small         vllm        -      -  -       no source  missing  -
+small         vllm        -      -  -       no source  missing  no image
 small/broken  vllm        -      -  -       no source  missing  cannot run
 """
     )

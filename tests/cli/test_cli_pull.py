@@ -217,11 +217,21 @@ def test_what_is_not_fetched(sparkdash: Run, shelf: Path, nobody: None, name: st
 def test_an_image_of_ones_own_is_not_asked_of_a_registry(
     sparkdash: Run, shelf: Path, nobody: None, podman: Callable[[str], None], own_folders: Path
 ) -> None:
-    """It is to be built."""
+    """It is to be built: the command, its time, and the profile that needs none; or why it cannot be."""
     podman(HAS_NOT)
-    (shelf / "m.yaml").write_text("profile: own\nengine: vllm\nimage: localhost/own:1\nmodels: {target: {hf: org/m}}\n")
+    own = "profile: own\nengine: vllm\nimage: localhost/own:1\nmodels: {target: {hf: org/m}}\n"
+    (shelf / "m.yaml").write_text(own)
     done = sparkdash("pull", "own")
-    assert (done.code, "build it with `podman build -t localhost/own:1 …`" in done.err) == (5, True)
+    assert (done.code, "say how with `build:` in the profile" in done.err) == (5, True)
+    (shelf / "m.yaml").write_text(
+        own + "build: {context: x, minutes: 30}\nnearest: own/public\nvariants: {public: {image: i}}\n"
+    )
+    done = sparkdash("pull", "own")
+    assert done.code == 5
+    assert "It must be built: `sparkdash build own`, about 30m00s." in done.err
+    assert "own/public serves the same model from a published image: `sparkdash use own/public`." in done.err
+    (shelf / "m.yaml").write_text(own + "build: {unavailable: its source is not public}\n")
+    assert "It cannot be built: its source is not public." in sparkdash("pull", "own").err
     assert "pull" not in (own_folders / "podman-calls").read_text()
 
 
@@ -267,10 +277,10 @@ def test_the_list_tells_what_is_here(
     sparkdash("pull", "m", "--weights-only")
     assert sparkdash("profiles").out == (
         "profile    engine  needs  tok/s  drafts    image  weights  state\n"
-        "m          vllm        -      -  -       2.0 GiB  2.9 MiB  -\n"
+        "m          vllm        -      -  -       2.0 GiB  2.9 MiB  can start\n"
         "m/broken   vllm        -      -  -       2.0 GiB  2.9 MiB  cannot run\n"
-        "m/drafted  vllm        -      -  -       2.0 GiB  missing  -\n"
-        "twin       sim         -      -  -             -        -  -\n"
+        "m/drafted  vllm        -      -  -       2.0 GiB  missing  no weights\n"
+        "twin       sim         -      -  -             -        -  can start\n"
     )
     assert len((own_folders / "podman-calls").read_text().splitlines()) == 1
     here = sparkdash("profiles", "list", "--json").json()["here"]
@@ -289,7 +299,7 @@ def test_the_list_does_without_a_runtime_and_fits_80_columns(
     (shelf / "m.yaml").write_text(GOOD.format(name="a-name-of-forty-characters-in-all-is-long"))
     done = sparkdash("profiles")
     assert max(map(len, done.out.splitlines())) <= 80
-    assert done.out.splitlines()[1].split()[-3:] == ["-", "missing", "-"]
+    assert done.out.splitlines()[1].split()[-6:] == ["-", "to", "pull", "can", "be", "pulled"]
     assert "drafts" not in done.out
     assert "Left out to fit 80 columns: drafts" in done.err
 

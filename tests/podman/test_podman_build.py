@@ -46,6 +46,7 @@ class Home:
     def profile(self, name: str = "a", **build: Any) -> None:
         """Write a profile whose image is built so."""
         body = {"profile": name, "engine": "vllm", "image": self.image(name), "models": {"target": {"path": "/m"}}}
+        body["args"] = {"gpu-memory-utilization": 0.5, "max-num-seqs": 8}
         self.profiles.mkdir(parents=True, exist_ok=True)
         (self.profiles / f"{name}.yaml").write_text(yaml.safe_dump(body | {"build": build}))
 
@@ -296,3 +297,25 @@ def test_a_script_makes_the_image_and_it_is_labelled_afterwards(home: Home) -> N
     done = home.run("build", "a", "--yes")
     assert done.returncode == 0, done.stderr
     assert _labels(home.image())["sparkdash.build.profile"] == "a"
+
+
+def test_lists_say_what_can_be_built_what_is_built_and_what_is_older(home: Home) -> None:
+    home.containerfile(WAITS)
+    home.profile(context="img", minutes=2)
+    home.profile("gone", unavailable="its source is not public")
+
+    def states() -> dict[str, str]:
+        listed = json.loads(home.run("profiles", "list", "--json").stdout)
+        return {name: one["state"] for name, one in listed["images"].items()}
+
+    assert states() == {"a": "to_build", "gone": "not_to_be_had"}
+    assert "It must be built: `sparkdash build a`, about 2m00s." in home.run("profiles", "show", "a").stdout
+    assert "It cannot be built: its source is not public." in home.run("profiles", "show", "gone").stdout
+    assert home.run("build", "gone", "--yes").returncode == 3
+    assert home.run("build", "a", "--yes").returncode == 0
+    assert states()["a"] == "built"
+    assert "built here from img" in home.run("profiles", "show", "a").stdout
+    home.containerfile(WAITS + "RUN echo three > /three\n")
+    assert states()["a"] == "older"
+    checked = home.run("profiles", "check", "--json")
+    assert [one["code"] for one in json.loads(checked.stdout)["findings"]] == ["image-older"], checked.stdout

@@ -27,7 +27,7 @@ async def refused(house: Any, name: str) -> SparkdashError:
 
 async def test_a_missing_image_evicts_nobody(house: Any, make_profile: Any) -> None:
     """What can be known to fail is looked at first: the running engine serves on, and the hint says what to do."""
-    await house.open(make_profile("a"), make_profile("b", image="localhost/none:0"))
+    await house.open(make_profile("a"), make_profile("b", image="registry.example/none:0"))
     await house.leased("a")
     error = await refused(house, "b")
     assert isinstance(error, HostError)

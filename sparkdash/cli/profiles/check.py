@@ -13,6 +13,7 @@ from typing import Any
 from sparkdash import settings
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.cli.local import container_spec, stored_flags
+from sparkdash.cli.profiles.image_states import older_images
 from sparkdash.engines.known_flags import NOT_LISTED, KnownFlags, unlisted_flags
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, ProfileError
@@ -31,6 +32,7 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
         *_unstartable(found, blamed),
         *_beyond_the_file(found),
         *_not_listed(found, listed),
+        *_images(found),
         *(one for one in told if one.level is Severity.WARNING),
     ]
 
@@ -133,6 +135,16 @@ def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags]) -> Iterator[Ru
             missing.setdefault(problem, []).append(name)
     for problem, names in missing.items():
         yield RuleFinding(NOT_LISTED, Severity.WARNING, problem, tuple(names))
+
+
+def _images(found: Catalog) -> Iterator[RuleFinding]:
+    """Yield images on this box that are older than their `build:`."""
+    own = [one for one in found.profiles.values() if one.build is not None and one.built_by == one.name]
+    for profile in older_images(own, found.profiles):
+        hint = f"`sparkdash build {profile.name}` builds it again."
+        text = f"{profile.image} on this box is older than this"
+        problem = found.places[profile.name].problem(("build",), text, hint)
+        yield RuleFinding("image-older", Severity.WARNING, problem, (profile.name,))
 
 
 def _is_known(found: Catalog, name: str) -> bool:

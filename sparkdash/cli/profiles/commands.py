@@ -12,17 +12,13 @@ from sparkdash.cli.output.screen import print_fitting_table, print_json, print_n
 from sparkdash.cli.output.tables import format_table
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import DaemonError, ProfileError
-from sparkdash.units import DASH, counted, gib, number
+from sparkdash.units import counted
 
 if TYPE_CHECKING:
+    from sparkdash.cli.profiles.image_words import ProfileImage
     from sparkdash.domain.profile import Profile, ProfileSummary
     from sparkdash.domain.state import Snapshot
     from sparkdash.host.shelf import ProfileStock
-
-HEAD = ("profile", "engine", "needs", "tok/s", "drafts", "image", "weights", "state")
-ALIGN = "<<>><>><"
-LEAST = ("drafts", "engine", "needs", "tok/s")
-"""Columns that a narrow terminal omits, in this order."""
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
@@ -45,20 +41,25 @@ def profiles(context: typer.Context, as_json: AsJson = False) -> None:
 def list_profiles(as_json: AsJson = False) -> None:
     """List every profile with its memory need, state and local files.
 
-    Also shows its best published decode rate, and the size of its image and weights on disk. An image that is not
-    here is `to pull` or `to build`; `no source` means neither. Without a daemon the state is unknown. Columns that do not fit the terminal are left out; --json prints everything.
+    Also shows its best published decode rate, and the size of its image and weights on disk, or how they are got. A
+    state of "can be pulled" or "can be built" names the next command. Columns that do not fit the terminal are left
+    out; --json prints everything.
 
     \b
     Examples:
       sparkdash profiles list
       sparkdash profiles list --json | jq -r '.profiles[].name'
     """
+    from sparkdash.cli.profiles.image_states import image_states
+    from sparkdash.cli.profiles.list_rows import ALIGN, HEAD, LEAST, list_row
+
     summaries, problems, world = _known()
     here = _here(summaries, world)
+    images = image_states(summaries, here)
     if as_json:
-        return print_json({"profiles": summaries, "problems": problems, "here": here})
-    columns = [_row(summary, world, here.get(summary.name)) for summary in summaries]
-    print_fitting_table(HEAD, columns, ALIGN, LEAST)
+        return print_json({"profiles": summaries, "problems": problems, "here": here, "images": images})
+    rows = [list_row(one, world, here.get(one.name), images.get(one.name)) for one in summaries]
+    print_fitting_table(HEAD, rows, ALIGN, LEAST)
     if any(summary.published_decode_tok_s is not None for summary in summaries):
         print_note("tok/s: the best published rate, not measured here; `sparkdash profiles show` names its source.")
     if problems:
@@ -81,12 +82,14 @@ def show(profile: ProfileName, as_json: AsJson = False) -> None:
     from sparkdash.cli.local import estimate_need
     from sparkdash.cli.profiles.page import profile_lines
 
-    found = _one(profile)
+    found, image = _one(profile), None
     takes = estimate_need(found)
+    if found.image is not None and found.fetches_nothing is None:
+        image = _image(found)
     if as_json:
-        print_json(found.model_dump(mode="json") | {"need": takes})
+        print_json(found.model_dump(mode="json") | {"need": takes, "image_state": image})
     else:
-        print_text("\n".join(profile_lines(found, takes, terminal_width())))
+        print_text("\n".join(profile_lines(found, takes, terminal_width(), image)))
 
 
 @app.command("check")
@@ -215,6 +218,16 @@ def _one(name: str) -> Profile:
         return configured_catalog().find(name)
 
 
+def _image(profile: Profile) -> ProfileImage:
+    from sparkdash import settings
+    from sparkdash.cli.local import make_runtime
+    from sparkdash.cli.profiles.image_states import profile_image
+    from sparkdash.cli.profiles.local_files import local_images
+
+    known = local_images(make_runtime(settings.load_settings()), [profile.image or ""]).get(profile.image or "")
+    return profile_image(profile, here=known.here if known else None)
+
+
 def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[str, ProfileStock]:
     """Return the images and weights on this box, by profile; empty for a remote or simulated daemon."""
     from sparkdash import settings
@@ -225,35 +238,3 @@ def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[s
         return {}
     known = settings.load_settings()
     return local_files.local_stock(summaries, local.make_runtime(known), known)
-
-
-def _row(summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None) -> tuple[str, ...]:
-    from sparkdash.cli.profiles.local_files import image_cell, size_or_missing
-
-    return (
-        summary.name,
-        summary.engine.value,
-        gib(summary.needs_bytes, 0),
-        number(summary.published_decode_tok_s, 1),
-        summary.speculation or DASH,
-        image_cell(summary, here.image if here else None),
-        size_or_missing(here.weights if here else None),
-        _state(summary, world),
-    )
-
-
-def _state(summary: ProfileSummary, world: Snapshot | None) -> str:
-    from sparkdash.domain.profile import EngineKind
-
-    if summary.cannot_run:
-        return "cannot run"
-    if summary.engine is EngineKind.REMOTE:
-        return "elsewhere"
-    if world is None:
-        return DASH
-    if parked := world.parked.get(summary.name):
-        return f"parked: {parked.failure.code}"
-    engine = world.engines.get(summary.name)
-    if engine is None:
-        return "stopped"
-    return engine.state.value + (", edited" if world.is_outdated(summary.name) else "")

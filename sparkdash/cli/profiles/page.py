@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from sparkdash.cli.output.tables import format_table
+from sparkdash.cli.profiles.image_words import ProfileImage, image_words
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.published import Published
@@ -40,12 +41,14 @@ FIGURES = {
 RATES = ("decode_tok_s", "prefill_tok_s", "e2e_tok_s", "aggregate_tok_s", "tok_s")
 
 
-def profile_lines(profile: Profile, need: Need | None, columns: int) -> Iterator[str]:
-    """Format the whole page for a terminal of `columns`. `need` None: not computed."""
+def profile_lines(
+    profile: Profile, need: Need | None, columns: int, image: ProfileImage | None = None
+) -> Iterator[str]:
+    """Format the whole page for a terminal of `columns`. `need` None: not computed; `image` None: not looked at."""
     yield profile.name
     if profile.about:
         yield from wrap_beside_label("  ", profile.about, columns)
-    for label, text in _facts(profile):
+    for label, text in (*_facts(profile), *_image_facts(profile, image)):
         yield from wrap_beside_label(f"  {label:<{LABEL}}", text, columns)
     if need is not None:
         yield from need_lines(need, columns)
@@ -104,6 +107,16 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
     if profile.cannot_run:
         yield "cannot run", profile.cannot_run
         yield "nearest", profile.nearest or DASH
+
+
+def _image_facts(profile: Profile, image: ProfileImage | None) -> Iterator[tuple[str, str]]:
+    if image is not None and (words := image_words(profile, image)):
+        yield "image is", words
+    build = profile.build
+    if build is not None and not build.unavailable:
+        yield "image is from", f"{build.origin}, as {profile.built_by} says"
+    if profile.nearest and not profile.cannot_run:
+        yield "nearest", f"{profile.nearest}, which needs no build"
 
 
 def _server_facts(profile: Profile) -> Iterator[tuple[str, str]]:

@@ -152,7 +152,8 @@ def _fetch_image(order: PullJob) -> None:
     from sparkdash.cli.local import make_runtime
     from sparkdash.cli.profiles.local_files import local_images, on_this_box
     from sparkdash.domain.container import PullProgress
-    from sparkdash.host.podman.answers import image_missing
+    from sparkdash.domain.images.availability import how_to_get
+    from sparkdash.domain.images.origin import BUILT_HERE
     from sparkdash.settings import load_settings
 
     image, local = order.profile.image, make_runtime(load_settings())
@@ -166,8 +167,8 @@ def _fetch_image(order: PullJob) -> None:
     known = local_images(local, [image]).get(image) if on_this_box(order.world) else None
     if known is not None and known.here:
         line.show(PullProgress(image=image, detail="here already", fraction=1.0, done=True))
-    elif known is not None and image.startswith("localhost/"):
-        raise image_missing(program, image, "no registry has it")
+    elif order.profile.build is not None or (known is not None and image.startswith(BUILT_HERE)):
+        raise HostError(f"No registry has {image}.", code="image_missing", hint=how_to_get(order.profile))
     elif order.client is not None:
         for step in order.client.pull(profile=order.profile.name):
             line.show(step)

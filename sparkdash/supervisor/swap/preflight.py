@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from sparkdash.domain.engine import Engine
+from sparkdash.domain.images.availability import how_to_get
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.known_flags import KnownFlags
@@ -41,7 +42,7 @@ async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict
         raise HostError(
             f"The image {image} of {target.name} is not on this box.",
             code="image_missing",
-            hint=f"Fetch it with `sparkdash pull {target.name}`, or build it.",
+            hint=how_to_get(target),
         )
     for path in weights_paths(target, containerised=runtime.containerised):
         if await asyncio.to_thread(_is_gone, path):
