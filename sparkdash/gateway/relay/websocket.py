@@ -67,7 +67,7 @@ async def relay_websocket(deps: Deps, exchange: Exchange, route: Route) -> None:
 
 async def refuse_websocket(exchange: Exchange, error: SparkdashError) -> None:
     """Refuse a request for a WebSocket: by a status, or for a web page by a close."""
-    client = ClientSocket(exchange, _ignore)
+    client = ClientSocket(exchange, lambda _reason: None)
     if not client.is_page:
         await exchange.refuse(error)
         return
@@ -294,7 +294,3 @@ def _query_for(query: str, model: str | None, names: tuple[str, ...]) -> str:
     if model is None or not names or model in names:
         return query
     return urlencode([(key, names[0] if key == _MODEL else value) for key, value in parse_qsl(query, True)])
-
-
-def _ignore(_reason: BaseException) -> None:
-    """Ignore what a refused client does."""

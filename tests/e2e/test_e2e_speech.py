@@ -1,0 +1,114 @@
+"""Speech through a whole daemon: a WebSocket and an upload that come while their model loads, and a swap under one."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import WSMsgType
+
+from sparkdash.catalog.yaml import yaml_writer
+
+pytestmark = pytest.mark.timeout(120)
+
+SERVER = Path(__file__).parent / "speech_server.py"
+SOUND = bytes(range(256)) * 20_000
+LIMIT_S = 60
+
+
+def profile(name: str, gate: Path) -> str:
+    """A profile of the speech server, which loads until `gate` exists."""
+    return str(
+        yaml_writer.dump(
+            {
+                "profile": name,
+                "engine": "generic",
+                "gpu": False,
+                "command": [sys.executable, str(SERVER), "{port}", str(gate)],
+                "memory": {"weights_gib": 0.1, "kv_gib": 0, "overhead_gib": 0.1, "source": "measured: 40 MiB"},
+                "server": {"routes": ["transcriptions", "realtime"], "ready_by": "health"},
+            }
+        )
+    )
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    return tmp_path / "loaded"
+
+
+@pytest.fixture
+def spark(new_daemon: Callable[..., Any], gate: Path) -> Any:
+    daemon = new_daemon(
+        runtime="process", side_by_side=False, min_dwell_s=0, drain_s=1, hold_headers_s=0.2, stop_grace_s=5
+    )
+    daemon.write("speech", profile("speech", gate))
+    daemon.write("other", profile("other", gate))
+    return daemon.start()
+
+
+async def until_loading(spark: Any) -> None:
+    await asyncio.to_thread(spark.until, lambda state: state["swap"] is not None)
+
+
+async def let_go(gate: Path) -> None:
+    """Let the servers become ready."""
+    await asyncio.to_thread(gate.touch)
+
+
+async def test_a_websocket_waits_for_its_model_by_pings_and_then_talks(spark: Any, gate: Path) -> None:
+    async with (
+        asyncio.timeout(LIMIT_S),
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"{spark.url}/v1/realtime?model=speech", autoping=False) as socket,
+    ):
+        await socket.send_str("said while it loads")
+        message = await socket.receive()
+        assert message.type is WSMsgType.PING
+        await until_loading(spark)
+        await let_go(gate)
+        while message.type is WSMsgType.PING:
+            await socket.pong(message.data)
+            message = await socket.receive()
+        assert json.loads(message.data) == {"type": "session.created", "model": "speech-model"}
+        assert (await socket.receive()).data == "said while it loads"
+        row = next(iter(spark.state()["requests"].values()))
+        assert (row["route"], row["profile"]) == ("/v1/realtime", "speech")
+
+
+async def test_an_upload_waits_for_its_model_with_the_name_behind_the_file(spark: Any, gate: Path) -> None:
+    form = aiohttp.FormData()
+    form.add_field("file", io.BytesIO(SOUND), filename="a.wav")
+    form.add_field("model", "speech")
+    async with asyncio.timeout(LIMIT_S), aiohttp.ClientSession() as session:
+        asked = asyncio.create_task(session.post(f"{spark.url}/v1/audio/transcriptions", data=form))
+        await until_loading(spark)
+        await let_go(gate)
+        reply = await asked
+        assert (await reply.json())["text"] == f"speech-model {hashlib.sha256(SOUND).hexdigest()}"
+
+
+async def test_a_swap_closes_a_websocket_after_its_drain_and_says_for_whom(spark: Any, gate: Path) -> None:
+    await let_go(gate)
+    async with (
+        asyncio.timeout(LIMIT_S),
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"{spark.url}/v1/realtime?model=speech") as socket,
+    ):
+        assert (await socket.receive_json())["type"] == "session.created"
+        await asyncio.to_thread(spark.post, "/api/use", {"profile": "other"})
+        await socket.send_str("still here")
+        assert await socket.receive_str() == "still here"
+        assert (await socket.receive_json())["error"]["code"] == "cut"
+        closed = await socket.receive()
+        assert (closed.type, closed.data) == (WSMsgType.CLOSE, 1012)
+        assert "other" in closed.extra
+    await asyncio.to_thread(spark.until, lambda state: state["engines"].get("other", {}).get("state") == "ready")
