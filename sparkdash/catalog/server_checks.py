@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.schema import Section
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import Profile, placeholders
 from sparkdash.domain.servers.routes import ROUTE_PATHS, ServerRoute
 from sparkdash.domain.servers.spec import FIGURES, ServerSpec
 from sparkdash.servers.readiness import PROVABLE
@@ -34,15 +34,20 @@ def server_problems(section: Section, profile: Profile) -> Iterator[ProfileProbl
     if server.port is None and not any("{port}" in word for word in words):
         hint = "Put {port} into `command` or `args`, or give the fixed port: `server: {port: 8000}`."
         yield section.problem(("server",), "nothing tells on which port the server listens", hint, code="missing")
-    yield from _routes(section, server)
+    for name in sorted(placeholders([known.command, dict(known.args)] if known else []) - SERVER_PLACEHOLDERS):
+        if name not in profile.models:
+            hint = f"Add `models: {{{name}: {{path: /folder}}}}` or `{{{name}: {{hf: owner/name}}}}`."
+            text = f"{name!r} is missing: {known.title if known else 'the server'} must be given a model"
+            yield section.problem(("models",), text, hint, code="missing")
+    yield from _routes(section, profile.server or ServerSpec(), server)
     yield from _figures(section, server)
 
 
-def _routes(section: Section, server: ServerSpec) -> Iterator[ProfileProblem]:
+def _routes(section: Section, own: ServerSpec, server: ServerSpec) -> Iterator[ProfileProblem]:
     if not server.routes:
         hint = f"Known: {', '.join(ServerRoute)}."
         yield section.problem(("server", "routes"), "is empty: the server would answer nothing", hint)
-    for route in server.paths:
+    for route in own.paths:
         if route not in server.routes:
             text = f"gives the path of {route.value}, which is not among the routes"
             yield section.problem(("server", "paths", route.value), text, f"Add {route.value} to `routes`.")

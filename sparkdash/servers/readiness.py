@@ -47,6 +47,8 @@ def trial_of(server: ServerSpec, model: str) -> Trial | None:
     if route is None:
         return None
     content_type, body, fault = _TRIALS[route](model)
+    if server.ready_with and content_type == _JSON:
+        body = json.dumps({**json.loads(body), **server.ready_with}).encode()
     return Trial(route, server.paths.get(route, ROUTE_PATHS[route]), content_type, body, fault)
 
 

@@ -11,8 +11,12 @@ from types import MappingProxyType
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.servers.spec import ServerKind, ServerSpec
 from sparkdash.servers.known_server import KnownServer
+from sparkdash.servers.language import LANGUAGE
+from sparkdash.servers.pictures import PICTURES
+from sparkdash.servers.sound import SOUND
+from sparkdash.servers.vectors import VECTORS
 
-KNOWN: Mapping[ServerKind, KnownServer] = MappingProxyType({})
+KNOWN: Mapping[ServerKind, KnownServer] = MappingProxyType({**LANGUAGE, **VECTORS, **SOUND, **PICTURES})
 
 
 def known_server(profile: Profile) -> KnownServer | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -115,6 +115,8 @@ class ServerSpec(Frozen):
     """Route whose answer proves that the model works, before the first client. Default: the first of `routes`.
     `health`: the health path alone decides.
     """
+    ready_with: dict[str, Any] = {}
+    """Keys that the request of that proof has besides, such as {voice: af_bella}."""
     metrics: ServerMetrics | None = None
     """Figures that the server reports. Default: found out by looking at the usual paths."""
     usage_in_stream: bool = False

@@ -67,7 +67,7 @@ class Generic:
             env=known.env if known else containers.NO_VARIABLES,
         )
         told = (*command, *map(str, args.values()), *spec.env.values())
-        _refuse_unreachable(profile, server, launch, told_port=any("{port}" in word for word in told))
+        _refuse_unstartable(profile, server, launch, command, told_port=any("{port}" in word for word in told))
         return spec.replace(
             env={key: _filled(value, own) for key, value in spec.env.items()},
             keeps_entrypoint=launch.containerised and (server.keep_entrypoint or not command),
@@ -131,8 +131,16 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     return PLACEHOLDER.sub(lambda hit: values.get(hit[1], hit[0]), text)
 
 
-def _refuse_unreachable(profile: Profile, server: ServerSpec, launch: LaunchContext, *, told_port: bool) -> None:
-    """Refuse a launch whose server would listen where nobody asks it."""
+def _refuse_unstartable(
+    profile: Profile, server: ServerSpec, launch: LaunchContext, command: Sequence[str], *, told_port: bool
+) -> None:
+    """Refuse a launch without a program, or whose server would listen where nobody asks it."""
+    if not launch.containerised and (server.keep_entrypoint or not command):
+        raise ProfileError(
+            f"Profile {profile.name} runs what its image holds, and this runtime starts plain processes.",
+            code="command_missing",
+            hint="Give `command: [/path/to/program]`, or start the daemon with `--runtime podman`.",
+        )
     if not launch.containerised and not told_port:
         raise ProfileError(
             f"Nothing tells {profile.name} on which port to listen.",

@@ -1,0 +1,159 @@
+"""Known servers: each is started, proven and asked over real HTTP, with a stand-in that answers as its documents say.
+
+The tests of this module share one daemon; each brings up its own server, and the one before leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.servers.spec import ServerKind
+from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.registry import adapter_of
+from sparkdash.host.podman import argv
+from sparkdash.servers.readiness import silence
+from sparkdash.servers.registry import KNOWN
+
+pytestmark = pytest.mark.timeout(180)
+
+HERE = Path(__file__).parent
+SAID = [{"role": "user", "content": "Count."}]
+CHAT = ("/v1/chat/completions", {"messages": SAID})
+VECTOR = ("/v1/embeddings", {"input": "one"})
+PICTURE = ("/v1/images/generations", {"prompt": "a square"})
+FIXED = {"args": {"port": "{port}"}}
+"""A plain process cannot have a port that is fixed in an image."""
+CASES: dict[ServerKind, tuple[dict[str, Any], tuple[str, dict[str, Any]] | None]] = {
+    ServerKind.ATLAS: ({}, CHAT),
+    ServerKind.LUCEBOX: ({}, CHAT),
+    ServerKind.OLLAMA: ({"model_id": "qwen3:8b"}, CHAT),
+    ServerKind.TABBYAPI: ({}, CHAT),
+    ServerKind.NIM: (FIXED, CHAT),
+    ServerKind.TEI: ({}, VECTOR),
+    ServerKind.INFINITY: ({}, VECTOR),
+    ServerKind.SPEACHES: ({}, None),
+    ServerKind.PARAKEET: (FIXED, None),
+    ServerKind.KOKORO: (FIXED, ("/v1/audio/speech", {"input": "One.", "voice": "af_bella"})),
+    ServerKind.SD_CPP: ({}, PICTURE),
+    ServerKind.SGLANG_DIFFUSION: ({}, PICTURE),
+}
+"""What each profile adds, and a request; None: a transcription."""
+
+
+@pytest.fixture(scope="module")
+def spark(new_daemon: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A daemon that knows a profile for each kind, and a reranker."""
+    daemon = new_daemon(runtime="process", side_by_side=False, min_dwell_s=0, stop_grace_s=20)
+    weights = tmp_path_factory.mktemp("weights")
+    for kind, (more, _) in CASES.items():
+        daemon.write(kind.value, _document(kind, weights, **more))
+    server = {"kind": "tei", "routes": ["rerank"]}
+    daemon.write("ranks", _document(ServerKind.TEI, weights, profile="ranks", server=server))
+    return daemon.start()
+
+
+def _document(kind: ServerKind, weights: Path, **more: Any) -> str:
+    profile = {
+        "profile": f"known-{kind.value}",
+        "engine": "generic",
+        "command": [sys.executable, str(HERE / "pretend.py"), kind.value],
+        "gpu": False,
+        "models": {"target": {"path": str(weights)}},
+        "memory": {"weights_gib": 0.05, "kv_gib": 0, "overhead_gib": 0.05, "source": "a stand-in"},
+        "server": {"kind": kind.value},
+    }
+    return yaml_writer.dump(profile | more)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, (_, request) in CASES.items() if request], ids=str)
+def test_a_known_server_loads_is_proven_and_answers(spark: Any, kind: ServerKind) -> None:
+    """Flags, health, model list, proof and routes are those of its description."""
+    path, asked = CASES[kind][1] or ("", {})
+    body = {"model": f"known-{kind.value}", **asked}
+    request = urllib.request.Request(
+        spark.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    with urllib.request.urlopen(request, timeout=90) as answer:
+        assert answer.status == 200
+    assert spark.state()["engines"][f"known-{kind.value}"]["state"] == "ready"
+
+
+@pytest.mark.parametrize("kind", [ServerKind.SPEACHES, ServerKind.PARAKEET], ids=str)
+def test_a_server_of_speech_is_proven_by_a_sound_and_takes_uploads(spark: Any, kind: ServerKind) -> None:
+    """The form's model becomes the name that the server has for it."""
+    parts = [
+        b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\nknown-%b\r\n' % kind.value.encode(),
+        b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\nContent-Type: audio/wav\r\n\r\n',
+        silence(),
+        b"\r\n--x--\r\n",
+    ]
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    request = urllib.request.Request(f"{spark.url}/v1/audio/transcriptions", b"".join(parts), headers, method="POST")
+    with urllib.request.urlopen(request, timeout=90) as answer:
+        assert (answer.status, answer.read()) == (200, b'{"text": ""}')
+
+
+def test_a_reranker_keeps_its_own_path(spark: Any) -> None:
+    """Text Embeddings Inference ranks `texts` at /rerank; the gateway's /v1/rerank is sent there."""
+    asked = {"model": "ranks", "query": "an animal", "texts": ["a cat", "a stone"]}
+    status, answer = spark.call("POST", "/v1/rerank", asked, timeout=90)
+    assert (status, [row["index"] for row in answer]) == (200, [0, 1])
+
+
+def test_a_model_that_ollama_has_not_pulled_fails_the_load_with_its_words(spark: Any, tmp_path: Path) -> None:
+    """Ollama's health path says yes to everything; only the proof loads the model."""
+    spark.write("unpulled", _document(ServerKind.OLLAMA, tmp_path, profile="unpulled", model_id="nobody:1b"))
+    spark.post("/api/reload", {})
+    status, answer = spark.call("POST", "/v1/chat/completions", {"model": "unpulled", "messages": SAID}, timeout=90)
+    assert (status, answer["error"]["code"]) == (400, "bad_answer")
+    assert "try pulling it first" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", ServerKind, ids=str)
+def test_every_kind_is_described_with_its_source_and_says_that_it_was_not_tried(kind: ServerKind) -> None:
+    """A description that names no source could be anybody's guess."""
+    known = KNOWN[kind]
+    assert known.spec.kind is kind
+    assert known.source
+    assert known.tried == "not tried on hardware"
+
+
+COMMANDS = {
+    ServerKind.ATLAS: "spark x serve /m --bind 127.0.0.1 --port 8123 --model-name p --max-seq-len 8192",
+    ServerKind.LUCEBOX: "dflash_server x /m --host 127.0.0.1 --port 8123 --model-name p --max-seq-len 8192",
+    ServerKind.TABBYAPI: "python3 x main.py --host 127.0.0.1 --port 8123 --disable-auth True --max-seq-len 8192",
+    ServerKind.TEI: "x --model-id /m --hostname 127.0.0.1 --port 8123 --max-seq-len 8192",
+    ServerKind.INFINITY: "infinity_emb x v2 --model-id /m --host 127.0.0.1 --port 8123 --url-prefix /v1 --max-seq-len 8192",
+    ServerKind.OLLAMA: "ollama x serve --max-seq-len 8192",
+    ServerKind.SD_CPP: "sd-server x --listen-ip 127.0.0.1 --listen-port 8123 --max-seq-len 8192",
+    ServerKind.SGLANG_DIFFUSION: "sglang x serve --model-path /m --host 127.0.0.1 --port 8123 --max-seq-len 8192",
+}
+
+
+@pytest.mark.parametrize("kind", COMMANDS, ids=str)
+def test_the_command_of_a_known_server_is_as_agreed(kind: ServerKind) -> None:
+    """Each listens on the loopback alone; the profile's own flags follow."""
+    made = {"name": "p", "engine": "generic", "image": "x", "models": {"target": {"path": "/m"}}}
+    profile = Profile.model_validate(made | {"server": {"kind": kind.value}, "args": {"max-seq-len": 8192}})
+    launch = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="/cache")
+    words = argv.run("podman", adapter_of(profile).container(profile, launch))
+    assert " ".join(words).endswith(f" {COMMANDS[kind]}")
+    assert words[words.index("--network") + 1] == "host"
+
+
+@pytest.mark.parametrize("kind", [ServerKind.NIM, ServerKind.PARAKEET, ServerKind.KOKORO], ids=str)
+def test_a_server_that_listens_on_all_addresses_gets_a_network_of_its_own(kind: ServerKind) -> None:
+    """Only the box itself reaches it, through the published port."""
+    profile = Profile.model_validate({"name": "p", "engine": "generic", "image": "x", "server": {"kind": kind.value}})
+    launch = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="/cache")
+    words = argv.run("podman", adapter_of(profile).container(profile, launch))
+    assert words[words.index("--publish") + 1] == f"127.0.0.1:8123:{KNOWN[kind].spec.port}"
