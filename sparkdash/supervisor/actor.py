@@ -42,6 +42,7 @@ from sparkdash.supervisor.scheduling.moves import (
     Cancel,
     CancelSwap,
     CatalogRead,
+    Copied,
     Cut,
     Decline,
     Effect,
@@ -231,6 +232,8 @@ class Actor:
                 pass  # what most moves are; figures are told of them
             case SwapDone() | SwapFailed() | SwapCancelled():
                 self._swap_over(move)
+            case Copied(target=target):
+                self._swaps.copied(target)
             case EngineDied(profile=name, error=error):
                 publish_death(self._tools.books, self.incidents, name, error)
             case Stop(profile=name):

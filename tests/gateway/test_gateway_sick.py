@@ -149,6 +149,39 @@ class TestWaiting:
         assert {type(error) for error in house.supervisor.unwell} == {BadAnswerError}
 
 
+@pytest.mark.parametrize("hangs_up", [False, True])
+async def test_an_engine_that_dies_in_a_stream_has_its_last_words_replaced_by_the_reason(
+    house: Any, hangs_up: bool
+) -> None:
+    """The stream ends at once with what the supervisor found out, whether the engine hangs up or not."""
+    read = asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(WORD)
+        await read.wait()
+        last = b"data: " + VLLM_DEAD + b"\n\ndata: [DONE]\n\n"
+        if hangs_up:
+            await wire.raw(b"%x\r\n%b\r\n0\r\n\r\n" % (len(last), last))
+            return
+        await wire.chunk(last)
+        await wire.client_left()
+
+    house.engine.script = script
+    async with house.client.stream("POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}) as reply:
+        content = b""
+        async for piece in reply.aiter_raw():
+            read.set()
+            content += piece
+    first, told, done = content.split(b"\n\n")[:-1]
+    assert (first + b"\n\n", done) == (WORD, b"data: [DONE]")
+    error = json.loads(told.removeprefix(b"data: "))["error"]
+    assert (error["src"], error["code"]) == ("sparkdash", "engine_died")
+    assert [type(error) for error in house.supervisor.unwell] == [EngineDeadError]
+    row = await house.ended()
+    assert (row.state, row.error) == (RequestState.FAILED, "engine_died")
+
+
 async def test_a_client_that_hangs_up_at_the_last_words_of_a_dead_engine_has_its_row(house: Any) -> None:
     """The official clients close at an error event: the row says failed, and nobody is answered who has gone."""
     read = asyncio.Event()
@@ -157,7 +190,7 @@ async def test_a_client_that_hangs_up_at_the_last_words_of_a_dead_engine_has_its
         await wire.head()
         await wire.chunk(WORD)
         await read.wait()
-        await wire.chunk(b"data: " + VLLM_DEAD + b"\n\ndata: [DONE]\n\n")
+        await wire.chunk(WORD + b"data: " + VLLM_DEAD + b"\n\ndata: [DONE]\n\n")
         await wire.client_left()
 
     house.engine.script = script

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 
 import pytest
@@ -109,3 +110,57 @@ async def test_a_replaced_image_is_told_as_a_notice(house: House) -> None:
     notices = [fact for fact in house.facts if isinstance(fact, Notice) and fact.code == "image_replaced"]
     assert len(notices) == 1
     assert "abcdef012345" in notices[0].text
+
+
+class HeldShipper(ScriptedShipper):
+    """A copy that goes on until it is told to end."""
+
+    def __init__(self) -> None:
+        super().__init__(MISSING)
+        self.began, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def copy(self, profile: Profile, plan: CopyPlan) -> AsyncGenerator[CopyProgress, None]:
+        yield report(CopyStep.SEND, 1 << 30)
+        self.began.set()
+        await self.go_on.wait()
+
+
+async def test_an_engine_that_is_to_leave_serves_while_its_place_on_another_node_is_prepared(house: House) -> None:
+    """A copy takes minutes: only after it is nobody new let in, and who is in may finish."""
+    shipper = HeldShipper()
+    names = [profile("a"), profile("wide", nodes=2, args={"tensor-parallel-size": 2})]
+    supervisor = await house.open(*names, nodes=SecondNode(house), shipper=shipper)
+    await house.leased("a")
+    wide = house.ask("wide")
+    await house.clock.drive(shipper.began.wait())
+    assert supervisor.engines["a"].state == "ready"
+    late = house.ask("a")
+    await house.clock.drive(late.granted())
+    shipper.go_on.set()
+    await house.clock.rest()
+    assert house.state("a") == "draining"
+    newcomer = house.ask("a")
+    await house.clock.rest()
+    assert not (newcomer.has_lease or wide.has_lease)
+    await newcomer.vanish()
+    await late.leave()
+    await house.clock.drive(wide.granted())
+    assert list(supervisor.engines) == ["wide"]
+    await wide.leave()
+
+
+async def test_a_copy_that_fails_leaves_the_engine_that_was_to_leave_as_it_was(house: House) -> None:
+    """It never stopped serving."""
+    full = HostError("Its disk is full.", code="disk_full")
+    shipper = ScriptedShipper(MISSING, full)
+    await house.open(
+        profile("a"),
+        profile("wide", nodes=2, args={"tensor-parallel-size": 2}),
+        nodes=SecondNode(house),
+        shipper=shipper,
+    )
+    await house.leased("a")
+    with pytest.raises(HostError):
+        await house.leased("wide")
+    assert "draining" not in house.states("a")
+    await house.leased("a")

@@ -23,6 +23,7 @@ from sparkdash.supervisor.scheduling.moves import (
     Cancel,
     CancelSwap,
     CatalogRead,
+    Copied,
     Cut,
     Decline,
     DrainOver,
@@ -124,6 +125,8 @@ class Machine(RuleBasedStateMachine):
         """Bytes that strangers took beyond their usual share: now, and when the first load under way there began."""
         self.swaps: dict[str | None, BeginSwap] = {}
         """Under way, by target."""
+        self.copying: set[str | None] = set()
+        """Those that copy to other nodes, while whom they evict serves on."""
         self.may_stop: set[str | None] = set()
         self.cancelling: set[str | None] = set()
         self.admitted: set[str | None] = set()
@@ -178,6 +181,7 @@ class Machine(RuleBasedStateMachine):
             self.wished = None
         if isinstance(move, SwapDone | SwapFailed | SwapCancelled):
             del self.swaps[move.target], self.touched[move.target]
+            self.copying.discard(move.target)
             self.may_stop.discard(move.target)
             self.cancelling.discard(move.target)
             self.admitted.discard(move.target)
@@ -218,6 +222,7 @@ class Machine(RuleBasedStateMachine):
                 self.began(effect)
             case Evict(target=target, profiles=profiles):
                 assert profiles == self.swaps[target].evict
+                assert target not in self.copying, "nobody leaves before the other nodes have what is needed there"
                 assert not set(self.leased.values()) & set(profiles), "a leased engine is never evicted"
                 self.may_stop.add(target)
             case CancelSwap(target=target):
@@ -285,6 +290,10 @@ class Machine(RuleBasedStateMachine):
                 self.there_is_room(swap, node)
         self.swaps[swap.target] = swap
         self.touched[swap.target] = touched
+        if swap.copies:
+            assert swap.evict
+            assert set(swap.nodes) - {LOCAL}
+            self.copying.add(swap.target)
 
     def on_its_nodes(self, swap: BeginSwap) -> None:
         """As many as the profile asks for, and nobody leaves for it who is on none of them."""
@@ -464,6 +473,16 @@ class Machine(RuleBasedStateMachine):
 
     # How a swap under way goes on.
 
+    @precondition(lambda self: self.copying)
+    @rule(data=st.data())
+    def copied(self, data: st.DataObject) -> None:
+        self.end_copy(self.one_of(data, self.copying))
+
+    def end_copy(self, target: str | None) -> None:
+        assert target is not None
+        self.copying.discard(target)
+        self.send(Copied(target))
+
     def one_of(self, data: st.DataObject, targets: Iterable[str | None]) -> str | None:
         return data.draw(st.sampled_from(sorted(targets, key=str)))
 
@@ -553,7 +572,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def a_drain_does_not_wait_for_an_engine_that_is_stuck(self) -> None:
-        for target in self.swaps.keys() - self.may_stop - self.cancelling:
+        for target in self.swaps.keys() - self.may_stop - self.cancelling - self.copying:
             assert not set(self.swaps[target].evict) <= self.stuck, "nobody is on them"
 
     @invariant()
@@ -570,7 +589,8 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def who_waits_for_an_engine_that_runs_waits_for_its_end(self) -> None:
-        going = {name for swap in self.swaps.values() for name in swap.evict} | self.scheduler.records.stops
+        ending = self.swaps.keys() - (self.copying - self.cancelling)
+        going = {name for target in ending for name in self.swaps[target].evict} | self.scheduler.records.stops
         assert not set(self.waiting.values()) & (self.running - self.stuck - going), (
             "an idle engine keeps its requests waiting"
         )
@@ -610,6 +630,8 @@ class Machine(RuleBasedStateMachine):
             for target in list(self.swaps):
                 if target in self.cancelling:
                     self.send(SwapCancelled(target))
+                elif target in self.copying:
+                    self.end_copy(target)
                 elif target in self.may_stop:
                     self.stop_those(target)
                     if target not in (None, "remote"):

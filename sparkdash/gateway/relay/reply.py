@@ -41,6 +41,8 @@ BAD_REQUEST = HTTPStatus.BAD_REQUEST.value
 """A bare int: it is compared for every answer, and comparing a member of an enum runs Python code."""
 _NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
 """Taps of answers that have not begun."""
+ERROR_EVENTS = (b'data: {"error"', b"event: error", b"event: response.failed")
+"""Begins of pieces that are an engine's error. An engine sends its last words as a piece of their own."""
 
 
 class Reply:
@@ -160,6 +162,8 @@ class Reply:
             note(piece, now())
             if not self.begun:
                 self._begin(answer, piece)
+            elif piece.startswith(ERROR_EVENTS):
+                self._check_last_words(piece)
             push(piece if splice is None else splice.feed(piece))
 
         flow = self._flow = self._exchange.flow(answer, self._deps.settings.slow_client_s, on_client_stuck)
@@ -169,6 +173,8 @@ class Reply:
             self._check_end(answer)
             if not self.begun:  # the whole answer came at once, as most answers without a stream do
                 self._begin(answer, last)
+            elif last.startswith(ERROR_EVENTS):
+                self._check_last_words(last)
             await self._exchange.finish(last if splice is None else splice.feed(last) + splice.end())
         failed = tap.failed
         if failed and self._reports_death():
@@ -191,6 +197,12 @@ class Reply:
                 raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=log_hint(name))
         elif fault := soundness.answer_fault(first):
             raise bad_answer_error(lease.profile.name, fault)
+
+    def _check_last_words(self, piece: bytes) -> None:
+        """Keep the last words of a dying engine from the client, who gets the reason of its death instead."""
+        if (lease := self._lease) is not None and soundness.calls_itself_dead(lease.profile.engine, piece):
+            name = lease.profile.name
+            raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=log_hint(name))
 
     def _reports_death(self) -> bool:
         lease = self._lease

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.scheduling import fairness, fit, refusals
@@ -85,7 +86,9 @@ class Decisions:
         return self.cancel_swaps(
             target
             for target, swap in self._records.swaps.items()
-            if swap.stage is Stage.DRAINING and target not in (None, *wanted) and swap.cause not in OFFERED
+            if swap.stage in (Stage.COPYING, Stage.DRAINING)
+            and target not in (None, *wanted)
+            and swap.cause not in OFFERED
         )
 
     def serve(self) -> list[Effect]:
@@ -218,14 +221,17 @@ class Decisions:
             if cause is SwapCause.REQUEST and self._offers.repairs(target) and not choice.leaving:
                 cause = SwapCause.REPAIR
             self._offers.begun(target)
-        return [self.begin(PendingSwap(target, choice, cause, known.fingerprint if known else None, moves))]
+        copies = target is not None and bool(choice.leaving) and any(node != LOCAL for node in choice.nodes)
+        stage = Stage.COPYING if copies else Stage.DRAINING
+        return [self.begin(PendingSwap(target, choice, cause, known.fingerprint if known else None, moves, stage))]
 
     def begin(self, swap: PendingSwap) -> BeginSwap:
         """Enter a swap into the books, and order it."""
         self._occupancy.begun(swap)
         self._records.swaps[swap.target] = swap
         reasons = {one.profile: one.reason for one in swap.choice.leaving}
-        return BeginSwap(swap.target, swap.evict, swap.cause, reasons, swap.choice.nodes)
+        copies = swap.stage is Stage.COPYING
+        return BeginSwap(swap.target, swap.evict, swap.cause, reasons, swap.choice.nodes, copies)
 
     def evict(self) -> list[Effect]:
         """Order the stop of engines on which no lease is left."""

@@ -165,6 +165,13 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Copied:
+    """All nodes have what the swap to `target` needs there: the drain may begin."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
 class DrainOver:
     """The drain of the swap to `target` exceeded its limit."""
 
@@ -217,7 +224,7 @@ class SwapCancelled:
 Move = (
     Arrive | Leave | Use | Preload | Stop | Cancel | Release | CatalogRead | PolicyRead | Tick
     | Adopted | EngineDied | EngineHeld | EngineRecovered
-    | DrainOver | Evicted | WontStop | Admitted | SwapDone | SwapFailed | SwapCancelled
+    | Copied | DrainOver | Evicted | WontStop | Admitted | SwapDone | SwapFailed | SwapCancelled
 )  # fmt: skip
 
 
@@ -256,6 +263,8 @@ class BeginSwap:
     """Why each of them leaves."""
     nodes: tuple[str, ...] = field(default=(), compare=False)
     """Nodes for the target, the serving one first; empty without a target, and for one that is not ours."""
+    copies: bool = field(default=False, compare=False)
+    """Whether the evicted engines serve on until `Copied`: other nodes may lack what the target needs."""
 
 
 @dataclass(frozen=True, slots=True)

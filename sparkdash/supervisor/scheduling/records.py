@@ -27,6 +27,8 @@ USE = "(use)"
 class Stage(Enum):
     """Stage of a swap, as far as decisions need it."""
 
+    COPYING = auto()
+    """Other nodes get what the target lacks there, which takes minutes; the evicted engines still serve."""
     DRAINING = auto()
     """The swap waits for leases on evicted engines, and has stopped nothing."""
     GOING = auto()
@@ -155,6 +157,10 @@ class SchedulerRecords:
         """Return the profiles whose engines are to end."""
         return self.stops.union(*(swap.evict for swap in self.swaps.values()))
 
+    def _refusing(self) -> set[str]:
+        """Return those of them whose engines take no new requests any more."""
+        return self.stops.union(*(swap.evict for swap in self.swaps.values() if swap.stage is not Stage.COPYING))
+
     @property
     def at_rest(self) -> bool:
         """Whether no swap is under way that takes or gives back memory."""
@@ -175,9 +181,9 @@ class SchedulerRecords:
         return None if swap is None or swap.stage is Stage.CANCELLING else swap
 
     def runs(self, profile: str) -> bool:
-        """Whether the profile's engine serves, and is here to stay."""
+        """Whether the profile's engine serves whoever comes."""
         resident = self.residents.get(profile)
-        return resident is not None and resident.ready and not resident.stuck and profile not in self.leaving()
+        return resident is not None and resident.ready and not resident.stuck and profile not in self._refusing()
 
     def awaits_repair(self, profile: str) -> bool:
         """Whether the profile's engine is stuck, and nothing else is decided about it."""

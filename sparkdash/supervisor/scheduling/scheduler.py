@@ -31,6 +31,7 @@ from sparkdash.supervisor.scheduling.moves import (
     Arrive,
     Cancel,
     CatalogRead,
+    Copied,
     DrainOver,
     Effect,
     EngineDied,
@@ -160,13 +161,15 @@ class Scheduler:
                 self._queue.apply_policy(patience, limit)
             case EngineDied() | EngineHeld() | EngineRecovered() | Evicted() | WontStop():
                 return self._residency.take(move, self._now)
-            case Adopted() | DrainOver() | Admitted() | SwapDone() | SwapFailed() | SwapCancelled():
+            case Adopted() | Copied() | DrainOver() | Admitted() | SwapDone() | SwapFailed() | SwapCancelled():
                 return self._take_swap(move)
             case Tick():
                 pass  # what follows looks at the time itself
         return []
 
-    def _take_swap(self, move: Adopted | DrainOver | Admitted | SwapDone | SwapFailed | SwapCancelled) -> list[Effect]:
+    def _take_swap(
+        self, move: Adopted | Copied | DrainOver | Admitted | SwapDone | SwapFailed | SwapCancelled
+    ) -> list[Effect]:
         match move:
             case Adopted(profile=profile, ready=False):
                 choice = fit.Choice(nodes=move.nodes)
@@ -174,6 +177,9 @@ class Scheduler:
                 return [self._decisions.begin(swap)]
             case Adopted(profile=profile, fingerprint=fingerprint):
                 self._residency.came_up(profile, fingerprint, self._now, move.nodes)
+            case Copied(target=target):
+                if (copied := self.records.coming(target)) is not None:
+                    copied.stage = Stage.DRAINING
             case DrainOver(target=target):
                 return self._drain_over(target)
             case Admitted(target=target):

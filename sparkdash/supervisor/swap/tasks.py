@@ -97,13 +97,25 @@ class SwapTasks:
         order = SwapOrder(target, evict, record, effect.nodes, self._tell, self._unwatch, resumes, scale)
         order.drain_until = self._tools.clock.now() + self._tools.settings.drain_s
         transition = Transition(self._tools, order)
-        for engine in evict:
-            if engine.state is EngineState.READY:
-                books.move(engine.profile, EngineState.DRAINING)
+        order.copies = effect.copies
+        if not order.copies:
+            self._begin_drain(order)
         self._group = group
         task = group.create_task(self._outcome(transition, effect.target), name=f"swap to {effect.target}")
         task.add_done_callback(lambda task: self._carried(task, effect.target))
         self._under_way[effect.target] = _UnderWay(order, transition, task)
+
+    def _begin_drain(self, order: SwapOrder) -> None:
+        engines = self._tools.books.engines
+        for name in (engine.profile for engine in order.evict):
+            if name in engines and engines[name].state is EngineState.READY:
+                self._tools.books.move(name, EngineState.DRAINING)
+
+    def copied(self, target: str) -> None:
+        """Note that the engines that the swap to `target` evicts take no new requests from now on."""
+        if swap := self._under_way.get(target):
+            swap.order.copies = False
+            self._begin_drain(swap.order)
 
     def _record(self, effect: BeginSwap, target: Profile | None, phase: SwapPhase) -> SwapRecord:
         now = self._tools.clock.now()
@@ -130,7 +142,7 @@ class SwapTasks:
         for target, swap in self._under_way.items():
             record = swap.order.record
             record.waiting(count(target))
-            if record.swap.phase is SwapPhase.DRAIN:
+            if record.swap.phase is SwapPhase.DRAIN and not swap.order.copies:
                 held = {name: left for name in record.swap.evict if (left := in_flight(name))}
                 record.waits(_requests(held) if held else None, swap.order.drain_until if held else None)
 

@@ -37,7 +37,7 @@ from sparkdash.supervisor.memory import cache_eviction, large_blocks
 from sparkdash.supervisor.memory.behind_reader import BehindReader
 from sparkdash.supervisor.memory.debts import HeldMemory
 from sparkdash.supervisor.memory.footprint import FootprintMeter
-from sparkdash.supervisor.scheduling.moves import Admitted, DrainOver, Evicted, Move, WontStop
+from sparkdash.supervisor.scheduling.moves import Admitted, Copied, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.swap import preflight, reclaim, stopping
 from sparkdash.supervisor.swap.launch import engine_container, launch_nodes
 from sparkdash.supervisor.swap.load import Loading
@@ -68,6 +68,8 @@ class SwapOrder:
     """Free large blocks just before the start."""
     drain_until: float | None = None
     """When requests are cut that hold the evicted engines, Unix seconds."""
+    copies: bool = False
+    """Whether the evicted engines serve on until the other nodes have what the target needs."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the evicted may be stopped."""
 
@@ -121,6 +123,8 @@ class Transition:
         self._flags = await preflight.check_start(self._tools, target, self._order.nodes, self._order.evict)
         self.phase = began
         await provide_nodes(self._tools, target, self._order.nodes, self._order.record, self._enter)
+        if self._order.copies:
+            self._order.tell(Copied(target.name))
 
     async def _drain(self) -> None:
         if self._order.drained.is_set():
