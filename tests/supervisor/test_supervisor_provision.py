@@ -141,7 +141,8 @@ async def test_an_engine_that_is_to_leave_serves_while_its_place_on_another_node
     assert house.state("a") == "draining"
     newcomer = house.ask("a")
     await house.clock.rest()
-    assert not (newcomer.has_lease or wide.has_lease)
+    assert not newcomer.has_lease
+    assert not wide.has_lease
     await newcomer.vanish()
     await late.leave()
     await house.clock.drive(wide.granted())
