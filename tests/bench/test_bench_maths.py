@@ -22,7 +22,7 @@ GOLDEN = {
 def test_questions_are_golden(seed: int, sha256: str) -> None:
     """A thousand questions, text and answer, to the byte. When this fails it is no longer v1."""
     lines = (f"{one.number}|{one.stratum}|{one.text}|{one.answer}\n" for one in questions(seed, 1000))
-    assert (GENERATOR, SCORER) == ("sparkdash-math/v1", "sparkdash-math-scorer/v1")
+    assert (GENERATOR, SCORER) == ("sparkdash-math/v1", "sparkdash-math-scorer/v2")
     assert hashlib.sha256("".join(lines).encode()).hexdigest() == sha256
 
 
@@ -118,6 +118,8 @@ def test_the_prompt_asks_for_the_form_that_is_judged() -> None:
         ("ANSWER: 1234 apples", Outcome.LENIENT),
         (r"\boxed{1,234}", Outcome.LENIENT),
         ("<think>ANSWER: 1234</think>\nIt is 7", Outcome.WRONG),
+        ("<think>I try 7.\nANSWER: 1234", Outcome.UNPARSED),
+        ("It is 1234.<think>\nANSWER: 1234", Outcome.LENIENT),
         ("It is 1234 or 1235", Outcome.WRONG),
         ("I do not know", Outcome.UNPARSED),
         ("", Outcome.UNPARSED),

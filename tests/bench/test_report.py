@@ -69,6 +69,15 @@ def test_a_difference_is_claimed_in_its_cell_and_overall(rehearse: Rehearse) -> 
     assert total.cells == len(GRID)
 
 
+def test_the_line_over_all_cells_is_of_the_metric_that_the_table_shows(rehearse: Rehearse) -> None:
+    """A rate that rises by 4 % and a time that falls by as much."""
+    results = rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": faster(1.04)}, wobble=0.001)
+    over_all = {table.metric: table.overall[0].verdict for table in assemble_report(results).tables if table.overall}
+    assert over_all[BenchMetric.DECODE].delta == pytest.approx(0.04, abs=0.002)
+    assert over_all[BenchMetric.TTFT].delta == pytest.approx(-0.04, abs=0.002)
+    assert f"All {len(GRID)} cells (ttft, geometric mean): faster -3.8 %" in told(results, metric=BenchMetric.TTFT)
+
+
 def test_what_cannot_be_claimed_stands_in_brackets(rehearse: Rehearse) -> None:
     """One launch of each arm is a hint, whatever it shows."""
     arms, rates = [PLAIN, EAGLE], {"plain": GRID, "plain-eagle": faster(1.2)}
@@ -428,7 +437,7 @@ def test_answers_are_told_by_stratum_and_against_the_baseline(rehearse: Rehearse
     assert "| plain | 37/50 = 74 % [60, 84] |" in out
     assert "| plain-eagle | 35/50 = 70 % [56, 81] |" in out
     assert "| no evidence -4.0 points [" in out
-    assert "sparkdash-math-scorer/v1" in out
+    assert "sparkdash-math-scorer/v2" in out
     (plain, _) = assemble_report(results).scores
     assert sum(one.n for one in plain.strata.values()) == 50
     assert plain.verdict is None

@@ -1,6 +1,6 @@
 """The judge of what was answered to an arithmetic question.
 
-Owns: scorer v1. Must not know: engines, files, how questions are made (math_questions.py), how two arms compare.
+Owns: scorer v2. v1 took an answer inside of an unclosed `<think>` for a visible one. Must not know: engines, files, how questions are made (math_questions.py), how two arms compare.
 Rule: a published version never changes; a correction becomes v2. Results carry the version.
 Pure.
 """
@@ -14,7 +14,7 @@ from enum import StrEnum
 from sparkdash.bench.judge.stats import wilson
 from sparkdash.domain.base import Frozen
 
-SCORER = "sparkdash-math-scorer/v1"
+SCORER = "sparkdash-math-scorer/v2"
 
 _NUMERAL = r"[-\u2212+]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?"
 _ANSWER = re.compile(rf"[*_`\s]*ANSWER:[*_`$\s]*({_NUMERAL})[*_`$.\s]*")
@@ -37,8 +37,8 @@ class Outcome(StrEnum):
 
 
 def score(answer: int, text: str, finish_reason: str | None = None) -> Outcome:
-    """Judge an answer's visible text; what stands before `</think>` is not looked at."""
-    visible = text.rpartition("</think>")[2]
+    """Judge an answer's visible text: nothing before the last `</think>`, nor after a `<think>` that is not closed."""
+    visible = text.rpartition("</think>")[2].partition("<think>")[0]
     lines = [found for line in visible.splitlines() if (found := _ANSWER.fullmatch(line.strip()))]
     if lines:
         return Outcome.RIGHT if _value(lines[-1].group(1)) == answer else Outcome.WRONG

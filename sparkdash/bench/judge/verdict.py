@@ -26,6 +26,9 @@ published.
 RESOLUTION = 0.05
 """A comparison that cannot exclude 5 % decides nothing: kernels for this box are told apart by 4 to 5 %."""
 
+NARROW = 0.02
+"""Largest excluded change that is still printed as "no difference": beyond it, half of what is claimed could hide."""
+
 
 class Conclusion(StrEnum):
     """Conclusion about an arm in a cell."""
@@ -64,15 +67,22 @@ class Verdict(Frozen):
         """Verdict as printed: `faster +4.1 % [2.0, 6.3]`."""
         match self.claim:
             case Conclusion.FASTER | Conclusion.SLOWER:
-                return f"{self.claim} {_percent(self.delta)} [{_bound(self.low)}, {_bound(self.high)}]"
+                return f"{self.claim} {self._estimate}"
+            case Conclusion.NO_DIFFERENCE if (self.excluded or 0.0) <= NARROW:
+                return f"no difference > {_ceiling(self.excluded)} %: {self._estimate}"
             case Conclusion.NO_DIFFERENCE:
-                return f"no difference > {_ceiling(self.excluded)} %"
+                return f"not shown to differ: {self._estimate}"
             case Conclusion.INCONCLUSIVE:
-                return f"inconclusive (MDE {_least(self.mde)} %)"
+                return f"inconclusive (MDE {_least(self.mde)} %): {self._estimate}"
             case Conclusion.SCREEN:
                 return f"screen only: looks like {_percent(self.delta)}"
             case _:
                 return f"{self.claim}: {self.reason}" if self.reason else str(self.claim)
+
+    @property
+    def _estimate(self) -> str:
+        """Estimate and interval: `+4.1 % [2.0, 6.3]`."""
+        return f"{_percent(self.delta)} [{_bound(self.low)}, {_bound(self.high)}]"
 
     @property
     def excluded(self) -> float | None:
@@ -127,6 +137,8 @@ def _percent(share: float | None) -> str:
 
 
 def _bound(share: float | None) -> str:
+    if share is not None and share > 10:
+        return "over 1000"
     return "-" if share is None else f"{100 * share:.1f}"
 
 

@@ -93,7 +93,7 @@ def _table(
     if apart:
         measured = {row.key: row for row in judged_rows(results, metric)}
         rows = [_with_figures_apart(row, measured[row.key], apart) for row in rows]
-    return MetricTable(metric=metric, rows=tuple(rows))
+    return MetricTable(metric=metric, rows=tuple(rows), overall=overall(judged, metric))
 
 
 def _with_figures_apart(judged: CellRow, measured: CellRow, apart: tuple[str, ...]) -> CellRow:

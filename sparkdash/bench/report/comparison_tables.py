@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from sparkdash.bench.judge.accuracy import AccuracyGate
 from sparkdash.bench.judge.judgement import Decomposition, Overall
+from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.quality import AnswerQuality, OutputEquality
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.plan.math_questions import Stratum
@@ -120,9 +121,10 @@ def _evidence(source: TableSource, arm: str) -> Iterator[Block]:
     yield Heading(3, f"{arm} against {report.run.baseline}")
     rows = tuple(_pair(source, arm, key, source.words) for key in report.planned())
     yield Grid(head=("Cell", "Baseline", "Arm", "Verdict"), rows=rows)
-    total = next((one for one in report.overall if one.arm == arm), None)
+    over_all = next((table.overall for table in report.tables if table.metric is source.metric), ())
+    total = next((one for one in over_all if one.arm == arm), None)
     if total is not None and total.cells > 1:
-        yield TextBlock((_overall(total, source.words),))
+        yield TextBlock((_overall(total, source.metric, source.words),))
 
 
 def speculation_tables(source: TableSource) -> Iterator[Block]:
@@ -209,8 +211,8 @@ def _pair(source: TableSource, arm: str, key: CellKey, words: dict[int, str]) ->
     )
 
 
-def _overall(one: Overall, words: dict[int, str]) -> str:
-    said = f"All {one.cells} cells (geometric mean): {one.verdict.text}"
+def _overall(one: Overall, metric: BenchMetric, words: dict[int, str]) -> str:
+    said = f"All {one.cells} cells ({metric.value}, geometric mean): {one.verdict.text}"
     if one.worst is not None and one.worst_delta is not None:
         said += f"; worst {cell_names.cell_name(one.worst, words)} {format_change(one.worst_delta)}"
     if one.best is not None and one.best_delta is not None:

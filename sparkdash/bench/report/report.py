@@ -88,6 +88,8 @@ class MetricTable(Frozen):
 
     metric: BenchMetric
     rows: tuple[CellRow, ...]
+    overall: tuple[Overall, ...] = ()
+    """This metric over all cells, by arm."""
 
 
 class Report(Frozen):
