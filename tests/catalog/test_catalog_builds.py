@@ -11,6 +11,7 @@ import yaml
 
 from sparkdash import catalog
 from sparkdash.catalog import Catalog
+from sparkdash.paths import shipped_profiles
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SOURCE = {"repo": "https://git.example/owner/images", "commit": COMMIT}
@@ -87,3 +88,19 @@ def test_a_build_changes_nothing_of_the_launch(loaded: Loaded) -> None:
     """An engine that runs is not outdated because somebody wrote down where its image came from."""
     plain = loaded(a={}).profiles["a"].fingerprint
     assert loaded(a={"build": SOURCE}).profiles["a"].fingerprint == plain
+
+
+def test_every_shipped_image_of_no_registry_says_how_it_is_built_or_why_it_is_not() -> None:
+    shipped = catalog.load_catalog([shipped_profiles()]).profiles.values()
+    own = [one for one in shipped if (one.image or "").startswith("localhost/")]
+    assert own
+    assert [one.name for one in own if one.build is None] == []
+
+
+def test_the_nearest_of_a_shipped_profile_needs_no_build() -> None:
+    """Who cannot build is sent to an image that a registry has."""
+    shipped = catalog.load_catalog([shipped_profiles()]).profiles
+    for one in shipped.values():
+        if one.nearest and one.build is not None and one.cannot_run is None:
+            other = shipped[one.nearest]
+            assert (other.cannot_run, other.build) == (None, None), one.name
