@@ -12,6 +12,8 @@ from two_hosts import HERE, HostDaemon, TwoHosts
 
 NAME = "pair"
 HEAD, WORKER = "sparkdash-pair", "sparkdash-pair-worker1"
+GATES = "/root/gates"
+"""Folder of each host whose files hold the engine up; see pair_engine."""
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc")
 
 
@@ -26,7 +28,10 @@ def profile(nodes: int = 2, name: str = NAME, **more: Any) -> dict[str, Any]:
         "models": {"target": {"path": str(HERE / "shim")}},
         "gpu": False,
         "command": [os.path.realpath(sys.executable), str(HERE / "pair_engine.py")],
-        "mounts": [{"source": place, "target": place} for place in places],
+        "mounts": [
+            *({"source": place, "target": place} for place in places),
+            {"source": GATES, "target": "/gates", "read_only": False},
+        ],
         "memory": {"weights_gib": 0.05, "kv_gib": 0.05, "overhead_gib": 0.05, "source": "measured"},
         "nodes": nodes,
         "args": args,
