@@ -20,6 +20,8 @@ AGAIN_S = 1.0
 """Pause before a node is asked again whose answer broke off: that is no container's end."""
 LOOK_EVERY_S = 0.5
 """Seconds between two looks at whether a node can be reached."""
+NODE_LOST = "node_unreachable"
+"""Code of the error of an engine that lost one of its nodes."""
 GONE = -1
 """Exit code of a container that is no longer there."""
 
@@ -47,7 +49,8 @@ async def wait_for_first_end(
     """Wait until any member has ended. `find` resolves a member's container; None: there is none any more.
 
     Raises:
-        HostError: node_unreachable, when a member's node could not be reached for longer than `silent_s()`.
+        HostError: node_unreachable, when a member's node could not be reached for longer than `silent_s()`, or was
+            removed from the nodes.
     """
     nodes = {member.node for member in engine.members} - {LOCAL}
     ends = [asyncio.ensure_future(_end_of(runtimes, member, find)) for member in engine.members]
@@ -78,23 +81,32 @@ async def _end_of(runtimes: AllRuntimes, member: Member, find: FindContainer) ->
 
 
 async def _loss_of(runtimes: AllRuntimes, node: str, silent_s: Callable[[], float]) -> HostError:
-    """Return the error once the node has been silent for too long."""
+    """Return the error once the node has been silent for too long, or is no node any more."""
     loop = asyncio.get_running_loop()
     heard_at = loop.time()
-    while loop.time() - heard_at <= silent_s():
+    while loop.time() - heard_at <= silent_s() and node in runtimes.others.states:
         await asyncio.sleep(LOOK_EVERY_S)
         if runtimes.is_reachable(node):
             heard_at = loop.time()
-    state = runtimes.others.states.get(node)
-    return link_down(node, silent_s(), state.reason if state else None)
+    try:
+        runtimes.on(node)
+    except HostError as error:
+        return node_lost(node, silent_s(), error)
+    return node_lost(node, silent_s(), None)
 
 
-def link_down(node: str, silent_s: float, reason: str | None) -> HostError:
-    """Return the error of an engine that lost one of its nodes."""
-    why = f" {reason}" if reason else ""
+def node_lost(node: str, silent_s: float, why: HostError | None) -> HostError:
+    """Return the error of an engine that lost one of its nodes, with what was found last."""
+    if why is not None and why.code == "node_unknown":
+        return HostError(
+            f"{node} was removed from the nodes while the engine ran on it.",
+            code=NODE_LOST,
+            hint=f"What still runs there goes on unseen. Add {node} again under this name, and sparkdash ends it.",
+        )
+    found = f" {why.message}" if why else ""
+    ways = f"{why.hint} " if why and why.hint else ""
     return HostError(
-        f"The link to {node} is down: it has not answered for {silent_s:.0f} s.{why}",
-        code="node_unreachable",
-        hint=f"Check {node}, its cable and its sshd; `sparkdash nodes check {node}` tests the link. "
-        f"What still runs on {node} is ended when it answers again.",
+        f"{node} has not answered for {silent_s:.0f} s.{found}",
+        code=NODE_LOST,
+        hint=f"{ways}What still runs on {node} is ended when it answers again.",
     )

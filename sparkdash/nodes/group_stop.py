@@ -79,7 +79,8 @@ class GroupStop:
         try:
             if member.container is not None:
                 left = await self._runtimes.on(member.node).stop(member.container, grace_s, before)
-                await self._owed.settle(removal)
+                if not left.unremoved:
+                    await self._owed.settle(removal)
             else:
                 await self._upkeep.end(removal, grace_s)
         except HostError as error:

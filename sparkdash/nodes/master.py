@@ -109,7 +109,9 @@ class Master:
             await end_child(process)
         self.socket.unlink(missing_ok=True)
         if not self._closing:
-            self._on_end(ssh_errors.connection_error(self._node, "\n".join(self._said)))
+            said = "\n".join(self._said)
+            gave_up = process.returncode == ssh_errors.FAILED and not said.strip()
+            self._on_end(ssh_errors.connection_error(self._node, ssh_errors.NO_ANSWER if gave_up else said))
 
 
 async def _is_ready(process: Process) -> bool:

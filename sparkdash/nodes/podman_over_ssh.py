@@ -298,6 +298,8 @@ class NodeRuntime:
             if self._node not in error.message:
                 error.message = f"On {self._node}: {error.message}"
                 error.args = (error.message,)
+                if error.hint:
+                    error.hint = f"On {self._node}: {error.hint}"
             raise
 
 

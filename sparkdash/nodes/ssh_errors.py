@@ -31,6 +31,9 @@ _CHANGED = ("REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key for ")
 _UNKNOWN = ("host key is known for", "Host key verification failed", "no matching host key type")
 _REFUSED = ("Permission denied", "Too many authentication failures", "not allowed because")
 _WORDS_LIMIT = 300
+NO_WORDS = "ssh ended without a word"
+NO_ANSWER = "it has stopped answering"
+"""What is found when ssh gives a connection up after its keepalives: it says so at a log level that we do not ask for."""
 
 
 def connection_error(node: Node, stderr: str) -> HostError:
@@ -70,11 +73,13 @@ def login_refused(node: Node, words: str) -> HostError:
 
 def unreachable(node: Node, words: str, *, registered: bool = True) -> HostError:
     """Make the error for a box that gives no answer; one that is `registered` is tried again by itself."""
+    look = f"See whether it is on and its cable is in: `ssh {node.ssh} true`."
+    if "Connection refused" in words:
+        look = f"It answers, and no sshd does on port {node.port}: `sudo systemctl start ssh` on it."
     return HostError(
         f"{node.name} ({node.ssh}) cannot be reached: {words}.",
         code=UNREACHABLE,
-        hint=f"See whether it is on and its cable is in: `ssh {node.ssh} true`."
-        + (" sparkdash tries again by itself." if registered else ""),
+        hint=look + (" sparkdash tries again by itself." if registered else ""),
     )
 
 
@@ -113,5 +118,5 @@ def last_words(stderr: str) -> str:
     """Shorten ssh's complaint to its last line that names a reason."""
     said = [line.strip() for line in stderr.splitlines() if line.strip()]
     plain = [line for line in said if not line.startswith(("mux_client", "Control socket", "@"))] or said
-    text = (plain[-1] if plain else "ssh said nothing").rstrip(".").removeprefix("ssh: ")
+    text = (plain[-1] if plain else NO_WORDS).rstrip(".").removeprefix("ssh: ")
     return text if len(text) <= _WORDS_LIMIT else text[:_WORDS_LIMIT] + "…"

@@ -91,9 +91,14 @@ class NodeUpkeep:
             self.on_swept(node)
 
     async def clear(self, node: str) -> None:
-        """End what is owed on the node, and what surely belongs to no engine. Raises HostError."""
+        """End what is owed on the node, and what surely belongs to no engine.
+
+        Raises:
+            HostError: the node or its runtime does not answer.
+        """
         async with self._locks[node]:
             await self._clear_owed(node)
+            await self._runtimes.list_on(node, self._owner)
             grouped = group_containers(await self._runtimes.list_all(self._owner), self._engines)
             strays = [each for each in (*grouped.orphans, *grouped.doubles) if each.node == node]
             await self._stop(node, (each.name for each in strays))

@@ -52,7 +52,7 @@ def test_a_cut_link_fails_the_engine_and_the_other_side_is_ended_when_the_link_i
     up(daemon)
     hosts.link(up=False)
     state = daemon.until_state(lambda state: state["engines"].get(NAME, {}).get("state") == "failed", 60)
-    assert "link to spark2 is down" in state["engines"][NAME]["failure"]["message"]
+    assert "spark2 has not answered for 5 s. spark2 (root@" in state["engines"][NAME]["failure"]["message"]
     until_gone(hosts, "a")
     assert state["nodes"]["spark2"]["owed"] or daemon.until_state(lambda state: state["nodes"]["spark2"]["owed"])
     hosts.link(up=True)

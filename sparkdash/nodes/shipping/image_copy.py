@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +37,9 @@ from sparkdash.units import size
 
 THERE = "~/.cache/sparkdash/copies"
 """Folder of layers on the node; one folder with STAGING's name in it for the image under way."""
+
+ASK_S = 30.0
+"""Deadline of a command that only reads: podman takes 0.05 s on an idle box."""
 
 _LAYER = re.compile(r"[0-9a-f]{64}")
 _LAYERS = (
@@ -68,7 +73,8 @@ class ImageCopy:
         """
         here, there = self._facts(image, here=True), self._facts(image, here=False)
         equal = there is not None and (here is None or here.id == there.id or not alike)
-        missing = 0 if equal or here is None else self._missing_bytes(here)
+        # an image that has all its layers there and not its name is missing too
+        missing = 0 if equal or here is None else max(self._missing_bytes(here), 1)
         return CopyItem(
             kind=CopyKind.IMAGE,
             name=image,
@@ -148,7 +154,7 @@ class ImageCopy:
 
     def _check_space(self, tree: SourceTree, missing: int) -> None:
         """The layers are written three times: as files, as podman's temporary copy, as the image."""
-        asked = self._there(["podman", "info", "--format", "{{.Store.GraphRoot}}"])
+        asked = self._ask(["podman", "info", "--format", "{{.Store.GraphRoot}}"])
         root = asked.out.strip() or "/var/lib/containers"
         needs = sum(file.size for file in tree.files)
         with self._context.session(tree.model, tree.root) as session:
@@ -178,11 +184,11 @@ class ImageCopy:
         return sum(count for layer, count in zip(here.layers, large, strict=True) if layer not in known)
 
     def _layers_there(self) -> frozenset[str]:
-        return frozenset(self._there(["sh", "-c", _LAYERS]).out.split())
+        return frozenset(self._ask(["sh", "-c", _LAYERS]).out.split())
 
     def _facts(self, image: str, *, here: bool) -> ImageFacts | None:
         argv = ["podman", "image", "inspect", image]
-        done = run_watched(argv, self._context.meter) if here else self._there(argv)
+        done = self._ask(argv, here=here)
         if done.code and answers.no_such_image(done.err):
             return None
         try:
@@ -191,9 +197,23 @@ class ImageCopy:
         except (ValueError, LookupError, TypeError):
             raise self._failed("image inspect", done) from None
 
-    def _there(self, argv: Sequence[str]) -> CommandResult:
-        """Run a program on the node."""
-        done = run_watched(self._command(argv), self._context.meter)
+    def _ask(self, argv: Sequence[str], *, here: bool = False) -> CommandResult:
+        """Run a command that only reads. Raises HostError: runtime_timeout."""
+        try:
+            if here:
+                return run_watched(argv, self._context.meter, deadline_s=ASK_S)
+            return self._there(argv, ASK_S)
+        except TimeoutError:
+            where = "this box" if here else self._context.node
+            raise HostError(
+                f"podman on {where} gave no answer for {ASK_S:.0f} s.",
+                code="runtime_timeout",
+                hint=f"See what `{shlex.join(argv)}` does on {where}; a restart of the box frees a podman that hangs.",
+            ) from None
+
+    def _there(self, argv: Sequence[str], deadline_s: float = math.inf) -> CommandResult:
+        """Run a program on the node. Raises TimeoutError."""
+        done = run_watched(self._command(argv), self._context.meter, deadline_s=deadline_s)
         if done.code == ssh_errors.FAILED and ssh_command.OWN_255 not in done.err:
             raise self._context.lost(LinkLost(done.code, done.err), "the image")
         return done

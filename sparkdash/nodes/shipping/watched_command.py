@@ -5,9 +5,11 @@ Owns: the child process and its output. Must not know what the commands do. Bloc
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO
@@ -18,8 +20,19 @@ from sparkdash.nodes.shipping.copy_meter import CopyMeter
 LOOK_S = 0.1
 
 
-def run_watched(argv: Sequence[str], meter: CopyMeter, look: Callable[[], object] = lambda: None) -> CommandResult:
-    """Run a command; `look` is called again and again meanwhile. Raises Stopped, and FileNotFoundError."""
+def run_watched(
+    argv: Sequence[str],
+    meter: CopyMeter,
+    look: Callable[[], object] = lambda: None,
+    *,
+    deadline_s: float = math.inf,
+) -> CommandResult:
+    """Run a command; `look` is called again and again meanwhile.
+
+    Raises:
+        Stopped, FileNotFoundError; TimeoutError after `deadline_s`.
+    """
+    until = time.monotonic() + deadline_s
     with _memory() as out, _memory() as err:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
         try:
@@ -27,6 +40,8 @@ def run_watched(argv: Sequence[str], meter: CopyMeter, look: Callable[[], object
                 with suppress(subprocess.TimeoutExpired):
                     code = process.wait(LOOK_S)
                     return CommandResult(code, _text(out.fileno()), _text(err.fileno()))
+                if time.monotonic() > until:
+                    raise TimeoutError
                 meter.pause(0.0)
                 look()
         finally:

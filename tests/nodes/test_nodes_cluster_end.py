@@ -1,0 +1,231 @@
+"""One engine on two nodes behind one Runtime: both sides stop and die together, whatever breaks in between."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from cluster_in_memory import HEAD, LIMIT_S, OURS, WORKER, Cluster, lines, until
+from fake_cluster import OWNER, Made, engine_spec
+
+from sparkdash.domain.container import ContainerInfo, ContainerState, Leftovers
+from sparkdash.errors import HostError
+from sparkdash.nodes.group_end import GONE
+
+
+async def test_a_stop_ends_both_sides_and_reads_the_last_words_of_both_before(cluster: Cluster) -> None:
+    await cluster.runtime.start(engine_spec())
+    cluster.local.here[HEAD].say("head's word")
+    cluster.b.here[WORKER].say("worker's word")
+    said: list[str] = []
+
+    async def last_words() -> None:
+        said.extend(await lines(cluster.runtime, HEAD))
+
+    left = await cluster.runtime.stop(HEAD, 1.0, last_words())
+    assert said == ["[spark2] worker's word", "head's word"]
+    assert not left.owed
+    assert not cluster.local.here
+    assert not cluster.b.here
+    assert not cluster.owed.nodes
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_a_silent_node_owes_its_part_and_the_rest_is_ended(cluster: Cluster, seen: bool) -> None:
+    await cluster.runtime.start(engine_spec())
+    cluster.nodes.cut("spark2", seen=seen)
+    left = await cluster.runtime.stop(HEAD, 1.0)
+    assert left.owed == ("spark2",)
+    assert not cluster.local.here
+    assert cluster.owed.containers("spark2") == (WORKER,)
+
+
+async def test_what_is_owed_is_ended_before_anything_starts_on_the_node_again(cluster: Cluster) -> None:
+    await cluster.runtime.start(engine_spec())
+    cluster.nodes.cut("spark2")
+    await cluster.runtime.stop(HEAD, 1.0)
+    cluster.nodes.mend("spark2")
+    cluster.b.calls.clear()
+    await cluster.runtime.start(engine_spec("sparkdash-small", nodes=("spark2",)))
+    assert cluster.b.calls == [("stop", WORKER), ("start", "sparkdash-small")]
+
+
+async def test_a_daemon_killed_in_a_stop_leaves_a_successor_that_ends_both_sides(cluster: Cluster) -> None:
+    await cluster.runtime.start(engine_spec())
+
+    class Killed(BaseException):
+        """SIGKILL in the middle."""
+
+    def die() -> None:
+        raise Killed
+
+    cluster.local.on_stop = cluster.b.on_stop = die
+    with pytest.raises(Killed):
+        await cluster.runtime.stop(HEAD, 1.0)
+    cluster.local.on_stop = cluster.b.on_stop = lambda: None
+    later = cluster.restarted()
+    await later.runtime.settle(OWNER)
+    (found,) = await later.runtime.containers(OURS)
+    assert (found.name, found.state) == (HEAD, ContainerState.EXITED)
+    await later.runtime.stop(HEAD, 1.0)
+    assert not later.local.here
+    assert not later.b.here
+
+
+async def test_a_stop_that_was_ordered_holds_for_an_engine_whose_node_was_silent(cluster: Cluster) -> None:
+    await cluster.runtime.start(engine_spec(nodes=("spark2",)))
+    cluster.nodes.cut("spark2")
+    await cluster.runtime.stop(HEAD, 1.0)
+    later = cluster.restarted()
+    async with later.kept_up():
+        assert await later.runtime.containers(OURS) == []
+        later.nodes.mend("spark2")
+        await until(lambda: later.swept == ["spark2"])
+    assert not later.b.here
+    assert not later.owed.nodes
+
+
+async def test_a_container_that_would_not_stop_on_a_node_that_answers_is_an_error_and_stays_owed(
+    cluster: Cluster,
+) -> None:
+    await cluster.runtime.start(engine_spec())
+
+    def stuck() -> None:
+        raise HostError("It does not end.", code="unkillable")
+
+    cluster.b.on_stop = stuck
+    with pytest.raises(HostError, match="It does not end"):
+        await cluster.runtime.stop(HEAD, 1.0)
+    assert not cluster.local.here
+    assert cluster.owed.nodes == {"spark2"}
+
+
+async def test_upkeep_leaves_containers_alone_that_are_being_stopped_with_their_grace(cluster: Cluster) -> None:
+    await cluster.runtime.start(engine_spec())
+    going, go = asyncio.Event(), asyncio.Event()
+    real = cluster.b.stop
+    calls: list[float] = []
+
+    async def slow(name: str, grace_s: float, before: object = None) -> object:
+        calls.append(grace_s)
+        going.set()
+        await go.wait()
+        return await real(name, grace_s)
+
+    cluster.b.stop = slow  # type: ignore[method-assign,assignment]
+    async with cluster.kept_up():
+        stopping = asyncio.create_task(cluster.runtime.stop(HEAD, 30.0))
+        await going.wait()
+        await cluster.runtime.upkeep.clear("spark2")
+        go.set()
+        await stopping
+    assert calls == [30.0]
+
+
+@pytest.mark.parametrize(("side", "code"), [("local", 0), ("spark2", 0), ("spark2", 137)])
+async def test_the_first_end_of_any_side_is_the_engines_whatever_its_exit_code(
+    cluster: Cluster, side: str, code: int
+) -> None:
+    await cluster.runtime.start(engine_spec())
+    waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
+    await asyncio.sleep(0)
+    made: Made = cluster.local.here[HEAD] if side == "local" else cluster.b.here[WORKER]
+    made.end(code)
+    async with asyncio.timeout(LIMIT_S):
+        assert await waiting == code
+    where = "this box" if side == "local" else side
+    last = (await lines(cluster.runtime, HEAD))[-1]
+    assert (
+        last
+        == f"sparkdash: of this engine's containers the one on {where} was the first to end: it ended with exit code {code}."
+    )
+
+
+async def test_a_wait_that_a_broken_connection_cuts_short_is_no_end(cluster: Cluster) -> None:
+    await cluster.runtime.start(engine_spec())
+    waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
+    await asyncio.sleep(0.01)
+    cluster.b.silent = True
+    cluster.b.here[WORKER].changed.set()
+    await asyncio.sleep(0.05)
+    cluster.b.silent = False
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    cluster.b.here[WORKER].end(3)
+    async with asyncio.timeout(LIMIT_S):
+        assert await waiting == 3
+
+
+async def test_a_node_that_is_silent_beyond_the_limit_ends_the_wait_with_that_reason(cluster: Cluster) -> None:
+    await cluster.runtime.start(engine_spec())
+    waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
+    await asyncio.sleep(0.01)
+    cluster.nodes.cut("spark2")
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(HostError, match=r"spark2 has not answered for 0 s\. spark2 does not answer\.") as lost:
+            await waiting
+    assert lost.value.code == "node_unreachable"
+
+
+async def test_a_short_silence_costs_nothing_and_the_limit_begins_anew(cluster: Cluster) -> None:
+    await cluster.runtime.start(engine_spec())
+    waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
+    for _ in range(3):
+        cluster.nodes.cut("spark2")
+        await asyncio.sleep(0.1)
+        cluster.nodes.mend("spark2")
+        await asyncio.sleep(0.05)
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_a_worker_that_was_removed_meanwhile_has_ended(cluster: Cluster) -> None:
+    await cluster.runtime.start(engine_spec())
+    cluster.b.here.clear()
+    async with asyncio.timeout(LIMIT_S):
+        assert await cluster.runtime.wait(HEAD) == GONE
+    assert (await lines(cluster.runtime, HEAD))[-1].endswith("it is gone.")
+
+
+async def test_an_engine_whose_node_is_removed_from_the_registry_is_lost_at_once_and_the_reason_says_so(
+    cluster: Cluster,
+) -> None:
+    await cluster.runtime.start(engine_spec())
+    waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
+    await asyncio.sleep(0.01)
+    del cluster.nodes.status["spark2"]
+    cluster.nodes.on.pop("spark2")
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(HostError, match="spark2 was removed from the nodes while the engine ran on it") as lost:
+            await waiting
+    assert lost.value.hint is not None
+    assert "Add spark2 again" in lost.value.hint
+
+
+async def test_a_container_that_has_ended_and_is_still_listed_on_a_node_stays_owed(cluster: Cluster) -> None:
+    await cluster.runtime.start(engine_spec())
+    real = cluster.b.stop
+
+    async def ended_only(name: str, grace_s: float, before: object = None) -> Leftovers:
+        cluster.b.here[name].end(137)
+        return Leftovers(unremoved="`podman rm` gave no answer for 60 s.")
+
+    cluster.b.stop = ended_only  # type: ignore[method-assign,assignment]
+    assert (await cluster.runtime.stop(HEAD, 1.0)).unremoved
+    assert cluster.owed.containers("spark2") == (WORKER,)
+    cluster.b.stop = real  # type: ignore[method-assign]
+    async with cluster.kept_up():
+        await until(lambda: not cluster.b.here and not cluster.owed.nodes)
+
+
+async def test_nothing_starts_on_a_node_whose_runtime_gives_no_answer(cluster: Cluster) -> None:
+    async def hanging(labels: object) -> list[ContainerInfo]:
+        raise HostError("`podman ps` gave no answer for 20 s.", code="runtime_timeout")
+
+    cluster.b.containers = hanging  # type: ignore[method-assign,assignment]
+    with pytest.raises(HostError, match="On spark2: `podman ps` gave no answer for 20 s") as failed:
+        await cluster.runtime.start(engine_spec())
+    assert failed.value.code == "runtime_timeout"
+    assert not cluster.local.here
+    assert not cluster.b.here
