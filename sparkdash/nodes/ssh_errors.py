@@ -31,7 +31,7 @@ _CHANGED = ("REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key for ")
 _UNKNOWN = ("host key is known for", "Host key verification failed", "no matching host key type")
 _REFUSED = ("Permission denied", "Too many authentication failures", "not allowed because")
 _WORDS_LIMIT = 300
-NO_WORDS = "ssh ended without a word"
+NO_WORDS = "ssh said nothing"
 NO_ANSWER = "it has stopped answering"
 """What is found when ssh gives a connection up after its keepalives: it says so at a log level that we do not ask for."""
 
