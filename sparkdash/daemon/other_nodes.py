@@ -23,6 +23,8 @@ from sparkdash.nodes import node_file
 from sparkdash.nodes.agent.watch import NodeWatch, WatchInputs
 from sparkdash.nodes.cluster_runtime import ClusterRuntime
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
+from sparkdash.nodes.group_link import link_notice
+from sparkdash.nodes.link.liveness import LookAtLink, look_at_link
 from sparkdash.nodes.owed import FILE_NAME, OwedRemovals
 from sparkdash.nodes.shipping.assemble import make_shipper
 from sparkdash.settings import Settings
@@ -76,6 +78,8 @@ class OtherNodes:
             owed=self._owed,
             silent_s=lambda: inputs.settings().node_silent_s,
         )
+        self.runtime.watch_link = self._watch_link
+        self.runtime.on_link = self._tell_link
         self.shipper = make_shipper(settings, self._fast_address)
         self._reread = asyncio.Event()
         """Set after the registry was read again."""
@@ -121,6 +125,16 @@ class OtherNodes:
             return self.directory.launch_on((LOCAL, node))[1].address
         except SparkdashError:
             return None
+
+    def _watch_link(self, nodes: tuple[str, ...]) -> LookAtLink | None:
+        try:
+            return look_at_link(self.directory.launch_on(nodes), lambda: self.directory.samples)
+        except SparkdashError:
+            return None
+
+    def _tell_link(self, head: str, fault: str | None, left_s: float) -> None:
+        nodes = self.runtime.engine_nodes(head)
+        self._in.publish(link_notice(head, nodes, fault, left_s))
 
     def _stamp(self) -> tuple[int, int] | None:
         try:

@@ -30,6 +30,7 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
 from sparkdash.host.runtime import Runtime
 from sparkdash.nodes.group_end import FirstEnd, wait_for_first_end
+from sparkdash.nodes.group_link import TellLink, WatchLink, link_loss_of
 from sparkdash.nodes.group_logs import GroupLogs
 from sparkdash.nodes.group_stop import GroupStop, merged
 from sparkdash.nodes.groups import EngineGroup, EngineMembers, Member, alone, group_containers, members_of
@@ -65,6 +66,10 @@ class ClusterRuntime:
         """Engines that this daemon started or found, by head; orphans too, until they are stopped."""
         self._ends: dict[str, FirstEnd] = {}
         """First end of each engine that died, by head."""
+        self.watch_link: WatchLink = lambda _nodes: None
+        """Finds the link between the nodes of an engine, to be looked at while it runs."""
+        self.on_link: TellLink = lambda _head, _fault, _left_s: None
+        """Told when that link is down, and when it is back."""
         self._logs = GroupLogs(self._runtimes, self._find)
         self.upkeep = NodeUpkeep(self._runtimes, owed, owner, self._engines, self._on_return)
         self._stopping = GroupStop(self._runtimes, owed, self.upkeep)
@@ -221,12 +226,16 @@ class ClusterRuntime:
         """Wait for the first end of any of the engine's containers; return its exit code.
 
         Raises:
-            HostError: node_unreachable, when one of its nodes was silent for too long; else as the runtime.
+            HostError: node_unreachable, when one of its nodes was silent for too long; link_down, when they no longer
+                reach each other; else as the runtime.
         """
         engine = self._engines.get(name)
         if engine is None or engine.is_local:
             return await self._local.wait(name)
-        first = await wait_for_first_end(self._runtimes, engine, self._find, self._silent_s)
+        link = None
+        if len(engine.members) > 1:
+            link = link_loss_of(self._runtimes, engine, self.watch_link, self.on_link, self._silent_s)
+        first = await wait_for_first_end(self._runtimes, engine, self._find, self._silent_s, link)
         if len(engine.members) > 1:
             self._ends[name] = first
         return first.code

@@ -6,8 +6,9 @@ Owns: the waits for all members of one engine. Must not know what follows from a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
@@ -45,16 +46,21 @@ async def wait_for_first_end(
     engine: EngineMembers,
     find: FindContainer,
     silent_s: Callable[[], float],
+    link_loss: Coroutine[Any, Any, HostError] | None = None,
 ) -> FirstEnd:
     """Wait until any member has ended. `find` resolves a member's container; None: there is none any more.
 
+    `link_loss` returns once the nodes no longer reach each other.
+
     Raises:
         HostError: node_unreachable, when a member's node could not be reached for longer than `silent_s()`, or was
-            removed from the nodes.
+            removed from the nodes; link_down.
     """
     nodes = {member.node for member in engine.members} - {LOCAL}
     ends = [asyncio.ensure_future(_end_of(runtimes, member, find)) for member in engine.members]
     losses = [asyncio.ensure_future(_loss_of(runtimes, node, silent_s)) for node in sorted(nodes)]
+    if link_loss is not None:
+        losses.append(asyncio.ensure_future(link_loss))
     try:
         done, _ = await asyncio.wait({*ends, *losses}, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:

@@ -20,7 +20,9 @@ def wait_at(gate: str) -> None:
     """Wait while the gate is shut, and say so: a load that says nothing makes no progress."""
     said = 0
     while (GATES / gate).exists():
-        print(f"INFO 11-23 10:00:00 [loader.py:1] waiting at {gate}, {chr(97 + said % 26) * (said // 26 + 1)}", flush=True)
+        print(
+            f"INFO 11-23 10:00:00 [loader.py:1] waiting at {gate}, {chr(97 + said % 26) * (said // 26 + 1)}", flush=True
+        )
         said += 1
         time.sleep(0.5)  # the pace of its log, not a synchronisation
 

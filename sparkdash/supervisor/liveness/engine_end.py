@@ -27,8 +27,8 @@ KILLED_S = 2.0
 hangs, as it does just then, is not waited for.
 """
 
-NODE_LOST = "node_unreachable"
-"""Code of the error of an engine that lost one of its nodes."""
+LOST = frozenset({"node_unreachable", "link_down"})
+"""Codes of the error of an engine that lost one of its nodes, or the link between them."""
 REMOVED = -1000
 """Stands for the exit code of a container that is no longer there."""
 ORDERED_ENDS = frozenset({0, 128 + 2, 128 + 9, 128 + 15})
@@ -43,7 +43,8 @@ async def wait_for_end(tools: Tools, container: str) -> int | None:
     """Wait for the container's exit code; None when the memory guard killed it and the runtime does not tell.
 
     Raises:
-        HostError: node_unreachable, when a node of the engine is silent for too long: it is lost, whatever runs there.
+        HostError: node_unreachable, when a node of the engine is silent for too long: it is lost, whatever runs there;
+            link_down, when its nodes no longer reach each other.
     """
     asked = asyncio.ensure_future(_exit_code(tools, container))
     either: set[asyncio.Future[Any]] = {asked, *filter(None, [tools.guarded.killed(container)])}
@@ -62,7 +63,7 @@ async def _exit_code(tools: Tools, container: str) -> int:
             code = await tools.runtime.wait(container)
             break
         except SparkdashError as error:
-            if error.code == NODE_LOST:
+            if error.code in LOST:
                 raise
         await tools.clock.sleep(AGAIN_S)
     return REMOVED if await _is_removed(tools, container, code) else code
