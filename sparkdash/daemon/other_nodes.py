@@ -7,12 +7,13 @@ its file is read again. Must not know what a part does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from sparkdash import paths
+from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact, Level, NodesChanged, Notice
 from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.node import LOCAL, NodeState
@@ -78,6 +79,7 @@ class OtherNodes:
             owed=self._owed,
             silent_s=lambda: inputs.settings().node_silent_s,
         )
+        self._engines: Callable[[], Mapping[str, Engine]] = dict
         self.runtime.watch_link = self._watch_link
         self.runtime.on_link = self._tell_link
         self.shipper = make_shipper(settings, self._fast_address)
@@ -88,6 +90,7 @@ class OtherNodes:
     def attach(self, supervisor: Supervisor, record_kill: Callable[[GuardKill], object]) -> None:
         """Have the supervisor look for engines on nodes that return, and the nodes' guards know its engines."""
         self.runtime.upkeep.on_swept = lambda _: supervisor.node_returned()
+        self._engines = lambda: supervisor.engines
         self.watch.attach(WatchInputs(lambda: supervisor.engines, self._in.settings, self._in.publish, record_kill))
 
     async def run(self) -> None:
@@ -133,8 +136,8 @@ class OtherNodes:
             return None
 
     def _tell_link(self, head: str, fault: str | None, left_s: float) -> None:
-        nodes = self.runtime.engine_nodes(head)
-        self._in.publish(link_notice(head, nodes, fault, left_s))
+        name = next((name for name, engine in self._engines().items() if engine.container == head), head)
+        self._in.publish(link_notice(name, self.runtime.engine_nodes(head), fault, left_s))
 
     def _stamp(self) -> tuple[int, int] | None:
         try:

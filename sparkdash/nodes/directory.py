@@ -7,6 +7,7 @@ profiles, or what a runtime is asked.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from sparkdash.nodes import facts, ssh_errors
 from sparkdash.nodes.connection import NodeConnection
 from sparkdash.nodes.link.common import chosen_links, common_links
 from sparkdash.nodes.node_file import NodeTable
-from sparkdash.nodes.node_link import FigureStream, LinkOrders, NodeLink
+from sparkdash.nodes.node_link import FACTS_EVERY_S, FigureStream, LinkOrders, NodeLink
 from sparkdash.nodes.podman_over_ssh import remote_podman
 
 LOG = structlog.get_logger("sparkdash")
@@ -69,6 +70,8 @@ class NodeDirectory:
         self._ending: set[asyncio.Task[None]] = set()
         self._returned: list[Callable[[str], None]] = []
         self._local: NodeFacts | None = None
+        self._stale = asyncio.Event()
+        """Set when the facts of this box are to be read again before their time."""
         self._running = False
         self.reload()
 
@@ -133,6 +136,7 @@ class NodeDirectory:
         offered = [chosen_links(found.links, self._node(name)) for name, found in known.items()]
         links = common_links(offered)
         if links is None:
+            self._read_facts_again()
             raise no_common_link(dict(zip(names, offered, strict=True)))
         return tuple(self._launch(name, known[name], link) for name, link in zip(names, links, strict=True))
 
@@ -198,7 +202,6 @@ class NodeDirectory:
             for name in self._links:
                 self._start(name)
             await self._read_local_facts()
-            await asyncio.Event().wait()
         finally:
             self._running = False
             tasks = [*self._tasks.values(), *self._ending]
@@ -216,13 +219,26 @@ class NodeDirectory:
                 each.cancel()
 
     async def _read_local_facts(self) -> None:
-        while self._local is None:
+        while True:
+            pause_s = FACTS_EVERY_S
             try:
-                self._local = await facts.read_local_facts(self._in.program, self._in.hf_home)
+                found = await facts.read_local_facts(self._in.program, self._in.hf_home)
             except HostError as error:
                 LOG.warning("the facts of this box cannot be read", why=error.message)
-                await asyncio.sleep(facts.FACTS_S)
-        self._changed()
+                pause_s = facts.FACTS_S
+            else:
+                if found != self._local:
+                    self._local = found
+                    self._changed()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stale.wait(), pause_s)
+            self._stale.clear()
+
+    def _read_facts_again(self) -> None:
+        """Have the facts of all boxes read again: an interface may have got its address after the last time."""
+        self._stale.set()
+        for link in self._links.values():
+            link.read_facts_again()
 
     def _add(self, node: Node) -> None:
         orders = LinkOrders(partial(facts.read_facts, program=self._in.program), self._changed, self._back)

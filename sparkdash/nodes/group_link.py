@@ -59,14 +59,14 @@ async def link_loss_of(
             told = True
 
 
-def link_notice(head: str, nodes: tuple[str, ...], fault: str | None, left_s: float) -> Notice:
-    """Return what is told of an engine's link. See TellLink."""
+def link_notice(name: str, nodes: tuple[str, ...], fault: str | None, left_s: float) -> Notice:
+    """Return what is told of the link of the engine with this name. See TellLink."""
     if fault is None:
-        return Notice(level=Level.INFO, code="link_back", text=f"{link_of(nodes)} is back: {head} goes on.")
+        return Notice(level=Level.INFO, code="link_back", text=f"{link_of(nodes)} is back: {name} goes on.")
     return Notice(
         level=Level.WARNING,
         code=LINK_DOWN,
-        text=f"{link_of(nodes)}, which {head} uses, is down: {fault}. See whether its cable is in at both ends. "
+        text=f"{link_of(nodes)}, which {name} uses, is down: {fault}. See whether its cable is in at both ends. "
         f"The engine is ended in {duration(left_s)} unless the link comes back.",
     )
 

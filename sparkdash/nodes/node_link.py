@@ -86,6 +86,7 @@ class NodeLink:
         """Tries in a row without success."""
         self._loss = asyncio.Event()
         self._again = asyncio.Event()
+        self._stale = asyncio.Event()
         self.settled = asyncio.Event()
         """Set once the first try has ended, well or not, its figures included."""
 
@@ -111,6 +112,10 @@ class NodeLink:
     def try_again(self) -> None:
         """Try a node that cannot be reached at once, instead of after its pause."""
         self._again.set()
+
+    def read_facts_again(self) -> None:
+        """Read the facts soon, if the node can be reached, instead of at their time."""
+        self._stale.set()
 
     async def run(self) -> None:
         """Connect, and connect again after each loss, until cancelled; then close the connection."""
@@ -179,7 +184,9 @@ class NodeLink:
 
     async def _refresh_facts(self) -> None:
         while True:
-            await asyncio.sleep(FACTS_EVERY_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stale.wait(), FACTS_EVERY_S)
+            self._stale.clear()
             with contextlib.suppress(SparkdashError):
                 facts = await self._orders.read_facts(self.connection)
                 self._enter(NodeStatus.REACHABLE, None, facts)
