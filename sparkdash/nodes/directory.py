@@ -24,6 +24,7 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.nodes import facts, ssh_errors
 from sparkdash.nodes.connection import NodeConnection
 from sparkdash.nodes.link.common import chosen_links, common_links
+from sparkdash.nodes.link.liveness import called
 from sparkdash.nodes.node_file import NodeTable
 from sparkdash.nodes.node_link import FACTS_EVERY_S, FigureStream, LinkOrders, NodeLink
 from sparkdash.nodes.podman_over_ssh import remote_podman
@@ -313,13 +314,14 @@ class NodeDirectory:
 def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
     """Make the error for nodes without a common network."""
     seen = "; ".join(
-        f"{name}: {', '.join(f'{link.interface} {link.address}/{link.prefix}' for link in links) or 'none'}"
+        f"{called(name)}: {', '.join(f'{link.interface} {link.address}/{link.prefix}' for link in links) or 'none'}"
         for name, links in offered.items()
     )
     return HostError(
-        f"{' and '.join(offered)} share no network ({seen}).",
+        f"{' and '.join(map(called, offered))} share no network ({seen}).",
         code="no_common_link",
-        hint="Give the fast link's interfaces addresses of one network on both boxes; docs/two-sparks.md says how.",
+        hint="Give the fast link's interfaces addresses of one network on both boxes, and try again some seconds later; "
+        "docs/two-sparks.md says how.",
     )
 
 

@@ -1,0 +1,134 @@
+"""The link between the nodes of one engine: told when it is down for seconds, the engine's end when it stays down."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from cluster_in_memory import HEAD, LIMIT_S, Cluster, until
+from fake_cluster import engine_spec
+
+from sparkdash.domain.metric import LinkSample, NodeSample
+from sparkdash.domain.node import LOCAL, Link, NodeLaunch
+from sparkdash.errors import HostError
+from sparkdash.nodes import group_link
+from sparkdash.nodes.link import liveness
+from sparkdash.nodes.link.liveness import LookAtLink, look_at_link
+
+FAULT = "eth1 of spark2 has no carrier"
+Told = list[tuple[str, str | None]]
+
+
+class Cable:
+    """A link that tests cut and mend."""
+
+    def __init__(self) -> None:
+        self.fault: str | None = None
+
+    def watch(self, nodes: tuple[str, ...]) -> LookAtLink:
+        assert nodes == ("local", "spark2")
+
+        async def look() -> str | None:
+            return self.fault
+
+        return look
+
+
+@pytest.fixture
+def cable(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cable:
+    made = Cable()
+    cluster.runtime.watch_link = made.watch
+    for name, value in (("LOOK_EVERY_S", 0.01), ("TOLD_S", 0.05), ("LEAST_S", 0.3)):
+        monkeypatch.setattr(group_link, name, value)
+    return made
+
+
+@pytest.fixture
+def told(cluster: Cluster) -> Told:
+    heard: Told = []
+    cluster.runtime.on_link = lambda head, fault, _left_s: heard.append((head, fault))
+    return heard
+
+
+async def test_a_dead_link_between_nodes_that_answer_is_told_and_then_costs_the_engine(
+    cluster: Cluster, cable: Cable, told: Told
+) -> None:
+    await cluster.runtime.start(engine_spec())
+    waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
+    cable.fault = FAULT
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(HostError, match=f"The link between this box and spark2 has been down .*: {FAULT}") as lost:
+            await waiting
+    assert lost.value.code == "link_down"
+    assert told == [(HEAD, FAULT)]
+
+
+async def test_a_link_that_comes_back_costs_nothing_and_its_return_is_told(
+    cluster: Cluster, cable: Cable, told: Told
+) -> None:
+    await cluster.runtime.start(engine_spec())
+    waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
+    cable.fault = FAULT
+    await until(lambda: told)
+    cable.fault = None
+    await until(lambda: len(told) == 2)
+    assert told == [(HEAD, FAULT), (HEAD, None)]
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_the_silence_of_a_node_is_not_called_a_dead_link(cluster: Cluster, cable: Cable, told: Told) -> None:
+    await cluster.runtime.start(engine_spec())
+    waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
+    await asyncio.sleep(0.01)
+    cable.fault = FAULT
+    cluster.nodes.cut("spark2")
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(HostError, match="spark2 has not answered") as lost:
+            await waiting
+    assert lost.value.code == "node_unreachable"
+    assert told == []
+
+
+def launches(there: str = "127.0.0.1", **more: str) -> tuple[NodeLaunch, ...]:
+    here = NodeLaunch(
+        name=LOCAL, address="127.0.0.1", hf_home="", cache_dir="", link=Link(interface="eth1", address="127.0.0.1")
+    )
+    other = Link(interface="eth1", address=there, **more)
+    return here, NodeLaunch(name="spark2", address=there, hf_home="", cache_dir="", link=other)
+
+
+@pytest.mark.parametrize(
+    ("node", "port", "words"),
+    [
+        ("spark2", LinkSample(name="eth1", up=False), "eth1 of spark2 has no carrier"),
+        (LOCAL, LinkSample(name="eth1", up=False), "eth1 of this box has no carrier"),
+        ("spark2", LinkSample(name="roce1", rdma=True, up=False), "eth1 of spark2 has no carrier"),
+        ("spark2", LinkSample(name="eth0", up=False), None),
+        ("spark2", LinkSample(name="eth1", up=None), None),
+    ],
+)
+async def test_an_end_without_a_carrier_is_a_fault_of_the_link(node: str, port: LinkSample, words: str | None) -> None:
+    samples = {node: NodeSample(at=0.0, links=(port,))}
+    assert await look_at_link(launches(hca="roce1"), lambda: samples)() == words
+
+
+async def test_an_end_that_answered_and_falls_silent_is_a_fault_and_one_behind_a_firewall_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as there:
+        there.bind(("127.0.0.1", 0))
+        there.listen()
+        monkeypatch.setattr(liveness, "DISCARD", there.getsockname()[1])
+        answering, silent = look_at_link(launches(), dict), look_at_link(launches("127.0.0.2"), dict)
+        assert await answering() is None  # a program listens there
+    assert await answering() is None  # refused, which is an answer too
+
+    async def swallowed(*_: object, **__: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(asyncio, "open_connection", swallowed)
+    assert await answering() == "127.0.0.1 (eth1 of spark2) does not answer on it"
+    assert await silent() is None
