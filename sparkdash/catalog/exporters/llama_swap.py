@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from sparkdash.catalog.exporters import own
 from sparkdash.catalog.yaml import yaml_writer
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import EngineKind, Profile
 
 _PORT = "${PORT}"
 
@@ -21,10 +22,11 @@ def llama_swap_model(profile: Profile, spec: ContainerSpec, argv: Sequence[str],
     """
     body: dict[str, Any] = {
         "description": profile.about,
-        "cmd": _cmd(argv, spec),
+        "cmd": _cmd(argv, spec, anywhere=profile.engine is EngineKind.GENERIC),
         "cmdStop": shlex.join([argv[0], "stop", spec.name]),
         "proxy": f"http://127.0.0.1:{_PORT}",
         "checkEndpoint": alive,
+        "useModelName": profile.model_id,
         "aliases": list(profile.serves),
         "filters": _filters(profile),
     }
@@ -43,13 +45,22 @@ def _filters(profile: Profile) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value}
 
 
-def _cmd(argv: Sequence[str], spec: ContainerSpec) -> str:
+def _cmd(argv: Sequence[str], spec: ContainerSpec, *, anywhere: bool) -> str:
     lines: list[list[str]] = [[]]
     before = ""
     for word in argv:
         if word != "-d":
             if word.startswith("-"):
                 lines.append([])
-            lines[-1].append(_PORT if (before, word) == ("--port", str(spec.port)) else shlex.quote(word))
+            lines[-1].append(_word(word, before, spec, anywhere=anywhere))
         before = word
     return "\n".join(" ".join(line) for line in lines) + "\n"
+
+
+def _word(word: str, before: str, spec: ContainerSpec, *, anywhere: bool) -> str:
+    """Quote a word of the command; `anywhere`: the port may stand in any word, not only after --port."""
+    if (before, word) == ("--port", str(spec.port)):
+        return _PORT
+    quoted = shlex.quote(word)
+    is_label = before == "--label"
+    return re.sub(rf"\b{spec.port}\b", _PORT, quoted) if anywhere and not is_label and "'" not in quoted else quoted

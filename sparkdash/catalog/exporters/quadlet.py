@@ -30,7 +30,7 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
         "[Container]",
         f"ContainerName={spec.name}",
         f"Image={_value(spec.image or '')}",
-        "Network=host",
+        f"PublishPort=127.0.0.1:{spec.port}:{spec.inner_port}" if spec.inner_port else "Network=host",
         *(f"AddDevice={device}" for device in spec.devices),
         *([f"ShmSize={spec.shm_size}"] if spec.shm_size else []),
         *(
@@ -40,14 +40,20 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
         *(f"Tmpfs={_value(tmpfs)}" for tmpfs in spec.tmpfs),
         *(f"Environment={_quoted(f'{name}={text}')}" for name, text in spec.env.items()),
         *(f"PodmanArgs=--env {name}" for name in spec.env_from),
-        f"Entrypoint={_quoted(spec.argv[0])}",
-        f"Exec={' '.join(map(_quoted, spec.argv[1:]))}",
+        *([f"StopSignal={spec.stop_signal}"] if spec.stop_signal else []),
+        *_program(spec),
         "",
         "[Service]",
         # Loading a large model takes minutes, which systemd would take for a failure.
         "TimeoutStartSec=1800",
     ]
     return "\n".join(lines)
+
+
+def _program(spec: ContainerSpec) -> list[str]:
+    if not spec.keeps_entrypoint:
+        return [f"Entrypoint={_quoted(spec.argv[0])}", f"Exec={' '.join(map(_quoted, spec.argv[1:]))}"]
+    return [f"Exec={' '.join(map(_quoted, spec.argv))}"] if spec.argv else []
 
 
 def _carried(profile: Profile, argv: tuple[str, ...]) -> None:

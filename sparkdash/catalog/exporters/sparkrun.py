@@ -9,6 +9,7 @@ from sparkdash.catalog.exporters import own
 from sparkdash.catalog.yaml import yaml_writer
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.errors import ProfileError
 
 _RUNTIMES = {EngineKind.LLAMACPP: "llama-cpp"}
 _HOST = "0.0.0.0"  # noqa: S104 - sparkrun's own default; its containers are reached from other boxes
@@ -16,7 +17,17 @@ _PORT = 8000
 
 
 def sparkrun_recipe(profile: Profile, spec: ContainerSpec) -> str:
-    """Render the recipe; its command is the profile's, with {model}, {host} and {port} left to sparkrun."""
+    """Render the recipe; its command is the profile's, with {model}, {host} and {port} left to sparkrun.
+
+    Raises:
+        ProfileError: the profile's server is none that sparkrun starts.
+    """
+    if profile.engine is EngineKind.GENERIC:
+        raise ProfileError(
+            f"sparkrun has no runtime for the server of {profile.name}.",
+            code="export_refused",
+            hint="Export it with `--as podman`, `--as quadlet` or `--as llama-swap`.",
+        )
     given: dict[str, Any] = {
         "recipe_version": "2",
         "name": profile.name,

@@ -16,7 +16,10 @@ from sparkdash.cli.profiles.image_words import ProfileImage, image_words
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.published import Published
+from sparkdash.domain.servers.routes import ROUTE_PATHS
 from sparkdash.engines.registry import adapter_of
+from sparkdash.servers.readiness import trial_of
+from sparkdash.servers.registry import known_server, server_of
 from sparkdash.units import DASH, gib, number, percent, tokens
 
 LABEL = 16
@@ -123,8 +126,24 @@ def _server_facts(profile: Profile) -> Iterator[tuple[str, str]]:
     if profile.engine is EngineKind.REMOTE:
         yield "model there", profile.model_id or profile.name
         yield "key", f"in {profile.key_env}" if profile.key_env else DASH
+    if profile.engine is EngineKind.GENERIC:
+        yield from _generic_facts(profile)
     if profile.engine is EngineKind.OPENAI:
         yield "model there", profile.model_id or "as the server lists it"
+
+
+def _generic_facts(profile: Profile) -> Iterator[tuple[str, str]]:
+    server, known = server_of(profile), known_server(profile)
+    if known:
+        yield "server", f"{known.title}, described after {known.source}; {known.tried}"
+    yield "serves", ", ".join(ROUTE_PATHS[route] for route in server.routes)
+    trial = trial_of(server, "")
+    yield "ready by", f"an answer to {trial.path}" if trial else f"{server.health} alone"
+    yield "model there", profile.model_id or "as the server lists it"
+    if server.metrics is None:
+        yield "figures", "by the metrics that it turns out to have, else by the gateway's own counts"
+    else:
+        yield "figures", f"from {server.metrics.path}" if server.metrics.path else "by the gateway's own counts"
 
 
 def _memory(profile: Profile) -> str:

@@ -185,11 +185,19 @@ def _llamacpp(profile: Profile, facts: Facts, _box: int | None) -> Iterator[Term
         yield Term(name="kv", source="ctx-size is not given, and the model's own context is not known")
 
 
+def _generic(profile: Profile, facts: Facts, box: int | None) -> Iterator[Term]:  # noqa: ARG001 - as the others
+    """Terms of a described server: its weights, where it has some; what else it takes, only its owner can say."""
+    if "target" in profile.models:
+        yield _weights(profile, facts, mtp=False)
+    yield Term(name="kv", source="what the server takes beside its weights is not known; declare memory.kv_gib")
+
+
 _ENGINES: dict[EngineKind, Callable[[Profile, Facts, int | None], Iterator[Term]]] = {
     EngineKind.VLLM: _vllm,
     EngineKind.SGLANG: _sglang,
     EngineKind.TRTLLM: _trtllm,
     EngineKind.LLAMACPP: _llamacpp,
+    EngineKind.GENERIC: _generic,
 }
 
 
