@@ -31,8 +31,8 @@ from sparkdash.nodes.podman_over_ssh import remote_podman
 
 LOG = structlog.get_logger("sparkdash")
 
-FRESH_S = 10.0
-"""Age at which a node's figures no longer tell its memory."""
+FRESH_S = 25.0
+"""Age at which a node's figures no longer tell its memory. While nobody looks and nothing runs they come every 15 s."""
 LOOPBACK = "127.0.0.1"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sparkdash import catalog
 from sparkdash.catalog import annotated, importers
 from sparkdash.catalog.importers import write
 from sparkdash.domain import list_args
+from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 from sparkdash.engines.adapter import LaunchContext
@@ -31,6 +33,15 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 PARSE = Path(__file__).with_name("parse_argv.py")
 LAUNCH = LaunchContext(
     port=18000, containerised=True, hf_home="/home/owner/hf", cache_dir="/home/owner/cache", labels={}
+)
+
+TWO_NODES = replace(
+    LAUNCH,
+    nodes=tuple(
+        NodeLaunch(name=name, address=address, hf_home="/home/owner/hf", cache_dir="/home/owner/cache")
+        for name, address in ((LOCAL, "192.168.177.11"), ("spark2", "192.168.177.12"))
+    ),
+    master_port=20001,
 )
 
 REFUSED = {
@@ -100,13 +111,14 @@ def parser(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         yield Parser(process)
 
 
+def _shipped(nodes: int) -> list[Profile]:
+    profiles = catalog.load_catalog([shipped_profiles()]).profiles.values()
+    return [each for each in profiles if each.engine is EngineKind.VLLM and each.image and each.nodes == nodes]
+
+
 def _lines() -> dict[str, list[str]]:
     vllm = adapter(EngineKind.VLLM)
-    profiles = catalog.load_catalog([shipped_profiles()]).profiles.values()
-    started = [
-        profile for profile in profiles if profile.engine is EngineKind.VLLM and profile.image and profile.nodes == 1
-    ]
-    return {profile.name: list(vllm.container(profile, LAUNCH).argv)[2:] for profile in started}
+    return {profile.name: list(vllm.container(profile, LAUNCH).argv)[2:] for profile in _shipped(1)}
 
 
 def test_vllm_takes_every_shipped_command_line(parser: Parser) -> None:
@@ -116,6 +128,19 @@ def test_vllm_takes_every_shipped_command_line(parser: Parser) -> None:
     assert {name for name, complaint in said.items() if complaint} == set(REFUSED)
     assert all(word in said[name] for name, word in REFUSED.items())
     assert len(said) >= 72
+
+
+def test_vllm_takes_the_line_of_each_node_of_every_shipped_profile_for_two(parser: Parser) -> None:
+    """The one that serves and the headless one; over Ray only the server's, behind the words of a shell."""
+    vllm, lines = adapter(EngineKind.VLLM), dict[str, list[str]]()
+    for profile in _shipped(2):
+        head = vllm.container(profile, TWO_NODES)
+        for name, words in ((LOCAL, head.argv), *((worker.node, worker.argv) for worker in head.workers)):
+            if "serve" in words:
+                lines[f"{profile.name} on {name}"] = list(words[words.index("serve") + 1 :])
+    assert dict(zip(lines, parser.says(list(lines.values())), strict=True)) == dict.fromkeys(lines, "")
+    assert any("--headless" in words for words in lines.values())
+    assert any("ray" in words for words in lines.values())
 
 
 def test_llama_server_takes_every_shipped_command_line(llama: Path) -> None:
