@@ -48,7 +48,7 @@ READY = "sparkdash demo (SIMULATED) serves "
 
 
 class DemoOptions(NamedTuple):
-    """What the demo simulates."""
+    """Port, traffic, speed and boxes of the demo."""
 
     port: int
     """Port of the gateway; 0 takes a free one."""

@@ -39,7 +39,7 @@ TRY_S = 10.0
 
 @dataclass(frozen=True)
 class OtherNodesInputs:
-    """What the other nodes are given."""
+    """Dependencies of OtherNodes."""
 
     local: Runtime
     """Runtime of this box."""

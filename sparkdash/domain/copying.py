@@ -12,7 +12,7 @@ from sparkdash.domain.base import Frozen
 
 
 class CopyKind(StrEnum):
-    """What is copied."""
+    """Kind of a copied thing: image or weights."""
 
     IMAGE = "image"
     WEIGHTS = "weights"
@@ -46,7 +46,7 @@ class CopyItem(Frozen):
 
 
 class CopyPlan(Frozen):
-    """All that a profile needs on a node, and what of it is missing there."""
+    """Image and weights that a profile needs on a node, and the part that is missing there."""
 
     profile: str
     node: str

@@ -56,7 +56,7 @@ class NodeStatus(StrEnum):
 
 
 class Link(Frozen):
-    """One network interface of a node that may carry tensors. None: the kernel does not tell."""
+    """Network interface of a node that may carry tensors. None: the kernel does not tell."""
 
     interface: str
     address: str | None = None
@@ -72,7 +72,7 @@ class Link(Frozen):
 
 
 class NodeFacts(Frozen):
-    """What was found on a node when the connection to it was made. None is unknown."""
+    """Facts of a node, read when the connection to it was made. None is unknown."""
 
     hostname: str
     arch: str
@@ -110,7 +110,7 @@ class NodeState(Frozen):
 
 
 class NodeLaunch(Frozen):
-    """What a launch must know of one node that it uses."""
+    """Node of a launch: its address, folders and link."""
 
     name: str
     address: str

@@ -38,7 +38,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class NodeInputs:
-    """What a NodeDirectory is given."""
+    """Dependencies of a NodeDirectory."""
 
     read: Callable[[], NodeTable]
     """Reads the registry. Raises ProfileError."""

@@ -30,7 +30,7 @@ ENDED = frozenset({ContainerState.EXITED, ContainerState.CREATED})
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One container of an engine."""
+    """Container of an engine, by its node and its head."""
 
     head: str
     """Name of the engine's head."""
@@ -78,7 +78,7 @@ class EngineGroup:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """All containers with our owner label, by what they are."""
+    """Containers with our owner label: engines, orphans and doubles."""
 
     engines: tuple[EngineGroup, ...] = ()
     orphans: tuple[ContainerInfo, ...] = ()

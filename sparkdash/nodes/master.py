@@ -40,7 +40,7 @@ def with_our_life(argv: Sequence[str]) -> list[str]:
 
 
 class Master:
-    """One ssh connection; `open` makes it, and its end is reported once."""
+    """ssh connection of its own; `open` makes it, and its end is reported once."""
 
     def __init__(self, node: Node, socket: Path, known_hosts: Path, on_end: Callable[[HostError], None]) -> None:
         self.socket = socket

@@ -55,7 +55,7 @@ class FigureStream(Protocol):
 
 @dataclass(frozen=True)
 class LinkOrders:
-    """What a NodeLink is given by the directory."""
+    """Dependencies of a NodeLink."""
 
     read_facts: ReadFacts
     changed: Callable[[], None]

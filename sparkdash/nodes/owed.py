@@ -23,7 +23,7 @@ FILE_NAME = "owed.json"
 
 
 class OwedRemoval(Frozen):
-    """All containers of one engine on one node, to be ended there."""
+    """Containers of one engine on one node, to be ended there."""
 
     node: str
     head: str

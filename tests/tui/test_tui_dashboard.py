@@ -10,6 +10,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, GuardChanged, Level, Notice, RequestChanged, SwapChanged
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.memory.guard import Floors, Guard, GuardLevel
+from sparkdash.domain.metric import Metric
 from sparkdash.domain.swap import SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError
 
@@ -40,6 +41,15 @@ async def test_a_box_at_work_fits_80x24(stage: Any, box: Any) -> None:
         assert on.rows[14] == "codex gpt-oss-120b 18204 17920 312 0.38 57.1 ▶ streams"
         assert PAGES in on.lines[23]
         assert "…" not in "".join(line for line in on.lines if "qwen3-coder" not in line)
+
+
+async def test_first_token_times_of_two_digits_fit_beside_each_other(stage: Any, box: Any) -> None:
+    """As on a cold box, with fewer decimals."""
+    sample = box.sample()
+    (name, found), *_ = sample.engines.items()
+    slow = found.replace(values={**found.values, Metric.TTFT_P50: 17.17, Metric.TTFT_P95: 138.52})
+    async with stage(box.snapshot(sample=sample.replace(engines={name: slow}))) as on:
+        assert "ttft 17.2 s · p95 139 s " in on.lines[3]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60), (120, 40), (60, 24), (100, 30)])

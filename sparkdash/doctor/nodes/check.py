@@ -30,7 +30,7 @@ class NodeCheck:
 
 
 NODE_CHECKS: dict[str, NodeCheck] = {}
-"""All checks by name, in the order of the report."""
+"""Checks of nodes by name, in the order of the report."""
 
 
 def box_check(name: str, about: str, *, reads: tuple[str, ...] = ()) -> Callable[[BoxLook], BoxLook]:

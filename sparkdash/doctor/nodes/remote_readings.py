@@ -114,7 +114,7 @@ def gids(port: Path) -> list[dict[str, Any]]:
 
 
 def memory() -> dict[str, Any]:
-    """/proc/meminfo."""
+    """Text of /proc/meminfo."""
     return {"meminfo": Path("/proc/meminfo").read_text()}
 
 

@@ -23,7 +23,7 @@ SETTLE_S = 30.0
 
 
 class PodmanHost(Protocol):
-    """What podman's runtime needs of its box beside podman itself."""
+    """Box of a podman runtime: its programs, memory, folders and processes."""
 
     @property
     def commands(self) -> Commands:

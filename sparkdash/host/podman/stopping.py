@@ -34,7 +34,7 @@ Call = Callable[[list[str], float], Awaitable[CommandResult]]
 
 @dataclass(frozen=True)
 class Stop:
-    """One container to be stopped, and what does it."""
+    """Container to be stopped, and the calls that stop it."""
 
     call: Call
     host: PodmanHost

@@ -47,7 +47,7 @@ class NodeCommands(Protocol):
 
 
 class FiguresStream:
-    """One run of the script on `node`; `take` gets every tick."""
+    """Run of the script on `node`; `take` gets every tick."""
 
     def __init__(self, node: str, commands: NodeCommands, owner: str, take: Callable[[Tick], None]) -> None:
         self._node, self._commands, self._owner, self._take = node, commands, owner, take

@@ -44,7 +44,7 @@ class PortCount(NamedTuple):
 
 
 class GuardAct(NamedTuple):
-    """What a node's memory guard did, or would have done, by its own report."""
+    """Act of a node's memory guard by its own report: a kill, or a warning in its place."""
 
     id: str
     clock: float
@@ -62,7 +62,7 @@ class GuardAct(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """One line of figures."""
+    """Figures of one line of the stream."""
 
     clock: float
     """Node's clock, Unix seconds."""

@@ -45,10 +45,10 @@ class ConnectedNode(NodeCommands, Protocol):
 
 @dataclass(frozen=True)
 class WatchInputs:
-    """What leases and reports need of the daemon."""
+    """Dependencies of leases and reports."""
 
     engines: Callable[[], Mapping[str, Engine]]
-    """All engines by profile."""
+    """Engines by profile."""
     settings: Callable[[], Settings]
     publish: Callable[[Fact], object]
     record_kill: Callable[[GuardKill], object] = lambda _: None

@@ -46,7 +46,7 @@ class LocalCommands:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box of a pair. A silent box has the reason, and neither commands nor facts."""
+    """Box of a pair. A silent box has the reason, and neither commands nor facts."""
 
     name: str
     commands: RunsCommands | None = None

@@ -26,7 +26,7 @@ TRIES, APART_S = 20, 0.25
 
 
 class BoxPair(NamedTuple):
-    """This box and another one."""
+    """Boxes of a measurement, this one first."""
 
     here: Box
     there: Box

@@ -1,4 +1,4 @@
-"""This box and its nodes, connected for the length of one command.
+"""Connected boxes: this one and its nodes, for the length of one command.
 
 Owns: the connections of a command that works without the daemon, and what becomes of a node that is silent.
 """
@@ -19,7 +19,7 @@ from sparkdash.nodes.link.box import Box, LocalCommands
 
 @dataclass(frozen=True, slots=True)
 class OpenBoxes:
-    """This box, and each node with its connection."""
+    """Boxes of a command: this one, and each node with its connection."""
 
     here: Box
     nodes: tuple[tuple[Node, Box], ...]

@@ -23,7 +23,7 @@ class LinkTool(StrEnum):
 
 
 class LinkMeasurement(Frozen):
-    """One figure of a link: a rate or a latency."""
+    """Figure of a link: a rate or a latency."""
 
     what: str
     """Test in words, such as `ib_write_bw` or `tcp stream`."""
@@ -46,7 +46,7 @@ class LinkMeasurement(Frozen):
 
 
 class LinkRun(Frozen):
-    """All measurements of one run, with what was known of both boxes."""
+    """Measurements of one run, with the facts of both boxes."""
 
     at: float
     """Start of the run, Unix seconds."""

@@ -1,4 +1,4 @@
-"""What every step of a copy to one node needs: its sessions, the known checksums, the meter, and error messages.
+"""Context of a copy to one node: its sessions, the known checksums, the meter, and error messages.
 
 Owns: opening and ending sessions, and turning what they raise into errors for people. Must not know which files are
 sent.

@@ -1,4 +1,4 @@
-"""One connection on which files are sent to a node, one after the other.
+"""Lane of a copy: a connection on which files are sent to a node, one after the other.
 
 Owns: resuming a file, and further tries after a cut. Must not know which files are missing. Blocking.
 """
@@ -24,7 +24,7 @@ ALIVE_S = 5.0
 
 
 class FileLane:
-    """One connection that sends file after file, and is made again after a cut."""
+    """Connection that sends file after file, and is made again after a cut."""
 
     def __init__(self, copy: CopyContext, tree: SourceTree) -> None:
         self._copy = copy

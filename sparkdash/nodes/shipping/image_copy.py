@@ -228,7 +228,7 @@ class ImageCopy:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One image at a time: folders of other images are removed."""
+        """Hold the lock of image copies: one image at a time, as folders of other images are removed."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "lock").open("w") as lock:
             try:

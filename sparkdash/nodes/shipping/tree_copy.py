@@ -27,7 +27,7 @@ ALONE = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class MissingFiles:
-    """What a node lacks of a tree."""
+    """Files and links of a tree that a node lacks."""
 
     tree: SourceTree
     files: tuple[tuple[SourceFile, int], ...]

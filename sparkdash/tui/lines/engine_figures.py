@@ -20,6 +20,8 @@ from sparkdash.units import DASH, number, percent, tokens
 
 LABEL, FIGURE, UNIT, REMARK = 9, 6, 6, 24
 """Widths of the columns in cells; the sparkline takes the rest."""
+TEN, HUNDRED = 9.995, 99.95
+"""Seconds from which one decimal fewer is shown."""
 LEAST_WITH_REMARKS = 64
 """Width below which the remarks make room for the sparklines."""
 DOTS = inked(" · ", Ink.DIM)
@@ -102,8 +104,14 @@ def _ttft(sample: EngineSample, seen: Figures) -> Line:
     half = sample.get(Metric.TTFT_P50)
     half = seen.ttft_s if half is None else half
     late = sample.get(Metric.TTFT_P95)
-    tail = _pair("p95", number(late, 2, " s")) if late is not None else EMPTY
-    return join([_pair("ttft", number(half, 2, " s")), tail], DOTS)
+    tail = _pair("p95", _seconds(late)) if late is not None else EMPTY
+    return join([_pair("ttft", _seconds(half)), tail], DOTS)
+
+
+def _seconds(value: float | None) -> str:
+    """Format seconds in six cells at most: two long ones must fit the remark."""
+    decimals = sum((value or 0.0) < limit for limit in (TEN, HUNDRED))
+    return number(value, decimals, " s")
 
 
 def _lifetime(sample: EngineSample) -> Line:
