@@ -144,6 +144,14 @@ def test_right_answers_come_from_another_run(rehearse: Rehearse) -> None:
     assert "Math of m: The thinking flag differs: off in plain, on in p." in [flag.text for flag in told.flags]
 
 
+@pytest.mark.parametrize(("metric", "head"), [("ttft", "ttft per request (s)"), ("aggregate", "tok/s together")])
+def test_a_column_has_the_unit_of_the_shown_metric(rehearse: Rehearse, metric: str, head: str) -> None:
+    """A time is no rate, and a rate of all together is none of a request."""
+    results = rehearse(arms=[PLAIN], rates={"plain": {key(512, 256): 17.0, key(512, 256, concurrency=2): 12.0}})
+    out = told(results, layout=derive_layout(assemble_report(results), metric))
+    assert out.split("| Batch |")[1].splitlines()[0] == f" Avg completion tokens | {head} | Aggregate tok/s |"
+
+
 def test_the_batch_table(rehearse: Rehearse) -> None:
     """As published: per request and all together, serial and concurrent."""
     rates = {key(512, 256): 17.0, key(512, 256, concurrency=2): 12.0, key(512, 256, concurrency=4): 9.0}

@@ -182,8 +182,15 @@ def batch_table(source: TableSource, arm: str) -> Iterator[Block]:
             where = (TableCell(f"ctx={cell_names.context_name(key.context)}"),) * apart
             rows.append((*where, *_batch_cells(source, arm, key, notes)))
     if rows:
-        head = ("Context",) * apart + ("Batch", "Avg completion tokens", "tok/s per request", "Aggregate tok/s")
+        head = ("Context",) * apart + ("Batch", "Avg completion tokens", _figure_head(source.metric), "Aggregate tok/s")
         yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts), right=True)
+
+
+def _figure_head(metric: BenchMetric) -> str:
+    """Name the column of the shown metric, with its unit."""
+    if metric is BenchMetric.DECODE:
+        return "tok/s per request"
+    return "tok/s together" if metric is BenchMetric.AGGREGATE else f"{metric.value} per request ({metric.unit})"
 
 
 def _batch_cells(source: TableSource, arm: str, key: CellKey, notes: Footnotes) -> tuple[TableCell, ...]:
