@@ -10,9 +10,10 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import AwareDatetime, ValidationError
 
 from sparkdash.bench.journal import RECORDS, run_unwritable
 from sparkdash.bench.judge.arm_comparison import Noise
@@ -24,6 +25,8 @@ from sparkdash.errors import AdmissionError
 from sparkdash.paths import bench_dir
 
 RUN = "run.json"
+CALIBRATION_DAYS = 90
+"""Age after which a calibration no longer counts: kernels, drivers and the room's temperature have changed."""
 
 
 def create_run_folder(run: Run, root: Path | None = None) -> Path:
@@ -83,7 +86,7 @@ def save_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None
         HostError: `run_unwritable`.
     """
     place = root or bench_dir()
-    kept = Calibration(run=run.id, noise=noise)
+    kept = Calibration(run=run.id, noise=noise, at=datetime.now(UTC))
     try:
         _replace(place / _calibration_of(run.simulated), kept.model_dump_json(indent=1) + "\n")
     except OSError as error:
@@ -91,12 +94,14 @@ def save_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None
 
 
 def read_calibration(*, simulated: bool, root: Path | None = None) -> dict[str, Noise]:
-    """Return the noise by metric of the last calibration; empty without a readable file."""
+    """Return the noise by metric of the last calibration; empty without a readable file, or after CALIBRATION_DAYS."""
     try:
         text = ((root or bench_dir()) / _calibration_of(simulated)).read_bytes()
-        return Calibration.model_validate_json(text).noise
+        found = Calibration.model_validate_json(text)
     except (OSError, ValidationError):
         return {}
+    fresh = found.at is not None and datetime.now(UTC) - found.at < timedelta(days=CALIBRATION_DAYS)
+    return found.noise if fresh else {}
 
 
 def read_results(place: Path) -> Results:
@@ -188,6 +193,8 @@ class Calibration(Frozen):
     run: str
     """Id of the A/A run behind it."""
     noise: dict[str, Noise]
+    at: AwareDatetime | None = None
+    """When it was saved."""
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -112,6 +112,12 @@ def test_a_calibration_is_kept_for_later_runs(tmp_path: Path) -> None:
     run_folder.save_calibration(RUN, noise, tmp_path)
     assert run_folder.read_calibration(simulated=True, root=tmp_path) == noise
     assert run_folder.read_calibration(simulated=False, root=tmp_path) == {}
+    file = tmp_path / "calibration-simulated.json"
+    kept = file.read_text()
+    year = str(datetime.now(UTC).year)
+    file.write_text(kept.replace(f'"at": "{year}', f'"at": "{int(year) - 1}'))
+    assert run_folder.read_calibration(simulated=True, root=tmp_path) == {}, "a year is too old"
+    file.write_text(kept)
     assert run_folder.list_runs(tmp_path) == []
     (tmp_path / "calibration-simulated.json").write_text("{")
     assert run_folder.read_calibration(simulated=True, root=tmp_path) == {}

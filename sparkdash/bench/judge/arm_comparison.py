@@ -31,6 +31,11 @@ Values = Mapping[int, Mapping[str, float]]
 TREND_DF = 3
 """Degrees of freedom that must remain to fit a trend; with fewer the interval would grow more than it gains."""
 
+HICCUP = 4
+"""Robust standard deviations beyond which a request of a calibration is a hiccup of the box."""
+_NORMAL_MAD = 1.4826
+"""Standard deviation of a normal distribution over its median absolute deviation."""
+
 _SWEEPS = 50
 
 
@@ -194,8 +199,12 @@ class Noise(Frozen):
 
 
 def calibrate(values: Values) -> Noise | None:
-    """The noise of a box from one cell of an A/A run, all its launches taken as one arm; None with fewer than three."""
-    found = fit_cell({"": values})
+    """The noise of a box from one cell of an A/A run, all its launches taken as one arm; None with fewer than three.
+
+    Single requests far from what their launch and prompt explain are left out: one hiccup would raise the floor of all
+    later runs.
+    """
+    found = fit_cell({"": without_hiccups(values)})
     if found.variance is None or found.df < 2:
         return None
     places = found.launches[""]
@@ -208,6 +217,24 @@ def calibrate(values: Values) -> Noise | None:
         launches=len(places),
         samples=samples,
     )
+
+
+def without_hiccups(values: Values) -> dict[int, dict[str, float]]:
+    """Leave out requests whose residual exceeds HICCUP robust standard deviations, at most one request in ten."""
+    kept = {launch: dict(ones) for launch, ones in values.items() if ones}
+    for _ in range(sum(map(len, kept.values())) // 10):
+        logs = _logarithms({"": kept})[""]
+        launches, prompts = _effects(logs)
+        rest = {
+            (launch, prompt): abs(one - launches[launch] - prompts[prompt])
+            for launch, ones in logs.items()
+            for prompt, one in ones.items()
+        }
+        worst = max(rest, key=rest.__getitem__)
+        if rest[worst] <= HICCUP * _NORMAL_MAD * median(rest.values()) or len(kept[worst[0]]) < 2:
+            break
+        del kept[worst[0]][worst[1]]
+    return kept
 
 
 def _effects(logs: Values) -> tuple[dict[int, float], dict[str, float]]:

@@ -59,6 +59,8 @@ class Verdict(Frozen):
     mde: float | None = None
     """The smallest change that this comparison finds 4 times in 5."""
     p: float | None = None
+    floor: float | None = None
+    """The box's own noise where it alone keeps a difference from being claimed."""
     reason: str | None = None
     """Why the cell is void, missing or impossible."""
 
@@ -68,6 +70,8 @@ class Verdict(Frozen):
         match self.claim:
             case Conclusion.FASTER | Conclusion.SLOWER:
                 return f"{self.claim} {self._estimate}"
+            case Conclusion.NO_DIFFERENCE | Conclusion.INCONCLUSIVE if self.floor is not None:
+                return f"within the box's noise of {_ceiling(self.floor)} %: {self._estimate}"
             case Conclusion.NO_DIFFERENCE if (self.excluded or 0.0) <= NARROW:
                 return f"no difference > {_ceiling(self.excluded)} %: {self._estimate}"
             case Conclusion.NO_DIFFERENCE:
@@ -123,7 +127,10 @@ def _verdict(found: Contrast, level: float, floor: float, resolution: float, les
         mde=math.expm1(found.detectable(level)),
         p=found.p,
     )
-    if (low > 0 or high < 0) and abs(verdict.delta or 0.0) > floor:
+    is_apart = low > 0 or high < 0
+    if is_apart and abs(verdict.delta or 0.0) <= floor:
+        verdict = verdict.replace(floor=floor)
+    if is_apart and verdict.floor is None:
         claim = Conclusion.FASTER if (low > 0) != less_is_better else Conclusion.SLOWER
     elif (verdict.excluded or 0.0) <= resolution:
         claim = Conclusion.NO_DIFFERENCE

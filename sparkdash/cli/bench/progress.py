@@ -17,12 +17,15 @@ from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind, Run
+from sparkdash.bench.run_folder import CALIBRATION_DAYS
 from sparkdash.cli.output.screen import LiveLine, print_note, terminal_width
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.state import Snapshot
 from sparkdash.units import duration
 
 BAR = 20
+LOUD = 0.05
+"""Difference of equal arms in standard mode above which a calibration is not plausible: published launches lie at most 2 % apart."""
 
 
 def arm_letters(names: Iterable[str]) -> dict[str, str]:
@@ -152,7 +155,13 @@ def noise_text(found: Mapping[str, Noise]) -> str:
     if not found:
         return "The noise is unknown until all cells are measured in three launches; nothing was saved."
     lines = [_noise_line(metric, one) for metric, one in found.items()]
-    return "\n".join([*lines, "Later runs claim no smaller difference."])
+    loud = [metric for metric, one in found.items() if one.floor(2, one.samples) > LOUD]
+    if loud:
+        lines.append(
+            f"Equal arms differ by more than {100 * LOUD:.0f} % in {', '.join(loud)}: something else may have used the box. "
+            "Calibrate again on a quiet box."
+        )
+    return "\n".join([*lines, f"Later runs claim no smaller difference, for {CALIBRATION_DAYS} days."])
 
 
 def _noise_line(metric: str, noise: Noise) -> str:
