@@ -193,3 +193,76 @@ def test_a_compose_file_gives_a_profile_for_each_service_with_an_engine() -> Non
     assert "postgres: its command starts no engine" in said(imported)
     texts = {one["profile"]: write.yaml_text(one, imported, "x") for one in imported.profiles}
     assert write.load_imported(texts).problems == ()
+
+
+def test_a_short_name_may_be_dotted_too() -> None:
+    line = "vllm serve a/b -cc.pass_config.fuse=true -cc.partition=false -sc.method mtp"
+    assert only(line)["args"] == {
+        "compilation-config": {"pass_config": {"fuse": True}, "partition": False},
+        "speculative-config": {"method": "mtp"},
+    }
+
+
+def test_every_mod_of_a_recipe_is_named_in_the_report_and_in_the_profile() -> None:
+    recipe = "container: img\nmodel: a/b\nmods:\n- mods/fix-one\n- '@own/two'\ncommand: vllm serve a/b\n"
+    imported = importers.import_profiles(recipe)
+    assert [one.what for one in imported.remarks if one.kind == "dropped"] == ["mods: mods/fix-one", "mods: @own/two"]
+    text = write.yaml_text(imported.profiles[0], imported, "x")
+    assert "mods/fix-one" in text
+    assert "@own/two" in text
+    assert "mods" not in said(importers.import_profiles(recipe.replace("- mods/fix-one\n- '@own/two'\n", "# none\n")))
+
+
+def test_a_recipe_for_one_box_takes_no_second_one_from_its_ranks() -> None:
+    recipe = (
+        "container: img\nmodel: a/b\nsolo_only: true\ndefaults: {tensor_parallel: 2}\n"
+        "command: vllm serve a/b -tp {tensor_parallel} --distributed-executor-backend ray\n"
+    )
+    made = only(recipe)
+    assert made.get("nodes", 1) == 1
+    assert "args" not in made or made["args"] == {}
+
+
+def test_a_word_in_angle_brackets_is_a_redirection_and_is_named() -> None:
+    imported = importers.import_profiles("vllm serve a/b --data-parallel-address <leader_ip> --seed 1 2>&1 >/dev/null")
+    assert "dropped: <leader_ip: is a redirection" in said(imported)
+    assert "/dev/null" not in said(imported)
+
+
+def test_flags_of_another_branch_are_named() -> None:
+    text = (
+        'if [ -n "$A" ]; then\nM="--gpu-memory-utilization 0.1 --kv-cache-memory-bytes 10G"\nelse\n'
+        'M="--gpu-memory-utilization 0.9"\nfi\nvllm serve a/b $M\n'
+    )
+    assert only(text)["args"] == {"gpu-memory-utilization": 0.9}
+    assert "dropped: $M" in said(importers.import_profiles(text))
+    assert "without --kv-cache-memory-bytes" in said(importers.import_profiles(text))
+
+
+def test_quotes_in_a_compose_file_s_values_are_characters() -> None:
+    text = """
+services:
+  one:
+    image: vllm/vllm-openai:v0.26.0
+    command: [org/m, --speculative-config, '{"method":"mtp","n":${N:-3}}', --chat-template, "it's $${X}"]
+  two:
+    image: img
+    command:
+    - bash
+    - -lc
+    - >
+      echo "vLLM's own"; M="$$(awk '/^Mem/{print $$2}' /proc/meminfo)";
+      exec vllm serve org/m --max-model-len ${L:-4096}
+"""
+    one, two = importers.import_profiles(text).profiles
+    assert one["args"] == {"speculative-config": {"method": "mtp", "n": 3}, "chat-template": "it's ${X}"}
+    assert two["args"] == {"max-model-len": 4096}
+
+
+def test_a_comment_with_a_macro_of_several_lines_is_a_comment() -> None:
+    text = (
+        "macros:\n  engine: >\n    /opt/llama-server-ec9e0301 --port ${PORT}\n"
+        "models:\n  one:\n    cmd: |\n      # ${engine} is above\n      ${engine}\n      --model /m.gguf\n      --ctx-size 8192\n"
+    )
+    made = only(text)
+    assert (made["command"], made["args"]) == (["/opt/llama-server-ec9e0301"], {"ctx-size": 8192})

@@ -82,7 +82,7 @@ def _service(key: str, body: Any, notes: ImportNotes) -> dict[str, Any] | None:
         return None
 
     def filled(value: Any) -> str:
-        return ShellReader(str(value).replace("$$", "\0"), {}, notes).text_of_word().replace("\0", "$")
+        return ShellReader(str(value).replace("$$", "\0"), {}, notes, literal=True).text_of_word().replace("\0", "$")
 
     options = [word for one, value in body.items() for word in _options(key, str(one), value, filled, notes)]
     entry = _words(body.get("entrypoint"), filled)
@@ -142,4 +142,4 @@ def _words(value: Any, filled: Callable[[Any], str]) -> list[str]:
     if not isinstance(value, str):
         return []
     quiet = ImportNotes()
-    return [word for words in ShellReader(value.replace("\n", " "), {}, quiet).commands() for word in words]
+    return [word for words in ShellReader(filled(value).replace("\n", " "), {}, quiet).commands() for word in words]

@@ -31,8 +31,8 @@ from sparkdash.redaction import is_secret_variable
 
 _PYTHON = re.compile(r"python[\d.]*")
 _SERVERS = {"llama-server": "llamacpp", "trtllm-serve": "trtllm"}
-_VERSION = re.compile(r"[-_]?v?b?\d[\w.]*$")
-"""Version at the end of a program's name, as in llama-server-b4567."""
+_VERSION = re.compile(r"[-_](?=[0-9a-f]*\d)[0-9a-f]{7,40}$|[-_]?v?b?\d[\w.]*$")
+"""Version or commit at the end of a program's name, as in llama-server-b4567."""
 
 
 @dataclass(slots=True)
@@ -158,6 +158,9 @@ def _key(kind: str, name: str, notes: ImportNotes) -> str:
         head, dot, tail = key.partition(".")
         key = head.replace("_", "-") + dot + tail
     known = SHORT_FLAGS[kind]
+    short, dot, path = key.partition(".")
+    if kind == "vllm" and dot and short in known and not name.startswith("--"):
+        return f"{known[short]}.{path}"
     if key in known and (not name.startswith("--") or kind in ("sglang", "llamacpp")):
         return known[key]
     if not name.startswith("--") and len(key) > 1:

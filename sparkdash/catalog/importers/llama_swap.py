@@ -110,7 +110,7 @@ def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, 
     for key in (str(key) for key in body if key not in _READ):
         _left_out(f"models.{model}.{key}", notes)
     macros = _macros(shared, {"PORT": _PORT, "MODEL_ID": model}, notes)
-    cmd = _fill(body["cmd"], _macros(body.get("macros"), macros, notes), notes)
+    cmd = _fill(_without_comments(body["cmd"]), _macros(body.get("macros"), macros, notes), notes)
     made = _import_cmd(model, cmd, notes)
     return None if made is None else _dress(made, model, body, notes)
 
@@ -129,9 +129,13 @@ def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | No
 
 
 def _one_line(cmd: str) -> str:
-    """Join the lines of a YAML block, which has one per flag without the shell's continuations; comments go."""
-    lines = (line.split("#")[0] if line.lstrip().startswith("#") else line for line in cmd.splitlines())
-    return " ".join(lines).replace("\\ ", " ")
+    """Join the lines of a YAML block, which has one per flag without the shell's continuations."""
+    return " ".join(_without_comments(cmd).splitlines()).replace("\\ ", " ")
+
+
+def _without_comments(cmd: str) -> str:
+    """Remove lines of comment, before macros too: a macro of several lines in a comment is a comment."""
+    return "\n".join(line for line in cmd.splitlines() if not line.lstrip().startswith("#"))
 
 
 def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:

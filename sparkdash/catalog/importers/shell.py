@@ -33,12 +33,16 @@ Value = str | list[str]
 class ShellReader:
     """Parser of the text in one pass."""
 
-    def __init__(self, text: str, variables: dict[str, Value], notes: ImportNotes, depth: int = 0) -> None:
+    def __init__(
+        self, text: str, variables: dict[str, Value], notes: ImportNotes, depth: int = 0, *, literal: bool = False
+    ) -> None:
         self._text = text.replace("\r\n", "\n")
         self._at = 0
         self._variables = variables
         self._notes = notes
         self._depth = depth
+        self._literal = literal
+        """Whether quotes and backslashes are plain characters, as in a compose file's values."""
         self._count = 0
         self._grown = 0
         self._heredocs: list[str] = []
@@ -86,9 +90,13 @@ class ShellReader:
             return
         if words and words[-1] in ("1", "2"):
             words.pop()
+        start = self._at
         while self._at < len(self._text) and self._text[self._at] in "<>&| \t":
             self._at += 1
-        self._word()
+        target = "".join(self._word())
+        if not target.startswith("/dev/") and target not in ("1", "2", "-"):
+            sign = self._text[start : self._at]
+            self._notes.dropped(sign, "is a redirection to the shell; in quotes it is a value")
 
     def _skip_heredocs(self) -> None:
         """Skip the texts of the here-documents of the line that ended here."""
@@ -256,7 +264,7 @@ class ShellReader:
 
     def _expanded(self, word: str) -> str:
         """Expand the word of a `${NAME:-word}`."""
-        reader = ShellReader(word, self._variables, self._notes, self._depth + 1)
+        reader = ShellReader(word, self._variables, self._notes, self._depth + 1, literal=self._literal)
         made = reader.text_of_word()
         self._count_growth(made)
         return made
@@ -270,7 +278,10 @@ class ShellReader:
         parts: list[str] = []
         while self._at < len(self._text):
             char = self._text[self._at]
-            if char == "'":
+            if self._literal and (char != "$" or self._text.startswith("$(", self._at)):
+                parts.append(char)
+                self._at += 1
+            elif char == "'":
                 parts.append(self._single())
             elif char == '"':
                 self._double(parts)

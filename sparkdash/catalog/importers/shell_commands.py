@@ -14,6 +14,7 @@ from sparkdash.catalog.importers.report import ImportNotes
 from sparkdash.catalog.importers.shell import ShellReader, Value
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_FLAG = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
 _DECLARING = ("export", "readonly", "local", "declare", "typeset")
 _STEERING = ("then", "do", "else", "{", "!", "time", "command", "builtin")
 _STARTERS: dict[str, frozenset[str]] = {
@@ -76,6 +77,8 @@ class _Shell:
         self.variables: dict[str, Value] = {}
         self._exported: dict[str, None] = {}
         self._notes = notes
+        self._branches = False
+        """Whether the text has come to an `if` or its kin."""
 
     def settle(self, words: list[str]) -> Command | None:
         """Strip assignments and words in front of the program; None when nothing is left."""
@@ -96,6 +99,7 @@ class _Shell:
         if not words:
             return None
         if words[0] in _BRANCHING:
+            self._branches = True
             self._notes.note(words[0], "the script branches; every command in it is read as if it ran")
             return None
         return Command(words, self._environment() | env)
@@ -104,8 +108,19 @@ class _Shell:
         given = {name: value for word in assigned for name, _, value in [word.partition("=")]}
         if only_here:
             return given
+        for name, value in given.items():
+            if self._branches:
+                self._note_branch(name, value)
         self.variables.update(given)
         return {}
+
+    def _note_branch(self, name: str, value: str) -> None:
+        """Name the flags of an earlier text that this one replaces, as when each branch of an `if` has its own."""
+        earlier = self.variables.get(name, "")
+        lost = set(_FLAG.findall(earlier)) - set(_FLAG.findall(value)) if isinstance(earlier, str) else set()
+        if lost:
+            why = f"is assigned more than once and the last text holds, without {', '.join(sorted(lost))}"
+            self._notes.dropped(f"${name}", why)
 
     def _declare(self, how: str, words: list[str]) -> None:
         """Note exported names, with or without a value; the other declarations only assign."""

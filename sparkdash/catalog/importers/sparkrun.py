@@ -37,7 +37,6 @@ _READ = {
     "runtime_version",
 }
 _WHY = {
-    "mods": "patches at start are not part of a profile; bake them into an image",
     "build_args": "sparkdash builds no images",
     "builder": "sparkdash builds no images",
     "builder_config": "sparkdash builds no images",
@@ -95,10 +94,18 @@ def import_sparkrun(text: str, name: str | None = None) -> Imported:
 
 def _note_unread(recipe: dict[str, Any], notes: ImportNotes) -> None:
     for key in (key for key in recipe if key not in _READ):
-        if key in _WHY:
+        if key == "mods":
+            _note_mods(recipe[key], notes)
+        elif key in _WHY:
             notes.dropped(key, _WHY[key])
         else:
             notes.unknown(key)
+
+
+def _note_mods(mods: Any, notes: ImportNotes) -> None:
+    """Name every mod: the recipe may not work without it. An empty list says nothing."""
+    for mod in mods if isinstance(mods, list) else [mods] if mods else ():
+        notes.dropped(f"mods: {mod}", "a patch that the recipe applies at start; bake it into the image (`build`)")
 
 
 def _command(recipe: dict[str, Any], notes: ImportNotes) -> str:
