@@ -9,6 +9,7 @@ What runs on this box alone goes straight to the local runtime.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 
@@ -64,6 +65,8 @@ class ClusterRuntime:
         self._silent_s = silent_s
         self._engines: dict[str, EngineMembers] = {}
         """Engines that this daemon started or found, by head; orphans too, until they are stopped."""
+        self._starting: Counter[str] = Counter()
+        """Starts under way, by node."""
         self._ends: dict[str, FirstEnd] = {}
         """First end of each engine that died, by head."""
         self.watch_link: WatchLink = lambda _nodes: None
@@ -144,8 +147,12 @@ class ClusterRuntime:
         member = Member(head, part.node, part.name)
         if part.node != LOCAL:
             begun.append(member)  # before it is tried: of a node that falls silent it is not known whether it was made
-        with naming(part.node):
-            started = await self._runtimes.on(part.node).start(part)
+        self._starting[part.node] += 1
+        try:
+            with naming(part.node):
+                started = await self._runtimes.on(part.node).start(part)
+        finally:
+            self._starting[part.node] -= 1
         if part.node == LOCAL:
             begun.append(member)
         return placed_on(part.node, started)
@@ -203,11 +210,14 @@ class ClusterRuntime:
         return group.as_container()
 
     async def settle(self, owner: str) -> Leftovers:
-        """Settle every node that can be asked; nodes that are being connected are waited for. See Runtime."""
+        """Settle every node that can be asked; nodes that are being connected are waited for. See Runtime.
+
+        A node on which a start is under way is left out: seen from there, its `run` could be a killed daemon's.
+        """
         left = await self._local.settle(owner)
         await self._others.first_tries(CONNECT_S)
         for node in self._others.states:
-            if self._runtimes.is_reachable(node):
+            if self._runtimes.is_reachable(node) and not self._starting[node]:
                 with suppress(HostError):
                     await self.upkeep.clear_owed(node)
                     left = merged(left, node, await self._runtimes.on(node).settle(owner))

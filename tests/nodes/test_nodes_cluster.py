@@ -8,7 +8,7 @@ import pytest
 from cluster_in_memory import HEAD, LIMIT_S, WORKER, Cluster, lines, until
 from fake_cluster import OWNER, engine_spec
 
-from sparkdash.domain.container import ENV_MARK, LABEL_HEAD, LABEL_NODES
+from sparkdash.domain.container import ENV_MARK, LABEL_HEAD, LABEL_NODES, ContainerInfo, ContainerSpec
 from sparkdash.errors import HostError
 
 
@@ -119,3 +119,26 @@ async def test_a_log_of_one_other_node_has_no_prefix(cluster: Cluster) -> None:
     await cluster.runtime.start(engine_spec(nodes=("spark2",)))
     cluster.b.here[HEAD].say("a line")
     assert await lines(cluster.runtime, HEAD) == ["a line"]
+
+
+async def test_what_an_earlier_daemon_left_is_not_looked_for_where_a_start_is_under_way(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen on that node, podman's slow `run` could be a killed daemon's, and would be ended."""
+    begun, go_on, start = asyncio.Event(), asyncio.Event(), cluster.b.start
+
+    async def slow(spec: ContainerSpec) -> ContainerInfo:
+        begun.set()
+        await go_on.wait()
+        return await start(spec)
+
+    monkeypatch.setattr(cluster.b, "start", slow)
+    starting = asyncio.create_task(cluster.runtime.start(engine_spec()))
+    await begun.wait()
+    await cluster.runtime.settle(OWNER)
+    assert ("settle", OWNER) in cluster.local.calls
+    assert ("settle", OWNER) not in cluster.b.calls
+    go_on.set()
+    await starting
+    await cluster.runtime.settle(OWNER)
+    assert ("settle", OWNER) in cluster.b.calls

@@ -6,8 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from test_supervisor_nodes import SecondNode
 
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.node import NodeStatus
 from sparkdash.errors import BadAnswerError, EngineDeadError, UpstreamError
 from sparkdash.supervisor.repair import watch
 
@@ -176,3 +178,15 @@ async def test_an_engine_that_is_slow_to_answer_a_look_is_let_be(
     assert await house.supervisor.sickness(lease.profile, lease.url) is None
     monkeypatch.undo()
     await asking.leave()
+
+
+async def test_a_request_whose_engine_is_on_a_silent_node_is_told_so(house: Any, make_profile: Any) -> None:
+    """At once: the engine itself is given up only after `node_silent_s`."""
+    nodes = SecondNode(house)
+    await house.open(make_profile("a", node="spark2"), nodes=nodes)
+    await house.leased("a")
+    why = "spark2 (lab@spark2) cannot be reached: Connection timed out."
+    nodes.states["spark2"] = nodes.states["spark2"].replace(status=NodeStatus.UNREACHABLE, reason=why)
+    error = await meets(house, UpstreamError("the connection broke off", code="engine_died"))
+    assert (error.code, error.message) == ("node_unreachable", f"a cannot be reached. {why}")
+    assert house.state("a") is EngineState.READY

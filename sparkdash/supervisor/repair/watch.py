@@ -16,6 +16,7 @@ from typing import Any
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
+from sparkdash.domain.node import NodeStatus
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.supervisor.liveness.engine_end import TAIL, crash_error, lost_error, wait_for_end
@@ -87,11 +88,14 @@ class EngineWatch:
     async def confirm(self, profile: Profile, engine: Engine, trouble: UpstreamError) -> EngineError | None:
         """Find out whether the engine that gave a request `trouble` is dead.
 
-        Returns how it died, once that is reported; soon None, when it does not look dead.
+        Returns how it died, once that is reported, or which of its nodes is silent; soon None, when neither is so.
         """
         watched = self._watched.get(profile.name)
         if watched is None or watched.engine.ready_at != engine.ready_at:
             return self._how_it_died(engine)
+        is_reply = isinstance(trouble, EngineDeadError | BadAnswerError)
+        if not is_reply and (silent := self._silent_node(profile, engine)):
+            return self._how_it_died(engine) or silent
         if not await self._is_broken(watched, trouble):
             return None
         watched.look.set()
@@ -100,6 +104,17 @@ class EngineWatch:
             if engine.container in self._ended or watched.given_up.done():
                 await asyncio.wait({watched.task}, timeout=CLEARED_S)
         return self._how_it_died(engine)
+
+    def _silent_node(self, profile: Profile, engine: Engine) -> EngineError | None:
+        """Name a node of the engine that does not answer; the engine may run there all the same."""
+        states = self._tools.nodes.states
+        silent = (states[node] for node in engine.nodes if node in states)
+        state = next((state for state in silent if state.status is not NodeStatus.REACHABLE), None)
+        if state is None:
+            return None
+        why = state.reason or f"{state.name} does not answer."
+        hint = f"`sparkdash nodes check {state.name}` tests the link."
+        return EngineError(f"{profile.name} cannot be reached. {why}", code="node_unreachable", hint=hint)
 
     def _how_it_died(self, engine: Engine) -> EngineError | None:
         died, error = self._deaths.get(engine.profile, (None, None))
