@@ -70,6 +70,6 @@ async def _send(tools: Tools, url: str, trial: Trial, limit_s: float) -> None:
     what = f"the trial of {trial.route.value} at {trial.path}"
     if reply.status != 200:
         text = f"{what} answered {reply.status}: {engine_error_text(reply.body)}"
-        raise UpstreamError(text[:1].upper() + text[1:], code="engine_refused")
+        raise UpstreamError(text, code="engine_refused")
     if fault := trial.fault(reply.content_type, reply.body):
-        raise UpstreamError(f"{what[:1].upper()}{what[1:]} failed, as {fault}", code="engine_mute")
+        raise UpstreamError(f"{what} failed, as {fault}", code="engine_mute")

@@ -22,7 +22,7 @@ from typing import Self, TypeVar
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.logs.loading import detail
 from sparkdash.errors import EngineError, HostError, SparkdashError, UpstreamError
@@ -261,8 +261,9 @@ class Loading:
         )
 
     def _bad_answer(self, why: str) -> EngineError:
+        fails = "fails at its work" if self._profile.engine is EngineKind.GENERIC else "cannot generate"
         return EngineError(
-            f"{self._profile.name} answers its probes and cannot generate: {why}.",
+            f"{self._profile.name} answers its probes and {fails}: {why}.",
             code="bad_answer",
             hint=f"Its log may tell: `sparkdash logs {self._profile.name}`.",
             log_tail=self._tail(),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineSample, Metric
+from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.profile_figures import Figures
 from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, dimmed, inked, join, length, pad
 from sparkdash.tui.lines.spark import sparkline
@@ -25,6 +26,9 @@ TEN, HUNDRED = 9.995, 99.95
 LEAST_WITH_REMARKS = 64
 """Width below which the remarks make room for the sparklines."""
 DOTS = inked(" · ", Ink.DIM)
+_MAY_BE_SILENT = frozenset({EngineKind.GENERIC, EngineKind.OPENAI})
+"""Engines that may report no figures at all."""
+_GATEWAY_COUNTS = inked("No figures of the server: medians are the gateway's own counts.", Ink.DIM)
 
 
 class FigureRow(NamedTuple):
@@ -48,7 +52,8 @@ def figure_rows(view: View, engine: Engine, width: int, tall: int) -> list[Line]
     for row in _figures(view, engine, sample, seen):
         values = view.history.last(engine.profile, row.metric, cells, view.now)
         lines += [*_drawn(row if remarks else row._replace(remark=EMPTY), values, tall), *([EMPTY] if tall > 1 else [])]
-    lines.append(_acceptance(view, engine, sample, width))
+    counted = engine.kind in _MAY_BE_SILENT and view.engine_sample(engine.profile) is None
+    lines.append(_GATEWAY_COUNTS if counted else _acceptance(view, engine, sample, width))
     if view.engine_age_s(engine.profile) is not None:
         lines = [dimmed(line) for line in lines]
     return [clip(line, width) for line in lines]
