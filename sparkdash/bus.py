@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 
-from sparkdash.domain.event import Event, Fact, SampleTaken
+from sparkdash.domain.event import Event, Fact, RequestChanged, SampleTaken
 from sparkdash.domain.state import Snapshot, replay
 
 JOURNAL = 1024
@@ -32,9 +32,10 @@ class Subscription:
     The iteration ends with the bus.
     """
 
-    def __init__(self, bus: Bus, first: list[Event] | None, *, samples: bool) -> None:
+    def __init__(self, bus: Bus, first: list[Event] | None, *, samples: bool, requests: bool) -> None:
         self._bus = bus
         self.samples = samples
+        self._requests = requests
         self._queue: deque[Event] = deque(first or ())
         self._resync = first is None
         self._ended = False
@@ -44,6 +45,8 @@ class Subscription:
     def offer(self, event: Event) -> None:
         """Queue an event. The bus calls it, on its loop."""
         if self._ended or (not self.samples and isinstance(event.fact, SampleTaken)):
+            return
+        if not self._requests and isinstance(event.fact, RequestChanged):
             return
         if isinstance(event.fact, SampleTaken) and self._queue and isinstance(self._queue[-1].fact, SampleTaken):
             self._queue[-1] = event
@@ -121,12 +124,12 @@ class Bus:
             listener.offer(event)
         return event
 
-    def subscribe(self, since: int | None = None, *, samples: bool = True) -> Subscription:
+    def subscribe(self, since: int | None = None, *, samples: bool = True, requests: bool = True) -> Subscription:
         """Add a listener. It begins with a snapshot, or after event `since` if the journal has all later events.
 
-        `samples`: whether it gets telemetry.
+        `samples`: whether it gets telemetry. `requests`: whether it gets the changes of requests.
         """
-        subscription = Subscription(self, self._missed(since), samples=samples)
+        subscription = Subscription(self, self._missed(since), samples=samples, requests=requests)
         self._listeners.add(subscription)
         self._count()
         if self._ended:

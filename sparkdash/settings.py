@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from sparkdash import paths
 from sparkdash.errors import ProfileError
+from sparkdash.hook_settings import MOST_HOOKS, Hook
 
 DEFAULT_PORT = 8484
 """Port of the gateway. Free in IANA's list, and used by no engine that sparkdash knows."""
@@ -120,6 +121,8 @@ class Settings(BaseModel):
     """Seconds without use after which an engine is stopped. Not given: never."""
     policy: dict[str, Policy] = {}
     """Policies of single profiles or families."""
+    hooks: Annotated[tuple[Hook, ...], Field(max_length=MOST_HOOKS)] = ()
+    """Commands and webhooks that are told of events, each a table `[[hooks]]`."""
     min_dwell_s: float = Field(default=30.0, ge=0)
     """Seconds for which an engine in use serves before a request for another one interrupts it.
 

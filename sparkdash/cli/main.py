@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from sparkdash import __version__
-from sparkdash.cli import connect, doctor, home, keys, memory
+from sparkdash.cli import connect, doctor, home, hooks, keys, memory
 from sparkdash.cli.bench import ab
 from sparkdash.cli.bench import commands as bench
 from sparkdash.cli.daemon import demo, serve, service
@@ -66,6 +66,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(service.app, name="service")
 app.add_typer(keys.app, name="keys")
 app.add_typer(nodes.app, name="nodes")
+app.add_typer(hooks.app, name="hooks")
 
 
 def _version(wanted: bool) -> None:

@@ -38,6 +38,7 @@ from sparkdash.gateway.relay.capture import Capture
 from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.gateway.shared.upload import Uploads
 from sparkdash.gateway.translate.translator import Translator
+from sparkdash.hooks import HookDispatcher
 from sparkdash.host.evidence import PAGE_S, EvidenceTaker
 from sparkdash.host.files import inotify
 from sparkdash.host.flag_store import FlagStore
@@ -186,7 +187,8 @@ def _daemon(
     limit = ConnectionLimit(listen.most_connections(), partial(connection_notices.publish_notice, bus.publish))
     linger_s = listen.LINGER_S if listeners.outlives else 0.0
     server = listen.Server(gateway.build(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
-    daemon = Daemon(parts, bus, supervisor, collector, server, listeners.url, files, edited, rereading, others)
+    hooks = HookDispatcher(bus, upstream, lambda: supervisor.settings.hooks)
+    daemon = Daemon(parts, bus, supervisor, collector, server, listeners.url, files, edited, rereading, hooks, others)
     holder.append(daemon)
     return daemon
 

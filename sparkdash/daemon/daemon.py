@@ -18,6 +18,7 @@ from sparkdash.daemon.config_revision import SettingsReader
 from sparkdash.daemon.handover import Handover
 from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import ProfileFiles
+from sparkdash.hooks import HookDispatcher
 from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.nodes import Nodes
@@ -82,6 +83,8 @@ class Daemon:
     """Set when a file may have been edited."""
     rereading: SettingsReader | None
     """Reads edited settings; None in the demo, whose settings come from no file."""
+    hooks: HookDispatcher
+    """Runs the owner's commands and webhooks."""
     others: OtherNodes | None = None
     """Other nodes; None where there can be none."""
     reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -30,6 +30,7 @@ COMMANDS = [
     ("keys",), ("keys", "add"), ("keys", "list"), ("keys", "revoke"),
     ("nodes",), ("nodes", "add"), ("nodes", "copy"), ("nodes", "list"), ("nodes", "remove"),
     ("nodes", "check"), ("nodes", "bench"),
+    ("hooks",), ("hooks", "list"), ("hooks", "test"),
     ("service",), ("service", "install"), ("service", "uninstall"), ("service", "status"),
 ]  # fmt: skip
 

@@ -1,0 +1,117 @@
+"""`sparkdash hooks`: the owner's commands and webhooks, listed and tried."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import print_json, print_text
+from sparkdash.cli.parameters import AsJson
+from sparkdash.errors import HostError
+from sparkdash.units import duration
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from sparkdash.hook_settings import Hook, HookEventKind
+
+app = typer.Typer(
+    name="hooks",
+    help="""List and try the hooks: what is told when a model dies.
+
+    \b
+    Examples:
+      sparkdash hooks list
+      sparkdash hooks test
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+NONE = "There are no hooks. docs/house.md shows the table [[hooks]] of config.toml."
+
+
+@app.command("list")
+def list_hooks(as_json: AsJson = False) -> None:
+    """List the hooks of config.toml, with their events. Arguments and addresses are not shown.
+
+    \b
+    Examples:
+      sparkdash hooks list
+      sparkdash hooks list --json
+    """
+    from sparkdash.settings import load_settings
+
+    hooks = load_settings().hooks
+    if as_json:
+        print_json({"hooks": [_row(hook) for hook in hooks]})
+        return
+    lines = (f"{hook.name}: {', '.join(hook.on)}{_of(hook)}; {duration(hook.timeout_s)} at most" for hook in hooks)
+    print_text("\n".join(lines) or NONE)
+
+
+@app.command("test")
+def try_hooks(
+    event: Annotated[str, typer.Argument(help="ready, failed, died, killed, swap or node_lost.")] = "ready",
+    as_json: AsJson = False,
+) -> None:
+    """Run every hook that wants EVENT, now and from here, with an example. Exits 1 when one fails.
+
+    The example has `"details": {"trial": true}`. A hook for some profiles runs too.
+
+    \b
+    Examples:
+      sparkdash hooks test
+      sparkdash hooks test died --json
+    """
+    import asyncio
+
+    from sparkdash.hook_settings import HookEventKind
+    from sparkdash.settings import load_settings
+
+    try:
+        kind = HookEventKind(event)
+    except ValueError:
+        raise typer.BadParameter(f"give one of {', '.join(HookEventKind)}", param_hint="EVENT") from None
+    hooks = [hook for hook in load_settings().hooks if kind in hook.on]
+    results = asyncio.run(_tried(hooks, kind))
+    if as_json:
+        print_json({"hooks": results})
+    else:
+        print_text("\n".join(f"{each['hook']}: {each['error'] or 'done'}" for each in results) or NONE)
+    if any(each["error"] for each in results):
+        raise typer.Exit(1)
+
+
+async def _tried(hooks: list[Hook], event: HookEventKind) -> list[dict[str, Any]]:
+    import socket
+    import time
+
+    from sparkdash.hooks.events import example_event
+    from sparkdash.hooks.run import run_hook
+    from sparkdash.upstream import Upstream
+
+    results: list[dict[str, Any]] = []
+    async with Upstream() as upstream:
+        for hook in hooks:
+            error = None
+            try:
+                await run_hook(hook, example_event(event, socket.gethostname(), time.time()), upstream)
+            except HostError as failed:
+                error = failed.message
+            results.append({"hook": hook.name, "event": event.value, "error": error})
+    return results
+
+
+def _row(hook: Hook) -> dict[str, Any]:
+    return {
+        "hook": hook.name,
+        "kind": "webhook" if hook.url else "command",
+        "on": [kind.value for kind in hook.on],
+        "profiles": list(hook.profiles),
+        "timeout_s": hook.timeout_s,
+    }
+
+
+def _of(hook: Hook) -> str:
+    return f" of {', '.join(hook.profiles)}" if hook.profiles else ""
