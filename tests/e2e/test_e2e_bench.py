@@ -80,6 +80,10 @@ def test_killed_in_the_middle_it_goes_on_and_measures_nothing_twice(box: Any) ->
     before = records(box, newest(box))
     assert len(cells(before)) == 3
 
+    unasked = box.sparkdash("ab", "plain", "fast", "--suite", "tiny")
+    assert unasked.returncode != 0
+    assert "Add --yes" in unasked.stderr, "without a terminal nothing is stopped unasked"
+
     done = box.sparkdash("ab", "plain", "fast", "--suite", "tiny", "--yes")
     assert done.returncode == 0, done.stderr
     assert "Resuming" in done.stderr

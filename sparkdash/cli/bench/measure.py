@@ -145,8 +145,8 @@ async def _work(
     expected = run_plan.expected_s(gaps, speeds)
     if gaps:
         progress.print_plan(results, suite, speeds, expected, world)
-        if wish.ask and is_interactive() and not confirm("Begin?"):
-            raise typer.Abort
+        if wish.ask:
+            _confirm(managed=client is not None)
         results = await _run(place, run, client, world, suite, wish, expected)
     if not results.gaps():
         await sweep_profiles.remove_sweep_profiles(client, run.arms)
@@ -162,6 +162,19 @@ async def _work(
     _print_gaps(results)
     print_note(f"Saved in {place}")
     print_note(f"`sparkdash bench show {place.name}` also shows how each engine was started.")
+
+
+def _confirm(*, managed: bool) -> None:
+    """Ask before engines are stopped. Raises AdmissionError without a terminal, typer.Abort after a no."""
+    if is_interactive():
+        if not confirm("Begin?"):
+            raise typer.Abort
+    elif managed:
+        raise AdmissionError(
+            "The measurement was not confirmed, and it would stop the engines that run.",
+            code="unconfirmed",
+            hint="Add --yes to begin without a question.",
+        )
 
 
 def _print_gaps(results: Results) -> None:
