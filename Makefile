@@ -14,7 +14,7 @@ HAS_REAL := [ "$$(uname -m)" = x86_64 ] || { echo "The real vLLM of the tests is
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv demo test check format lint types contracts unit metrics bench ab clean lock
+.PHONY: help venv demo test check format lint types contracts unit share metrics bench ab clean lock
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -44,6 +44,7 @@ demo: $(VENV)/.base ## the whole product on a simulated box, in this terminal; N
 test: $(VENV)/.dev ## all tests, real podman, a real vLLM and a real llama-server included
 	@$(HAS_REAL)
 	@sh tests/podman/setup.sh
+	@sh tests/packaging/setup.sh $(BIN)/python
 	@sh tests/two_hosts/setup.sh
 	@sh tests/real/setup.sh $(PYTHON)
 	@sh tests/two_hosts/ray.sh
@@ -52,7 +53,7 @@ test: $(VENV)/.dev ## all tests, real podman, a real vLLM and a real llama-serve
 	@$(TEST_ENV) $(PYTEST)
 
 unit: $(VENV)/.dev ## the tests that need neither podman nor a real engine
-	@$(PYTEST) -m "not podman and not real"
+	@$(PYTEST) -m "not podman and not real and not wheels"
 
 check: format lint types contracts test ## everything CI asks for
 
@@ -67,6 +68,9 @@ types: $(VENV)/.dev
 
 contracts: $(VENV)/.dev ## who may import whom
 	@said=$$($(BIN)/lint-imports --no-cache) || { echo "$$said"; exit 1; }
+
+share: $(VENV)/.base ## the man page and the completions, from the commands' help
+	@$(BIN)/python -m sparkdash.cli.manual
 
 metrics: $(VENV)/.dev ## how easy the source is to read, in figures
 	@$(BIN)/python tests/metrics.py
