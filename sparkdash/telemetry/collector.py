@@ -242,12 +242,15 @@ class Collector:
     def _memory(self, reading: GpuReading) -> Memory:
         known = self._processes.known.items()
         held = {name: self._inputs.reader.engine_bytes(pids, reading) if pids else None for name, pids in known}
-        reserve = int(self._inputs.settings().reserve_gib * GIB)
-        return self._inputs.reader.memory().replace(engines=held, strangers=self._weighed(reading), reserve=reserve)
+        strangers, reserve = self._weighed(reading), self._reserve()
+        return self._inputs.reader.memory().replace(engines=held, strangers=strangers, reserve=reserve)
+
+    def _reserve(self) -> int:
+        return int(self._inputs.settings().reserve_gib * GIB)
 
     def _nodes(self, engines: Mapping[str, Engine]) -> dict[str, NodeSample]:
         self._inputs.pace_nodes(self._cadence())
-        return node_figures.by_profile(self._inputs.nodes(), engines)
+        return node_figures.with_reserve(node_figures.by_profile(self._inputs.nodes(), engines), self._reserve())
 
     def _with_link(
         self, samples: dict[str, EngineSample], nodes: Mapping[str, NodeSample], engines: Mapping[str, Engine]

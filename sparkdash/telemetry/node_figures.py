@@ -33,6 +33,14 @@ def _named(sample: NodeSample, heads: Mapping[str, str]) -> NodeSample:
     return sample.replace(memory=memory.replace(engines=held))
 
 
+def with_reserve(nodes: Mapping[str, NodeSample], reserve: int) -> dict[str, NodeSample]:
+    """Add the bytes that are kept free on every node, which the owner's settings know and the node does not."""
+    return {
+        name: sample.replace(memory=sample.memory.replace(reserve=reserve)) if sample.memory else sample
+        for name, sample in nodes.items()
+    }
+
+
 def working(engines: Mapping[str, Engine], samples: Mapping[str, EngineSample]) -> frozenset[str]:
     """Profiles on several nodes that work on requests now, as far as they tell."""
     return frozenset(

@@ -37,6 +37,14 @@ def test_it_says_what_leaves_waits_and_tells_where(sparkdash: Run, daemon: FakeD
     ]
 
 
+def test_a_profile_for_which_there_is_no_node_is_told_the_reason_alone(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """What is available there is not known, so that no figure could be right."""
+    daemon.plans["two"] = Plan(profile="two", needs_bytes=98 * GIB, fits=False, expected_s=900)
+    done = sparkdash("use", "two", "--no-wait")
+    assert "It needs" not in done.err
+    assert "does not fit" not in done.err
+
+
 def test_json_holds_plan_engine_and_url(sparkdash: Run, daemon: FakeDaemon) -> None:
     """Pure JSON on stdout, whatever is drawn on stderr."""
     daemon.set(engines={"old": engine("old")})

@@ -130,6 +130,8 @@ def _announce(plan: Plan, world: Snapshot) -> None:
         _announce_leaving(name, plan, world)
     if plan.beside and plan.expected_s != 0:
         print_note(f"It runs beside {', '.join(plan.beside)}.")
+    if plan.fits is False and plan.available_bytes is None:  # no node for it: the refusal that follows says why
+        return
     if plan.needs_bytes is not None:
         host = world.daemon.host
         boxes = plan_boxes(plan, host, several=bool(world.nodes))

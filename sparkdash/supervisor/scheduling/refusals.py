@@ -88,7 +88,8 @@ def unplaced(name: str, known: ProfileFacts, usable: Sequence[str], unusable: Ma
             hint="Add another box with `sparkdash nodes add NAME --ssh USER@HOST`.",
         )
     asked = [known.node] if known.node in unusable else [*unusable]
-    why = "; ".join(f"{node}: {unusable[node]}" for node in asked if node is not None)
+    told = [(node, unusable[node]) for node in asked if node is not None]
+    why = "; ".join(reason if reason.startswith(node) else f"{node}: {reason}" for node, reason in told)
     what = f"{known.nodes} nodes" if known.nodes > 1 else f"the node {known.node}"
     return AdmissionError(
         f"{name} needs {what}, and not all can be used now. {why}",

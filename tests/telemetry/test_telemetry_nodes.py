@@ -1,0 +1,99 @@
+"""Figures of several nodes: whose memory it is, the reserve of each, and the link's share of a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.metric import EngineSample, LinkSample, Memory, Metric, NodeSample
+from sparkdash.domain.node import LOCAL
+from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.text.node_text import step_share
+from sparkdash.telemetry import node_figures
+from sparkdash.units import GIB
+
+BOTH = (LOCAL, "spark2")
+
+
+def engine(name: str, nodes: tuple[str, ...] = (LOCAL,)) -> Engine:
+    """An engine that is ready on these nodes."""
+    container = f"sparkdash-{name}"
+    return Engine(
+        profile=name, kind=EngineKind.VLLM, fingerprint="f", state=EngineState.READY, since=0.0, container=container,
+        nodes=nodes,
+    )  # fmt: skip
+
+
+def at_work(running: float | None = 1.0, **more: Any) -> EngineSample:
+    """Figures of an engine that runs so many requests."""
+    return EngineSample(at=1.0, values={} if running is None else {Metric.RUNNING: running, **more})
+
+
+def node(received: float | None = None, rate: float | None = 200.0, **held: int) -> NodeSample:
+    """Figures of a node with one RDMA port."""
+    memory = Memory(total=128 * GIB, available=64 * GIB, free=GIB, engines=dict(held))
+    link = LinkSample(name="rocep1s0f1", rdma=True, received_bytes_s=received, sent_bytes_s=0.0, rate_gbit_s=rate)
+    return NodeSample(at=1.0, memory=memory, links=(link,))
+
+
+def test_memory_of_a_head_and_of_a_worker_is_the_profiles() -> None:
+    engines = {"big": engine("big", BOTH), "small": engine("small", ("spark2",))}
+    held = {"sparkdash-big-worker1": 98 * GIB, "sparkdash-small": 4 * GIB, "sparkdash-gone": GIB, "other": 2 * GIB}
+    found = node_figures.by_profile({"spark2": node(**held)}, engines)["spark2"].memory
+    assert found is not None
+    assert found.engines == {"big": 98 * GIB, "small": 4 * GIB, "gone": GIB, "other": 2 * GIB}
+
+
+def test_the_reserve_of_the_settings_holds_on_every_node() -> None:
+    silent = NodeSample(at=1.0)
+    found = node_figures.with_reserve({"spark2": node(), "spark3": silent}, 10 * GIB)
+    assert found["spark2"].memory is not None
+    assert found["spark2"].memory.reserve == 10 * GIB
+    assert found["spark3"] == silent
+
+
+def share(worked: set[str], nodes: dict[str, NodeSample], **engines: Engine) -> float | None:
+    """The share of "big" after a tick."""
+    samples = dict.fromkeys(engines, at_work())
+    return node_figures.with_link_share(samples, worked, nodes, engines)["big"].get(Metric.LINK_SHARE)
+
+
+BIG = engine("big", BOTH)
+
+
+def test_the_link_takes_the_share_of_its_busier_direction_in_its_rate() -> None:
+    """2.5 GB/s are 20 of 200 Gbit/s, on whichever end it is seen."""
+    assert share({"big"}, {"spark2": node(2.5e9), LOCAL: node(1e9)}, big=BIG) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("link", [{"received": 1e9, "rate": None}, {"received": 1e11}])
+def test_a_share_is_unknown_without_a_rate_and_never_above_the_whole(link: dict[str, Any]) -> None:
+    found = share({"big"}, {"spark2": node(**link)}, big=BIG)
+    assert found == (None if link.get("rate", 200.0) is None else 1.0)
+
+
+def test_nobody_can_tell_whose_traffic_it_is_when_two_engines_work() -> None:
+    assert share({"big", "too"}, {"spark2": node(1e9)}, big=BIG, too=engine("too", BOTH)) is None
+
+
+def test_only_engines_on_several_nodes_that_run_requests_work_on_the_link() -> None:
+    engines = {"big": BIG, "idle": engine("idle", BOTH), "one": engine("one"), "new": engine("new", BOTH)}
+    samples = {"big": at_work(2), "idle": at_work(0), "one": at_work(3), "new": at_work(None)}
+    assert node_figures.working(engines, samples) == {"big"}
+
+
+@pytest.mark.parametrize(
+    ("sample", "told"),
+    [
+        (at_work(**{Metric.LINK_SHARE: 0.0161}), "≥ 1.6 %"),
+        (at_work(**{Metric.LINK_SHARE: 0.31}), "≥ 31 %"),
+        (at_work(), "-"),
+        (at_work(0), ""),
+        (None, ""),
+    ],
+)
+def test_the_share_is_told_as_a_lower_bound_and_unknown_is_a_dash(sample: EngineSample | None, told: str) -> None:
+    assert step_share(BIG, sample) == told
+    assert step_share(engine("one"), sample) == ""
