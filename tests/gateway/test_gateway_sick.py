@@ -150,8 +150,9 @@ class TestWaiting:
 
 
 @pytest.mark.parametrize("hangs_up", [False, True])
+@pytest.mark.parametrize("before", [b"", WORD])
 async def test_an_engine_that_dies_in_a_stream_has_its_last_words_replaced_by_the_reason(
-    house: Any, hangs_up: bool
+    house: Any, hangs_up: bool, before: bytes
 ) -> None:
     """The stream ends at once with what the supervisor found out, whether the engine hangs up or not."""
     read = asyncio.Event()
@@ -160,7 +161,7 @@ async def test_an_engine_that_dies_in_a_stream_has_its_last_words_replaced_by_th
         await wire.head()
         await wire.chunk(WORD)
         await read.wait()
-        last = b"data: " + VLLM_DEAD + b"\n\ndata: [DONE]\n\n"
+        last = before + b"data: " + VLLM_DEAD + b"\n\ndata: [DONE]\n\n"
         if hangs_up:
             await wire.raw(b"%x\r\n%b\r\n0\r\n\r\n" % (len(last), last))
             return
@@ -173,8 +174,8 @@ async def test_an_engine_that_dies_in_a_stream_has_its_last_words_replaced_by_th
         async for piece in reply.aiter_raw():
             read.set()
             content += piece
-    first, told, done = content.split(b"\n\n")[:-1]
-    assert (first + b"\n\n", done) == (WORD, b"data: [DONE]")
+    *words, told, done = content.split(b"\n\n")[:-1]
+    assert (b"\n\n".join(words) + b"\n\n", done) == (WORD + before, b"data: [DONE]")
     error = json.loads(told.removeprefix(b"data: "))["error"]
     assert (error["src"], error["code"]) == ("sparkdash", "engine_died")
     assert [type(error) for error in house.supervisor.unwell] == [EngineDeadError]
@@ -190,7 +191,9 @@ async def test_a_client_that_hangs_up_at_the_last_words_of_a_dead_engine_has_its
         await wire.head()
         await wire.chunk(WORD)
         await read.wait()
-        await wire.chunk(WORD + b"data: " + VLLM_DEAD + b"\n\ndata: [DONE]\n\n")
+        half = len(VLLM_DEAD) // 2
+        await wire.chunk(b"data: " + VLLM_DEAD[:half])
+        await wire.chunk(VLLM_DEAD[half:] + b"\n\ndata: [DONE]\n\n")
         await wire.client_left()
 
     house.engine.script = script

@@ -8,6 +8,7 @@ log line or lock.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -41,8 +42,9 @@ BAD_REQUEST = HTTPStatus.BAD_REQUEST.value
 """A bare int: it is compared for every answer, and comparing a member of an enum runs Python code."""
 _NOTHING_YET = {dialect: Tap(dialect) for dialect in Dialect}
 """Taps of answers that have not begun."""
-ERROR_EVENTS = (b'data: {"error"', b"event: error", b"event: response.failed")
-"""Begins of pieces that are an engine's error. An engine sends its last words as a piece of their own."""
+LAST_ENDINGS = (b"}}\n\n", b"[DONE]\n\n")
+"""Ends of pieces that are searched for an engine's last words: pieces with a mere text end in other ways."""
+LAST_WORDS = re.compile(rb'data: ?\{"error"|event: ?(?:error|response\.failed)[\r\n]')
 
 
 class Reply:
@@ -162,8 +164,8 @@ class Reply:
             note(piece, now())
             if not self.begun:
                 self._begin(answer, piece)
-            elif piece.startswith(ERROR_EVENTS):
-                self._check_last_words(piece)
+            elif piece.endswith(LAST_ENDINGS):
+                self._check_last_words(piece, push)
             push(piece if splice is None else splice.feed(piece))
 
         flow = self._flow = self._exchange.flow(answer, self._deps.settings.slow_client_s, on_client_stuck)
@@ -173,8 +175,8 @@ class Reply:
             self._check_end(answer)
             if not self.begun:  # the whole answer came at once, as most answers without a stream do
                 self._begin(answer, last)
-            elif last.startswith(ERROR_EVENTS):
-                self._check_last_words(last)
+            elif last.endswith(LAST_ENDINGS):
+                self._check_last_words(last, push)
             await self._exchange.finish(last if splice is None else splice.feed(last) + splice.end())
         failed = tap.failed
         if failed and self._reports_death():
@@ -198,10 +200,16 @@ class Reply:
         elif fault := soundness.answer_fault(first):
             raise bad_answer_error(lease.profile.name, fault)
 
-    def _check_last_words(self, piece: bytes) -> None:
+    def _check_last_words(self, piece: bytes, push: Callable[[bytes], object]) -> None:
         """Keep the last words of a dying engine from the client, who gets the reason of its death instead."""
-        if (lease := self._lease) is not None and soundness.calls_itself_dead(lease.profile.engine, piece):
+        lease, found = self._lease, LAST_WORDS.search(piece)
+        if lease is None or found is None:
+            return
+        before, words = piece[: found.start()], piece[found.start() :]
+        if soundness.calls_itself_dead(lease.profile.engine, words):
             name = lease.profile.name
+            if before:
+                push(before if self._splice is None else self._splice.feed(before))
             raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=log_hint(name))
 
     def _reports_death(self) -> bool:
