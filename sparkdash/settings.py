@@ -121,6 +121,13 @@ class Settings(BaseModel):
     """Seconds without use after which an engine is stopped. Not given: never."""
     policy: dict[str, Policy] = {}
     """Policies of single profiles or families."""
+    default: str | None = None
+    """Profile to return to once nobody has used any engine for `default_after_s`."""
+    default_after_s: float = Field(default=900.0, gt=0)
+    any: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = {}
+    """Names that mean one of several profiles: whichever runs, else the first."""
+    sets: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = {}
+    """Named sets of profiles that run side by side: `sparkdash use --set NAME`."""
     hooks: Annotated[tuple[Hook, ...], Field(max_length=MOST_HOOKS)] = ()
     """Commands and webhooks that are told of events, each a table `[[hooks]]`."""
     min_dwell_s: float = Field(default=30.0, ge=0)

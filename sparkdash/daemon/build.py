@@ -154,6 +154,7 @@ def _daemon(
         reload=lambda: reloading.reload(holder[0]),
         refresh=lambda: reloading.refresh(holder[0]),
         shutdown=lambda stop: control_actions.shutdown(holder[0], stop),
+        choices=lambda: supervisor.settings.any,
         traffic=parts.traffic,
         record=record,
         keys=listeners.keys,

@@ -73,6 +73,8 @@ class Deps:
     """Read the profiles again; publishes ProfilesChanged."""
     shutdown: Callable[[bool], Awaitable[None]]
     """End the daemon; True stops the engines first."""
+    choices: Callable[[], Mapping[str, Sequence[str]]] = dict
+    """Names that mean one of several profiles, as the settings have them now."""
     traffic: Callable[[bool], object] | None = None
     """Switch the demo's traffic; None outside the demo."""
     record: Callable[[Request], object] | None = None

@@ -33,7 +33,9 @@ async def _serve(deps: Deps, exchange: Exchange, name: str) -> None:
         return
     await deps.refresh()
     try:
-        body = _model(deps, name) if name else models.list_models(deps.bus.snapshot, exchange.head.agent)
+        body = (
+            _model(deps, name) if name else models.list_models(deps.bus.snapshot, exchange.head.agent, deps.choices())
+        )
     except SparkdashError as error:
         await exchange.refuse(error)
         return
@@ -44,6 +46,9 @@ def _model(deps: Deps, name: str) -> dict[str, object]:
     snapshot = deps.bus.snapshot
     if name == AUTO:
         return models.auto_item(snapshot)
+    words = deps.choices().get(name)
+    if words and deps.catalog().exactly(name) is None and (item := models.choice_item(snapshot, name, words)):
+        return item
     found = deps.catalog().find(name).name
     summary = snapshot.profile(found)
     if summary is None or summary.cannot_run is not None:

@@ -8,6 +8,7 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sparkdash.domain.engine import Engine, EngineState
@@ -15,6 +16,7 @@ from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.measuring import SIMULATED
 from sparkdash.gateway.apis.ollama_wire import rfc3339
+from sparkdash.gateway.relay.model_names import NO_CHOICES, Choices, chosen_name
 
 _STATUS = {
     EngineState.READY: "loaded",
@@ -30,8 +32,9 @@ _CLAUDE_CODE = "claude-code/"
 """
 
 
-def list_models(snapshot: Snapshot, user_agent: str = "") -> dict[str, Any]:
-    """List every profile that can run, each followed by its aliases and modes; `auto` comes last.
+def list_models(snapshot: Snapshot, user_agent: str = "", choices: Choices = NO_CHOICES) -> dict[str, Any]:
+    """List every profile that can run, each followed by its aliases and modes; then the names that mean one of several
+    profiles (`choices`); `auto` comes last.
 
     The running profile comes first, as clients without a default take the first. The list is one page, also in
     Anthropic's format.
@@ -44,6 +47,7 @@ def list_models(snapshot: Snapshot, user_agent: str = "") -> dict[str, Any]:
             for name in model_names(profile)
             if name not in profile.serves
         ]
+    items += [item for name in choices if (item := choice_item(snapshot, name, choices[name])) is not None]
     items.append(auto_item(snapshot))
     page = {"has_more": False, "first_id": items[0]["id"], "last_id": items[-1]["id"]}
     return {"object": "list", "data": items, "models": [_llamacpp(item) for item in items], **page}
@@ -88,6 +92,22 @@ def auto_item(snapshot: Snapshot) -> dict[str, Any]:
         **_context(profile.context if profile else None),
         "status": engine_status(engine),
     }
+
+
+def choice_item(snapshot: Snapshot, name: str, words: Sequence[str]) -> dict[str, Any] | None:
+    """Build the item of a name that means one of several profiles; None where none of them can run here."""
+    names = [profile.name for word in words if (profile := _named(snapshot, word)) is not None]
+    found = chosen_name(names, snapshot)
+    profile = snapshot.profile(found) if found else None
+    if profile is None:
+        return None
+    about = f"whichever of {', '.join(names)} runs, else {names[0]}"
+    return {**model_item(snapshot, profile, name), "description": about}
+
+
+def _named(snapshot: Snapshot, word: str) -> ProfileSummary | None:
+    found = (profile for profile in snapshot.profiles if word == profile.name or word in profile.serves)
+    return next((profile for profile in found if profile.cannot_run is None), None)
 
 
 def _reads(profile: ProfileSummary) -> list[str]:

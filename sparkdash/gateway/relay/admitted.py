@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sparkdash.domain.profile import AUTO
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.admission.access import permitted_name
+from sparkdash.gateway.admission.access import may_see, permitted_name
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol.peek import PeekedBody, is_batch
@@ -41,7 +41,10 @@ def admit_request(
     if peeked.model is None and route.needs_model:
         raise _no_model(route)
     catalog = deps.catalog()
-    name, profile = resolve_model(route.profile or peeked.model or AUTO, catalog, deps.settings.model_names)
+    asked = route.profile or peeked.model or AUTO
+    name, profile = resolve_model(
+        asked, catalog, deps.settings.model_names, deps.choices(), deps.bus.snapshot, lambda one: may_see(key, one)
+    )
     if key is not None:
         name = permitted_name(key, name, catalog, deps.bus.snapshot, route.task)
         profile = find_profile(name, catalog)

@@ -7,8 +7,9 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import AUTO, Profile
@@ -17,20 +18,47 @@ from sparkdash.errors import SparkdashError
 from sparkdash.gateway.ports import CatalogPort
 from sparkdash.gateway.relay.remote import is_remote
 
+Choices = Mapping[str, Sequence[str]]
+"""Profiles by the name that means one of them."""
+NO_CHOICES: Choices = MappingProxyType({})
+_RUNS = frozenset({EngineState.READY})
+_COMES = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
 COUNT_TOKENS = "/v1/messages/count_tokens"
 """Path of a call that is never worth a swap: agents count in the background, 25 at once."""
 
 
-def resolve_model(name: str, catalog: CatalogPort, stand_ins: Mapping[str, str]) -> tuple[str, Profile | None]:
+def resolve_model(
+    name: str,
+    catalog: CatalogPort,
+    stand_ins: Mapping[str, str],
+    choices: Choices = NO_CHOICES,
+    snapshot: Snapshot | None = None,
+    may_use: Callable[[Profile], bool] = lambda _: True,
+) -> tuple[str, Profile | None]:
     """Resolve a client's word: return the name for the supervisor, and its profile.
 
-    A profile's own name wins over a stand-in pattern of the settings.
+    A profile's own name wins over a name for several, and that one over a stand-in pattern of the settings. `choices`:
+    names that mean one of several profiles, of which only those that `may_use` count.
     """
     profile = find_profile(name, catalog)
     if profile is not None or name == AUTO:
         return name, profile
-    other = next((other for pattern, other in stand_ins.items() if fnmatchcase(name, pattern)), name)
+    other = name
+    if name not in choices:
+        other = next((other for pattern, other in stand_ins.items() if fnmatchcase(name, pattern)), name)
+    if other in choices and snapshot is not None and catalog.exactly(other) is None:
+        found = [each for word in choices[other] if (each := find_profile(word, catalog)) and may_use(each)]
+        other = chosen_name([each.name for each in found if not each.cannot_run], snapshot) or choices[other][0]
     return other, find_profile(other, catalog)
+
+
+def chosen_name(names: Sequence[str], snapshot: Snapshot) -> str | None:
+    """Choose of several profiles: the first that runs, else the first that comes, else the first; None of none."""
+    states = [engine.state if (engine := snapshot.engines.get(name)) else None for name in names]
+    for wanted in (_RUNS, _COMES):
+        if found := next((name for name, state in zip(names, states, strict=True) if state in wanted), None):
+            return found
+    return next(iter(names), None)
 
 
 def find_profile(name: str, catalog: CatalogPort) -> Profile | None:

@@ -1,0 +1,78 @@
+"""Names that mean one of several profiles: `[any]` in config.toml."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.access.key import Key, digest, new_secret
+from sparkdash.access.keyring import Keyring, add_key
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import EngineChanged
+
+CHOICES = {
+    "either": ("beta/fast", "alpha"),
+    "gone": ("nothing", "huge", "alpha"),
+    "alpha": ("beta/fast",),
+    "none": ("huge",),
+}
+
+
+@pytest.fixture
+def chosen(house: Any) -> Any:
+    """The house, with these names."""
+    house.app.__init__(replace(house.app._deps, choices=lambda: CHOICES))
+    return house
+
+
+async def asked(house: Any, model: str, **headers: str) -> Any:
+    reply = await house.client.post("/v1/chat/completions", json={"model": model, "messages": []}, headers=headers)
+    return reply, house.supervisor.leases[-1] if house.supervisor.leases else None
+
+
+async def test_whichever_runs_is_taken(chosen: Any) -> None:
+    """Alpha runs, though it is the second."""
+    assert (await asked(chosen, "either"))[1] == "alpha"
+
+
+async def test_the_first_is_loaded_where_none_runs(chosen: Any, tools: Any) -> None:
+    chosen.bus.publish(EngineChanged(engine=tools.ready("alpha", EngineState.ABSENT)))
+    assert (await asked(chosen, "either"))[1] == "beta/fast"
+
+
+async def test_one_that_loads_is_waited_for(chosen: Any, tools: Any) -> None:
+    chosen.bus.publish(EngineChanged(engine=tools.ready("alpha", EngineState.LOADING)))
+    assert (await asked(chosen, "either"))[1] == "alpha"
+
+
+async def test_those_that_cannot_run_or_are_not_there_do_not_count(chosen: Any, tools: Any) -> None:
+    chosen.bus.publish(EngineChanged(engine=tools.ready("alpha", EngineState.ABSENT)))
+    assert (await asked(chosen, "gone"))[1] == "alpha"
+
+
+async def test_a_profiles_own_name_wins(chosen: Any) -> None:
+    assert (await asked(chosen, "alpha"))[1] == "alpha"
+
+
+async def test_a_key_gets_only_its_own_of_them(chosen: Any, tmp_path: Path) -> None:
+    """Though the other one runs."""
+    secret = new_secret()
+    add_key(tmp_path / "keys.json", Key(name="k", sha256=digest(secret), models=("beta/fast",)))
+    chosen.app.__init__(replace(chosen.app._deps, keys=Keyring(tmp_path / "keys.json")))
+    assert (await asked(chosen, "either", authorization=f"Bearer {secret}"))[1] == "beta/fast"
+    reply = await chosen.client.get("/v1/models", headers={"authorization": f"Bearer {secret}"})
+    found = {item["id"]: item.get("root") for item in reply.json()["data"]}
+    assert found["either"] == "beta/fast"
+    assert "gone" not in found
+
+
+async def test_the_list_of_models_has_them(chosen: Any) -> None:
+    found = {item["id"]: item for item in (await chosen.client.get("/v1/models")).json()["data"]}
+    assert (found["either"]["root"], found["either"]["status"]) == ("alpha", {"value": "loaded"})
+    assert found["either"]["description"] == "whichever of beta/fast, alpha runs, else beta/fast"
+    assert "none" not in found
+    one = (await chosen.client.get("/v1/models/either")).json()
+    assert (one["id"], one["root"]) == ("either", "alpha")
