@@ -38,8 +38,21 @@ _VLLM = ListArgs(
 )  # fmt: skip
 """Every flag with nargs "+", or one that is appended, in the argument parser of vLLM 0.32.0."""
 
-_SGLANG = ListArgs(several=frozenset({"cuda-graph-bs", "uvicorn-access-log-exclude-prefixes"}))
-"""Flags as SGLang's own tests and help write them; its parser was not read whole."""
+_SGLANG = ListArgs(
+    several=frozenset(
+        {
+            "allowed-media-domains", "bucket-e2e-request-latency", "bucket-inter-token-latency",
+            "bucket-time-to-first-token", "cuda-graph-bs", "cuda-graph-bs-decode",
+            "cuda-graph-bs-prefill", "custom-weight-loader", "debug-tensor-dump-layers",
+            "encoder-register-urls", "encoder-urls", "flashinfer-autotune-skip-ops",
+            "gc-threshold", "generation-tokens-buckets", "log-requests-target",
+            "lora-target-modules", "numa-node", "piecewise-cuda-graph-tokens",
+            "prefill-delayer-forward-passes-buckets", "prefill-delayer-wait-seconds-buckets", "prompt-tokens-buckets",
+            "return-aux-hidden-state-layer-ids", "tokenizer-metrics-allowed-custom-labels", "uvicorn-access-log-exclude-prefixes",
+        }
+    )
+)  # fmt: skip
+"""Every flag with nargs "+" or "*" in the server arguments of SGLang 0.5.3 to 0.5.23."""
 
 _LLAMACPP = ListArgs(
     repeated=frozenset(

@@ -266,3 +266,16 @@ def test_a_comment_with_a_macro_of_several_lines_is_a_comment() -> None:
     )
     made = only(text)
     assert (made["command"], made["args"]) == (["/opt/llama-server-ec9e0301"], {"ctx-size": 8192})
+
+
+@pytest.mark.parametrize(
+    ("line", "args"),
+    [
+        ("vllm serve -dc {} --log-error-stack a/b", {"diffusion-config": {}, "log-error-stack": True}),
+        ("sglang serve --model-path a/b --skip-tokenizer-init", {"skip-tokenizer-init": True}),
+        ("llama-server -m /m.gguf -dr x -lm mlock -nr", {"docker-repo": "x", "load-mode": "mlock", "no-repack": True}),
+        ("llama-server -m /m.gguf -fit on -ndio", {"fit": "on", "no-direct-io": True}),
+    ],
+)
+def test_short_names_and_switches_are_those_of_the_engine_s_table(line: str, args: dict[str, Any]) -> None:
+    assert only(line)["args"] == args

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from sparkdash.domain.list_args import list_args_of
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.flags.judge import FlagComplaint, flag_complaints
-from sparkdash.engines.flags.table import flag_table
+from sparkdash.flags.judge import FlagComplaint, flag_complaints
+from sparkdash.flags.table import flag_table
 
 IMAGES = {
     "vllm": "vllm/vllm-openai:v0.32.0",
@@ -190,3 +191,10 @@ def test_sixty_profiles_are_judged_well_under_a_second() -> None:
     for _ in range(60):
         assert len(_told("vllm", args)) == 3
     assert time.process_time() - start < 1.0
+
+
+def test_the_lists_of_sglang_are_those_of_its_table() -> None:
+    table = flag_table(EngineKind.SGLANG)
+    assert table is not None
+    several = {flag.name for flag in table.flags if flag.present and flag.takes(max(flag.present)) == "many"}
+    assert several == list_args_of(EngineKind.SGLANG).several

@@ -1,7 +1,7 @@
 """Make an engine's flag table: `python -m tests.flag_tables vllm 0.31=TREE 0.32=TREE …`, versions oldest first.
 
 A tree is a folder with the engine's sources as its repository or wheel has them (`vllm/`, `sglang/`, `tensorrt_llm/`,
-`common/arg.cpp`). Nothing of it is run. The table goes to sparkdash/engines/flags/ENGINE.json.
+`common/arg.cpp`). Nothing of it is run. The table goes to sparkdash/flags/ENGINE.json.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOURCES = {
     "trtllm": "tensorrt_llm/commands/serve.py",
 }
 INSTEAD = Path(__file__).with_name("instead.json")
-TABLES = Path(__file__).parents[2] / "sparkdash/engines/flags"
+TABLES = Path(__file__).parents[2] / "sparkdash/flags"
 
 
 def main(engine: str, *given: str) -> None:

@@ -19,12 +19,12 @@ from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.flags.judge import flag_complaints
-from sparkdash.engines.flags.table import flag_table
 from sparkdash.engines.known_flags import parse_help
 from sparkdash.engines.launch import argv
 from sparkdash.engines.proposal import MemoryBudget, OwnerChoices, propose
 from sparkdash.engines.registry import adapter
+from sparkdash.flags.judge import flag_complaints
+from sparkdash.flags.table import flag_table
 from sparkdash.paths import shipped_profiles
 from sparkdash.units import GIB
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 
+from sparkdash.domain.profile import EngineKind
+from sparkdash.flags.table import flag_table
+
 _OF_VLLM = {
     "tp": "tensor-parallel-size",
     "pp": "pipeline-parallel-size",
@@ -109,8 +112,6 @@ _BARE = re.compile(
     r"|embedding|verbose"
 )
 """Flags without a value, so that the word after them can be the model."""
-_WITH_VALUE = {"disable-access-log-for-endpoints"}
-"""Flags that look like the former and take a value (argument parser of vLLM 0.32.0)."""
 POSITIONAL_MODEL = ("vllm", "trtllm", "sglang")
 """Engines whose model may be a word of its own."""
 OWN_FLAGS = {
@@ -140,6 +141,22 @@ DRAFTER_FLAG = {
 }
 
 
-def is_bare_flag(key: str) -> bool:
-    """Whether a flag is known to take no value."""
-    return _BARE.fullmatch(key) is not None and key not in _WITH_VALUE
+def is_bare_flag(kind: str, key: str) -> bool:
+    """Whether a flag is known to take no value: by the engine's flag table, else by its name."""
+    table = flag_table(EngineKind(kind))
+    facts = table.find(key) if table else None
+    if facts is not None and facts.present:
+        return facts.takes(max(facts.present)) in ("none", "toggle")
+    return _BARE.fullmatch(key) is not None
+
+
+def long_name(kind: str, short: str) -> str | None:
+    """Return the long name of a short flag, both without hyphens; None for an unknown one."""
+    if short in SHORT_FLAGS[kind]:
+        return SHORT_FLAGS[kind][short]
+    table = flag_table(EngineKind(kind))
+    facts = table.by_word.get(f"-{short}") if table else None
+    if facts is None:
+        return None
+    negation = next((word[2:] for word in facts.spellings if word.startswith("--no-")), None)
+    return negation if negation and short.startswith("n") else facts.name

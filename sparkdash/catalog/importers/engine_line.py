@@ -19,8 +19,8 @@ from sparkdash.catalog.importers.engine_flags import (
     OWN_FLAGS,
     OWN_VALUES,
     POSITIONAL_MODEL,
-    SHORT_FLAGS,
     is_bare_flag,
+    long_name,
 )
 from sparkdash.catalog.importers.report import ImportNotes, import_refused
 from sparkdash.catalog.importers.values import dotted_value, model_ref, typed_value
@@ -122,8 +122,8 @@ def _split(kind: str, words: list[str], notes: ImportNotes) -> tuple[list[str], 
             name, equals, value = _name_and_value(kind, word)
             key = _key(kind, name, notes)
             values = [value] if equals else []
-            is_bare = equals or (is_bare_flag(key) and not (named or positional))
-            while not is_bare and index < len(words) and _is_value(key, words[index]):
+            is_bare = equals or (is_bare_flag(kind, key) and not (named or positional))
+            while not is_bare and index < len(words) and _is_value(kind, key, words[index]):
                 values.append(words[index])
                 index += 1
             if key:
@@ -135,9 +135,9 @@ def _is_flag(word: str) -> bool:
     return word.startswith("-") and re.match(r"--?[A-Za-z]", word) is not None
 
 
-def _is_value(key: str, word: str) -> bool:
+def _is_value(kind: str, key: str, word: str) -> bool:
     """Whether a word after a flag is its value. A variable that nobody knows may stand for further flags."""
-    return not _is_flag(word) and not (is_bare_flag(key) and word.startswith("$"))
+    return not _is_flag(word) and not (is_bare_flag(kind, key) and word.startswith("$"))
 
 
 def _names_model(kind: str, word: str) -> bool:
@@ -157,12 +157,11 @@ def _key(kind: str, name: str, notes: ImportNotes) -> str:
     if kind != "trtllm":
         head, dot, tail = key.partition(".")
         key = head.replace("_", "-") + dot + tail
-    known = SHORT_FLAGS[kind]
     short, dot, path = key.partition(".")
-    if kind == "vllm" and dot and short in known and not name.startswith("--"):
-        return f"{known[short]}.{path}"
-    if key in known and (not name.startswith("--") or kind in ("sglang", "llamacpp")):
-        return known[key]
+    if kind == "vllm" and dot and not name.startswith("--") and (known := long_name(kind, short)):
+        return f"{known}.{path}"
+    if (known := long_name(kind, key)) and (not name.startswith("--") or kind in ("sglang", "llamacpp")):
+        return known
     if not name.startswith("--") and len(key) > 1:
         notes.unknown(name, "a short flag that is not known, left out with its value; write the long one")
         return ""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sparkdash.domain.profile import ArgValue, EngineKind, Profile
-from sparkdash.engines.flags.table import FlagFacts, FlagTable, Versions, flag_table, nearby
-from sparkdash.engines.flags.values import value_complaint
+from sparkdash.flags.table import FlagFacts, FlagTable, Versions, flag_table, nearby
+from sparkdash.flags.values import value_complaint
 
 NAMES = {
     EngineKind.VLLM: "vLLM",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkdash.domain.profile import PLACEHOLDER, ArgValue
-from sparkdash.engines.flags.table import FlagFacts, FlagTable
+from sparkdash.flags.table import FlagFacts, FlagTable
 
 _COUNT = re.compile(r"[+-]?\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]")
 """Numbers that vLLM's human_readable_int takes."""
