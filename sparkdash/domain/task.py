@@ -19,6 +19,7 @@ class Task(StrEnum):
     RERANK = "rerank"
     TRANSCRIBE = "transcribe"
     SPEAK = "speak"
+    DRAW = "draw"
 
 
 class Candidate(NamedTuple):

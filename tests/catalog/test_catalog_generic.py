@@ -11,6 +11,7 @@ from sparkdash.catalog import load_catalog
 from sparkdash.catalog.exporters.llama_swap import llama_swap_model
 from sparkdash.catalog.exporters.quadlet import quadlet_unit
 from sparkdash.catalog.exporters.sparkrun import sparkrun_recipe
+from sparkdash.catalog.importers.podman_line import import_podman_line
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.registry import adapter_of
@@ -94,3 +95,62 @@ def test_sparkrun_is_told_of_no_server_that_it_cannot_start() -> None:
     profile = _generic(server={"port": 8000})
     with pytest.raises(ProfileError, match="sparkrun has no runtime"):
         sparkrun_recipe(profile, adapter_of(profile).container(profile, LAUNCH))
+
+
+def _imported(text: str) -> dict[str, Any]:
+    (profile,) = import_podman_line(text).profiles
+    return profile
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "docker run --gpus all -p 8080:80 ghcr.io/huggingface/text-embeddings-inference:121-1.9 "
+            "--model-id BAAI/bge-m3 --max-batch-tokens 16384",
+            {"profile": "bge-m3", "server": {"kind": "tei"}, "args": {"max-batch-tokens": 16384}},
+        ),
+        (
+            "docker run --gpus all --network host avarok/atlas-gb10:dev serve owner/Model-FP8 --port 8888 --bind 0.0.0.0 "
+            "--speculative",
+            {"profile": "Model-FP8", "server": {"kind": "atlas"}, "args": {"speculative": True}},
+        ),
+        (
+            "docker run --gpus all -p 11434:11434 -v /models:/root/.ollama ollama/ollama",
+            {"profile": "ollama", "server": {"kind": "ollama"}},
+        ),
+        (
+            "docker run --gpus all --name mine -p 9000:8000 --stop-signal SIGINT example/any:2 --serve /m",
+            {
+                "profile": "mine",
+                "server": {"port": 8000, "keep_entrypoint": True, "stop_signal": "SIGINT"},
+                "command": ["--serve", "/m"],
+            },
+        ),
+    ],
+)
+def test_a_container_of_any_server_is_imported(line: str, expected: dict[str, Any]) -> None:
+    """A known image by its kind, any other by the port that it publishes."""
+    found = _imported(line)
+    assert found["engine"] == "generic"
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_other_containers_of_a_script_stay_out_where_an_engine_is_found() -> None:
+    """A database beside vLLM is no engine."""
+    text = "docker run -p 5432:5432 postgres:17\ndocker run --gpus all vllm/vllm-openai:v0.27.1 --model a/b\n"
+    assert _imported(text)["engine"] == "vllm"
+
+
+def test_a_server_with_a_fixed_port_comes_back_from_its_podman_command() -> None:
+    """Port, signal, image and name survive the way out and in."""
+    profile = _generic(server={"port": 8000, "stop_signal": "SIGINT"}, gpu=False)
+    spec = adapter_of(profile).container(profile, LAUNCH)
+    found = _imported(" ".join(argv.run("podman", spec.replace(labels={"sparkdash.profile": "mine"}))))
+    again = Profile.model_validate({"name": found.pop("profile"), **found})
+    assert again.server is not None
+    assert (again.name, again.image, again.server.launch) == (
+        "mine",
+        profile.image,
+        profile.server and profile.server.launch,
+    )

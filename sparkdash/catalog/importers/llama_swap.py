@@ -11,7 +11,7 @@ from typing import Any
 from sparkdash.catalog.importers import bounded_yaml, podman_line
 from sparkdash.catalog.importers.llama_swap_extras import add_filters, import_peers, settings_lines
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell_commands import parse_commands
+from sparkdash.catalog.importers.shell_commands import Command, parse_commands
 from sparkdash.catalog.importers.values import aliases, fill_variables, profile_name
 from sparkdash.errors import ProfileError
 
@@ -115,11 +115,15 @@ def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, 
     return None if made is None else _dress(made, model, body, notes)
 
 
+def _import(command: Command, model: str, notes: ImportNotes) -> dict[str, Any] | None:
+    return podman_line.import_command(command, notes, profile_name(model) or None, any_server=True)
+
+
 def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | None:
     """Import the first command of `cmd`; None, with a note, where it starts no known engine."""
     try:
         command = next(iter(parse_commands(_one_line(cmd), notes)), None)
-        made = podman_line.import_command(command, notes, profile_name(model) or None) if command else None
+        made = None if command is None else _import(command, model, notes)
     except ProfileError as error:
         notes.unknown(f"models.{model}", f"{error.message} Left out.")
         return None

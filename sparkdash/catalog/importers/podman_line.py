@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sparkdash.catalog.importers import engine_line, podman_fields
+from sparkdash.catalog.importers.any_server import known_image, read_any_server
 from sparkdash.catalog.importers.engine_line import EnginePart
 from sparkdash.catalog.importers.podman_flags import split_options
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
@@ -66,6 +67,8 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
     notes = ImportNotes()
     commands = parse_commands(text, notes)
     profiles = import_commands(commands, notes, name)
+    if not profiles and (others := import_commands(commands, other := ImportNotes(), name, any_server=True)):
+        return other.imported("command line", *number_duplicates(others))
     if not profiles:
         skipped = " The text of a here-document (<<) is not read." if "<<" in text else ""
         raise import_refused(
@@ -75,9 +78,14 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
     return notes.imported("command line", *number_duplicates(profiles))
 
 
-def import_commands(commands: list[Command], notes: ImportNotes, name: str | None = None) -> list[dict[str, Any]]:
-    """Import every command that starts an engine; the other ones that do something are named in `notes`."""
-    found = [(command, import_command(command, notes, name)) for command in commands]
+def import_commands(
+    commands: list[Command], notes: ImportNotes, name: str | None = None, *, any_server: bool = False
+) -> list[dict[str, Any]]:
+    """Import every command that starts an engine; the other ones that do something are named in `notes`.
+
+    `any_server`: see `import_command`.
+    """
+    found = [(command, import_command(command, notes, name, any_server=any_server)) for command in commands]
     if any(made for _, made in found):
         for command in (command for command, made in found if made is None):
             _note_step(command.words, notes)
@@ -114,15 +122,20 @@ def number_duplicates(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return profiles
 
 
-def import_command(command: Command, notes: ImportNotes, name: str | None = None) -> dict[str, Any] | None:
-    """Import one command; None when it starts no engine."""
+def import_command(
+    command: Command, notes: ImportNotes, name: str | None = None, *, any_server: bool = False
+) -> dict[str, Any] | None:
+    """Import one command; None when it starts no engine.
+
+    `any_server`: whether a container of an unknown image counts that publishes a port.
+    """
     words = command.words
     program = PurePosixPath(words[0]).name
     if program in RUNTIMES and words[1:2] == ["container"]:
         words = [words[0], *words[2:]]
     if program in RUNTIMES:
         is_run = words[1:2] in (["run"], ["create"])
-        return _container(words[2:], notes, name, command.env) if is_run else None
+        return _container(words[2:], notes, name, command.env, any_server=any_server) if is_run else None
     if found := engine_line.recognise_engine(words, ""):
         notes.note(words[0], "runs without a container here; add `image`")
         made: dict[str, Any] = {"env": {}, "env_from": []}
@@ -171,7 +184,7 @@ def _implied(mount: dict[str, Any], models: dict[str, dict[str, str]]) -> bool:
 
 
 def _container(
-    words: list[str], notes: ImportNotes, name: str | None, exported: Mapping[str, str]
+    words: list[str], notes: ImportNotes, name: str | None, exported: Mapping[str, str], *, any_server: bool
 ) -> dict[str, Any] | None:
     options, index = split_options(words, notes)
     if index >= len(words):
@@ -180,8 +193,12 @@ def _container(
     container = podman_fields.container_fields(options, notes) | {"image": words[index]}
     podman_fields.fill_from_script(container, exported, notes)
     hint = container.pop("name", "")
-    inside = _unwrap([*container.pop("entrypoint", []), *words[index + 1 :]], notes)
+    inside = _unwrap([*container.get("entrypoint", []), *words[index + 1 :]], notes)
     found = engine_line.recognise_engine(inside.words, words[index])
+    if found is None and (any_server or known_image(words[index])):
+        own = name or hint.removeprefix("sparkdash-")
+        return read_any_server(words[index + 1 :], container, options, notes, own)
+    container.pop("entrypoint", None)
     if found is None:
         notes.note(
             words[index],

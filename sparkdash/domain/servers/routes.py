@@ -61,6 +61,8 @@ ROUTE_TASKS: Mapping[ServerRoute, Task] = MappingProxyType(
         ServerRoute.TRANSCRIPTIONS: Task.TRANSCRIBE,
         ServerRoute.TRANSLATIONS: Task.TRANSCRIBE,
         ServerRoute.SPEECH: Task.SPEAK,
+        ServerRoute.IMAGES: Task.DRAW,
+        ServerRoute.IMAGE_EDITS: Task.DRAW,
     }
 )
-"""Task of each route, by which `auto` chooses; pictures and realtime have none."""
+"""Task of each route, by which `auto` chooses; realtime has none."""

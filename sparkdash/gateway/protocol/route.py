@@ -106,6 +106,7 @@ _TASKS = {
     "/v1/score": Task.RERANK, "/score": Task.RERANK,
     "/v1/audio/transcriptions": Task.TRANSCRIBE, "/v1/audio/translations": Task.TRANSCRIBE,
     "/v1/audio/speech": Task.SPEAK,
+    "/v1/images/generations": Task.DRAW, "/v1/images/edits": Task.DRAW, "/v1/images/variations": Task.DRAW,
     "/v1/messages/count_tokens": Task.GENERATE, "/infill": Task.GENERATE, "/completion": Task.GENERATE,
     "/apply-template": Task.GENERATE,
 }  # fmt: skip

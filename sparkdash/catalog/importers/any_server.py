@@ -1,0 +1,119 @@
+"""Profiles with `engine: generic` from containers whose engine is none of those with a dialect.
+
+Owns: which images are known servers, and what becomes of their words. Must not know the runtime's flags.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+from sparkdash.catalog.importers.report import ImportNotes
+from sparkdash.catalog.importers.values import model_ref, profile_name, typed_value
+from sparkdash.domain.servers.spec import ServerKind
+from sparkdash.servers.known_server import KnownServer
+from sparkdash.servers.registry import KNOWN
+
+_IMAGES = (
+    (ServerKind.ATLAS, r"avarok/(?:atlas|avarok)-gb10"),
+    (ServerKind.OLLAMA, r"(?:^|/)ollama/ollama"),
+    (ServerKind.TABBYAPI, r"/tabbyapi"),
+    (ServerKind.NIM, r"nvcr\.io/nim/"),
+    (ServerKind.TEI, r"/text-embeddings-inference"),
+    (ServerKind.INFINITY, r"michaelf34/infinity"),
+    (ServerKind.SPEACHES, r"speaches-ai/speaches"),
+    (ServerKind.KOKORO, r"/kokoro-fastapi"),
+)
+"""Known servers by their published images."""
+_SIGNALS = ("SIGINT", "SIGQUIT")
+_BOUND = ("127.0.0.1", "0.0.0.0", "localhost", "::")  # noqa: S104 - what imported commands say
+
+Options = list[tuple[str, str | None]]
+
+
+def known_image(image: str) -> ServerKind | None:
+    """Return the known server that an image holds, by its name."""
+    return next((kind for kind, pattern in _IMAGES if re.search(pattern, image)), None)
+
+
+def _published_port(options: Options) -> int | None:
+    """Return the port inside the container of the first published one."""
+    for key, value in options:
+        inner = (value or "").partition("/")[0].rpartition(":")[2]
+        if key in ("publish", "p") and inner.isdecimal():
+            return int(inner)
+    return None
+
+
+def read_any_server(
+    words: list[str], container: dict[str, Any], options: Options, notes: ImportNotes, name: str
+) -> dict[str, Any] | None:
+    """Make the profile of a container; None where it is no known server and publishes no port.
+
+    `words` follow the image; an entrypoint of the command line is among `container`. `options`: the runtime's flags.
+    """
+    image, entrypoint, port = container["image"], container.pop("entrypoint", []), _published_port(options)
+    container.pop("names", None)
+    kind = known_image(image)
+    if kind is None and port is None:
+        return None
+    made = _known(KNOWN[kind], [*entrypoint, *words], notes) if kind else _unknown(words, entrypoint, port, notes)
+    env = container.pop("env", {})
+    if kind:
+        env = {key: value for key, value in env.items() if key not in KNOWN[kind].env}
+    signal = next((value for key, value in options if key == "stop-signal" and value in _SIGNALS), None)
+    made["server"] |= {"stop_signal": signal} if signal else {}
+    model = (made.get("models", {}).get("target") or {}).values()
+    places = [PurePosixPath(place).name for place in (*model, image.partition("@")[0].rpartition(":")[0] or image)]
+    own = next(filter(None, map(profile_name, (name, *places))), "imported")
+    whole = {"profile": own, "engine": "generic", "image": image} | made | {"env": env} | container
+    whole.pop("name", None)
+    notes.note(own, "memory is not declared: without it no start is refused for want of room")
+    return {key: value for key, value in whole.items() if value not in (None, [], {})}
+
+
+def _unknown(words: list[str], entrypoint: list[str], port: int | None, notes: ImportNotes) -> dict[str, Any]:
+    notes.note("server.routes", "a server that answers chats is assumed; say what it serves (docs/engines.md)")
+    server: dict[str, Any] = {"port": port} | ({"keep_entrypoint": True} if words and not entrypoint else {})
+    return {"command": [*entrypoint, *words], "server": server}
+
+
+def _known(known: KnownServer, words: list[str], notes: ImportNotes) -> dict[str, Any]:
+    notes.note(known.title, f"described after {known.source}; {known.tried}")
+    flags, rest = _flags(words)
+    rest = [word for word in rest if word not in known.command]
+    models: dict[str, Any] = {}
+    for flag, own in known.args.items():
+        value = flags.pop(flag, None)
+        if own == "{target}" and value is not None:
+            models["target"] = model_ref(str(value))
+        elif value is not None and str(value) not in (str(own), *_BOUND):
+            notes.dropped(f"--{flag}", "sparkdash sets it by itself")
+    if "{target}" in known.command and rest:
+        models["target"] = model_ref(rest.pop(0))
+    for word in rest:
+        notes.unknown(word)
+    assert known.spec.kind is not None  # noqa: S101 - every known server has its kind
+    return {"models": models, "args": flags, "server": {"kind": known.spec.kind.value}}
+
+
+def _flags(words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Split words into flags with their values, and the others."""
+    flags: dict[str, Any] = {}
+    rest: list[str] = []
+    index = 0
+    while index < len(words):
+        word, following = words[index], words[index + 1 : index + 2]
+        key, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--"):
+            rest.append(word)
+        elif equals:
+            flags[key] = typed_value(value)
+        elif following and not following[0].startswith("--"):
+            flags[key], index = typed_value(following[0]), index + 1
+        else:
+            flags[key] = True
+        index += 1
+    return flags, rest
