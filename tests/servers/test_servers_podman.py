@@ -39,8 +39,10 @@ SERVER: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def own_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The image of the server, built from a Containerfile; its Python is the host's, mounted by the profile."""
-    folder = tmp_path_factory.mktemp("own")
+    """The server's image, made by `sparkdash build`; its Python is the host's, mounted by the profile."""
+    home = tmp_path_factory.mktemp("own")
+    folder = home / "profiles" / "own"
+    folder.mkdir(parents=True)
     shutil.copy(HERE / "own_server.py", folder)
     lines = (
         "FROM scratch",
@@ -50,7 +52,18 @@ def own_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     (folder / "Containerfile").write_text("\n".join(lines) + "\n")
     name = f"localhost/sparkdash-test-own:{os.getpid()}"
-    subprocess.run(["podman", "build", "-q", "-t", name, str(folder)], check=True, capture_output=True, timeout=60)
+    profile = {
+        "profile": "own",
+        "engine": "generic",
+        "image": name,
+        "server": {**SERVER, "port": 8000},
+        "build": {"context": "own"},
+    }
+    (home / "profiles" / "own.yaml").write_text(yaml_writer.dump(profile))
+    (home / "config.toml").write_text("shipped_profiles = false\n")
+    folders = {"SPARKDASH_CONFIG_DIR": str(home), "SPARKDASH_STATE_DIR": str(home / "state")}
+    words = [sys.executable, "-m", "sparkdash", "build", "own", "--yes"]
+    subprocess.run(words, env=os.environ | folders, check=True, capture_output=True, timeout=60)
     yield name
     subprocess.run(["podman", "rmi", "--force", name], check=True, capture_output=True, timeout=60)
 

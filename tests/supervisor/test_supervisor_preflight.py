@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.images.image_build import ImageBuild
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
@@ -37,6 +38,21 @@ async def test_a_missing_image_evicts_nobody(house: Any, make_profile: Any) -> N
     assert house.state("a") is EngineState.READY
     assert house.runtime.calls == [("start", "a")]
     await house.leased("a")
+
+
+async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(house: Any, make_profile: Any) -> None:
+    """`use` and `pull` say the same, and which profile serves the model from a published image."""
+    build = ImageBuild(context="images/b", minutes=30)
+    await house.open(make_profile("a"), make_profile("b", image="localhost/none:0", build=build, nearest="a"))
+    error = await refused(house, "b")
+    told = (
+        "It must be built: `sparkdash build b`, about 30m00s. "
+        "a serves the same model from a published image: `sparkdash use a`."
+    )
+    assert (error.code, error.hint) == ("image_missing", told)
+    with pytest.raises(HostError) as caught:
+        await anext(house.supervisor.pull("b"))
+    assert (caught.value.code, caught.value.hint) == ("image_missing", told)
 
 
 async def test_what_can_never_fit_evicts_nobody(house: Any, make_profile: Any) -> None:

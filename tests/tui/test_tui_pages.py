@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from sparkdash.domain.event import Level, Notice, RequestChanged
+from sparkdash.domain.images.image_build import ImageBuild
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.shelf import Item, Shelf, Stock
@@ -78,6 +79,20 @@ async def test_what_is_on_the_box_is_seen_and_what_is_not_is_fetched(stage: Any,
         await on.press("k", "j")
         assert "B qwen3-coder-30b-nvfp4 vLLM 0.19.0 27 GiB 67.2 68.0 on disk" in on.rows
         assert "after gpt-oss-120b leaves · load ~3m40s" in on.rows
+
+
+async def test_an_image_that_is_built_is_never_offered_as_a_pull(stage: Any, box: Any) -> None:
+    """The row and the details name the build, and the profile that needs none."""
+    build = ImageBuild(context="images/coder", minutes=45)
+    world = box.snapshot()
+    changed = {"build": build, "nearest": box.gpt}
+    profiles = tuple(p.model_copy(update=changed) if p.name == box.coder else p for p in world.profiles)
+    async with stage(world.model_copy(update={"profiles": profiles}), size=(120, 30)) as on:
+        on.link.stock = Shelf(stock={box.coder: Stock(image=Item(here=False), weights=Item(here=True, size=GIB))})
+        await on.press("2", "j")
+        assert any(row.startswith("B qwen3-coder-30b-nvfp4") and row.endswith("to build") for row in on.rows)
+        told = " ".join(on.text.split())
+        assert "It must be built: `sparkdash build qwen3-coder-30b-nvfp4`, about 45m00s." in told
 
 
 async def test_walking_and_finding(stage: Any, box: Any) -> None:

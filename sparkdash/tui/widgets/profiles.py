@@ -10,6 +10,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.images.availability import how_to_get
+from sparkdash.domain.images.origin import image_origin
 from sparkdash.domain.liveness import LivenessState
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.profile_figures import Figures
@@ -161,7 +163,7 @@ def _state(snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None) -> 
     engine = snapshot.engines.get(profile.name)
     if engine is None:
         coming = snapshot.swap_to(profile.name) is not None
-        return inked("◌ coming", Ink.PLAIN) if coming else _on_the_box(stock)
+        return inked("◌ coming", Ink.PLAIN) if coming else _on_the_box(profile, stock)
     standing = words.STANDING.get(engine.liveness.state) if engine.liveness else None
     glyph, ink = standing or words.ENGINE[engine.state]
     state = engine.liveness.state if engine.liveness and standing else engine.state
@@ -175,9 +177,11 @@ def lacks(stock: Stock | None) -> list[str]:
     return [name for name, item in items if item and not item.here]
 
 
-def _on_the_box(stock: Stock | None) -> Line:
+def _on_the_box(profile: ProfileSummary, stock: Stock | None) -> Line:
     """Describe the local files of a profile that does not run."""
     if missing := lacks(stock):
+        if "image" in missing and profile.build is not None:
+            return inked(image_origin(profile.image or "", profile.build).value, Ink.DIM)
         return inked(f"no {missing[0]}" if len(missing) == 1 else "not here", Ink.DIM)
     known = stock is not None and (stock.image or stock.weights)
     return inked("on disk", Ink.PLAIN) if known else inked("off", Ink.DIM)
@@ -242,7 +246,7 @@ def _verdict(
     if plan is None:
         return [inked("fits now: -", Ink.DIM)]
     boxes = plan_boxes(plan, snapshot.daemon.host, several=bool(snapshot.nodes))
-    return _outlook(plan, [] if engine else missing, width, boxes)
+    return _outlook(profile, plan, [] if engine else missing, width, boxes)
 
 
 def _trouble(engine: Engine, width: int) -> list[Line]:
@@ -254,15 +258,17 @@ def _trouble(engine: Engine, width: int) -> list[Line]:
     return []
 
 
-def _outlook(plan: Plan, missing: list[str], width: int, boxes: str) -> list[Line]:
+def _outlook(profile: ProfileSummary, plan: Plan, missing: list[str], width: int, boxes: str) -> list[Line]:
     """Describe what a start would do now: held back, files missing, or the plan."""
     if plan.held and not plan.evict:
         return wrap(plan.held, width, Ink.WARN, limit=2)
     if missing:
-        return [plan_lines(plan, boxes)[0], *_fetch(plan.profile, missing, width)]
+        return [plan_lines(plan, boxes)[0], *_fetch(profile, missing, width)]
     return plan_lines(plan, boxes)
 
 
-def _fetch(name: str, missing: list[str], width: int) -> list[Line]:
-    """Name the missing files and the command that fetches them."""
-    return wrap(f"⚠ {' and '.join(missing)} not on this box: sparkdash pull {name}", width, Ink.WARN, limit=1)
+def _fetch(profile: ProfileSummary, missing: list[str], width: int) -> list[Line]:
+    """Name the missing files and the command that gets them."""
+    if "image" in missing and profile.build is not None:
+        return wrap(f"⚠ image not on this box. {how_to_get(profile)}", width, Ink.WARN, limit=2)
+    return wrap(f"⚠ {' and '.join(missing)} not on this box: sparkdash pull {profile.name}", width, Ink.WARN, limit=1)
