@@ -282,7 +282,7 @@ def test_a_repro_folder_is_one_family() -> None:
         ("models: {a: &a [*a]}", "alias inside"),
         ("models:\n  a: " + "[" * 60 + "]" * 60, "deeper"),
         ("models: []", "no `models`"),
-        ("container: x\nruntime: atlas\nmodel: a/b", "'atlas' is not known"),
+        ("container: x\nruntime: tokenary\nmodel: a/b", "'tokenary' is not known"),
         ("container: [", r"not valid YAML: line 2: did not find expected node content\."),
     ],
 )

@@ -13,7 +13,7 @@ _OURS = {
     "host", "port", "served-model-name", "alias", "enable-prompt-tokens-details", "metrics", "load-mode", "no-mmap",
     "enable-metrics", "enable-cache-report", "decode-log-interval", "disable-access-log-for-endpoints",
     "uvicorn-access-log-exclude-prefixes", "model", "model-path", "hf-repo", "revision", "api-key", "nnodes",
-    "node-rank", "master-addr", "master-port", "headless", "dist-init-addr",
+    "node-rank", "master-addr", "master-port", "headless", "dist-init-addr", "bind", "model-name",
 }  # fmt: skip
 """Flags that sparkdash sets, or that name the model, which a profile has elsewhere."""
 
@@ -23,7 +23,6 @@ Flags = dict[str, list[Any]]
 def flags_of(words: list[str], kind: EngineKind) -> Flags:
     """Flags by their long name, with their values in order; JSON and numbers are read."""
     table = flag_table(kind)
-    assert table is not None
     found: Flags = {}
     current: list[Any] | None = None
     for word in words:
@@ -37,7 +36,9 @@ def flags_of(words: list[str], kind: EngineKind) -> Flags:
     return _folded(found)
 
 
-def _long(name: str, table: FlagTable) -> str:
+def _long(name: str, table: FlagTable | None) -> str:
+    if table is None:
+        return name.lstrip("-")
     if name.startswith("-O") and table.kind is EngineKind.VLLM:
         return "optimization-level"
     head, dot, path = name.partition(".")
