@@ -24,6 +24,7 @@ from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data/links/spark.json").read_text())
+LINGERS = {"uid": 1000, "user": "lab", "logind": True, "lingers": True}
 IMAGE = "nvcr.io/nvidia/vllm:26.04-py3"
 NODE = Node(name="spark2", ssh="lab@spark2", host_key="ssh-ed25519 AAAA")
 FAST = Link(
@@ -66,6 +67,7 @@ def pair(**sections: Any) -> PairFacts:
     """A healthy pair; `sections` replace readings of spark2."""
     here, there = copy.deepcopy(RECORDED), copy.deepcopy(RECORDED)
     there["routes"] = {"192.168.100.1": {"dev": "enp1s0f1np1"}}
+    here["linger"] = there["linger"] = LINGERS
     there |= sections
     ok = {29500: "connected"}
     heard = {29500: "accepted"}
@@ -193,6 +195,7 @@ def test_an_rdma_port_that_is_down_is_a_fault() -> None:
         ("devices", {"names": ["uverbs0"], "usable": []}, "infiniband", "may not use"),
         ("memlock", {"soft": 8 << 20, "hard": 8 << 20, "uid": 1000}, "memlock", "At most"),
         ("memory", {"meminfo": "MemTotal: 127600748 kB\nMemAvailable: 900000 kB\n"}, "memory", "no engine starts"),
+        ("linger", {**LINGERS, "lingers": False}, "linger", "engines end when the connection of ssh does"),
         ("python", {"version": "3.6.9"}, "python", "need 3.8"),
         ("memory", {"problem": "PermissionError: no"}, "memory", "cannot be read"),
     ],
@@ -206,6 +209,17 @@ def test_a_fault_of_one_box_is_found_there(section: str, value: Any, check: str,
 def test_root_may_lock_memory_whatever_its_limit() -> None:
     found = pair(memlock={"soft": 8 << 20, "hard": 8 << 20, "uid": 0})
     assert {each.status for each in judged(found, "memlock")} == {Status.OK}
+
+
+@pytest.mark.parametrize("without", [{"uid": 0}, {"logind": False}])
+def test_lingering_is_needed_by_ordinary_users_of_systemd_alone(without: dict[str, Any]) -> None:
+    found = pair(linger={**LINGERS, "lingers": False, **without})
+    assert {each.status for each in judged(found, "linger")} == {Status.OK}
+
+
+def test_the_mend_of_a_node_is_a_line_for_this_box() -> None:
+    bad = worst(pair(linger={**LINGERS, "lingers": False}), "linger")
+    assert bad.fix == "ssh -t lab@spark2 'loginctl enable-linger'"
 
 
 def test_a_private_key_that_others_can_read_is_mended_with_chmod() -> None:
@@ -287,13 +301,14 @@ def test_the_script_reads_this_box_and_a_section_that_fails_hides_no_other(monke
     monkeypatch.setattr(script, "printed", lambda *_: (_ for _ in ()).throw(OSError("no ip here")))
     said: list[str] = []
     monkeypatch.setattr("sys.stdout.write", said.append)
-    request = {"sections": ["python", "addresses", "routes", "memory"], "peers": ["192.0.2.1"]}
+    request = {"sections": ["python", "linger", "addresses", "routes", "memory"], "peers": ["192.0.2.1"]}
     monkeypatch.setattr("sys.argv", ["-", json.dumps(request)])
     script.main()
     found = json.loads(said[-1])
     assert found["addresses"] == {"problem": "OSError: no ip here"}
     assert found["routes"] == {"192.0.2.1": {"problem": "no ip here"}}
     assert "MemAvailable" in found["memory"]["meminfo"]
+    assert set(found["linger"]) == set(LINGERS)
 
 
 async def test_the_probe_asks_real_boxes_by_piped_scripts_and_tries_real_connections() -> None:

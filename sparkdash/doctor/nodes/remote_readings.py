@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import pwd
 import resource
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from typing import Any
 
 COMMAND_S = 10
 INFINIBAND, DEVICES = Path("/sys/class/infiniband"), Path("/dev/infiniband")
+LOGIND, LINGER = Path("/run/systemd/users"), Path("/var/lib/systemd/linger")
 PROGRAMS = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ethtool")
 
 
@@ -142,6 +144,12 @@ def login() -> dict[str, Any]:
     return {"home": str(home), "uid": os.getuid(), "paths": paths}
 
 
+def linger() -> dict[str, Any]:
+    """Whether logind lets this user's processes live on after the last logout (loginctl(1), enable-linger)."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    return {"uid": os.getuid(), "user": user, "logind": LOGIND.is_dir(), "lingers": (LINGER / user).exists()}
+
+
 def tools() -> dict[str, Any]:
     """Programs of the link's measurement that are installed."""
     return {"found": [name for name in PROGRAMS if shutil.which(name)]}
@@ -149,7 +157,7 @@ def tools() -> dict[str, Any]:
 
 ASKED = {"images": images, "routes": routes}
 """Sections that depend on the request."""
-SECTIONS = {each.__name__: each for each in (python, addresses, hcas, memory, memlock, devices, login, tools)}
+SECTIONS = {each.__name__: each for each in (python, addresses, hcas, memory, memlock, devices, login, linger, tools)}
 
 if __name__ == "__main__":
     main()

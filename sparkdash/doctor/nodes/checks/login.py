@@ -1,4 +1,4 @@
-"""Checks of what ssh needs on a node.
+"""Checks of the login on a node: permissions that ssh accepts, and processes that outlive it.
 
 Pure.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.doctor.check import CheckResult, fail, ok
+from sparkdash.doctor.check import CheckResult, fail, ok, warn
 from sparkdash.doctor.nodes.check import box_check
 from sparkdash.doctor.nodes.facts import BoxFacts
 
@@ -36,6 +36,23 @@ def login(box: BoxFacts) -> Iterator[CheckResult]:
         yield fail(f"{path} belongs to another user: ssh refuses it.", box.command(f"sudo chown {uid} {path}"))
     if not wrong and not foreign:
         yield ok(f"{len(section['paths'])} paths in {home} have safe permissions.")
+
+
+@box_check("linger", "Engines and memory guard live on when the last ssh session ends.", reads=("linger",))
+def linger(box: BoxFacts) -> Iterator[CheckResult]:
+    """Check lingering: otherwise logind ends a user's processes with the last session, so with a lost connection."""
+    section = box.section("linger")
+    if section["uid"] == 0:
+        yield ok("Not needed: engines run as root.")
+    elif not section["logind"]:
+        yield ok("Not needed: there is no systemd-logind.")
+    elif section["lingers"]:
+        yield ok(f"{section['user']} lingers (/var/lib/systemd/linger).")
+    else:
+        yield warn(
+            f"{section['user']} does not linger: engines end when the connection of ssh does.",
+            box.command("loginctl enable-linger"),
+        )
 
 
 def _is_key(path: str, home: str) -> bool:
