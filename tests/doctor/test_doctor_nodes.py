@@ -196,7 +196,7 @@ def test_an_rdma_port_that_is_down_is_a_fault() -> None:
         ("memlock", {"soft": 8 << 20, "hard": 8 << 20, "uid": 1000}, "memlock", "At most"),
         ("memory", {"meminfo": "MemTotal: 127600748 kB\nMemAvailable: 900000 kB\n"}, "memory", "no engine starts"),
         ("linger", {**LINGERS, "lingers": False}, "linger", "engines end when the connection of ssh does"),
-        ("python", {"version": "3.6.9"}, "python", "need 3.8"),
+        ("python", {"version": "3.6.9"}, "python", "need 3.9"),
         ("memory", {"problem": "PermissionError: no"}, "memory", "cannot be read"),
     ],
 )

@@ -16,7 +16,7 @@ from sparkdash.doctor.nodes.facts import BoxFacts
 from sparkdash.doctor.podman_info import version_numbers
 from sparkdash.units import GIB, gib
 
-OLDEST_PYTHON = (3, 8)
+OLDEST_PYTHON = (3, 9)
 """Oldest python3 that runs the piped scripts; DGX OS 7 has 3.12."""
 
 
