@@ -20,7 +20,7 @@ from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.node import NodeState
 from sparkdash.domain.profile import ProfileSummary
-from sparkdash.domain.swap import Swap
+from sparkdash.domain.swap import DefaultProfile, Swap
 
 
 class Level(StrEnum):
@@ -127,6 +127,13 @@ class NodesChanged(Frozen):
     nodes: dict[str, NodeState]
 
 
+class DefaultChanged(Frozen):
+    """The owner set another profile to return to, or none."""
+
+    kind: Literal["default"] = "default"
+    default: DefaultProfile | None
+
+
 class Notice(Frozen):
     """Message for a person: a refused start, telemetry restarted, a foreign container."""
 
@@ -162,6 +169,7 @@ Fact = Annotated[
     | IncidentsChanged
     | MeasuringChanged
     | NodesChanged
+    | DefaultChanged
     | Notice
     | Withheld,
     Field(discriminator="kind"),

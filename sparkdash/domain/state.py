@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState, Parked
 from sparkdash.domain.event import (
+    DefaultChanged,
     EngineChanged,
     Event,
     GuardChanged,
@@ -36,7 +37,7 @@ from sparkdash.domain.metric import Sample
 from sparkdash.domain.node import NodeState
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.profile_figures import Figures, count_requests, count_sample
-from sparkdash.domain.swap import Swap
+from sparkdash.domain.swap import DefaultProfile, Swap
 from sparkdash.domain.task import Candidate, Task, meant_by_auto
 
 RECENT_REQUESTS = 50
@@ -56,6 +57,7 @@ Assigned = (
     | IncidentsChanged
     | MeasuringChanged
     | NodesChanged
+    | DefaultChanged
 )
 """Facts whose values replace whole fields of the snapshot."""
 
@@ -114,6 +116,8 @@ class Snapshot(Frozen):
     """Bench run in progress. It reports every few seconds: a silent one has died."""
     nodes: dict[str, NodeState] = {}
     """Other nodes by name; empty with this box alone."""
+    default: DefaultProfile | None = None
+    """Profile that the box returns to; None without one."""
     notices: tuple[Notice, ...] = ()
     """Notices, newest first."""
 
@@ -201,6 +205,8 @@ def _assigned(snapshot: Snapshot, fact: Assigned) -> Snapshot:
             return snapshot.replace(measuring=measuring)
         case NodesChanged(nodes=nodes):
             return snapshot.replace(nodes=nodes)
+        case DefaultChanged(default=default):
+            return snapshot.replace(default=default)
 
 
 def _engine(snapshot: Snapshot, engine: Engine) -> Snapshot:

@@ -39,6 +39,8 @@ class SwapCause(StrEnum):
     PRELOAD = "preload"
     REPAIR = "repair"
     """The previous engine was stuck."""
+    DEFAULT = "default"
+    """The box was unused, and returned to its default profile."""
 
 
 class SwapOutcome(StrEnum):
@@ -47,6 +49,13 @@ class SwapOutcome(StrEnum):
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+class DefaultProfile(Frozen):
+    """Profile that the box returns to once the engines in its way were unused for `after_s` seconds."""
+
+    profile: str
+    after_s: float
 
 
 class Step(Frozen):

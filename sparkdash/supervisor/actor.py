@@ -29,6 +29,7 @@ from sparkdash.supervisor.external.takeover import Takeover
 from sparkdash.supervisor.leasing import Leasing
 from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.move_notes import publish_death, publish_stop
+from sparkdash.supervisor.owner_policy import policy_of
 from sparkdash.supervisor.parking import Parking
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.repair.incidents import Incidents
@@ -52,7 +53,6 @@ from sparkdash.supervisor.scheduling.moves import (
     Leave,
     Move,
     Patience,
-    PolicyRead,
     Preload,
     Refuse,
     Stop,
@@ -189,7 +189,7 @@ class Actor:
 
     def replace_settings(self, settings: Settings) -> None:
         """Hand the owner's new limits and patience to the scheduler."""
-        self.post(PolicyRead(Patience(settings.min_dwell_s, settings.max_wait_s), settings.queue_limit))
+        self.post(policy_of(settings, self.catalog, self._tools.books))
 
     def _put(self, move: Move | Adoption, waiter: Waiter | None = None) -> None:
         self._inbox.append((move, waiter))
@@ -203,6 +203,8 @@ class Actor:
         if await self.takeover.look(self._running()):
             self._refresh()
         self._running().create_task(strangers.report_strangers(self._tools), name="tell of strangers")
+        if self._tools.settings.default is not None:
+            self.replace_settings(self._tools.settings)
         self.post(Preload(tuple(preloads)))
         self.adopted.set()
 

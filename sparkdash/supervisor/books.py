@@ -12,6 +12,7 @@ from types import MappingProxyType
 from sparkdash.domain.container import ContainerInfo
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import (
+    DefaultChanged,
     EngineChanged,
     Fact,
     IncidentsChanged,
@@ -24,7 +25,7 @@ from sparkdash.domain.incident import RECENT_INCIDENTS, IncidentList
 from sparkdash.domain.liveness import Liveness
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.swap import Swap, SwapPhase
+from sparkdash.domain.swap import DefaultProfile, Swap, SwapPhase
 from sparkdash.domain.task import Task
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.clock import Clock
@@ -202,6 +203,10 @@ class Books:
         """Engines of ours that are coming up, besides that one; on one of these nodes, or on any."""
         coming = [e for e in self._engines.values() if e.state in LOADS and e.container and e.profile != but]
         return coming if on is None else [each for each in coming if not set(on).isdisjoint(each.nodes)]
+
+    def set_default(self, default: DefaultProfile | None) -> None:
+        """Publish the profile that the box returns to."""
+        self._publish(DefaultChanged(default=default))
 
     def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
         """Publish a notice for people."""

@@ -31,6 +31,8 @@ def status_lines(world: Snapshot) -> Iterator[str]:
     """Format the whole report; ages are relative to the snapshot's own time."""
     yield from _daemon(world)
     yield from _engines(world)
+    if world.default is not None:
+        yield status_row("default", f"{world.default.profile}, after {duration(world.default.after_s)} without use")
     yield from _parked(world)
     yield from _unadopted(world)
     yield from box_rows(world)

@@ -16,6 +16,7 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.scheduling import fairness, fit, refusals
 from sparkdash.supervisor.scheduling.breaker import Breaker
+from sparkdash.supervisor.scheduling.default_return import DefaultReturn
 from sparkdash.supervisor.scheduling.moves import BeginSwap, CancelSwap, Decline, Effect, Evict
 from sparkdash.supervisor.scheduling.occupancy import Occupancy
 from sparkdash.supervisor.scheduling.offers import OFFERED, Offers
@@ -33,6 +34,7 @@ class Decisions:
         """Time of the move that is handled, monotonic seconds."""
         self.due: float | None = None
         """Time at which a Tick is wanted, monotonic seconds: then time itself changes a decision."""
+        self.default = DefaultReturn(records)
         self._records = records
         self._occupancy = occupancy
         self._queue = queue
@@ -106,7 +108,8 @@ class Decisions:
         effects += self._queue.grant_hits()  # those that were moved to what runs
         if not self._waits and not self._blocked:
             effects += self._offer()
-        return [*effects, *self._end_idle()]
+        effects += self._end_idle()
+        return [*effects, *self._return_to_default()]
 
     def _begin_for(self, ticket: Ticket) -> list[Effect]:
         """Begin the swap of a ticket whose engine does not run, or refuse it, or note what it waits for."""
@@ -207,6 +210,19 @@ class Decisions:
             return self._start(None, _told(over, "nobody has used it for as long as its `idle_ttl_s`"), SwapCause.IDLE)
         soonest = min([*waits, *ends.values()], default=float("inf"))
         self.due = soonest if soonest < float("inf") else None
+        return []
+
+    def _return_to_default(self) -> list[Effect]:
+        """Begin the return to the default profile, or note when to look again."""
+        wanted, records = self.default.wanted, self._records
+        if wanted is None or records.swaps or records.queue or records.stops or not self.may_come(wanted.profile):
+            return []
+        choice = self._occupancy.choice(wanted.profile, self.now, person=False)
+        at = self.default.due_at(choice, self.now)
+        if at <= self.now and self._queue.cannot_come(wanted.profile, choice) is None:
+            return self._start(wanted.profile, choice, SwapCause.DEFAULT)
+        again = at if at > self.now else self.now + wanted.after_s
+        self.due = again if self.due is None else min(self.due, again)
         return []
 
     def _is_calm(self, nodes: Collection[str]) -> bool:

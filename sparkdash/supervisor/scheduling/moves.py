@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sparkdash.domain.base import per_request
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.swap import DefaultProfile, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import SparkdashError
 
@@ -118,10 +118,11 @@ class CatalogRead:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRead:
-    """The owner changed the patience and the queue limit."""
+    """The owner changed the patience, the queue limit or the profile to return to."""
 
     patience: Patience
     queue_limit: int
+    default: DefaultProfile | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections import deque
 
 from sparkdash.domain.swap import SwapCause
 
-OFFERED = frozenset({SwapCause.REPAIR, SwapCause.FALLBACK, SwapCause.PRELOAD})
+OFFERED = frozenset({SwapCause.REPAIR, SwapCause.FALLBACK, SwapCause.PRELOAD, SwapCause.DEFAULT})
 """Causes of the swaps that nobody waits for."""
 
 

@@ -11,7 +11,8 @@ the engines that are there. `decisions` has what follows after every move. Must 
 * Rule 4: tickets are looked at in line (`fairness`). One whose engine runs is granted. The next one whose engine does
   not run chooses the next swap, and nobody behind it may take an engine that this swap evicts. All who wait when a swap
   is done are granted together.
-* Rule 5: an offer (a fallback, a preload) evicts nobody.
+* Rule 5: an offer (a fallback, a preload) evicts nobody. The return to the default profile evicts only engines that
+  nobody has used for long, and none that is pinned.
 
 Pure.
 """
@@ -83,6 +84,7 @@ class Scheduler:
     def handle(self, move: Move, now: float) -> list[Effect]:
         """Take note of the move, which came at `now` (monotonic seconds); what must be done."""
         self._now = self._queue.now = self._decisions.now = now
+        self._decisions.default.note(move, now)
         return [
             *self._take(move),
             *self._decisions.call_off(),

@@ -60,6 +60,7 @@ CAUSES: dict[SwapCause, str] = {
     SwapCause.ADOPT: "begun by an earlier daemon",
     SwapCause.PRELOAD: "preloaded",
     SwapCause.REPAIR: "the engine was stuck",
+    SwapCause.DEFAULT: "back to the default, as nobody used the others",
 }
 
 OUTCOMES: dict[SwapOutcome, tuple[str, Ink]] = {

@@ -126,7 +126,12 @@ def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
 
 def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str) -> Line:
     short = profile.name.partition("/")[2] if branch else profile.name
-    told = [profile.speculation or "", f"{profile.nodes} nodes" if profile.nodes > 1 else ""]
+    default = snapshot.default is not None and snapshot.default.profile == profile.name
+    told = [
+        profile.speculation or "",
+        f"{profile.nodes} nodes" if profile.nodes > 1 else "",
+        "default" if default else "",
+    ]
     method = "".join(f"  {word}" for word in told if word)
     return inked(branch, Ink.FAINT) + inked(short, _name_ink(snapshot, profile)) + inked(method, Ink.DIM)
 
