@@ -5,12 +5,12 @@ Pure.
 
 from __future__ import annotations
 
-from sparkdash.rules import containers, flag_table, flags, memory, nodes, remote, secret, speculation
+from sparkdash.rules import containers, flag_table, flags, memory, nodes, remote, secret, servers, speculation
 from sparkdash.rules.rule import Rule
 
 RULES: dict[str, Rule] = {
     rule.name: rule
-    for module in (flags, flag_table, memory, speculation, containers, secret, remote, nodes)
+    for module in (flags, flag_table, memory, speculation, containers, secret, remote, servers, nodes)
     for rule in module.RULES
 }
 """All rules, in the order of `sparkdash profiles rules`."""

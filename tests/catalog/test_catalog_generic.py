@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparkdash import rules
 from sparkdash.catalog import load_catalog
 from sparkdash.catalog.exporters.llama_swap import llama_swap_model
 from sparkdash.catalog.exporters.quadlet import quadlet_unit
@@ -50,6 +51,27 @@ def test_a_mistake_is_named_with_what_to_write(tmp_path: Path, more: str, told: 
     """One mistake, one problem."""
     (found,) = problems(tmp_path, f"{BASE}{more}\n")
     assert told in found
+
+
+@pytest.mark.parametrize(
+    ("more", "hits"),
+    [
+        ("command: [x, --listen, '0.0.0.0:{port}']", [("server-exposed", "command.2")]),
+        ("args: {host: '::', port: '{port}'}", [("server-exposed", "args.host")]),
+        ("env: {X_HOST: '0.0.0.0:{port}'}", [("server-exposed", "env.X_HOST")]),
+        ("args: {host: 127.0.0.1, port: '{port}'}", []),
+        ("server: {port: 8000}\nargs: {host: 0.0.0.0}", []),
+    ],
+)
+def test_a_server_that_others_could_reach_without_a_key_is_found(
+    tmp_path: Path, more: str, hits: list[tuple[str, str]]
+) -> None:
+    """Inside a network of its own it may listen on all addresses."""
+    (tmp_path / "mine.yaml").write_text(
+        f"{BASE}{more}\n".replace("localhost/mine:1", "localhost/mine:1@sha256:" + "0" * 64)
+    )
+    found = rules.findings(load_catalog([tmp_path]))
+    assert [(one.rule, one.problem.key) for one in found if one.rule == "server-exposed"] == hits
 
 
 def test_the_key_server_is_for_generic_engines_alone(tmp_path: Path) -> None:

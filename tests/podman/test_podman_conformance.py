@@ -154,6 +154,19 @@ async def test_a_program_that_obeys_sigterm(ground: Any) -> None:
     assert said.read_text() == "bye\n"
 
 
+async def test_a_program_is_asked_to_end_by_the_signal_that_its_spec_names(ground: Any) -> None:
+    """It ignores SIGTERM and ends on SIGINT."""
+    said = ground.folder / "said"
+    script = f"trap '' TERM; trap 'echo bye > {said}; exit 0' INT; echo up; {STAY}"
+    spec = ground.spec(script, stop_signal="SIGINT")
+    await ground.runtime.start(spec)
+    await until(ground, spec.name, "up")
+    begin = time.monotonic()
+    await ground.again().stop(spec.name, grace_s=60)
+    assert time.monotonic() - begin < 60
+    assert said.read_text() == "bye\n"
+
+
 async def test_a_later_daemon_adopts(ground: Any) -> None:
     """A fresh runtime finds containers by their labels, reads their logs and ends them; others' stay out."""
     await ground.runtime.start(ground.spec(f"echo up; {STAY}", name="a"))

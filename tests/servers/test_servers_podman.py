@@ -37,53 +37,46 @@ SERVER: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def own_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The server's image, made by `sparkdash build`; its Python is the host's, mounted by the profile."""
-    home = tmp_path_factory.mktemp("own")
-    folder = home / "profiles" / "own"
-    folder.mkdir(parents=True)
-    shutil.copy(HERE / "own_server.py", folder)
-    lines = (
-        "FROM scratch",
-        "COPY own_server.py /srv/own_server.py",
-        f'ENTRYPOINT ["{PYTHON}", "/srv/own_server.py"]',
-        'CMD ["8000", "own-model"]',
-    )
-    (folder / "Containerfile").write_text("\n".join(lines) + "\n")
-    name = f"localhost/sparkdash-test-own:{os.getpid()}"
-    profile = {
-        "profile": "own",
-        "engine": "generic",
-        "image": name,
-        "server": {**SERVER, "port": 8000},
-        "build": {"context": "own"},
-    }
-    (home / "profiles" / "own.yaml").write_text(yaml_writer.dump(profile))
-    (home / "config.toml").write_text("shipped_profiles = false\n")
-    folders = {"SPARKDASH_CONFIG_DIR": str(home), "SPARKDASH_STATE_DIR": str(home / "state")}
-    words = [sys.executable, "-m", "sparkdash", "build", "own", "--yes"]
-    subprocess.run(words, env=os.environ | folders, check=True, capture_output=True, timeout=60)
-    yield name
-    subprocess.run(["podman", "rmi", "--force", name], check=True, capture_output=True, timeout=60)
+IMAGE = f"localhost/sparkdash-test-own:{os.getpid()}"
+CONTAINERFILE = f"""\
+FROM scratch
+COPY own_server.py /srv/own_server.py
+ENTRYPOINT ["{PYTHON}", "/srv/own_server.py"]
+CMD ["8000", "own-model"]
+"""
+"""The server's image; its Python is the host's, mounted by the profile."""
 
 
 @pytest.fixture(scope="module")
-def spark(new_daemon: Callable[..., Any], own_image: str, hostfs: Any) -> Any:
+def spark(new_daemon: Callable[..., Any], hostfs: Any) -> Iterator[Any]:
     """A daemon that knows the server twice: at its fixed port, and told a port."""
     daemon = new_daemon(runtime="podman", side_by_side=False, min_dwell_s=0, stop_grace_s=5, sample_s=0.2)
     base = {
         "engine": "generic",
-        "image": own_image,
+        "image": IMAGE,
         "gpu": False,
         "mounts": hostfs.mounts(),
         "memory": {"weights_gib": 0.1, "kv_gib": 0, "overhead_gib": 0.1, "source": "measured: 20 MiB"},
     }
-    fixed = {"profile": "own-fixed", **base, "server": {**SERVER, "port": 8000}}
+    build = {"context": "own", "disk_gib": 0.01, "minutes": 1}
+    fixed = {"profile": "own-fixed", **base, "build": build, "server": {**SERVER, "port": 8000}}
     told = {"profile": "own-told", **base, "command": [PYTHON, "/srv/own_server.py", "{port}", "{name}"]}
     daemon.write("own-fixed", yaml_writer.dump(fixed))
     daemon.write("own-told", yaml_writer.dump(told | {"server": SERVER}))
-    return daemon.start()
+    folder = daemon.profiles / "own"
+    folder.mkdir()
+    shutil.copy(HERE / "own_server.py", folder)
+    (folder / "Containerfile").write_text(CONTAINERFILE)
+    yield daemon.start()
+    daemon.end()
+    subprocess.run(["podman", "rmi", "--force", IMAGE], check=True, capture_output=True, timeout=60)
+
+
+def test_its_image_is_built_from_the_containerfile_beside_the_profile(spark: Any) -> None:
+    """Nothing is fetched: the image begins from scratch."""
+    done = spark.sparkdash("build", "own-fixed", "--yes", timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert subprocess.run(["podman", "image", "exists", IMAGE], timeout=30).returncode == 0
 
 
 def chat(spark: Any, model: str) -> tuple[int, Any]:
