@@ -101,7 +101,14 @@ async def _planned(job: BuildJob, box: Box, *, again: bool, commands: bool) -> P
         return PlannedBuild(job, (), folder.longest_took_s(), current=True)
     files = await known_source(job)
     bases = await base_states(job, files, box) if files else None
-    return PlannedBuild(job, bases, folder.longest_took_s(), commands=dry_commands(job, files) if commands else ())
+    return PlannedBuild(
+        job,
+        bases,
+        folder.longest_took_s(),
+        recipe=files.recipe.name if files else None,
+        interrupted=folder.interrupted,
+        commands=dry_commands(job, files) if commands else (),
+    )
 
 
 def _show(builds: list[PlannedBuild], box: Box, *, as_json: bool, dry_run: bool) -> None:

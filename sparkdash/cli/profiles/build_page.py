@@ -27,6 +27,9 @@ class PlannedBuild:
     longest_took_s: float | None
     current: bool = False
     """Whether the image is here and made from the same; then nothing is built."""
+    recipe: str | None = None
+    """Name of the Containerfile, once the source is here."""
+    interrupted: bool = False
     commands: tuple[str, ...] = ()
 
 
@@ -53,21 +56,23 @@ def _facts(one: PlannedBuild, box: Box) -> Iterator[tuple[str, str]]:
     if build.submodules:
         yield "", "and its submodules"
     yield "licence", build.licence or DASH
-    yield from _what_runs(build)
+    yield from _what_runs(build, one.recipe)
     yield from (("edit", f"{edit.file}: {edit.find!r} becomes {edit.put!r}") for edit in build.edits)
     yield from (("argument", f"{key}={value}") for key, value in build.args.items())
     yield "base images", _bases(one, box)
+    if one.interrupted:
+        yield "earlier", "a build that was interrupted or failed; its finished steps are kept"
     yield "takes", _takes(build, one.longest_took_s)
     yield from (("command", command) for command in one.commands)
 
 
-def _what_runs(build: ImageBuild) -> Iterator[tuple[str, str]]:
+def _what_runs(build: ImageBuild, recipe: str | None) -> Iterator[tuple[str, str]]:
     within = f" in {build.context}" if build.context and build.repo else ""
     if build.script:
         yield "runs", f"the program {build.script}{within}, ON THIS BOX, WITH YOUR RIGHTS"
         return
     target = f", up to its stage {build.target}" if build.target else ""
-    yield "runs", f"podman build of {build.containerfile or 'Containerfile or Dockerfile'}{within}{target}"
+    yield "runs", f"podman build of {recipe or build.containerfile or 'Containerfile or Dockerfile'}{within}{target}"
     if build.base:
         yield "", f"with {build.base} in its first FROM"
 
