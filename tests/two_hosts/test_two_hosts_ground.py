@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -26,3 +27,15 @@ def test_a_daemon_of_host_a_answers_through_the_relay_and_dies_of_sigkill(
     daemon.kill()
     daemon.start()
     assert daemon.sparkdash("status").returncode == 0
+
+
+def test_the_doctor_examines_host_b_too_for_the_command_and_for_the_daemon(daemon: HostDaemon, hosts: TwoHosts) -> None:
+    done = daemon.sparkdash("doctor", "python", "mtu", "--json")
+    found = {(each["name"], tuple(each["nodes"])): each["status"] for each in json.loads(done.stdout)["findings"]}
+    assert found == {
+        ("python", ("local",)): "ok",
+        ("python", ("spark2",)): "ok",
+        ("mtu", ("local", "spark2")): "ok",
+    }
+    told = daemon.get("/api/doctor?check=python")["findings"]
+    assert [each["name"] for each in told] == ["spark-a: python", "spark2: python"]
