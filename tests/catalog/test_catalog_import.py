@@ -113,17 +113,17 @@ def test_the_written_file_is_readable() -> None:
 
 
 def test_variables_of_the_script_are_text_and_those_of_the_environment_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A literal assignment and a default are filled in; $HOME stays, whatever it is here, and `'$X'` is no variable."""
+    """A literal assignment and a default are filled in; $HOME is `~`, never its text, and `'$X'` is no variable."""
     monkeypatch.setenv("HOME", "/secret-home")
     imported = importers.import_profiles(
         "M=/m/x\nF=(--max-num-seqs 2 # two\n --dtype auto)\n"
-        'podman run -v $HOME/h:/h:ro --name a img vllm serve "$M" "${F[@]}" --seed ${S:-7} --x \'$M\' --y "$(date)" # end'
+        'podman run -v $HOME/h:/h:ro -v $DATA/d:/d:ro --name a img vllm serve "$M" "${F[@]}" --seed ${S:-7} --x \'$M\' --y "$(date)" # end'
     )
     profile = imported.profiles[0]
     assert profile["models"] == {"target": {"path": "/m/x"}}
     assert profile["args"] == {"max-num-seqs": 2, "dtype": "auto", "seed": 7, "x": "$M", "y": "$(date)"}
-    assert profile["mounts"] == [{"source": "$HOME/h", "target": "/h"}]
-    assert "$HOME/h: a folder with a variable in it" in said(imported)
+    assert profile["mounts"] == [{"source": "~/h", "target": "/h"}, {"source": "$DATA/d", "target": "/d"}]
+    assert "$DATA/d: a folder with a variable in it" in said(imported)
     assert "secret-home" not in said(imported)
 
 
@@ -246,7 +246,7 @@ def test_a_llama_swap_configuration_gives_a_profile_for_each_model() -> None:
     assert coder["serves"] == ["gpt-4o", "code"]
     assert (coder["request_set"], coder["request_strip"]) == ({"temperature": 0.2}, ["top_k"])
     assert imported.settings == ("", '[policy."coder"]', "idle_ttl_s = 300")
-    assert local["models"] == {"target": {"path": "${env.HOME}/x.gguf"}}
+    assert local["models"] == {"target": {"path": "~/x.gguf"}}
     assert "dropped: groups" in said(imported)
 
 

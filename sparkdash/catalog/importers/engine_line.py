@@ -23,7 +23,7 @@ from sparkdash.catalog.importers.engine_flags import (
     long_name,
 )
 from sparkdash.catalog.importers.report import ImportNotes, import_refused
-from sparkdash.catalog.importers.values import dotted_value, model_ref, typed_value
+from sparkdash.catalog.importers.values import dotted_value, in_home, model_ref, typed_value
 from sparkdash.domain.list_args import ListArgs, list_args_of
 from sparkdash.domain.node import RANK_ARGS
 from sparkdash.domain.profile import EngineKind
@@ -283,6 +283,7 @@ def _drafter(engine: EnginePart, target: str, notes: ImportNotes) -> None:
 
 
 def _ref(text: str, notes: ImportNotes) -> dict[str, str]:
+    text = in_home(text)
     if "$" in text:
         notes.note(text, "a model's place with a variable in it; write the real one")
     return model_ref(text)

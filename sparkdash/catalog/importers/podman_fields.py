@@ -13,7 +13,7 @@ from typing import Any
 
 from sparkdash.catalog.importers.podman_flags import SILENT, note_left_out
 from sparkdash.catalog.importers.report import ImportNotes
-from sparkdash.catalog.importers.values import typed_value
+from sparkdash.catalog.importers.values import in_home, typed_value
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
 from sparkdash.redaction import is_secret_variable
 
@@ -107,6 +107,7 @@ def _mount(key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> No
     if mount is None:
         notes.unknown(f"--{key} {value}", "only a folder of the host at a place in the container is understood")
     elif not mount["target"].startswith(_OWN_PLACE):
+        mount["source"] = in_home(mount["source"])
         if "$" in mount["source"]:
             notes.note(mount["source"], "a folder with a variable in it; write the real one")
         made["mounts"].append(mount)

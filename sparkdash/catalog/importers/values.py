@@ -21,6 +21,8 @@ _LITERALS = {"true": True, "false": False, "null": None}
 _MAX_DEPTH = 12
 MAX_COMMAND = 600_000
 """Limit of a command in characters; above the limit of an input, as every literal script passes through unchanged."""
+_HOME = re.compile(r"\A\$(?:HOME|\{HOME\}|\{env\.HOME\})(?=/)")
+"""The owner's home as shells and llama-swap name it."""
 
 
 def typed_value(word: str) -> Any:
@@ -90,6 +92,11 @@ def profile_name(text: str) -> str:
 def aliases(names: list[str], own: str) -> list[str]:
     """List the names that a profile may serve beside its own, without duplicates."""
     return [name for name in dict.fromkeys(names) if _ALIAS.fullmatch(name) and name not in (own, AUTO)]
+
+
+def in_home(text: str) -> str:
+    """Write a path below `$HOME` with the `~` that profiles have for it."""
+    return _HOME.sub("~", text)
 
 
 def model_ref(text: str) -> dict[str, str]:
