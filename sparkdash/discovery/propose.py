@@ -19,7 +19,7 @@ from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.host.shelf import ProfileStock
 from sparkdash.units import gib
 
-FIRST = ("gpt-oss-20b", "gpt-oss-120b")
+FIRST = ("gpt-oss-20b", "gpt-oss-120b/gguf")
 """Profiles for a box without any weights, the quickest to fetch first; the source of their figures is in the files."""
 MOST_ATTACHED = 5
 """Models of one server that get a profile."""

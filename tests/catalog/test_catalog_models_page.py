@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +15,12 @@ from sparkdash.engines.estimate.launch_need import estimate_launch
 from sparkdash.engines.registry import adapter_of
 from sparkdash.paths import shipped_profiles
 from sparkdash.rules.memory import BOX_BYTES
+from sparkdash.settings import Settings
 from sparkdash.units import DASH, gib, number
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAIR = ("gpt-oss-120b/gguf", "gpt-oss-20b")
+"""The two for the first hour; tests/supervisor/test_supervisor_first_pair.py shows that they fit."""
 PROFILES = catalog.load_catalog([shipped_profiles()]).profiles
 BEGIN, END = "<!-- table: made from profiles/ -->", "<!-- end of the table -->"
 HEAD = ("profile", "what it is", "engine", "image", "memory", "tok/s", "tried here")
@@ -73,6 +78,12 @@ def test_the_page_says_that_nothing_was_run_on_a_spark_here_and_names_the_pair()
     """Honest before the table, and the pair exists."""
     text = PAGE.read_text().partition(BEGIN)[0]
     assert "None of these profiles was run on a Spark by us" in text
-    for name in ("gpt-oss-120b/gguf", "gpt-oss-20b"):
+    for name in PAIR:
         assert name in PROFILES
         assert f"sparkdash use {name}" in text
+
+
+def test_the_set_that_the_page_writes_is_the_pair() -> None:
+    """As config.toml takes it; `sparkdash use --set pair` brings up both."""
+    (written,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert Settings.model_validate(tomllib.loads(written)).sets == {"pair": PAIR}
