@@ -120,13 +120,20 @@ def test_a_node_that_cannot_be_reached_is_one_finding(sparkdash: Run, config: Pa
     assert found[0]["fix"]
 
 
+def test_the_page_of_a_measured_link_fits_80_columns() -> None:
+    slow = RUN.measurements[0].replace(what="tcp ping, half the round trip", latency_p99_us=2058.3)
+    lines = list(bench_page.run_lines(RUN.replace(measurements=(slow, RUN.measurements[1])), 80))
+    assert max(map(len, lines[2:])) <= 80
+
+
 def test_figures_stand_beside_the_published_ones_with_the_note_why_those_are_low() -> None:
     text = "\n".join(bench_page.run_lines(RUN, 100))
     assert "spark1 enp1s0f1np1 rocep1s0f1 (192.168.100.1, MTU 9000) and spark2" in text
     assert "1.6 us (p99 2.0)" in text
     assert "108.4  13550" in text
-    assert "13.35 + 13.26 = 26.6" in text
-    assert "500-580  MB/s" in text
+    assert "13.35 + 13.26 = 26.6 Gb/s" in text
+    assert "500-580 MB/s" in text
+    assert "conselara's lab, 2026-05-03" in text
     assert "artefact of the tool" in text
 
 

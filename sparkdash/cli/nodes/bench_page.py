@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from sparkdash.cli.output.tables import format_table
+from sparkdash.cli.output.tables import fit_table
 from sparkdash.domain.node import LOCAL, Link
 from sparkdash.nodes.link.published import PUBLISHED_LINK_FIGURES, WHY_PUBLISHED_IS_LOW
 from sparkdash.nodes.link.record import LinkMeasurement, LinkRun, LinkTool
@@ -16,6 +16,8 @@ from sparkdash.units import KIB, MIB, number
 
 HEAD = ("test", "from", "streams", "size", "Gb/s", "MB/s", "time")
 ALIGN = "<<>>>>>"
+LEAST = ("size", "MB/s")
+"""Columns that a narrow terminal omits, first to last: MB/s repeats Gb/s."""
 STREAMS = {LinkTool.PERFTEST: "queue pairs", LinkTool.ALL_REDUCE: "ranks"}
 
 
@@ -28,19 +30,25 @@ def run_lines(run: LinkRun, columns: int) -> Iterator[str]:
         yield from wrap(run.why, columns)
     yield ""
     head = (*HEAD[:2], STREAMS.get(run.tool, "streams"), *HEAD[3:])
-    yield from format_table(head, [_row(run, each) for each in run.measurements], ALIGN)
+    lines, _ = fit_table(head, [_row(run, each) for each in run.measurements], ALIGN, LEAST, columns)
+    yield from lines
     if run.tool is LinkTool.ALL_REDUCE:
         yield ""
         yield from wrap("Gb/s is the bus bandwidth by the formula of nccl-tests: size / time x 2 (n - 1) / n.", columns)
     yield ""
     yield "published"
-    yield from format_table(
-        ("test", "value", "unit", "source"),
-        [(each.what, each.value, each.unit, each.source) for each in PUBLISHED_LINK_FIGURES],
-        "<><<",
-    )
+    yield from _published()
     yield ""
     yield from wrap(WHY_PUBLISHED_IS_LOW, columns)
+
+
+def _published() -> Iterator[str]:
+    """Format each figure with its conditions, and its source below."""
+    figures = [f"{each.value} {each.unit}" for each in PUBLISHED_LINK_FIGURES]
+    first = max(map(len, figures)) + 2
+    for figure, each in zip(figures, PUBLISHED_LINK_FIGURES, strict=True):
+        yield f"{figure:>{first}}  {each.what}"
+        yield f"{'':{first}}  {each.source}"
 
 
 def _row(run: LinkRun, each: LinkMeasurement) -> tuple[str, ...]:

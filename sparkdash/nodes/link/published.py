@@ -18,7 +18,8 @@ class PublishedLinkFigure(Frozen):
     source: str
 
 
-_LAB = "001_a6d7f6e4001d6ff0.txt"
+_LAB = "conselara's lab, 2026-05-03"
+"""Document 001_a6d7f6e4001d6ff0.txt of the profile qwen3-235b."""
 
 PUBLISHED_LINK_FIGURES = (
     PublishedLinkFigure(
