@@ -9,6 +9,8 @@ import pytest
 
 from sparkdash import catalog
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.task import Task
+from sparkdash.engines.capabilities.tasks import tasks_of
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
 
@@ -91,3 +93,30 @@ def test_the_published_matrix_is_complete() -> None:
         rows = CATALOG.profiles[name].published
         assert len([row for row in rows if row.e2e_tok_s]) == 15
         assert len([row for row in rows if row.math_score]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "tasks"),
+    [
+        ("gpt-oss-20b", {Task.GENERATE}),
+        ("qwen3-vl-embedding-8b", {Task.EMBED, Task.RERANK}),
+        ("qwen3-vl-reranker-8b/2b", {Task.EMBED, Task.RERANK}),
+        ("qwen3-asr-1.7b", {Task.TRANSCRIBE}),
+        ("qwen3-asr-0.6b", {Task.TRANSCRIBE}),
+        ("kokoro", {Task.SPEAK}),
+        ("voxtral-mini-4b-realtime", set()),
+        ("qwen3-vl-30b-a3b", {Task.GENERATE}),
+    ],
+)
+def test_each_kind_of_model_is_asked_only_for_its_own_work(name: str, tasks: set[Task]) -> None:
+    """So that `auto` never means a speech or search model for a chat."""
+    assert tasks_of(CATALOG.profiles[name], None) == tasks
+
+
+def test_every_model_of_today_names_its_source() -> None:
+    """Each file names the documents, repositories or pages that its flags are from, in its first lines or at a variant."""
+    for file in shipped_profiles().glob("*.yaml"):
+        text = file.read_text()
+        assert re.search(
+            rf"{DOCUMENT}|[\w.-]+/[\w.-]+@[0-9a-f]{{7}}|dgx-spark-playbooks@|README|documentation", text
+        ), file.name
