@@ -315,3 +315,16 @@ def test_the_words_of_a_dead_vllm_are_known() -> None:
     said = (Path(__file__).parents[1] / "data" / "sse" / "vllm-0.32.0-ray-nodedeath-midstream.txt").read_bytes()
     kinds = {kind for kind in EngineKind if any(word in said for word in adapter(kind).death_words)}
     assert kinds == {EngineKind.VLLM, EngineKind.SIM}
+
+
+def test_a_rank_that_loses_its_peer_before_anybody_tells_of_its_end_names_the_peer() -> None:
+    """The core of vLLM says only that something fatal came up."""
+    lines = [
+        "(EngineCore pid=231) ERROR 11-23 13:22:24 [core.py:1170] EngineCore encountered a fatal error.",
+        "(EngineCore pid=231) ERROR 11-23 13:22:24 [core.py:1170] RuntimeError: [/w/gloo/transport/tcp/pair.cc:553] "
+        "Connection closed by peer [10.77.0.2]:5819. This is typically caused by a remote worker crashing.",
+        "(APIServer pid=1) INFO 11-23 13:22:26 [core_client.py:777] [shutdown] MPClient: complete",
+    ]
+    failure = adapter(EngineKind.VLLM).classify(lines, 0)
+    assert failure.code == "peer_lost"
+    assert failure.message == "It lost the connection to its part on 10.77.0.2"

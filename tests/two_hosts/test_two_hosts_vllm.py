@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -119,7 +120,10 @@ def ask(spark: HostDaemon, model: str, **more: Any) -> Any:
     request = urllib.request.Request(
         f"{spark.url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    return urllib.request.urlopen(request, timeout=LOAD_S)
+    try:
+        return urllib.request.urlopen(request, timeout=LOAD_S)
+    except urllib.error.HTTPError as error:
+        raise AssertionError(error.read().decode()) from None
 
 
 def generated(spark: HostDaemon, model: str) -> int:
@@ -202,6 +206,7 @@ def test_a_rank_that_is_killed_in_a_stream_ends_it_with_the_reason_and_nothing_i
     last = [line for line in rest.splitlines() if line][-2:]
     error = json.loads(last[0].removeprefix("data: "))["error"]
     assert error["src"] == "sparkdash", error
+    assert any(words in error["message"] for words in ("ended without a word", "on spark-b")), error
     assert last[1] == "data: [DONE]"
     state = spark.until_state(lambda state: state["engines"]["duo/ray"]["state"] == "failed")
     failure = state["engines"]["duo/ray"]["failure"]

@@ -211,9 +211,10 @@ def _on_several_nodes(lines: Sequence[str]) -> tuple[str, str, str] | None:
 def _root(lines: Sequence[str]) -> str | None:
     """Find the line of the root cause: the first exception raised, since later ones follow from it.
 
-    Without an exception, the last line that says error. None when a process died without a word: errors follow from its
-    death.
+    Without an exception, the last line that says error. None when a process died without a word, or a peer is gone:
+    errors follow from that.
     """
     own_words = [line for line in lines if not _ECHO.search(line)]
     first = next((line for line in own_words if _RAISED.search(line)), None)
-    return first or (None if _last(lines, _PROCESS_DIED) else _last(own_words, _FATAL))
+    lost_one = _last(lines, _PROCESS_DIED) or _last(lines, _PEER_GONE)
+    return first or (None if lost_one else _last(own_words, _FATAL))
