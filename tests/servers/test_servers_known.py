@@ -102,6 +102,16 @@ def test_a_server_of_speech_is_proven_by_a_sound_and_takes_uploads(spark: Any, k
         assert (answer.status, answer.read()) == (200, b'{"text": ""}')
 
 
+def test_a_picture_without_a_model_s_name_is_for_the_server_that_draws(spark: Any) -> None:
+    """A request for pictures may name no model; `auto` knows what each generic server is for."""
+    name = "known-sd-cpp"
+    assert spark.call("POST", PICTURE[0], {"model": name, **PICTURE[1]}, timeout=90)[0] == 200
+    assert spark.call("POST", *PICTURE, timeout=90)[0] == 200
+    assert spark.state()["engines"][name]["does"] == ["draw"]
+    status, answer = spark.call("POST", CHAT[0], {"model": "auto", **CHAT[1]}, timeout=90)
+    assert 400 <= status < 500, answer
+
+
 def test_a_reranker_keeps_its_own_path(spark: Any) -> None:
     """Text Embeddings Inference ranks `texts` at /rerank; the gateway's /v1/rerank is sent there."""
     asked = {"model": "ranks", "query": "an animal", "texts": ["a cat", "a stone"]}

@@ -129,7 +129,9 @@ class Loading:
             EngineError: it ended (classified), answered nothing of use (`bad_answer`), or lists several models of which
                 the profile names none (`model_unclear`).
         """
-        limit = self._tools.settings.warm_s
+        settings, limit = self._tools.settings, self._tools.settings.warm_s
+        if self._profile.engine is EngineKind.GENERIC:  # Ollama and its like load the model for their first request
+            limit = max(limit, settings.no_progress_s)
         try:
             await self._while_it_lives(try_engine(self._tools, self._profile, self._url, limit))
         except UpstreamError as error:
