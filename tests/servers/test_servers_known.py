@@ -167,3 +167,17 @@ def test_a_server_that_listens_on_all_addresses_gets_a_network_of_its_own(kind: 
     launch = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="/cache")
     words = argv.run("podman", adapter_of(profile).container(profile, launch))
     assert words[words.index("--publish") + 1] == f"127.0.0.1:8123:{KNOWN[kind].spec.port}"
+
+
+def test_a_server_whose_health_path_is_wrong_fails_with_what_it_answered(
+    new_daemon: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The load stands still; the failure says what was asked, and which key to correct."""
+    daemon = new_daemon(runtime="process", stop_grace_s=20, no_progress_s=3)
+    server = {"kind": "lucebox", "health": "/nowhere"}
+    daemon.write("lost", _document(ServerKind.LUCEBOX, tmp_path, profile="lost", server=server))
+    daemon.start()
+    status, answer = daemon.call("POST", CHAT[0], {"model": "lost", **CHAT[1]}, timeout=90)
+    assert (status, answer["error"]["code"]) == (400, "no_progress")
+    assert "/nowhere answered 404" in answer["error"]["message"]
+    assert "`server.health` names the path" in answer["error"]["message"]

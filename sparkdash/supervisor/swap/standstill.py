@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkdash.domain.evidence import EvidenceRequest
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.errors import EngineError
+from sparkdash.servers.registry import server_of
 from sparkdash.supervisor.liveness import kernel_reason
 from sparkdash.supervisor.liveness.evidence import gather_evidence
+from sparkdash.supervisor.liveness.probe import unreachable
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import duration
+
+_ADDRESS = "In a container with a fixed port the server must listen on 0.0.0.0; `server.health` names the path to ask."
+_PORT = "The server must listen on 127.0.0.1 at {port}; `server.health` names the path to ask."
+"""What an owner got wrong most likely, when a described server never answers."""
 
 
 async def describe_standstill(
@@ -30,6 +36,8 @@ async def describe_standstill(
     why = f"{profile.name} made no progress for {duration(still_s)}{where}: no new line in its log, no memory taken."
     kernel = await kernel_reason.standstill_reason(tools, profile.name, began_at)
     hint = "Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow."
+    if profile.engine is EngineKind.GENERIC and (silent := await unreachable(tools, profile, url)):
+        hint = f"{silent}. {_ADDRESS if server_of(profile).port else _PORT} {hint}"
     request = EvidenceRequest(
         profile=profile.name,
         kind=profile.engine,
