@@ -85,6 +85,7 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
     "profiles import": ("profiles", "import", "{folder}/start.sh"),
     "profiles new": ("profiles", "new", "{folder}/model"),
     "run --dry-run": ("run", "good", "--dry-run"),
+    "build": ("build", "good", "--dry-run"),
     "bench list": ("bench", "list"),
     "bench show": ("bench", "show", "last"),
     "bench diff": ("bench", "diff", "last", "last"),

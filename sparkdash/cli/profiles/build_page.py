@@ -39,11 +39,8 @@ def build_lines(builds: Sequence[PlannedBuild], box: Box, columns: int) -> Itera
         yield f"{one.job.image}  ({number} of {len(builds)})" if len(builds) > 1 else one.job.image
         for label, text in _facts(one, box):
             yield from wrap_beside_label(f"  {label:<{LABEL}}", text, columns)
-    yield from wrap_beside_label(
-        f"  {'this box':<{LABEL}}",
-        f"{box.architecture}; {gib(box.free_disk)} of disk free in {box.images}; {gib(box.available)} of memory available",
-        columns,
-    )
+    disk, memory = f"{gib(box.free_disk)} of disk free in {box.images}", f"{gib(box.available)} of memory available"
+    yield from wrap_beside_label(f"  {'this box':<{LABEL}}", f"{box.architecture}; {disk}; {memory}", columns)
 
 
 def _facts(one: PlannedBuild, box: Box) -> Iterator[tuple[str, str]]:

@@ -112,6 +112,8 @@ def check(
     """
     from sparkdash.cli.local import configured_catalog
     from sparkdash.cli.profiles.check import check_catalog, finding_facts, finding_line
+    from sparkdash.cli.profiles.image_states import catalog_images
+    from sparkdash.cli.profiles.image_words import count_images
     from sparkdash.rules import RULES, Severity
 
     _must_exist(path or ())
@@ -130,10 +132,14 @@ def check(
             findings=findings,
             hint=_RULES if any(one.rule in RULES for one in told) else None,
         )
+    images = catalog_images(found.profiles)
     if as_json:
-        print_json({"profiles": list(found.profiles), "problems": [], "warnings": warnings, "findings": findings})
+        facts = {"profiles": list(found.profiles), "problems": [], "warnings": warnings, "findings": findings}
+        print_json(facts | {"images": {name: one.state for name, one in images.items()}})
     else:
         print_text(f"{counted(len(found.profiles), 'profile')}, no problems{_and_warnings(len(warnings))}.")
+        if told_images := count_images(images.values()):
+            print_note(f"Images: {told_images}. `sparkdash profiles list` names each.")
 
 
 def _must_exist(paths: Sequence[Path]) -> None:

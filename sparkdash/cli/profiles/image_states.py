@@ -33,6 +33,24 @@ def image_states(profiles: Sequence[ProfileSummary], stock: Mapping[str, Profile
     }
 
 
+def catalog_images(profiles: Mapping[str, Profile]) -> dict[str, ProfileImage]:
+    """Judge the image of each profile of a catalog that is started here; empty where no runtime answers."""
+    from sparkdash.cli.local import make_runtime
+    from sparkdash.cli.profiles.local_files import local_images
+    from sparkdash.settings import load_settings
+
+    started = {one.name: one for one in profiles.values() if one.image and not one.cannot_run}
+    stock = local_images(make_runtime(load_settings()), [one.image or "" for one in started.values()])
+    built = {name for name, found in stock.items() if found.here}
+    found = _provenance(one.image for one in started.values() if one.image in built and one.build)
+    current = _current() if found else {}
+    return {
+        name: _judged(one, stock[one.image or ""].here, found, current)
+        for name, one in started.items()
+        if one.image in stock
+    }
+
+
 def profile_image(profile: Profile, *, here: bool | None) -> ProfileImage:
     """Judge the image of one profile."""
     found = _provenance([profile.image] if here and profile.image else [])
@@ -64,10 +82,10 @@ def _judged(
     return ProfileImage(state, known, how_to_get(profile) if lacks else None)
 
 
-def _provenance(images: Iterable[str]) -> dict[str, Provenance]:
+def _provenance(images: Iterable[str | None]) -> dict[str, Provenance]:
     from sparkdash.host.image_build.looks import local_images
 
-    names = list(images)
+    names = [*dict.fromkeys(filter(None, images))]
     if not names:
         return {}
     try:

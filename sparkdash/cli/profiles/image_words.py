@@ -6,6 +6,7 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparkdash.domain.images.availability import ImageState, ImageUser
@@ -39,6 +40,20 @@ def image_cell(one: ProfileImage | None, bytes_here: int | None) -> str:
     if one.state in (ImageState.BUILT, ImageState.PULLED, ImageState.OLDER):
         return size(bytes_here) + (", older" if one.state is ImageState.OLDER else "")
     return ORIGINS[one.state].value if one.state in ORIGINS else DASH
+
+
+def count_images(images: Iterable[ProfileImage]) -> str:
+    """Count profiles by the state of their image: "3 here, 60 to pull, 4 to build"; empty for none."""
+    words = {
+        "here": (ImageState.PULLED, ImageState.BUILT),
+        "older than their build": (ImageState.OLDER,),
+        "to pull": (ImageState.TO_PULL,),
+        "to build": (ImageState.TO_BUILD,),
+        "without a source": (ImageState.NOT_TO_BE_HAD,),
+    }
+    states = [one.state for one in images]
+    counts = {word: sum(state in those for state in states) for word, those in words.items()}
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 
 def image_words(profile: ImageUser, one: ProfileImage) -> str | None:
