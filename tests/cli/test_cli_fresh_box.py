@@ -56,7 +56,8 @@ def test_no_profile_is_listed_in_a_state_that_is_unclear(
     for row, profile in zip(rows, listed.values(), strict=True):
         clear = [way.value for way in ImageOrigin if f" {way.value} " in row]
         assert clear or profile.cannot_run or profile.engine in SERVICES, row
-        assert not profile.cannot_run or row.endswith("cannot run"), row
+        assert row.endswith(("can be pulled", "can be built", "no image", "cannot run")), row
+        assert row.endswith("cannot run") is bool(profile.cannot_run), row
 
 
 def test_what_cannot_run_names_a_profile_that_can(sparkdash: Run, nobody: None, own_folders: Path) -> None:
