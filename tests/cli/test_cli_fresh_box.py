@@ -56,7 +56,7 @@ def test_no_profile_is_listed_in_a_state_that_is_unclear(
     for row, profile in zip(rows, listed.values(), strict=True):
         clear = [way.value for way in ImageOrigin if f" {way.value} " in row]
         assert clear or profile.cannot_run or profile.engine in SERVICES, row
-        assert row.endswith(("can be pulled", "can be built", "no image", "cannot run")), row
+        assert row.endswith(("can be pulled", "can be built", "no image", "no weights", "cannot run")), row
         assert row.endswith("cannot run") is bool(profile.cannot_run), row
 
 
