@@ -7,15 +7,21 @@ an answer.
 from __future__ import annotations
 
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.servers.routes import ServerRoute
+from sparkdash.domain.servers.spec import ServerSpec
+from sparkdash.domain.task import Task
 from sparkdash.engines import listing
+from sparkdash.engines.capabilities.tasks import tasks_of
 from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.servers.readiness import Trial, trial_of
 from sparkdash.servers.registry import server_of
 from sparkdash.supervisor.tools import Tools
-from sparkdash.upstream import engine_error_text
+from sparkdash.upstream import SmallResponse, engine_error_text
 
 LIST_S = 2.0
 """Limit of reading a server's list of models."""
+_NOT_ITS_WORK = frozenset({400, 404, 405, 501})
+"""Statuses of a pooling engine for a route that its model is not for."""
 SHOWN = 8
 """Names of models that an error lists at most."""
 
@@ -34,9 +40,30 @@ async def try_engine(tools: Tools, profile: Profile, url: str, limit_s: float, m
         name = model or await served_model(tools, profile, url) or adapter.served_names(profile)[0]
         if trial := trial_of(server_of(profile), name):
             await _send(tools, url, trial, limit_s)
+    elif _only_encodes(profile):
+        await _try_pooling(tools, url, model or adapter.served_names(profile)[0], limit_s)
     elif adapter.probes.chat is not None:
         name = model or adapter.served_names(profile)[0]
         await tools.upstream.generate(url + adapter.probes.chat, name, timeout_s=limit_s)
+
+
+def _only_encodes(profile: Profile) -> bool:
+    """Whether the command line makes the engine one of vectors or ranks, which refuses chats."""
+    tasks = tasks_of(profile, None)
+    return tasks is not None and Task.GENERATE not in tasks
+
+
+async def _try_pooling(tools: Tools, url: str, model: str, limit_s: float) -> None:
+    """Have it make a vector, or a ranking if it makes none. One that does neither classifies: its health path counts."""
+    for route in (ServerRoute.EMBEDDINGS, ServerRoute.RERANK):
+        trial = trial_of(ServerSpec(routes=(route,)), model)
+        assert trial is not None  # noqa: S101 - both routes have one
+        reply = await tools.upstream.post(
+            url + trial.path, trial.body, content_type=trial.content_type, timeout_s=limit_s
+        )
+        if reply.status not in _NOT_ITS_WORK:
+            _judge(trial, reply)
+            return
 
 
 async def served_model(tools: Tools, profile: Profile, url: str) -> str | None:
@@ -67,6 +94,10 @@ async def served_model(tools: Tools, profile: Profile, url: str) -> str | None:
 
 async def _send(tools: Tools, url: str, trial: Trial, limit_s: float) -> None:
     reply = await tools.upstream.post(url + trial.path, trial.body, content_type=trial.content_type, timeout_s=limit_s)
+    _judge(trial, reply)
+
+
+def _judge(trial: Trial, reply: SmallResponse) -> None:
     what = f"the trial of {trial.route.value} at {trial.path}"
     if reply.status != 200:
         text = f"{what} answered {reply.status}: {engine_error_text(reply.body)}"

@@ -1,0 +1,27 @@
+"""A real vLLM that only embeds: it is proven by an embedding, as it has no chat to be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_profiles
+import yaml
+
+from sparkdash.catalog.yaml import yaml_writer
+
+pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(420)]
+
+
+def test_a_vllm_that_only_embeds_loads_and_answers(new_daemon: Callable[..., Any], engine: Path, hostfs: Any) -> None:
+    """Its server has no route for chats."""
+    daemon = new_daemon(runtime="podman", reserve_gib=1.0, stop_grace_s=20)
+    profile = yaml.safe_load(tiny_profiles.document(engine, hostfs, "tiny-vectors"))
+    profile["args"] = {"runner": "pooling", "convert": "embed", "max-model-len": 512, "enforce-eager": True}
+    daemon.write("tiny-vectors", yaml_writer.dump({**profile, "variants": {}}))
+    daemon.start()
+    status, answer = daemon.call("POST", "/v1/embeddings", {"model": "tiny-vectors", "input": "one"}, timeout=400)
+    assert status == 200, answer
+    assert any(answer["data"][0]["embedding"])
