@@ -87,3 +87,15 @@ def test_the_set_that_the_page_writes_is_the_pair() -> None:
     """As config.toml takes it; `sparkdash use --set pair` brings up both."""
     (written,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert Settings.model_validate(tomllib.loads(written)).sets == {"pair": PAIR}
+
+
+def test_what_the_page_recommends_can_be_pulled_or_built_for_one_spark() -> None:
+    """Every name in its table of tasks."""
+    told = PAGE.read_text().partition("## How to choose")[2].partition("## All profiles")[0]
+    names = re.findall(r"`([^`]+)`", told)
+    assert len(names) >= 15
+    for name in names:
+        profile = PROFILES[name]
+        assert profile.image is not None
+        assert (profile.nodes, profile.cannot_run) == (1, None)
+        assert image_origin(profile.image, profile.build) is not ImageOrigin.NONE, name
