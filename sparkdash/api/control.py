@@ -26,6 +26,7 @@ from sparkdash.api.requests import (
     ToggleBody,
     TrafficBody,
     UseBody,
+    UseSetBody,
 )
 from sparkdash.api.rows import Call, DocumentCall, EventReader, Stream
 from sparkdash.domain.container import PullProgress
@@ -36,7 +37,7 @@ from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan
+from sparkdash.domain.swap import Plan, SetPlan
 from sparkdash.sse import Lines
 
 EXAMINATION_S = 60.0
@@ -100,6 +101,9 @@ class ControlApi:
     logs = Stream("GET", "/api/logs/{name:path}", LogQuery, Lines, "An engine's log")
 
     use = Call("POST", "/api/use", UseBody, Plan, "Make a profile resident; the swap goes on by itself", status=202)
+    use_set = Call(
+        "POST", "/api/use-set", UseSetBody, SetPlan, "Bring up a set of profiles that run side by side", status=202
+    )
     stop = Call(
         "POST",
         "/api/stop",

@@ -126,6 +126,13 @@ class ToggleBody(ApiRequest):
     flip: bool = False
 
 
+class UseSetBody(ApiRequest):
+    """Name of a set of config.toml; `begin: false` only plans it."""
+
+    name: str
+    begin: bool = True
+
+
 class TrafficBody(ApiRequest):
     """Whether the demo's traffic runs."""
 

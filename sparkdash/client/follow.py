@@ -6,7 +6,7 @@ Owns: when a change is over and how it ended, by the daemon's own times and answ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 
@@ -14,6 +14,7 @@ from sparkdash.api.requests import Cause
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import follow_state
 from sparkdash.domain.engine import Engine, EngineState, Failure
+from sparkdash.domain.event import Notice
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.errors import AdmissionError, DaemonError, EngineError
@@ -75,6 +76,38 @@ async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause =
                 return world
             patience.look(world)
     raise AssertionError("the feed has no end")
+
+
+async def until_set_ready(client: AsyncClient, name: str, members: Sequence[str], show: Show) -> Snapshot:
+    """Switch to a set of profiles, and wait until all of its members answer.
+
+    Raises as `until_ready`; AdmissionError: a member was not started, with the daemon's reason.
+    """
+    async with state_changes(client) as changes:
+        start = await anext(changes)
+        plan = await client.use_set(name=name)
+        own = [row.profile for row in plan.members if row.needs_bytes != 0 or not row.runs]
+        world = await client.state()
+        if not plan.evict and all(_ready(world, member) for member in own):
+            return world
+        patience = _Patience(start)
+        async for world in changes:
+            show(world)
+            for member in members:
+                if ended := _ended(start, world, member):
+                    _judge(member, ended)
+            if declined := _declined(start, world, members):
+                raise AdmissionError(declined.text, code=declined.code)
+            if all(_ready(world, member) for member in own) and not world.swaps_under_way:
+                return world
+            patience.look(world)
+    raise AssertionError("the feed has no end")
+
+
+def _declined(start: Snapshot, world: Snapshot, members: Sequence[str]) -> Notice | None:
+    """Return the notice that a member is not started, if it came after `start`."""
+    new = (notice for notice in world.notices if notice.at is not None and notice.at > start.at)
+    return next((one for one in new if one.code == "not_preloaded" and one.profile in members), None)
 
 
 async def until_stopped(client: AsyncClient, name: str | None, show: Show) -> None:

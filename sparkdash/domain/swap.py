@@ -140,6 +140,30 @@ class PlanNode(Frozen):
     """Whether the profile fits there; None while unknown, and then the start is tried."""
 
 
+class SetMember(Frozen):
+    """Profile of a set."""
+
+    profile: str
+    needs_bytes: int | None = None
+    """Memory that its engine needs; None while unknown."""
+    runs: bool = False
+
+
+class SetPlan(Frozen):
+    """Effects of switching to a set of profiles. Bytes; None is unknown, not zero."""
+
+    name: str
+    members: tuple[SetMember, ...]
+    evict: tuple[str, ...] = ()
+    """Profiles that would leave: all others that are not pinned."""
+    needs_bytes: int | None = None
+    """Memory that all members need together."""
+    available_bytes: int | None = None
+    """Memory for them once the others have left, less the reserve."""
+    reserve_bytes: int = 0
+    fits: bool | None = None
+
+
 def phases_of(swap: Swap) -> tuple[SwapPhase, ...]:
     """Return the phases that the swap has or will have: the copy only where there is one."""
     copies = swap.phase is SwapPhase.COPY or SwapPhase.COPY in swap.stage_s

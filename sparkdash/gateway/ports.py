@@ -18,7 +18,7 @@ from sparkdash.domain.event import Event, Fact
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -109,6 +109,10 @@ class SupervisorPort(Protocol):
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
         """Make a profile resident; returns before it is."""
+        ...
+
+    async def use_set(self, name: str, *, begin: bool) -> SetPlan:
+        """Bring up a set of profiles side by side; returns before they are. Without `begin` only the plan is made."""
         ...
 
     async def plan(self, name: str) -> Plan:

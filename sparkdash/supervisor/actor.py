@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from sparkdash.catalog import Catalog
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import Plan
+from sparkdash.domain.swap import Plan, SetPlan
 from sparkdash.errors import SparkdashError
 from sparkdash.settings import Settings
 from sparkdash.store import Store
@@ -28,6 +28,7 @@ from sparkdash.supervisor.external.attachments import Attachments
 from sparkdash.supervisor.external.takeover import Takeover
 from sparkdash.supervisor.leasing import Leasing
 from sparkdash.supervisor.memory.footprint import Footprints
+from sparkdash.supervisor.model_sets import SetPlanner, set_moves, set_refusal
 from sparkdash.supervisor.move_notes import publish_death, publish_stop
 from sparkdash.supervisor.owner_policy import policy_of
 from sparkdash.supervisor.parking import Parking
@@ -178,6 +179,17 @@ class Actor:
             AdmissionError: it cannot run here.
         """
         return await self._planner.preview(profile, self._scheduler)
+
+    async def use_set(self, name: str, members: tuple[Profile, ...], *, begin: bool) -> SetPlan:
+        """Plan a set of profiles, and begin it. Raises AdmissionError: it cannot come."""
+        await self._tools.needs.read(members)
+        plan = SetPlanner(self._planner, self._scheduler.records).plan(name, members)
+        if begin:
+            if error := set_refusal(plan):
+                raise error
+            for move in set_moves(plan):
+                self.post(move)
+        return plan
 
     def replace_catalog(self, catalog: Catalog) -> None:
         """Replace the profiles, or the owner's policies for them."""

@@ -17,7 +17,7 @@ from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
-from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import registry
@@ -33,6 +33,7 @@ from sparkdash.supervisor.inputs import SupervisorInputs
 from sparkdash.supervisor.liveness.look import SignalReader
 from sparkdash.supervisor.liveness.probe import sickness
 from sparkdash.supervisor.memory.footprint import Footprints
+from sparkdash.supervisor.model_sets import members_of
 from sparkdash.supervisor.scheduling import refusals
 from sparkdash.supervisor.scheduling.moves import Cancel, Release, Stop, Use
 from sparkdash.supervisor.swap import stopping
@@ -149,6 +150,16 @@ class Supervisor:
         profile = self._here(name)
         await self.adopted()
         return (await self._actor.plan(profile))[0]
+
+    async def use_set(self, name: str, *, begin: bool) -> SetPlan:
+        """Bring up a set of profiles side by side; return what that means before it is done. `begin`: False only plans.
+
+        Raises:
+            AdmissionError: there is no such set, a member cannot run here, or they are known not to fit together.
+        """
+        members = members_of(name, self._tools.settings, self.catalog)
+        await self.adopted()
+        return await self._actor.use_set(name, members, begin=begin)
 
     async def stop(self, name: str | None, *, wait: bool = True) -> None:
         """Stop one profile's engine, or all; return when it is gone, or at once without `wait`.

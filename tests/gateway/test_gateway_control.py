@@ -39,6 +39,7 @@ async def test_every_route_of_the_map_is_described(house: Any) -> None:
         "GET /api/incidents",
         "GET /api/doctor",
         "GET /api/memory",
+        "POST /api/use-set",
         "GET /api/bench",
         "GET /api/bench/{run}",
         "POST /api/bench/end",

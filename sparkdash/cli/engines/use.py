@@ -26,6 +26,9 @@ def use(
     b: Annotated[
         str | None, typer.Option("--b", metavar="PROFILE", help="Mark as B.", autocompletion=complete_profile)
     ] = None,
+    name_of_set: Annotated[
+        str | None, typer.Option("--set", metavar="NAME", help="Switch to a set of config.toml.")
+    ] = None,
     no_wait: NoWait = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -43,11 +46,17 @@ def use(
       sparkdash use qwen3-coder-30b-nvfp4/eagle3 --yes --no-wait
       sparkdash use --a gpt-oss-120b --b qwen3.5-122b/mtp-2
       sparkdash use --toggle
+      sparkdash use --set day
     """
     import asyncio
 
+    if name_of_set is not None:
+        if profile or toggle or a or b:
+            raise typer.BadParameter("--set stands alone", param_hint="--set")
+        asyncio.run(_use_set(name_of_set, wait=not no_wait, ask=not yes, as_json=as_json))
+        return
     if not profile and not (toggle or a or b):
-        raise typer.BadParameter("give a PROFILE, --toggle, or --a and --b", param_hint="PROFILE")
+        raise typer.BadParameter("give a PROFILE, --toggle, --set, or --a and --b", param_hint="PROFILE")
     if profile is not None and toggle:
         raise typer.BadParameter("give a PROFILE or --toggle, not both", param_hint="PROFILE")
     if profile == "auto":
@@ -55,6 +64,14 @@ def use(
             "'auto' works in requests only: it means whatever runs. Name a profile", param_hint="PROFILE"
         )
     asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
+
+
+async def _use_set(name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
+    from sparkdash.cli.engines.use_set import use_set
+    from sparkdash.client.client import AsyncClient
+
+    async with AsyncClient() as client:
+        await use_set(client, name, wait=wait, ask=ask, as_json=as_json)
 
 
 async def _use(

@@ -17,7 +17,7 @@ from sparkdash.domain.event import Event, Fact
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
@@ -175,6 +175,10 @@ class _Supervisor:
             return self._bus.view.plan(await self._whole.use(self._own(name), cause=cause))
         except (AdmissionError, EngineError) as error:
             raise _narrowed(error) from None
+
+    async def use_set(self, name: str, *, begin: bool) -> SetPlan:  # noqa: ARG002 - the route is closed to such keys
+        """Refuse: a set concerns the whole box."""
+        self._refuse("a set concerns the whole box")
 
     async def plan(self, name: str) -> Plan:
         """Plan a swap to an own model."""

@@ -63,6 +63,7 @@ CONTROL: dict[tuple[str, str], Reach] = {
     ("POST", "/api/requests/{request_id}/cancel"): Reach.OWN,
     ("POST", "/api/pull-image"): Reach.OWN,
     ("POST", "/api/toggle"): Reach.NOTHING,
+    ("POST", "/api/use-set"): Reach.NOTHING,
     ("POST", "/api/lease"): Reach.NOTHING,
     ("DELETE", "/api/lease"): Reach.NOTHING,
     ("POST", "/api/reload"): Reach.NOTHING,

@@ -9,11 +9,11 @@ from fastapi import APIRouter
 
 from sparkdash.api.answers import Done, TogglePair
 from sparkdash.api.control import ControlApi
-from sparkdash.api.requests import NoParameters, ReleaseBody, StopBody, ToggleBody, UseBody
+from sparkdash.api.requests import NoParameters, ReleaseBody, StopBody, ToggleBody, UseBody, UseSetBody
 from sparkdash.domain.event import ToggleChanged
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan, SwapCause
+from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.caller import CallerDeps, LeaseToken
 from sparkdash.gateway.control.registration import serves
@@ -23,6 +23,7 @@ from sparkdash.gateway.deps import Deps
 def add_routes(api: APIRouter) -> None:
     """Register the handlers of this module."""
     serves(api, ControlApi.use, use)
+    serves(api, ControlApi.use_set, use_set)
     serves(api, ControlApi.stop, stop)
     serves(api, ControlApi.release, release)
     serves(api, ControlApi.cancel, cancel)
@@ -35,6 +36,14 @@ async def use(body: UseBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = N
     deps.exclusive.admit(x_sparkdash_lease)
     await deps.refresh()
     return await deps.supervisor.use(body.profile, cause=SwapCause(body.cause))
+
+
+async def use_set(body: UseSetBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> SetPlan:
+    """Begin to bring up a set of profiles, or only plan it."""
+    if body.begin:
+        deps.exclusive.admit(x_sparkdash_lease)
+    await deps.refresh()
+    return await deps.supervisor.use_set(body.name, begin=body.begin)
 
 
 async def stop(body: StopBody, deps: CallerDeps) -> Done:
