@@ -37,9 +37,9 @@ class PostOnly:
         return SmallResponse(status, "application/json", body)
 
 
-async def tried(server: PostOnly, **values: Any) -> None:
+async def tried(posts: PostOnly, **values: Any) -> None:
     """Try an engine of this profile."""
-    tools = cast("Tools", SimpleNamespace(adapter=adapter_of, upstream=server))
+    tools = cast("Tools", SimpleNamespace(adapter=adapter_of, upstream=posts))
     await try_engine(tools, Profile.model_validate({"name": "p", **values}), "http://e", 5.0)
 
 
