@@ -37,6 +37,7 @@ from sparkdash.supervisor.model_sets import members_of
 from sparkdash.supervisor.scheduling import refusals
 from sparkdash.supervisor.scheduling.moves import Cancel, Release, Stop, Use
 from sparkdash.supervisor.swap import stopping
+from sparkdash.supervisor.swap.fetching import fetch_image
 from sparkdash.supervisor.tools import build_tools
 
 
@@ -264,7 +265,7 @@ class Supervisor:
             raise ProfileError(
                 f"Profile {profile.name} names no image.", code="image_missing", hint="Add `image:` to it."
             )
-        async for step in self._tools.runtime.pull(profile.image):
+        async for step in fetch_image(self._tools.runtime, profile, profile.image):
             yield step
         await self._tools.needs.read([profile])
         self._tools.flags.look()

@@ -55,6 +55,11 @@ async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(h
     assert (caught.value.code, caught.value.hint) == ("image_missing", told)
 
 
+async def test_an_image_that_was_built_is_here_and_asks_no_registry(house: Any, make_profile: Any) -> None:
+    await house.open(make_profile("a", build=ImageBuild(context="images/a")))
+    assert [step.detail async for step in house.supervisor.pull("a")] == ["here already"]
+
+
 async def test_what_can_never_fit_evicts_nobody(house: Any, make_profile: Any) -> None:
     """More than the whole box: refused at once, with the figures."""
     await house.open(make_profile("a"), make_profile("whale", gib=125))

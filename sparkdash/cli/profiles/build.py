@@ -27,6 +27,7 @@ from sparkdash.units import duration, percent, size
 
 if TYPE_CHECKING:
     from sparkdash.cli.profiles.build_page import PlannedBuild
+    from sparkdash.domain.profile import Profile
     from sparkdash.host.image_build.builder import BuiltImage
     from sparkdash.host.image_build.jobs import BuildJob
     from sparkdash.host.image_build.looks import Box
@@ -86,6 +87,18 @@ async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: b
     for one in due:
         await _run(one, box, as_json=as_json)
     _release(found.name)
+    if not as_json:
+        _next(found)
+
+
+def _next(found: Profile) -> None:
+    """Name the next command: the weights, or the start."""
+    from sparkdash.host.hub.local_weights import find_weights
+    from sparkdash.settings import load_settings
+
+    home = load_settings().hf_home.expanduser()
+    whole = all(find_weights(ref, home).here for ref in found.weights)
+    print_note(f"Next: `sparkdash {'use' if whole else 'pull'} {found.name}`{'' if whole else ' fetches the weights'}.")
 
 
 async def _planned(job: BuildJob, box: Box, *, again: bool, commands: bool) -> PlannedBuild:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sparkdash.domain.images.availability import how_to_get
 from sparkdash.domain.memory.account import Holding
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
-from sparkdash.errors import AdmissionError, DaemonError, EngineError, HostError, SparkdashError, UpstreamError
+from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError, UpstreamError
 from sparkdash.printable import one_line
 from sparkdash.supervisor.scheduling.fit import Choice
 from sparkdash.supervisor.scheduling.moves import ProfileFacts
@@ -56,8 +55,6 @@ def nothing_to_pull(profile: Profile, *, containerised: bool) -> SparkdashError 
     )
     if why:
         return AdmissionError(f"There is no image to fetch for {profile.name}: {why}.", code="nothing_to_pull")
-    if profile.build is not None:
-        return HostError(f"No registry has {profile.image}.", code="image_missing", hint=how_to_get(profile))
     return None
 
 
