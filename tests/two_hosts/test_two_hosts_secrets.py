@@ -21,9 +21,12 @@ SECRETS = {
     "HF_TOKEN": "hf_" + "Q7" * 17,
     "PAIR_API_KEY": "two  words 'quoted' \"twice\" $HOME `id` \\n and a tail ",
     "PAIR_PASSWORD": "first line\nsecond line of it",
+    "PAIR_LICENCE": "no word of its name says so",
 }
-MARKS = ("Q7Q7Q7", "two  words 'quoted'", "second line of it")
+MARKS = ("Q7Q7Q7", "two  words 'quoted'", "second line of it", "no word of its name")
 """A part of each secret that nothing else contains."""
+TAKEN = [*SECRETS, "PAIR_ABSENT"]
+"""Variables that the profiles take; the daemon has not the last one."""
 EXEC = (
     "import json, os, sys; more = json.load(open(sys.argv[1]));"
     "os.execve(sys.executable, [sys.executable, '-m', 'sparkdash', 'serve', '--port', '0'], {**os.environ, **more})"
@@ -83,9 +86,9 @@ def daemon(hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon], recorded
         f'[spark2]\nssh = "root@{hosts.address["b"]}"\nhost_key = "{key[0]} {key[1]}"\n'
     )
     profiles = (
-        profile(name=PAIR, env_from=list(SECRETS)),
-        profile(1, PINNED, env_from=list(SECRETS), node="spark2"),
-        profile(1, BROKEN, env_from=list(SECRETS), node="spark2", command=["/no/such/program"]),
+        profile(name=PAIR, env_from=TAKEN),
+        profile(1, PINNED, env_from=TAKEN, node="spark2"),
+        profile(1, BROKEN, env_from=TAKEN, node="spark2", command=["/no/such/program"]),
     )
     for each in profiles:
         (made.profiles / f"{each['profile']}.yaml").write_text(json.dumps(each))
@@ -119,7 +122,7 @@ def test_variables_of_the_daemon_reach_both_containers_and_no_command_line(
         alone = variables_of(hosts, "b", f"sparkdash-{PINNED}")
         daemon.post("/api/stop", {"profile": PINNED}, timeout=60)
     for found in (here, there, alone):
-        assert {name: found.get(name) for name in SECRETS} == SECRETS
+        assert {name: found.get(name) for name in TAKEN} == {**SECRETS, "PAIR_ABSENT": None}
     argv = recorded.read_text()
     assert re.search(r"/ssh .*-e HF_TOKEN", argv), "the remote start was not recorded"
     assert re.search(r"^/usr/local/bin/podman run .*-e HF_TOKEN", argv, re.MULTILINE)
