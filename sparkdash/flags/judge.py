@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from sparkdash.domain.profile import ArgValue, EngineKind, Profile
 from sparkdash.flags.table import FlagFacts, FlagTable, Versions, flag_table, nearby
@@ -34,6 +35,10 @@ _IN_TAG = re.compile(
     r"(?:vllm-openai|sglang):v(\d+\.\d+[\w.]*)|llama\.cpp:\S*?-(b\d{4,6}|v\d+\.\d+\.\d+)|tensorrt-llm/release:(\d+\.\d+\.\d+)"
 )
 """Version in the tag of such an image."""
+MOST_GUESSES = 20
+"""Unknown flags of a profile for which the nearest name is looked up; each takes 3 ms."""
+LONGEST = 80
+"""Longest part of a flag that is compared; the longest real one has 46 characters."""
 
 
 class FlagFault(StrEnum):
@@ -91,6 +96,7 @@ class _Judge:
         self._versions: Versions = table.meant(engine_version(profile))
         self._certain = self._versions.exact and is_own_image(profile)
         self._engine = f"{NAMES[table.kind]} {self._versions.text}"
+        self._guesses = MOST_GUESSES
 
     def entry(self, key: str, value: ArgValue) -> Iterator[FlagComplaint]:
         """Complaints about one flag and its value."""
@@ -108,7 +114,10 @@ class _Judge:
         yield from self._deprecated(key, facts, here)
         negated = head.replace("_", "-").startswith("no-") and not _is_spelling(self._table, facts, head)
         found = value_complaint(self._table, facts, here, value, negated=negated)
-        if found is not None:
+        if found is not None and self._is_abbreviated(head):
+            text = f"{self._engine} has no such flag, and takes it for {facts.name}"
+            yield FlagComplaint(FlagFault.UNKNOWN, (key,), text, self._hint(head), self._certain)
+        elif found is not None:
             message = found.message.replace("{engine}", self._engine)
             certain = found.everywhere or self._certain
             yield FlagComplaint(FlagFault.VALUE, (key, *found.path), message, found.hint, certain)
@@ -128,11 +137,27 @@ class _Judge:
         if (facts := self._table.by_word.get(short)) is not None and len(key) > 1:
             text = f"{self._engine} has no --{key}, only {short}"
             return FlagComplaint(FlagFault.UNKNOWN, (key,), text, f"Write {facts.name}.", self._certain)
-        close = _nearest(key, self._table, self._versions)
+        return FlagComplaint(
+            FlagFault.UNKNOWN, (key,), f"{self._engine} has no such flag", self._hint(key), self._certain
+        )
+
+    @cached_property
+    def _known(self) -> dict[str, str]:
+        """Long names that the versions have, by their spelling with hyphens."""
+        return {
+            word.lstrip("-").replace("_", "-"): word.lstrip("-")
+            for word, facts in self._table.by_word.items()
+            if word.startswith("--") and facts.present & set(self._versions.places)
+        }
+
+    def _hint(self, key: str) -> str:
+        self._guesses -= 1
+        close = _nearest(key, self._known) if self._guesses >= 0 else None
         hint = f"Did you mean {close}?" if close else "Remove it."
-        if not self._certain:
-            hint += " A flag of a fork belongs under `fork_flags`."
-        return FlagComplaint(FlagFault.UNKNOWN, (key,), f"{self._engine} has no such flag", hint, self._certain)
+        return hint if self._certain else f"{hint} A flag of a fork belongs under `fork_flags`."
+
+    def _is_abbreviated(self, head: str) -> bool:
+        return self._table.normal(f"--{head}" if len(head) > 1 else f"-{head}") not in self._table.by_word
 
     def _absent(self, key: str, facts: FlagFacts) -> FlagComplaint:
         when = ", ".join(nearby(facts, self._table)) if facts.present else "removed"
@@ -154,17 +179,14 @@ def _is_spelling(table: FlagTable, facts: FlagFacts, head: str) -> bool:
     return table.normal(f"--{head}") in {table.normal(word) for word in facts.spellings}
 
 
-def _nearest(key: str, table: FlagTable, versions: Versions) -> str | None:
+def _nearest(key: str, known: Mapping[str, str]) -> str | None:
     bare = key.replace("_", "-")
-    known: Mapping[str, FlagFacts] = {
-        word.lstrip("-").replace("_", "-"): facts
-        for word, facts in table.by_word.items()
-        if word.startswith("--") and facts.present & set(versions.places)
-    }
     if bare in known:
-        return next(word.lstrip("-") for word in known[bare].spellings if word.startswith("--"))
-    close = difflib.get_close_matches(bare, known, n=1, cutoff=0.75)
-    return close[0] if close else None
+        return known[bare]
+    if f"enable-{bare}" in known:
+        return f"enable-{bare}"
+    close = difflib.get_close_matches(bare[:LONGEST], known, n=1, cutoff=0.75)
+    return known[close[0]] if close else None
 
 
 def _nested(path: str, value: ArgValue) -> ArgValue:

@@ -105,7 +105,7 @@ def _is_float(text: str) -> bool:
 def _of_limits(facts: FlagFacts, value: Any) -> ValueComplaint | None:
     if not facts.limits or not _is_float(str(value)) or str(value) == "None":
         return None
-    number, limits = float(value), facts.limits
+    number, limits = float(str(value)), facts.limits
     wrong = (
         number < limits.get("low", number)
         or number > limits.get("high", number)

@@ -114,6 +114,17 @@ def test_dry_run_prints_and_writes_nothing(sparkdash: Run, added: GitCollection)
     assert own("alpha").read_text() == shown
 
 
+def test_flags_that_the_engine_does_not_have_are_named(sparkdash: Run, collection: GitCollection) -> None:
+    recipe = "recipe_version: '2'\nmodel: org/m\ncontainer: vllm/vllm-openai:v0.27.1\n"
+    collection.write("recipes/gamma.yaml", f"{recipe}command: vllm serve org/m --max-modle-len 4096\n")
+    collection.commit()
+    assert sparkdash("profiles", "sources", "add", str(collection.folder), "--name", "mine").code == 0
+    done = sparkdash("profiles", "add", "mine/gamma", "--dry-run")
+    assert "args.max-modle-len: vLLM 0.27 has no such flag. Did you mean max-model-len? [unknown-flag]" in done.err
+    (told,) = sparkdash("profiles", "add", "mine/gamma", "--dry-run", "--json").json()["findings"]
+    assert told["code"] == "unknown-flag"
+
+
 def test_an_unknown_recipe_is_answered_with_the_nearest(sparkdash: Run, added: GitCollection) -> None:
     """And an unknown source with the known ones."""
     assert "Nearest: alpha." in sparkdash("profiles", "add", "mine/alpa").err

@@ -131,6 +131,12 @@ def test_a_switch_and_its_negation_are_the_same_flag() -> None:
     assert "same flag" in _one("vllm", {"enable-prefix-caching": True, "no-enable-prefix-caching": True}).message
 
 
+def test_an_abbreviation_with_a_value_of_another_flag_is_unknown() -> None:
+    found = _one("sglang", {"torch-compile": True})
+    assert "takes it for torch-compile-max-bs" in found.message
+    assert found.hint == "Did you mean enable-torch-compile?"
+
+
 def test_a_short_spelling_is_answered_with_the_long_one() -> None:
     found = _one("llamacpp", {"ngl": 99})
     assert found.hint == "Write n-gpu-layers."
@@ -198,3 +204,25 @@ def test_the_lists_of_sglang_are_those_of_its_table() -> None:
     assert table is not None
     several = {flag.name for flag in table.flags if flag.present and flag.takes(max(flag.present)) == "many"}
     assert several == list_args_of(EngineKind.SGLANG).several
+
+
+ODD: list[Any] = [
+    True, 0, -1, 10**400, 2.5, 1e308, float("inf"), float("nan"), "", " ", "None", "nan", "1_000", "{}", "[1]", "{", "null",
+    "true", "x" * 500, "{drafter}", "$X", [], [[]], [None, {}], {}, {"a": {"b": [1]}}, {"": None}, "ü\u202e\0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp", "trtllm"])
+def test_no_value_of_any_flag_breaks_the_check(engine: str) -> None:
+    """Nor an odd key, nor an odd version."""
+    table = flag_table(EngineKind(engine))
+    assert table is not None
+    keys = [flag.name for flag in table.flags] + [f"no-{flag.name}" for flag in table.flags if flag.present]
+    for version in (None, "0.0", "999.1", "b1", "b99999", "v0.4.0", "main", "", "0.20.2rc1", table.versions[0]):
+        given: dict[str, Any] = {}
+        for number, key in enumerate(keys):
+            value = ODD[(number + len(str(version))) % len(ODD)]
+            given[key] = value
+        _told(engine, given | {"": 1, "-": 2, ".": 3, "a.b": 4, "x" * 10**5: 5}, engine_version=version)
+    for value in ODD:
+        _told(engine, dict.fromkeys([*keys, *(f"{key}.a" for key in keys)], value))

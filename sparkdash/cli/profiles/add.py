@@ -62,13 +62,15 @@ def add_profile(
       sparkdash profiles add eugr/glm-4.7-flash-awq --dry-run
     """
     from sparkdash.catalog.importers import write
+    from sparkdash.cli.profiles.check import finding_facts, import_findings, import_line
     from sparkdash.sources.reading import entry_text
     from sparkdash.sources.source_file import find_source
 
     source = find_source(address.partition("/")[0])
     entry, text = entry_text(source, address.partition("/")[2])
     imported, texts = _converted(source, entry, text, name)
-    problems = tuple(map(str, write.load_imported(texts).problems))
+    loaded = write.load_imported(texts)
+    problems, told = tuple(map(str, loaded.problems)), import_findings(loaded)
     places = {profile: paths.config_dir() / "profiles" / f"{profile}.yaml" for profile in texts}
     written = [] if dry_run else [str(places[one]) for one in texts if _write(places[one], texts[one], yes=yes)]
     if as_json:
@@ -76,12 +78,14 @@ def add_profile(
         print_json(
             {"source": source.name, "path": entry.path, "commit": source.commit, "written": written}
             | report
-            | {"problems": problems, "texts": texts}
+            | {"problems": problems, "findings": [finding_facts(one) | {"file": None} for one in told], "texts": texts}
         )
     elif dry_run:
         print_text("---\n".join(texts.values()), nl=False)
     else:
         _print_outcome(imported, list(texts), written, refused=bool(problems))
+    for one in () if as_json else told:
+        print_note(import_line(one))
     if problems and as_json:
         raise typer.Exit(ProfileError.exit_code)
     if problems:
