@@ -16,11 +16,15 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
+import structlog
+
 from sparkdash.domain.node import Node
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult, begin_child, end_child, run_command
 from sparkdash.nodes import ssh_command, ssh_errors, ssh_folder
 from sparkdash.nodes.master import Master, with_our_life
+
+LOG = structlog.get_logger("sparkdash")
 
 SESSIONS = 8
 """Calls at a time over one connection, and streams at a time over another."""
@@ -47,6 +51,10 @@ class NodeConnection:
         self._slots = asyncio.Semaphore(SESSIONS)
         self._forwards: dict[int, int] = {}
         """Ports of the node by port here."""
+        self._set_up: set[int] = set()
+        """Ports here that the present connection forwards."""
+        self._refused: set[int] = set()
+        """Ports here that could not be forwarded again; told once."""
         self._numbers = count()
 
     @property
@@ -134,15 +142,18 @@ class NodeConnection:
         """
         there = port if remote_port is None else remote_port
         master = await self._master()
-        if self._forwards.get(port) == there:
+        if self._forwards.get(port) == there and port in self._set_up:
             return
         await self._order(ssh_command.forward(self.node, master.socket, port, there), port)
         self._forwards[port] = there
+        self._set_up.add(port)
 
     async def cancel_forward(self, port: int) -> None:
         """End a forwarded port; unknown ones are ignored."""
-        there = self._forwards.pop(port, None)
-        if there is None or self._calls is None or not self._calls.alive:
+        there, was_set_up = self._forwards.pop(port, None), port in self._set_up
+        self._set_up.discard(port)
+        self._refused.discard(port)
+        if there is None or not was_set_up or self._calls is None or not self._calls.alive:
             return
         with contextlib.suppress(HostError):
             await self._order(ssh_command.cancel_forward(self.node, self._calls.socket, port, there), port)
@@ -156,14 +167,27 @@ class NodeConnection:
 
     async def _master(self) -> Master:
         async with self._opening:
-            if self._calls is not None and self._calls.alive:
-                return self._calls
-            master = self._new_master(self._lost)
-            await master.open()
-            self._calls = master
-            for port, there in list(self._forwards.items()):
-                await self._order(ssh_command.forward(self.node, master.socket, port, there), port)
+            master = self._calls
+            if master is None or not master.alive:
+                master = self._new_master(self._lost)
+                await master.open()
+                self._calls = master
+                self._set_up.clear()
+            await self._set_up_again(master)
             return master
+
+    async def _set_up_again(self, master: Master) -> None:
+        """Forward the ports that this connection does not yet; one that another program has is tried with each call."""
+        for port, there in [each for each in self._forwards.items() if each[0] not in self._set_up]:
+            try:
+                await self._order(ssh_command.forward(self.node, master.socket, port, there), port)
+            except HostError as error:
+                if port not in self._refused:
+                    LOG.warning("a port is not forwarded again", node=self.node.name, why=error.message)
+                self._refused.add(port)
+            else:
+                self._set_up.add(port)
+                self._refused.discard(port)
 
     async def _stream_master(self) -> Master:
         """Return a connection for one more stream, counted as its user."""

@@ -329,6 +329,21 @@ async def test_a_forwarded_port_outlives_a_lost_connection_and_ends_when_it_is_c
         await node.cancel_forward(port)
 
 
+async def test_a_port_that_was_taken_during_a_loss_costs_no_call_and_is_forwarded_when_it_is_free(
+    opened: Opened, sshd: LocalSshd
+) -> None:
+    node, port = opened.connection, free_port()
+    async with Echo() as echo:
+        await node.forward(port, echo.port)
+        sshd.stop()
+        await until(lambda: opened.losses)
+        with socket.create_server(("127.0.0.1", port)):
+            sshd.start()
+            assert (await node.run(["echo", "here"], deadline_s=20)).out == "here\n"
+        assert (await node.run(["true"], deadline_s=20)).code == 0
+        assert await said(port) == b"hello\n"
+
+
 async def test_a_port_that_another_program_has_cannot_be_forwarded(node: NodeConnection) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = int(taken.getsockname()[1])
