@@ -39,7 +39,9 @@ class PostOnly:
 
 async def tried(posts: PostOnly, **values: Any) -> None:
     """Try an engine of this profile."""
-    tools = cast("Tools", SimpleNamespace(adapter=adapter_of, upstream=posts))
+    tools = cast(
+        "Tools", SimpleNamespace(adapter=adapter_of, upstream=posts, needs=SimpleNamespace(target=lambda _: None))
+    )
     await try_engine(tools, Profile.model_validate({"name": "p", **values}), "http://e", 5.0)
 
 

@@ -14,7 +14,7 @@ import pytest
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter_of
 from sparkdash.host.processes.proc import family
 from sparkdash.host.reader import GpuReading
 from sparkdash.settings import Settings
@@ -135,7 +135,7 @@ async def looking(url: str, pid: int) -> AsyncIterator[Callable[[], Awaitable[En
         )
         books = SimpleNamespace(engines={"a": engine})
         tools: Any = SimpleNamespace(
-            clock=SystemClock(), runtime=SimpleNamespace(pids=pids), upstream=upstream, adapter=adapter, books=books
+            clock=SystemClock(), runtime=SimpleNamespace(pids=pids), upstream=upstream, adapter=adapter_of, books=books
         )
         looks = SignalReader(tools, lambda _: HeldRequests(1, 0, None), lambda: telemetry)
         profile: Any = SimpleNamespace(name="a", engine=EngineKind.SIM)

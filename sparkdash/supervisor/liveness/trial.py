@@ -40,16 +40,16 @@ async def try_engine(tools: Tools, profile: Profile, url: str, limit_s: float, m
         name = model or await served_model(tools, profile, url) or adapter.served_names(profile)[0]
         if trial := trial_of(server_of(profile), name):
             await _send(tools, url, trial, limit_s)
-    elif _only_encodes(profile):
+    elif _only_encodes(tools, profile):
         await _try_pooling(tools, url, model or adapter.served_names(profile)[0], limit_s)
     elif adapter.probes.chat is not None:
         name = model or adapter.served_names(profile)[0]
         await tools.upstream.generate(url + adapter.probes.chat, name, timeout_s=limit_s)
 
 
-def _only_encodes(profile: Profile) -> bool:
-    """Whether the command line makes the engine one of vectors or ranks, which refuses chats."""
-    tasks = tasks_of(profile, None)
+def _only_encodes(tools: Tools, profile: Profile) -> bool:
+    """Whether its command line or its model makes the engine one of vectors or ranks, which refuses chats."""
+    tasks = tasks_of(profile, tools.needs.target(profile))
     return tasks is not None and Task.GENERATE not in tasks
 
 
