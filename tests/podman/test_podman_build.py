@@ -319,3 +319,11 @@ def test_lists_say_what_can_be_built_what_is_built_and_what_is_older(home: Home)
     assert states()["a"] == "older"
     checked = home.run("profiles", "check", "--json")
     assert [one["code"] for one in json.loads(checked.stdout)["findings"]] == ["image-older"], checked.stdout
+
+
+def test_another_runtime_builds_nothing_and_says_so(home: Home) -> None:
+    home.containerfile(WAITS)
+    home.profile(context="img")
+    (home.folder / "config" / "config.toml").write_text('shipped_profiles = false\nruntime = "docker"\n')
+    done = home.run("build", "a", "--yes")
+    assert (done.returncode, 'Set runtime = "podman"' in done.stderr) == (3, True)

@@ -75,7 +75,7 @@ async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: b
         raise AdmissionError(
             f"`runtime` of config.toml is {runtime}; sparkdash builds with podman.",
             code="runtime_cannot_build",
-            hint=f"`sparkdash build {found.name} --dry-run` cannot help here: build {found.image} by hand.",
+            hint=f'Set runtime = "podman", or build {found.image} by hand as `build:` of the profile says.',
         )
     box = await look_at_box()
     builds = [await _planned(job, box, again=again and job is jobs[-1], commands=dry_run) for job in jobs]
