@@ -83,6 +83,13 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
     "profiles check": ("profiles", "check"),
     "profiles export": ("profiles", "export", "good"),
     "profiles import": ("profiles", "import", "{folder}/start.sh"),
+    "setup": ("setup", "--dry-run", "--only", "import", "--model", EVIL),
+    "profiles add": ("profiles", "add", f"source/{EVIL}"),
+    "profiles search": ("profiles", "search", EVIL),
+    "profiles sources add": ("profiles", "sources", "add", f"/nowhere/{EVIL}", "--name", "x"),
+    "profiles sources list": ("profiles", "sources", "list"),
+    "profiles sources remove": ("profiles", "sources", "remove", EVIL),
+    "profiles sources update": ("profiles", "sources", "update", EVIL),
     "profiles new": ("profiles", "new", "{folder}/model"),
     "run --dry-run": ("run", "good", "--dry-run"),
     "build": ("build", "good", "--dry-run"),
@@ -293,7 +300,9 @@ def test_a_terminal_is_sent_our_own_sequences_only(monkeypatch: pytest.MonkeyPat
 def test_the_doctors_colours_are_its_own() -> None:
     """Its findings quote podman, the kernel and other programs."""
     told = "\n".join(
-        doctors_lines([Finding(name="podman", status=Status.FAIL, evidence=f"It said {EVIL}", fix=f"run {EVIL}")], 80)
+        doctors_lines(
+            [Finding(name="podman", status=Status.FAIL, evidence=f"It said {EVIL}", fix=f"run {EVIL}")], columns=80
+        )
     )
     assert not STEERS.search(told)
     assert SEEN in told
