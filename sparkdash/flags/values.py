@@ -17,6 +17,7 @@ from typing import Any
 
 from sparkdash.domain.profile import PLACEHOLDER, ArgValue
 from sparkdash.flags.table import FlagFacts, FlagTable
+from sparkdash.redaction import masked
 
 _COUNT = re.compile(r"[+-]?\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]")
 """Numbers that vLLM's human_readable_int takes."""
@@ -135,7 +136,7 @@ def _of_choice(table: FlagTable, facts: FlagFacts, place: int, choices: Sequence
     text = str(value)
     if there := facts.listed_ever("choices", text):
         when = f"since {table.versions[min(there)]}" if min(there) > place else f"until {table.versions[max(there)]}"
-        return ValueComplaint(f"{{engine}} does not take {text} ({when})", f"Write {_listed(choices)}.", False)
+        return ValueComplaint(f"{{engine}} does not take {_shown(text)} ({when})", f"Write {_listed(choices)}.", False)
     close = difflib.get_close_matches(text, choices, n=1)
     hint = f"Did you mean {close[0]}?" if close else f"Write {_listed(choices)}."
     return ValueComplaint(f"{{engine}} does not take {_shown(value)}", hint, everywhere=False)
@@ -178,7 +179,7 @@ def _listed(choices: Sequence[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+    text = masked(json.dumps(value, default=str) if isinstance(value, dict | list) else str(value))
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
