@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -160,8 +162,14 @@ class FlagTable:
         word = self.normal(f"--{key}" if len(key) > 1 else f"-{key}")
         if (hit := self.by_word.get(word)) is not None or self.kind not in _ABBREVIATED or len(key) == 1:
             return hit
-        longer = {id(flag): flag for known, flag in self.by_word.items() if known.startswith(word)}
+        first = bisect_left(self._sorted, word)
+        beginning = takewhile(lambda known: known.startswith(word), islice(self._sorted, first, None))
+        longer = {id(flag): flag for flag in map(self.by_word.__getitem__, beginning)}
         return next(iter(longer.values())) if len(longer) == 1 else None
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self.by_word)
 
     def places(self, span: str) -> frozenset[int]:
         """Places in a span such as `0.17:` or `:0.13,0.15:0.18`."""
