@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.swap import DefaultProfile, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError, UpstreamError
 from sparkdash.supervisor.scheduling.fairness import Patience
@@ -36,6 +36,7 @@ from sparkdash.supervisor.scheduling.moves import (
     Grant,
     Leave,
     Move,
+    PolicyRead,
     Preload,
     ProfileFacts,
     Refuse,
@@ -272,9 +273,9 @@ class Machine(RuleBasedStateMachine):
         if swap.cause not in PERSON:
             others = set(swap.evict) & set(self.known) - {swap.target}
             assert not any(self.known[name].pinned for name in others), "pinned is pinned"
-        if swap.cause in OFFERED:
+        if swap.cause in OFFERED and swap.cause is not SwapCause.DEFAULT:
             assert not swap.evict, "an offer evicts nobody"
-        if swap.cause is SwapCause.IDLE:
+        if swap.cause in (SwapCause.IDLE, SwapCause.DEFAULT):
             assert not set(swap.evict) & {*self.leased.values(), *self.waiting.values()}, "somebody uses it"
         if swap.cause is SwapCause.REQUEST and swap.target != "remote":
             overdue = [w for i, w in self.waiting.items() if self.now - self.since[i] >= PATIENCE.max_wait_s]
@@ -376,6 +377,11 @@ class Machine(RuleBasedStateMachine):
     @rule(names=st.lists(NAMES, max_size=3))
     def preload(self, names: list[str]) -> None:
         self.send(Preload(tuple(names)))
+
+    @rule(name=st.none() | NAMES)
+    def default(self, name: str | None) -> None:
+        found = None if name is None else DefaultProfile(profile=name, after_s=5)
+        self.send(PolicyRead(PATIENCE, LIMIT, found))
 
     @rule(gib=st.sampled_from([0, 5, 40]), which=st.integers(0, 1))
     def strangers(self, gib: int, which: int) -> None:

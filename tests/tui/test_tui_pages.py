@@ -15,7 +15,7 @@ from sparkdash.domain.images.image_build import ImageBuild
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.shelf import Item, Shelf, Stock
-from sparkdash.domain.swap import Plan, SwapOutcome
+from sparkdash.domain.swap import DefaultProfile, Plan, SwapOutcome
 from sparkdash.errors import DaemonError
 from sparkdash.tui.ink import Ink, plain_text
 from sparkdash.tui.lines.plan_outlook import plan_lines
@@ -44,6 +44,15 @@ async def test_a_profiles_state_is_a_word_in_a_narrow_terminal(stage: Any, box: 
         await on.press("2")
         assert "A gpt-oss-120b 79 GiB 59.1 57.0 ● ready" in on.rows
         assert "qwen3.5-122b 84 GiB - 51.0 off" in on.rows
+
+
+async def test_the_default_profile_is_marked(stage: Any, box: Any) -> None:
+    """Beside its name."""
+    default = DefaultProfile(profile="qwen3.5-122b", after_s=900)
+    async with stage(box.snapshot(default=default), size=(120, 30)) as on:
+        await on.press("2")
+        (row,) = (line for line in on.rows if "default" in line)
+        assert "qwen3.5-122b default" in row
 
 
 async def test_where_there_is_room_it_goes_to_the_reason(stage: Any, box: Any) -> None:
