@@ -48,13 +48,13 @@ def size(count: int | None) -> str:
 
 
 def bit_rate(bytes_s: float | None) -> str:
-    """Format bytes per second as the bits per second that networks are sold by: 3.1 Gbit/s, 240 Mbit/s."""
+    """Format bytes per second as the bits per second that networks are sold by: 3.1 Gb/s, 240 Mb/s."""
     if bytes_s is None:
         return DASH
     bits = bytes_s * 8
     if bits >= 99.5e6:
-        return f"{bits / 1e9:.{0 if bits >= 99.5e9 else 1}f} Gbit/s"
-    return f"{bits / 1e6:.{0 if bits >= 9.5e6 or not bits else 1}f} Mbit/s"
+        return f"{bits / 1e9:.{0 if bits >= 99.5e9 else 1}f} Gb/s"
+    return f"{bits / 1e6:.{0 if bits >= 9.5e6 or not bits else 1}f} Mb/s"
 
 
 def tokens(count: float | None) -> str:

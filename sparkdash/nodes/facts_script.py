@@ -88,7 +88,7 @@ def gid_index(port: Path, interface: str, address: bytes) -> int | None:
 
 
 def rate_gbit_s(interface: str, port: Path | None) -> float | None:
-    """Return the rate of the RDMA port, or of the interface, in Gbit/s; None where the kernel does not tell."""
+    """Return the rate of the RDMA port, or of the interface, in Gb/s; None where the kernel does not tell."""
     found = re.match(r"([\d.]+) Gb", (read_text(port / "rate") if port else None) or "")
     if found:
         return float(found[1])

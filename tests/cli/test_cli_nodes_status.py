@@ -49,7 +49,7 @@ def test_both_boxes_and_their_link_in_words(daemon: FakeDaemon) -> None:
         "node      spark2  reachable 1h01m  link enp1s0f1np1  memory guard runs",
         "memory    20.9 GiB available of 121.7 GiB  engines 98.0 GiB  reserve 10.0 GiB",
         "gpu       91 %  58 W  69 °C  -",
-        "link      rocep1s0f1  RDMA 3.0 Gbit/s in, 3.0 Gbit/s out, 1.5 % of 200 Gbit/s",
+        "link      rocep1s0f1  RDMA 3.0 Gb/s in, 3.0 Gb/s out, 1.5 % of 200 Gb/s",
     ]
 
 

@@ -15,12 +15,12 @@ NARROW, WIDE = 2**32, 2**64
 
 
 def eth(received: int | None, sent: int | None = 0, errors: int | None = 0, ifindex: int = 2) -> PortCount:
-    """Counters of an interface of 10 Gbit/s."""
+    """Counters of an interface of 10 Gb/s."""
     return PortCount("eth0", False, received, sent, errors, True, 10.0, ifindex=ifindex)
 
 
 def roce(received: int | None, sent: int | None = 0) -> PortCount:
-    """Counters of an RDMA port of 100 Gbit/s, in units of four octets."""
+    """Counters of an RDMA port of 100 Gb/s, in units of four octets."""
     return PortCount("rocep1s0f1", True, received, sent, 0, True, 100.0, unit=4)
 
 

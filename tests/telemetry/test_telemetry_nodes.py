@@ -64,7 +64,7 @@ BIG = engine("big", BOTH)
 
 
 def test_the_link_takes_the_share_of_its_busier_direction_in_its_rate() -> None:
-    """2.5 GB/s are 20 of 200 Gbit/s, on whichever end it is seen."""
+    """2.5 GB/s are 20 of 200 Gb/s, on whichever end it is seen."""
     assert share({"big"}, {"spark2": node(2.5e9), LOCAL: node(1e9)}, big=BIG) == pytest.approx(0.1)
 
 

@@ -83,7 +83,7 @@ async def test_two_boxes_fit_80x24(stage: Any, box: Any) -> None:
         head = "├ spark2 ── gpu  91 %  69 °C   58 W ───────── available 20.9 GiB of 121.7 GiB ─┤"
         assert on.lines[11] == head
         assert on.rows[13] == "▓ other 100.7 ▒ cache 13.0 ░ free 8.0 ┊ reserve 10.0"
-        assert on.lines[14].startswith("╰ link rocep1s0f1 200 Gbit/s, idle ─")
+        assert on.lines[14].startswith("╰ link rocep1s0f1 200 Gb/s, idle ─")
         assert "client" in on.lines[15]
         assert on.rows[16].startswith("codex gpt-oss-120b 18204 17920")
 
@@ -125,7 +125,7 @@ async def test_an_engine_over_both_boxes_is_in_both_bars(stage: Any, box: Any) -
         assert "· on spark-1 + spark2 ─" in on.lines[1]
         assert "█ qwen3-235b 98.0" in on.lines[10]
         assert "█ qwen3-235b 98.0" in on.lines[13]
-        assert "link rocep1s0f1 RDMA 3.0 Gbit/s in, 3.0 Gbit/s out, 1.5 % of 200 Gbit/s" in on.lines[14]
+        assert "link rocep1s0f1 RDMA 3.0 Gb/s in, 3.0 Gb/s out, 1.5 % of 200 Gb/s" in on.lines[14]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ async def test_traffic_that_is_not_rdma_says_so(stage: Any, box: Any) -> None:
     sent = link().replace(links=(LinkSample(name="enp1s0f1np1", received_bytes_s=60e6, sent_bytes_s=58e6, up=True),))
     sample = box.sample().replace(nodes={SPARK2: figures(box), LOCAL: sent})
     async with stage(two(box, sample=sample)) as on:
-        assert "link enp1s0f1np1 TCP 0.5 Gbit/s in, 0.5 Gbit/s out" in on.lines[14]
+        assert "link enp1s0f1np1 TCP 0.5 Gb/s in, 0.5 Gb/s out" in on.lines[14]
 
 
 async def test_a_link_that_is_down_is_red_and_counts_its_errors(stage: Any, box: Any) -> None:
@@ -188,7 +188,7 @@ async def test_a_load_over_both_boxes_names_them(stage: Any, box: Any) -> None:
     swap = box.swap(target=TWO, evict=())
     async with stage(over_both(box, EngineState.LOADING, swap=swap)) as on:
         assert "swap to qwen3-235b on spark-1 + spark2" in on.lines[1]
-        assert "RDMA 16.0 Gbit/s in" in on.lines[14]
+        assert "RDMA 16.0 Gb/s in" in on.lines[14]
 
 
 async def test_an_engine_on_each_box_says_where_it_runs(stage: Any, box: Any) -> None:

@@ -15,7 +15,7 @@ from sparkdash.domain.swap import Plan
 from sparkdash.units import DASH, bit_rate, counted, gib, number, percent
 
 QUIET_BYTES_S = 125_000
-"""Traffic below this (1 Mbit/s) is no engine's: ssh and the clocks of both boxes talk all the time."""
+"""Traffic below this (1 Mb/s) is no engine's: ssh and the clocks of both boxes talk all the time."""
 
 
 def box_name(node: str, host: str) -> str:
@@ -79,10 +79,10 @@ def link_between(samples: Mapping[str, NodeSample], states: Mapping[str, NodeSta
 
 
 def link_text(link: LinkSample) -> str:
-    """Describe a link: "RDMA 3.1 Gbit/s in, 3.0 Gbit/s out, 1.6 % of 200 Gbit/s", "200 Gbit/s, idle", "down"."""
+    """Describe a link: "RDMA 3.1 Gb/s in, 3.0 Gb/s out, 1.6 % of 200 Gb/s", "200 Gb/s, idle", "down"."""
     if link.up is False:
         return "down"
-    of = f"{number(link.rate_gbit_s)} Gbit/s" if link.rate_gbit_s else ""
+    of = f"{number(link.rate_gbit_s)} Gb/s" if link.rate_gbit_s else ""
     if link.received_bytes_s is None and link.sent_bytes_s is None:
         return of or "up"
     kind = "RDMA" if link.rdma else "TCP"

@@ -22,7 +22,7 @@ INTERFACE, HCA = "enp1s0f1np1", "rocep1s0f1"
 ADDRESSES = "192.168.100.{}"
 RATE_GBIT_S = 200.0
 SHARED_BYTES_S = 390e6
-"""Traffic of a busy engine over two boxes, one direction: 3.1 Gbit/s. Invented, in the size of tensor parallel 2."""
+"""Traffic of a busy engine over two boxes, one direction: 3.1 Gb/s. Invented, in the size of tensor parallel 2."""
 IDLE_BYTES_S = 3000.0
 """Traffic of two idle boxes: ssh and the clocks."""
 SAME_S = 0.5

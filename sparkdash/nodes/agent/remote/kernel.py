@@ -77,7 +77,7 @@ class Interfaces:
     def __init__(self, proc: str = PROC, sys: str = SYS) -> None:
         self._proc, self._sys = proc, sys
         self._known: dict[str, tuple[int, int | None] | None] = {}
-        """Index and speed in Mbit/s of each interface; None for one that is left out."""
+        """Index and speed in Mb/s of each interface; None for one that is left out."""
         self._known_at = float("-inf")
 
     def read(self, now: float) -> list[Figures]:
