@@ -30,6 +30,7 @@ from sparkdash.domain.container import (
 from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
 from sparkdash.host.runtime import Runtime
+from sparkdash.nodes.forwarded_port import refuse_taken_port
 from sparkdash.nodes.group_end import FirstEnd, wait_for_first_end
 from sparkdash.nodes.group_link import TellLink, WatchLink, link_loss_of
 from sparkdash.nodes.group_logs import GroupLogs
@@ -136,6 +137,7 @@ class ClusterRuntime:
             if engine.head_node != LOCAL:
                 with naming(engine.head_node):
                     await self._others.forward(engine.head_node, spec.port)
+                    await refuse_taken_port(engine.head_node, spec.port)
             for part in (*spec.workers, spec):
                 started = await self._start_one(spec.name, _labelled(part, spec, engine, self._owner), begun)
         except BaseException:

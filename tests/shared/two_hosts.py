@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,19 @@ class TwoHosts:
         for name in ("wa", "wb", "br1"):
             self.run("c", "ip", "link", "delete", name, check=False)
 
+    @contextlib.contextmanager
+    def program(self, host: str, name: str, text: str) -> Iterator[None]:
+        """Lay a script over a program of /usr/bin on a host; the program itself is /run/real-NAME meanwhile."""
+        script, real = self.folder / host / f"fake-{name}", os.path.realpath(f"/usr/bin/{name}")
+        script.write_text(text)
+        script.chmod(0o755)
+        self.run(host, "cp", "-a", real, f"/run/real-{name}")
+        self.run(host, "mount", "--bind", str(script), real)
+        try:
+            yield
+        finally:
+            self.run(host, "umount", real)
+
     def sshd(self, *, up: bool, host: str = "b") -> None:
         """Start sshd again, or kill it with all its sessions."""
         if up:
@@ -138,9 +151,12 @@ class TwoHosts:
 
 
 class HostDaemon(Daemon):
-    """`sparkdash serve` on host a. Its API is reached from outside through a relay to its unix socket."""
+    """`sparkdash serve` on a host. Its API is reached from outside through a relay to its unix socket."""
 
-    def __init__(self, root: Path, hosts: TwoHosts, *, runtime: str = "podman", **settings: Any) -> None:
+    def __init__(
+        self, root: Path, hosts: TwoHosts, *, runtime: str = "podman", host: str = "a", **settings: Any
+    ) -> None:
+        self.host = host
         super().__init__(root, runtime=runtime, engine_ports=engine_ports(), **settings)
         self.hosts = hosts
         self._variables = {key: value for key, value in self.env.items() if key not in LEFT_OUT} | {"HOME": "/root"}
@@ -150,11 +166,11 @@ class HostDaemon(Daemon):
         self._relay: _Relay | None = None
 
     def words(self, *argv: str) -> list[str]:
-        """Words that run this Python on host a, with the daemon's folders."""
-        return self.hosts.words("a", sys.executable, *argv, env=self._variables)
+        """Words that run this Python on its host, with the daemon's folders."""
+        return self.hosts.words(self.host, sys.executable, *argv, env=self._variables)
 
     def start(self, *program: str) -> HostDaemon:
-        """Start the daemon on host a and wait until its log says that it serves."""
+        """Start the daemon on its host and wait until its log says that it serves."""
         words = self.words(*(program or self.program))
         self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
         assert self.process.stderr is not None
@@ -175,12 +191,12 @@ class HostDaemon(Daemon):
 
     @property
     def pid(self) -> int:
-        """Process id of the daemon as host a counts."""
+        """Process id of the daemon as its host counts."""
         return int(self.state()["daemon"]["pid"])
 
     def kill(self) -> None:
         """SIGKILL, as a power cut would."""
-        self.hosts.run("a", "kill", "-KILL", str(self.pid))
+        self.hosts.run(self.host, "kill", "-KILL", str(self.pid))
         self.died()
 
     def end(self, *, engines: bool = True) -> int:
@@ -189,7 +205,7 @@ class HostDaemon(Daemon):
         if self.process.poll() is None:
             if engines:
                 self.post("/api/stop", {"profile": None}, timeout=120)
-            self.hosts.run("a", "kill", "-TERM", str(self.pid))
+            self.hosts.run(self.host, "kill", "-TERM", str(self.pid))
         code = self.process.wait(timeout=60)
         self._drain.wait()
         return code
@@ -202,17 +218,17 @@ class HostDaemon(Daemon):
             self._relay.close()
 
     def sparkdash(self, *argv: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
-        """Run a sparkdash command on host a against this daemon."""
+        """Run a sparkdash command on its host against this daemon."""
         words = self.words("-m", "sparkdash", *argv)
         return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
 
     def begin(self, *argv: str) -> subprocess.Popen[str]:
-        """Begin a sparkdash command on host a, and hear its stderr."""
+        """Begin a sparkdash command on its host, and hear its stderr."""
         return subprocess.Popen(self.words("-m", "sparkdash", *argv), stderr=subprocess.PIPE, text=True)
 
     def containers(self) -> list[str]:
-        """Names of the containers of host a."""
-        return list(self.hosts.containers("a"))
+        """Names of the containers of its host."""
+        return list(self.hosts.containers(self.host))
 
     def add_node(self, name: str = "spark-b") -> None:
         """Register host b."""

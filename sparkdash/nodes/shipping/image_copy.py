@@ -38,7 +38,7 @@ from sparkdash.units import size
 THERE = "~/.cache/sparkdash/copies"
 """Folder of layers on the node; one folder with STAGING's name in it for the image under way."""
 
-ASK_S = 30.0
+ASK_S = 20.0
 """Deadline of a command that only reads: podman takes 0.05 s on an idle box."""
 
 _LAYER = re.compile(r"[0-9a-f]{64}")
