@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +51,74 @@ def up(daemon: HostDaemon, name: str = NAME) -> None:
     daemon.until_state(lambda state: state["engines"].get(name, {}).get("state") in ("ready", "failed"))
     state = daemon.state()
     assert state["engines"][name]["state"] == "ready", (state["engines"][name], state["swaps"], state["notices"][:5])
+
+
+@contextmanager
+def shut(hosts: TwoHosts, gate: str, *on: str) -> Iterator[None]:
+    """Hold the engine up at a gate on these hosts; see pair_engine."""
+    files = [hosts.folder / host / "home" / "gates" / gate for host in on]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    try:
+        yield
+    finally:
+        for file in files:
+            file.unlink()
+
+
+def begin(daemon: HostDaemon, name: str = NAME) -> None:
+    """Begin to start the engine, and do not wait for it."""
+    deadline = time.monotonic() + 30
+    while (told := daemon.call("POST", "/api/use", {"profile": name}, 60))[0] >= 300:
+        assert time.monotonic() < deadline, told
+        time.sleep(0.2)
+
+
+def until_engine(daemon: HostDaemon, *states: str, name: str = NAME, limit_s: float = 90) -> dict[str, Any]:
+    """Wait until the engine is in one of these states; what is told of it."""
+    state = daemon.until_state(lambda state: state["engines"].get(name, {}).get("state") in states, limit_s)
+    return dict(state["engines"][name])
+
+
+def failure_of(daemon: HostDaemon, name: str = NAME) -> dict[str, Any]:
+    """Wait until the engine has failed; the failure."""
+    return dict(until_engine(daemon, "failed", name=name)["failure"])
+
+
+def until_gone(hosts: TwoHosts, *on: str, limit_s: float = 90) -> None:
+    """Wait until these hosts have no container. A node that was silent is tried every 15 s."""
+    deadline = time.monotonic() + limit_s
+    while left := {host: found for host in on if (found := hosts.containers(host))}:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+
+
+def notices(daemon: HostDaemon) -> str:
+    """Text of all notices."""
+    return "\n".join(each["text"] for each in daemon.state()["notices"])
+
+
+def daemon_that_knows_b(
+    hosts: TwoHosts, made: HostDaemon, profile_more: dict[str, Any] | None = None, **node: str
+) -> HostDaemon:
+    """Start a daemon of host a with host b in its registry; `node`: more lines of its entry."""
+    key = (hosts.folder / "b" / "ssh_host.pub").read_text().split()
+    (made.root / "config" / "nodes.toml").write_text(
+        f'[spark2]\nssh = "root@{hosts.address["b"]}"\nhost_key = "{key[0]} {key[1]}"\n'
+        + "".join(f"{name} = {json.dumps(value)}\n" for name, value in node.items())
+    )
+    (made.profiles / f"{NAME}.yaml").write_text(json.dumps(profile(**(profile_more or {}))))
+    made.start()
+    made.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")
+    return made
+
+
+@contextmanager
+def opened_stream(daemon: HostDaemon, body: dict[str, Any]) -> Iterator[Iterable[bytes]]:
+    """Lines of a chat's stream through the gateway."""
+    request = urllib.request.Request(
+        f"{daemon.url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=100) as lines:
+        yield lines

@@ -121,6 +121,13 @@ class TwoHosts:
         finally:
             self.run(host, "umount", real)
 
+    def slow_link(self, bytes_s: int | None) -> None:
+        """Let b receive only so many bytes a second; None: as many as come."""
+        self.run("c", "tc", "qdisc", "del", "dev", "vb", "root", check=False)
+        if bytes_s is not None:
+            rate = ("rate", f"{bytes_s}bps", "burst", "2mb", "latency", "50ms")
+            self.run("c", "tc", "qdisc", "add", "dev", "vb", "root", "tbf", *rate)
+
     def sshd(self, *, up: bool, host: str = "b") -> None:
         """Start sshd again, or kill it with all its sessions."""
         if up:
@@ -141,7 +148,11 @@ class TwoHosts:
     def clear_containers(self) -> None:
         """Remove every container of both."""
         for host in ("a", "b"):
-            self.run(host, "podman", "rm", "--all", "--force", "--time", "0", check=False)
+            self.clear_containers_of(host)
+
+    def clear_containers_of(self, host: str) -> None:
+        """Remove every container of a host."""
+        self.run(host, "podman", "rm", "--all", "--force", "--time", "0", check=False)
 
     def _script(self, *words: str) -> None:
         done = subprocess.run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_host_pair import NAME, profile
+from two_host_pair import daemon_that_knows_b
 from two_hosts import SSHD, HostDaemon, TwoHosts, unique_net
 
 
@@ -49,12 +48,4 @@ def new_host_daemon(hosts: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def daemon(hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon]) -> HostDaemon:
     """A daemon on host a that knows host b."""
-    made = new_host_daemon(node_silent_s=5)
-    key = (hosts.folder / "b" / "ssh_host.pub").read_text().split()
-    (made.root / "config" / "nodes.toml").write_text(
-        f'[spark2]\nssh = "root@{hosts.address["b"]}"\nhost_key = "{key[0]} {key[1]}"\n'
-    )
-    (made.profiles / f"{NAME}.yaml").write_text(json.dumps(profile()))
-    made.start()
-    made.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")
-    return made
+    return daemon_that_knows_b(hosts, new_host_daemon(node_silent_s=5))

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
-from pathlib import Path
 
 import pytest
-from two_host_pair import HEAD, NAME, WORKER, profile, up
+from two_host_pair import HEAD, NAME, WORKER, opened_stream, profile, until_gone, up
 from two_hosts import HostDaemon, TwoHosts
 
 pytestmark = [pytest.mark.podman]
-
-HERE = Path(__file__).parent
-
-
-def until_gone(hosts: TwoHosts, host: str) -> None:
-    deadline = time.monotonic() + 40
-    while hosts.containers(host):
-        assert time.monotonic() < deadline, hosts.containers(host)
-        time.sleep(0.2)
 
 
 def test_a_pair_comes_up_as_one_engine_and_its_stop_leaves_nothing_on_either_host(
@@ -51,7 +40,7 @@ def test_a_cut_link_fails_the_engine_and_the_other_side_is_ended_when_the_link_i
 ) -> None:
     up(daemon)
     hosts.link(up=False)
-    state = daemon.until_state(lambda state: state["engines"].get(NAME, {}).get("state") == "failed", 60)
+    state = daemon.until_state(lambda state: state["engines"].get(NAME, {}).get("state") == "failed", 90)
     assert "spark2 has not answered for 5 s. spark2 (root@" in state["engines"][NAME]["failure"]["message"]
     until_gone(hosts, "a")
     assert state["nodes"]["spark2"]["owed"] or daemon.until_state(lambda state: state["nodes"]["spark2"]["owed"])
@@ -72,7 +61,7 @@ def test_a_daemon_killed_beside_a_running_pair_has_a_successor_that_adopts_it(
     assert hosts.containers("a") == hosts.containers("b") == {}
 
 
-def test_a_profile_pinned_to_the_other_host_answers_over_a_forwarded_port_beside_one_here(
+def test_a_profile_pinned_to_the_other_host_answers_over_a_forwarded_port_beside_one_here_until_the_link_is_cut(
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
     (daemon.profiles / "there.yaml").write_text(json.dumps(profile(1, "there", node="spark2")))
@@ -82,9 +71,14 @@ def test_a_profile_pinned_to_the_other_host_answers_over_a_forwarded_port_beside
     up(daemon, "here")
     assert list(hosts.containers("a")) == ["sparkdash-here"]
     assert list(hosts.containers("b")) == ["sparkdash-there"]
-    asked = {"model": "there", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
-    assert daemon.post("/v1/chat/completions", asked)["choices"]
-    hosts.link(up=False)
+    asked = {"model": "there", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 8000, "stream": True}
+    with opened_stream(daemon, asked) as stream:
+        assert b"there" in next(line for line in stream if b'"content"' in line)
+        hosts.link(up=False)
+        said = b"".join(stream).decode()
+    assert '"code":"node_unreachable"' in said
+    assert "there was ended. spark2 has not answered for 5 s." in said
+    assert said.endswith("data: [DONE]\n\n")
     state = daemon.until_state(lambda state: state["engines"]["there"]["state"] == "failed")
     assert state["engines"]["here"]["state"] == "ready"
     hosts.link(up=True)

@@ -1,0 +1,284 @@
+"""What breaks between two hosts while an engine is under way: named to the user, and cleaned up on both sides."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from two_host_pair import (
+    HEAD,
+    NAME,
+    WORKER,
+    begin,
+    daemon_that_knows_b,
+    failure_of,
+    notices,
+    profile,
+    shut,
+    until_engine,
+    until_gone,
+    up,
+)
+from two_hosts import HostDaemon, TwoHosts
+
+pytestmark = [pytest.mark.podman]
+
+
+@pytest.fixture
+def daemon(hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon]) -> HostDaemon:
+    """A daemon that counts a silent node as lost soon."""
+    return daemon_that_knows_b(hosts, new_host_daemon(node_silent_s=2, stop_grace_s=3))
+
+
+@pytest.fixture
+def fast_link(hosts: TwoHosts) -> Iterator[str]:
+    """A second network between the hosts, which engines use; ssh stays on the first one."""
+    yield hosts.add_fast_link()
+    hosts.remove_fast_link()
+
+
+def test_a_link_cut_while_an_engine_loads_fails_the_start_and_its_worker_is_ended_later(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    with shut(hosts, "load", "a"):
+        begin(daemon)
+        until_engine(daemon, "loading")
+        hosts.link(up=False)
+        failure = failure_of(daemon)
+        assert failure["message"].startswith("pair did not start. spark2 has not answered for 2 s. spark2 (root@")
+        assert "What still runs on spark2 is ended when it answers again." in failure["hint"]
+        until_gone(hosts, "a")
+    assert "pair may still run on spark2, which does not answer." in notices(daemon)
+    assert daemon.state()["nodes"]["spark2"]["owed"] == [WORKER]
+    hosts.link(up=True)
+    until_gone(hosts, "b")
+    daemon.until_state(lambda state: state["nodes"]["spark2"]["owed"] == [])
+
+
+def test_a_link_cut_while_an_engine_stops_ends_the_side_that_answers_and_the_other_one_later(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    up(daemon)
+    with shut(hosts, "stop", "a", "b"):
+        stopping = threading.Thread(target=daemon.call, args=("POST", "/api/stop", {"profile": NAME}, 120))
+        stopping.start()
+        until_engine(daemon, "stopping")
+        hosts.link(up=False)
+        stopping.join(timeout=120)
+    assert not stopping.is_alive()
+    assert NAME not in daemon.state()["engines"]
+    assert hosts.containers("a") == {}
+    assert daemon.state()["nodes"]["spark2"]["owed"] == [WORKER]
+    hosts.link(up=True)
+    until_gone(hosts, "b")
+
+
+def test_an_sshd_that_is_gone_is_told_from_a_box_that_is_off(daemon: HostDaemon, hosts: TwoHosts) -> None:
+    up(daemon)
+    hosts.sshd(up=False)
+    try:
+        failure = failure_of(daemon)
+        assert failure["message"].startswith("pair was ended. spark2 has not answered for 2 s. spark2 (root@")
+        wanted = "It answers, and no sshd does on port 22: `sudo systemctl start ssh` on it."
+        daemon.until_state(lambda state: wanted in state["nodes"]["spark2"]["reason"])
+        until_gone(hosts, "a")
+        assert list(hosts.containers("b")) == [WORKER]
+    finally:
+        hosts.sshd(up=True)
+    until_gone(hosts, "b")
+
+
+def test_a_box_that_was_started_anew_has_nothing_of_the_engine_and_is_used_again(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    up(daemon)
+    hosts.sshd(up=False)
+    hosts.clear_containers_of("b")
+    hosts.sshd(up=True)
+    assert "spark2" in failure_of(daemon)["message"]
+    until_gone(hosts, "a")
+    daemon.post("/api/stop", {"profile": NAME})
+    daemon.until_state(lambda state: state["nodes"]["spark2"]["status"] == "reachable")
+    up(daemon)
+
+
+def test_a_changed_host_key_ends_the_engine_and_refuses_the_next_start_with_both_fingerprints(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    up(daemon)
+    key, public = hosts.folder / "b" / "ssh_host", hosts.folder / "b" / "ssh_host.pub"
+    before = key.read_bytes(), public.read_bytes()
+    hosts.new_host_key()
+    try:
+        failure = failure_of(daemon)
+        assert "The host key of spark2 (root@" in failure["message"]
+        assert "pinned is SHA256:" in failure["message"]
+        assert "Another machine may answer in its place." in failure["hint"]
+        until_gone(hosts, "a")
+        refused = daemon.sparkdash("use", NAME)
+        assert (refused.returncode, "The host key of spark2 (root@" in refused.stderr) == (5, True), refused.stderr
+        assert list(hosts.containers("b")) == [WORKER]  # nothing is asked of a box that may be another one
+    finally:
+        key.write_bytes(before[0])
+        public.write_bytes(before[1])
+        hosts.sshd(up=False)
+        hosts.sshd(up=True)
+    daemon.sparkdash("nodes", "check", "spark2", "--only", "clock")
+    daemon.post("/api/reload", {})
+    until_gone(hosts, "b")
+
+
+def test_a_head_that_is_killed_costs_the_worker_and_says_on_which_box_it_ended(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    up(daemon)
+    hosts.run("a", "podman", "kill", HEAD)
+    assert failure_of(daemon)["message"] == "pair died. Its container on this box was killed (SIGKILL) without a word."
+    until_gone(hosts, "a", "b")
+
+
+def test_a_disk_that_is_full_at_the_start_is_named_with_its_box_and_nothing_stays(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    small = "/run/small"
+    hosts.run("b", "mkdir", "-p", small)
+    hosts.run("b", "mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", small)
+    hosts.run("b", "cp", "-a", "/var/lib/containers/.", small)
+    hosts.run("b", "mount", "--bind", small, "/var/lib/containers")
+    hosts.run("b", "dd", "if=/dev/zero", f"of={small}/fill", "bs=4k", check=False)
+    try:
+        begin(daemon)
+        failure = failure_of(daemon)
+        assert failure["code"] == "disk_full"
+        assert failure["message"].startswith(f"On spark2: The container {WORKER} could not start: ")
+        assert failure["hint"].startswith("On spark2: Make room: ")
+        until_gone(hosts, "a", "b")
+    finally:
+        hosts.run("b", "umount", "/var/lib/containers")
+        hosts.run("b", "umount", small)
+
+
+def test_an_image_of_the_same_name_that_differs_is_replaced_before_the_start_and_told(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    def image(host: str) -> str:
+        return hosts.run(host, "podman", "image", "inspect", hosts.image, "--format", "{{.Id}}").stdout
+
+    context = hosts.folder / "b" / "home" / "another"
+    context.mkdir()
+    (context / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /another\n")
+    hosts.run("b", "podman", "build", "-q", "-t", hosts.image, "/root/another")
+    assert image("a") != image("b")
+    up(daemon)
+    assert image("a") == image("b")
+    assert f"spark2 had another image under the name {hosts.image}" in notices(daemon)
+
+
+CLOCK = """#!/run/real-python3 -u
+import sys, time
+real = time.time
+time.time = lambda: real() + 3600
+words = sys.argv[1:]
+while words[0] in ("-I", "-S", "-u"):
+    words.pop(0)
+text = words.pop(1) if words[0] == "-c" else sys.stdin.read()
+sys.argv = words
+exec(compile(text, "script", "exec"), {"__name__": "__main__"})
+"""
+"""Stands for the Python of a box whose clock is an hour ahead: no namespace has a clock of its own."""
+
+
+def test_a_clock_an_hour_off_is_found_and_an_engine_runs_all_the_same(
+    hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon]
+) -> None:
+    with hosts.program("b", "python3", CLOCK):
+        daemon = daemon_that_knows_b(hosts, new_host_daemon(node_silent_s=2))
+        told = daemon.sparkdash("nodes", "check", "spark2", "--only", "clock", "--json")
+        (found,) = json.loads(told.stdout)["findings"]
+        assert found["status"] == "warn"
+        assert found["evidence"].startswith(
+            ("The clock of spark2 is 1h00m ahead", "The clock of spark2 is 59m59s ahead")
+        )
+        up(daemon)
+        sample = daemon.until_state(lambda state: (state["sample"] or {}).get("nodes", {}).get("spark2"))
+        assert abs(sample["sample"]["nodes"]["spark2"]["at"] - sample["sample"]["at"]) < 60  # by this box's clock
+        daemon.kill()
+        daemon.start()
+        assert until_engine(daemon, "ready")["nodes"] == ["local", "spark2"]
+        assert list(hosts.containers("b")) == [WORKER]
+        daemon.post("/api/stop", {"profile": NAME}, timeout=60)
+        until_gone(hosts, "a", "b")
+
+
+def test_a_podman_that_hangs_on_a_host_that_answers_fails_the_start_within_half_a_minute(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    with hosts.program("b", "podman", "#!/bin/sh\nexec sleep 300\n"):
+        begin(daemon)
+        failure = failure_of(daemon)
+    assert failure["code"] == "runtime_timeout"
+    assert failure["message"] == "podman on spark2 gave no answer for 20 s."
+    assert "does on spark2" in failure["hint"]
+    assert hosts.containers("a") == {}
+
+
+def test_a_dead_fast_link_is_told_and_ends_the_engine_on_both_hosts_though_ssh_goes_another_way(
+    hosts: TwoHosts, fast_link: str, new_host_daemon: Callable[..., HostDaemon]
+) -> None:
+    daemon = daemon_that_knows_b(hosts, new_host_daemon(node_silent_s=2), interface="eth1")
+    up(daemon)
+    hosts.run("c", "ip", "link", "set", "wb", "down")
+    daemon.until_state(
+        lambda state: any("which pair uses, is down: eth1 of spark2 has no" in n["text"] for n in state["notices"]), 30
+    )
+    failure = failure_of(daemon)
+    assert failure["code"] == "link_down"
+    assert failure["message"].startswith("pair was ended. The link between this box and spark2 has been down for 1")
+    until_gone(hosts, "a", "b")
+    assert daemon.state()["nodes"]["spark2"]["status"] == "reachable"
+
+
+def test_a_node_with_an_engine_is_not_removed_and_by_force_the_engine_fails_with_that_reason(
+    daemon: HostDaemon, hosts: TwoHosts
+) -> None:
+    up(daemon)
+    refused = daemon.sparkdash("nodes", "remove", "spark2")
+    assert refused.returncode == 3
+    assert "spark2 runs pair." in refused.stderr
+    assert "sparkdash stop pair" in refused.stderr
+    assert daemon.sparkdash("nodes", "remove", "spark2", "--force").returncode == 0
+    failure = failure_of(daemon)
+    assert failure["message"] == "pair was ended. spark2 was removed from the nodes while the engine ran on it."
+    until_gone(hosts, "a")
+    assert list(hosts.containers("b")) == [WORKER]
+    daemon.add_node("spark2")
+    until_gone(hosts, "b")
+
+
+def test_a_daemon_of_the_other_host_keeps_its_engine_and_its_port(
+    daemon: HostDaemon, hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon]
+) -> None:
+    theirs = new_host_daemon(host="b")
+    (theirs.profiles / "theirs.yaml").write_text(json.dumps(profile(1, "theirs")))
+    theirs.start()
+    up(theirs, "theirs")
+    port = theirs.state()["engines"]["theirs"]["url"].rpartition(":")[2]
+    config = daemon.root / "config" / "config.toml"
+    daemon.end()
+    config.write_text(
+        f"{config.read_text()}".replace("engine_ports = ", "#") + f"engine_ports = [{port}, {int(port) + 1}]\n"
+    )
+    (daemon.profiles / "ours.yaml").write_text(json.dumps(profile(1, "ours", node="spark2")))
+    daemon.start()
+    daemon.until_state(lambda state: state["nodes"].get("spark2", {}).get("status") == "reachable")
+    begin(daemon, "ours")
+    if until_engine(daemon, "ready", "failed", name="ours")["state"] == "failed":
+        assert f"A program listens on port {port} of spark2 already." in failure_of(daemon, "ours")["message"]
+        daemon.post("/api/stop", {"profile": "ours"})
+        up(daemon, "ours")
+    assert sorted(hosts.containers("b")) == ["sparkdash-ours", "sparkdash-theirs"]
+    daemon.end()
+    assert list(hosts.containers("b")) == ["sparkdash-theirs"]
+    assert theirs.state()["engines"]["theirs"]["state"] == "ready"
