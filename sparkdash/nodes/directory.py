@@ -232,7 +232,8 @@ class NodeDirectory:
                     self._local = found
                     self._changed()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stale.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._stale.wait()
             self._stale.clear()
 
     def _read_facts_again(self) -> None:

@@ -125,7 +125,8 @@ class NodeLink:
                 refused = self._state.status is NodeStatus.REFUSED
                 pause = REFUSED_RETRY_S if refused else RETRY_S[max(0, min(self._failures, len(RETRY_S)) - 1)]
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._again.wait(), pause)
+                    async with asyncio.timeout(pause):
+                        await self._again.wait()
                 self._again.clear()
         finally:
             await self.connection.close()
@@ -185,7 +186,8 @@ class NodeLink:
     async def _refresh_facts(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stale.wait(), FACTS_EVERY_S)
+                async with asyncio.timeout(FACTS_EVERY_S):
+                    await self._stale.wait()
             self._stale.clear()
             with contextlib.suppress(SparkdashError):
                 facts = await self._orders.read_facts(self.connection)

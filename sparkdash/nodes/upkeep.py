@@ -72,7 +72,8 @@ class NodeUpkeep:
     async def _until_work(self) -> None:
         is_pending = bool(self._returned or self._owed.nodes)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), AGAIN_S if is_pending else None)
+            async with asyncio.timeout(AGAIN_S if is_pending else None):
+                await self._news.wait()
         self._news.clear()
 
     async def _try(self, node: str) -> None:

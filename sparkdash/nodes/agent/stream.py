@@ -70,8 +70,9 @@ class FiguresStream:
                 first()
                 async with asyncio.timeout(self._silence_s) as self._limit:
                     await self._read(process)
-                code = await asyncio.wait_for(process.wait(), END_S)
-                raise self._over(code, await asyncio.wait_for(said, END_S))
+                async with asyncio.timeout(END_S):  # wait_for of 3.11 forgets a cancel that comes with the end
+                    code, words = await process.wait(), await said
+                raise self._over(code, words)
             except TimeoutError:
                 raise silent(self._node, self._silence_s) from None
             finally:
