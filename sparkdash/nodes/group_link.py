@@ -20,7 +20,7 @@ LOOK_EVERY_S = 2.0
 TOLD_S = 3.0
 """Seconds after which a link that is down is told: a cable that is moved is back by then."""
 LEAST_S = 12.0
-"""Shortest time until an engine is lost by its link. A node whose ssh uses the same link is known to be silent before."""
+"""Shortest time until an engine is lost by its link; where ssh uses the same link, its node is silent before."""
 LINK_DOWN = "link_down"
 """Code of the error of an engine whose nodes no longer reach each other."""
 

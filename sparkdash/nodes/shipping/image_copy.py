@@ -208,7 +208,7 @@ class ImageCopy:
             raise HostError(
                 f"podman on {where} gave no answer for {ASK_S:.0f} s.",
                 code="runtime_timeout",
-                hint=f"See what `{shlex.join(argv)}` does on {where}; a restart of the box frees a podman that hangs.",
+                hint=f"See what `{shlex.join(argv)}` does on {where}. A restart of that box ends a podman that hangs.",
             ) from None
 
     def _there(self, argv: Sequence[str], deadline_s: float = math.inf) -> CommandResult:
