@@ -321,8 +321,8 @@ def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
     return HostError(
         f"{' and '.join(map(called, offered))} share no network ({seen}).",
         code="no_common_link",
-        hint="Give the fast link's interfaces addresses of one network on both boxes, and try again after some seconds; "
-        "docs/two-sparks.md says how.",
+        hint="Give the fast link's interfaces addresses of one network on both boxes, and try again after some "
+        "seconds; docs/two-sparks.md says how.",
     )
 
 
