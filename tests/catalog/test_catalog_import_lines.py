@@ -218,9 +218,11 @@ def test_a_recipe_for_one_box_takes_no_second_one_from_its_ranks() -> None:
         "container: img\nmodel: a/b\nsolo_only: true\ndefaults: {tensor_parallel: 2}\n"
         "command: vllm serve a/b -tp {tensor_parallel} --distributed-executor-backend ray\n"
     )
-    made = only(recipe)
-    assert made.get("nodes", 1) == 1
-    assert "args" not in made or made["args"] == {}
+    imported = importers.import_profiles(recipe)
+    assert imported.profiles[0].get("nodes", 1) == 1
+    assert not imported.profiles[0].get("args")
+    assert "tensor-parallel-size" in said(imported)
+    assert "--distributed-executor-backend" in said(imported)
 
 
 def test_a_word_in_angle_brackets_is_a_redirection_and_is_named() -> None:
@@ -309,3 +311,17 @@ def test_a_recipe_for_atlas_on_two_boxes_says_that_it_cannot_run() -> None:
 def test_a_recipe_for_atlas_without_a_model_or_with_a_command_is_refused(change: tuple[str, str]) -> None:
     with pytest.raises(ProfileError, match="Atlas"):
         importers.import_profiles(ATLAS.replace(*change))
+
+
+def test_a_command_s_output_stays_the_name_of_its_variable() -> None:
+    """Its own quotes would end those of the words around it."""
+    text = (
+        "G=$(awk 'BEGIN {\n printf \"%.2f\", 1\n}')\n"
+        "docker run --gpus all img bash -c \"exec vllm serve a/b --gpu-memory-utilization '${G}' --max-num-seqs 4\"\n"
+    )
+    assert only(text)["args"] == {"gpu-memory-utilization": "${G}", "max-num-seqs": 4}
+
+
+def test_a_key_that_a_recipe_gives_twice_is_named() -> None:
+    with pytest.raises(ProfileError, match="the key 'env' is given twice"):
+        importers.import_profiles("container: img\nmodel: a/b\nenv: {}\nenv: {}\n")

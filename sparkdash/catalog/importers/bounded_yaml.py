@@ -39,6 +39,8 @@ def parse_bounded_yaml(text: str) -> dict[str, Any]:
 
 def _why(error: Exception) -> str:
     """Return the parser's message without its name for the input."""
+    if isinstance(error, yaml12.NotYaml) and error.duplicate:
+        return f"the key {error.duplicate!r} is given twice. Keep one of the two."
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}."
     return " ".join(str(error).split())[:160]

@@ -233,7 +233,10 @@ class ShellReader:
         self._count_growth(value)
         if isinstance(value, list):
             return list(value)
-        if value is None:
+        if value is not None and ("$(" in value or "`" in value):
+            value = None  # its own quotes would end those of the text around it
+            self._notes.note(hit[0], "is a command's output, and no command is run; it stays as text")
+        elif value is None:
             self._notes.note(hit[0], "is of the environment, which is never read; it stays as text")
         else:
             self._notes.note(f"${hit[1] or hit[2]}", "replaced by the text that the script itself assigns to it")

@@ -211,7 +211,8 @@ def _alone(made: dict[str, Any], ranks: int, notes: ImportNotes) -> dict[str, An
         for name in _SIZES:
             args.pop(name, None)
         notes.dropped(" x ".join(_SIZES[:2]), "solo_only is one box with one GPU")
-    args.pop("distributed-executor-backend", None)
+    if args.pop("distributed-executor-backend", None) is not None:
+        notes.dropped("--distributed-executor-backend", "solo_only is one box, where the engine needs no other")
     made.pop("nodes", None)
     return made
 
