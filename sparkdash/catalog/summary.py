@@ -10,6 +10,7 @@ from typing import Protocol
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
 from sparkdash.domain.published import Published
+from sparkdash.servers.registry import known_server
 
 
 class SummaryAdapter(Protocol):
@@ -34,6 +35,7 @@ def summarize(
     the note says so.
     """
     rate, note = _best(profile.published)
+    known = known_server(profile)
     return ProfileSummary(
         name=profile.name,
         about=profile.about,
@@ -56,6 +58,7 @@ def summarize(
         fingerprint=profile.fingerprint,
         simulated=profile.engine is EngineKind.SIM,
         sees=sees,
+        server=known.title if known else None,
     )
 
 

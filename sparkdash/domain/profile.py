@@ -324,3 +324,5 @@ class ProfileSummary(Frozen):
     simulated: bool
     sees: bool | None = None
     """Whether the model reads images; None while unknown."""
+    server: str | None = None
+    """Name of the known server of an engine of kind `generic`; None for any other."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash import rules
-from sparkdash.catalog import load_catalog
+from sparkdash.catalog import load_catalog, summarize
 from sparkdash.catalog.exporters.llama_swap import llama_swap_model
 from sparkdash.catalog.exporters.quadlet import quadlet_unit
 from sparkdash.catalog.exporters.sparkrun import sparkrun_recipe
@@ -18,6 +18,7 @@ from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import ProfileError
 from sparkdash.host.podman import argv
+from sparkdash.tui.lines.words import engine_name
 
 LAUNCH = LaunchContext(port=18000, containerised=True, hf_home="/hf", cache_dir="/cache")
 BASE = "profile: mine\nengine: generic\nimage: localhost/mine:1\n"
@@ -176,3 +177,12 @@ def test_a_server_with_a_fixed_port_comes_back_from_its_podman_command() -> None
         profile.image,
         profile.server and profile.server.launch,
     )
+
+
+def test_the_summary_names_the_known_server() -> None:
+    """Lists and screens show it in place of the kind."""
+    known, other = _generic(server={"kind": "tei"}), _generic(server={"port": 1})
+    assert summarize(known, adapter_of(known)).server == "Text Embeddings Inference"
+    assert summarize(other, adapter_of(other)).server is None
+    assert engine_name(summarize(known, adapter_of(known))) == "Text Embeddings Inference"
+    assert engine_name(summarize(other, adapter_of(other))) == "any server"

@@ -85,7 +85,8 @@ def engine_name(profile: ProfileSummary | None, engine: Engine | None = None) ->
     if of is None:
         return DASH
     version = (engine.version if engine else None) or (profile.engine_version if profile else None)
-    return f"{KINDS[of]} {version}" if version else KINDS[of]
+    name = (profile.server if profile and of is EngineKind.GENERIC else None) or KINDS[of]
+    return f"{name} {version}" if version else name
 
 
 def engine_state(engine: Engine, view: View) -> Line:
