@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from surroundings.house import House, profile
@@ -11,7 +13,8 @@ from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import Published
 from sparkdash.domain.swap import SwapCause
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, HostError
+from sparkdash.supervisor.memory.node_memory import read_memory
 from sparkdash.units import GIB
 
 
@@ -65,6 +68,40 @@ async def test_a_profile_for_two_nodes_is_refused_and_nobody_leaves_where_there_
     assert refused.value.code == code
     assert "spark2: spark2" not in refused.value.message
     assert list(supervisor.engines) == ["a"]
+
+
+class LateNode(SecondNode):
+    """A node that is too busy to answer `late` times; `late` counts down."""
+
+    late = 2
+    asked = 0
+
+    async def fresh_memory(self, node: str) -> Memory:
+        self.asked += 1
+        if self.asked <= self.late:
+            raise HostError("spark2 does not answer: no figures for 3.0s.", code="node_unreachable")
+        return await super().fresh_memory(node)
+
+
+def _tools(house: House, nodes: SecondNode) -> Any:
+    return SimpleNamespace(nodes=nodes, clock=house.clock, reader=house.reader)
+
+
+async def test_a_node_that_is_too_busy_to_tell_its_memory_is_asked_again(house: House) -> None:
+    """It is reachable: a swap does not fail of a late answer."""
+    nodes = LateNode(house)
+    assert (await house.clock.drive(read_memory(_tools(house, nodes), "spark2"))).available == 120 * GIB
+    assert nodes.asked == 3
+
+
+@pytest.mark.parametrize(("status", "asked"), [(NodeStatus.UNREACHABLE, 1), (NodeStatus.REACHABLE, 31)])
+async def test_a_node_that_stays_silent_is_an_error(house: House, status: NodeStatus, asked: int) -> None:
+    """At once where its connection is lost, else after half a minute."""
+    nodes = LateNode(house, status)
+    nodes.late = 1000
+    with pytest.raises(HostError, match="does not answer"):
+        await house.clock.drive(read_memory(_tools(house, nodes), "spark2"))
+    assert nodes.asked == asked
 
 
 async def test_a_published_start_is_expected_until_one_was_measured(house: House) -> None:
