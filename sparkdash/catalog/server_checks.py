@@ -31,7 +31,11 @@ def server_problems(section: Section, profile: Profile) -> Iterator[ProfileProbl
         yield section.problem(("image",), "is missing, and nothing else says what to start", hint, code="missing")
     args = {**(known.args if known else {}), **profile.args}
     words = [*command, *map(str, args.values()), *profile.env.values(), *(known.env.values() if known else ())]
-    if server.port is None and not any("{port}" in word for word in words):
+    told = any("{port}" in word for word in words)
+    if told and profile.server and profile.server.port is not None:
+        hint = "Remove one: {port} is a free port of the box, `port` a fixed one inside the container."
+        yield section.problem(("server", "port"), "is given, and {port} is told to the server too", hint)
+    if server.port is None and not told:
         hint = "Put {port} into `command` or `args`, or give the fixed port: `server: {port: 8000}`."
         yield section.problem(("server",), "nothing tells on which port the server listens", hint, code="missing")
     for name in sorted(placeholders([known.command, dict(known.args)] if known else []) - SERVER_PLACEHOLDERS):

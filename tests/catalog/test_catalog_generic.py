@@ -34,6 +34,7 @@ def problems(folder: Path, text: str) -> list[str]:
     ("more", "told"),
     [
         ("server: {}", "server: nothing tells on which port the server listens. Put {port} into"),
+        ("server: {port: 1}\nargs: {port: '{port}'}", "is given, and {port} is told to the server too"),
         ("server: {port: 1, routes: []}", "server.routes: is empty"),
         ("server: {port: 1, routes: [chta]}", "Did you mean 'chat'?"),
         ("server: {port: 1, kind: ollma}", "Did you mean 'ollama'?"),

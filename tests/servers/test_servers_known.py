@@ -160,6 +160,16 @@ def test_the_command_of_a_known_server_is_as_agreed(kind: ServerKind) -> None:
     assert words[words.index("--network") + 1] == "host"
 
 
+def test_a_port_that_the_profile_tells_precedes_the_one_that_the_image_is_known_for() -> None:
+    """The server then listens on the box's network, at the port that sparkdash chose."""
+    made = {"name": "p", "engine": "generic", "image": "x", "args": {"port": "{port}"}, "server": {"kind": "parakeet"}}
+    profile = Profile.model_validate(made)
+    launch = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="/cache")
+    words = argv.run("podman", adapter_of(profile).container(profile, launch))
+    assert words[-2:] == ["--port", "8123"]
+    assert words[words.index("--network") + 1] == "host"
+
+
 @pytest.mark.parametrize("kind", [ServerKind.NIM, ServerKind.PARAKEET, ServerKind.KOKORO], ids=str)
 def test_a_server_that_listens_on_all_addresses_gets_a_network_of_its_own(kind: ServerKind) -> None:
     """Only the box itself reaches it, through the published port."""

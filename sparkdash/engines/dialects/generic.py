@@ -67,11 +67,12 @@ class Generic:
             env=known.env if known else containers.NO_VARIABLES,
         )
         told = (*command, *map(str, args.values()), *spec.env.values())
-        _refuse_unstartable(profile, server, launch, command, told_port=any("{port}" in word for word in told))
+        told_port = any("{port}" in word for word in told)
+        _refuse_unstartable(profile, server, launch, command, told_port=told_port)
         return spec.replace(
             env={key: _filled(value, own) for key, value in spec.env.items()},
             keeps_entrypoint=launch.containerised and (server.keep_entrypoint or not command),
-            inner_port=server.port if launch.containerised else None,
+            inner_port=server.port if launch.containerised and not told_port else None,
             stop_signal=None if server.stop_signal == "SIGTERM" else server.stop_signal,
         )
 
