@@ -15,12 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkdash.domain.profile import PLACEHOLDER, ArgValue
+from sparkdash.domain.profile import PLACEHOLDER, ArgValue, EngineKind
 from sparkdash.flags.table import FlagFacts, FlagTable
 from sparkdash.redaction import masked
 
 _COUNT = re.compile(r"[+-]?\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]")
 """Numbers that vLLM's human_readable_int takes."""
+_INT = r"[+-]?\d+(_\d+)*"
+"""Numbers that Python's int takes."""
+_C_INT = r"[+-]?\d+.*"
+"""Numbers that std::stoi takes: what follows the digits is left."""
 _WANTED = {
     "int": "a whole number", "float": "a number", "count": "a whole number such as 8192, 8k or 8K",
     "count-or-auto": "a whole number such as 8192, 8k or 8K, or auto", "json": "a mapping",
@@ -78,19 +82,19 @@ def _of_word(table: FlagTable, facts: FlagFacts, place: int, value: Any) -> Valu
         return None
     if (choices := facts.choices(place)) is not None and not _is_among(facts, choices, value):
         return _of_choice(table, facts, place, choices, value)
-    if not _converts(kind, value):
+    if not _converts(kind, value, _C_INT if table.kind is EngineKind.LLAMACPP else _INT):
         return ValueComplaint(f"{_shown(value)} is not {_WANTED[kind]}", f"Write {_wanted(facts, place)}.")
     return _of_limits(facts, value)
 
 
-def _converts(kind: str, value: Any) -> bool:
+def _converts(kind: str, value: Any, whole: str) -> bool:
     text = str(value).strip()
     if kind == "float":
         return not isinstance(value, list | dict) and _is_float(text)
     if kind in ("int", "count", "count-or-auto"):
         if kind == "count-or-auto" and text == "auto":
             return True
-        pattern = r"[+-]?\d+(_\d+)*" if kind == "int" else _COUNT
+        pattern = whole if kind == "int" else _COUNT
         return text in ("None", "") or re.fullmatch(pattern, text) is not None
     return True
 

@@ -325,3 +325,15 @@ def test_a_command_s_output_stays_the_name_of_its_variable() -> None:
 def test_a_key_that_a_recipe_gives_twice_is_named() -> None:
     with pytest.raises(ProfileError, match="the key 'env' is given twice"):
         importers.import_profiles("container: img\nmodel: a/b\nenv: {}\nenv: {}\n")
+
+
+def test_a_default_may_have_hyphens() -> None:
+    recipe = "container: img\nmodel: a/b\ndefaults: {max-num-seqs: 16}\ncommand: vllm serve a/b --max-num-seqs {max-num-seqs}\n"
+    assert only(recipe)["args"] == {"max-num-seqs": 16}
+
+
+def test_a_shell_around_a_command_is_taken_off() -> None:
+    cmd = "/bin/sh -c 'exec env A=/x /opt/llama-server --model /m.gguf -c 8192 2>>/var/log/x'"
+    made = only(f"models:\n  one:\n    cmd: {cmd}\n")
+    assert (made["command"], made["args"]) == (["/opt/llama-server"], {"ctx-size": 8192})
+    assert only('bash -lc "vllm serve a/b --seed 1"')["args"] == {"seed": 1}

@@ -177,6 +177,13 @@ def test_a_build_between_two_of_the_table_may_have_the_flags_of_either() -> None
     assert _told("llamacpp", {"ctx-size": 4096, "no-mmap": True, "flash-attn": "on"}, image=image) == []
 
 
+@pytest.mark.parametrize(
+    "args", [{"device": "CUDA0"}, {"top-k": "0.0"}, {"flash-attn": "true"}, {"flash-attn": "auto"}, {"pooling": "mean"}]
+)
+def test_llama_server_s_own_ways_with_values_are_known(args: dict[str, Any]) -> None:
+    assert _told("llamacpp", args) == []
+
+
 def test_trtllm_takes_its_separators_literally() -> None:
     assert _told("trtllm", {"max_batch_size": 64}) == []
     found = _one("trtllm", {"max-batch-size": 64})

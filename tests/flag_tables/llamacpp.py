@@ -14,6 +14,9 @@ _HANDLER = re.compile(
 )
 _CHOICES = re.compile(r"[{\[<]([\w.-]+(?:[,|][\w.-]+)+)[}\]>]")
 
+_TRUTHS = ("enabled", "true", "1", "disabled", "false", "0")
+"""Words that llama.cpp takes for on and off."""
+
 
 def flags(root: Path) -> list[Observed]:
     """All flags of llama-server in a tree that holds the folder `common`."""
@@ -82,8 +85,10 @@ def _definition(inner: str) -> Observed:
     else:
         one.type = "int" if kind == "int" else "str"
         hint = _STRING.match(tail)
-        if hint and (values := _CHOICES.fullmatch(hint[1])):
-            one.choices = re.split(r"[,|]", values[1])
+        values = _CHOICES.fullmatch(hint[1]) if hint else None
+        if values and one.type == "str" and ".." not in values[1]:
+            words = re.split(r"[,|]", values[1])
+            one.choices = [*words, *(_TRUTHS if {"on", "off"} <= set(words) else ())]
     if "argument has been removed" in inner or re.search(r"\barg_removed\(", inner):
         one.state = "removed"
     elif re.search(r'"\s*[\[(]?deprecated\b', inner, re.IGNORECASE):

@@ -26,7 +26,12 @@ def flags_of(words: list[str], kind: EngineKind) -> Flags:
     found: Flags = {}
     current: list[Any] | None = None
     for word in words:
-        if re.match(r"--?[A-Za-z]", word) and not re.fullmatch(r"-\d.*", word):
+        if word == "&":
+            break
+        if hit := re.fullmatch(r"-O=?(\d)", word):
+            current = found.setdefault("optimization-level", [])
+            current.append(int(hit[1]))
+        elif re.match(r"--?[A-Za-z]", word) and not re.fullmatch(r"-\d.*", word):
             name, equals, value = word.partition("=")
             current = found.setdefault(_long(name, table), [])
             if equals:

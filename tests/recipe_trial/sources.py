@@ -128,7 +128,7 @@ def _formatted(text: str, values: dict[str, Any]) -> str:
             return word[0]
         return str(values.get(word[1:-1], word))
 
-    return re.sub(r"\{\{|\}\}|\{\w+\}", put, text)
+    return re.sub(r"\{\{|\}\}|\{[\w-]+\}", put, text)
 
 
 def commands(text: str) -> list[list[str]] | None:

@@ -142,7 +142,8 @@ def import_command(
         for variable, value in command.env.items():
             podman_fields.add_variable(f"{variable}={value}", made, notes)
         return assemble_profile(engine_line.read_engine_line(*found, notes), made, name or "", notes)
-    return None
+    inner = _unwrap(words, notes)
+    return None if inner.words is words else import_command(Command(inner.words, command.env | inner.env), notes, name)
 
 
 def assemble_profile(engine: EnginePart, container: dict[str, Any], name: str, notes: ImportNotes) -> dict[str, Any]:

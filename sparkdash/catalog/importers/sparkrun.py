@@ -16,7 +16,7 @@ from sparkdash.catalog.importers.shell_commands import parse_commands
 from sparkdash.catalog.importers.values import fill_variables, profile_name
 from sparkdash.domain.profile import MOST_NODES
 
-_KEY = re.compile(r"\{([A-Za-z_]\w*)\}")
+_KEY = re.compile(r"\{([A-Za-z_][\w-]*)\}")
 _READ = {
     "sparkrun_version",
     "recipe_version",
