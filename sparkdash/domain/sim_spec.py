@@ -27,6 +27,8 @@ class SimSpec(Frozen):
     speeds: tuple[SimSpeed, ...] = (SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=2000),)
     acceptance: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
     """Chance of accepting the draft token at each position, given that the earlier ones were accepted."""
+    speculation: str | None = None
+    """Speculation that is imitated, as lists show it: "eagle3 k=1"; None: read from vLLM's arguments."""
     reasoning_tokens: int = Field(default=0, ge=0)
     """Number of leading reasoning tokens in a chat's answer."""
     memory_gib: float = Field(default=20.0, ge=0)

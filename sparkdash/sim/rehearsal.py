@@ -61,6 +61,7 @@ def simulated_twin(profile: Profile, *, time_scale: float = 1.0, nodes: int = 1)
         load_s=round(LOAD_S + LOAD_S_PER_GIB * _total(memory), 1),
         speeds=speeds(profile.published, context),
         acceptance=acceptance(adapter.speculation(profile)),
+        speculation=adapter.speculation(profile),
         memory_gib=_total(memory),
         kv_tokens=KV_CONTEXTS * context,
         time_scale=time_scale,

@@ -151,9 +151,11 @@ async def test_what_cannot_be_written_now_is_written_later(
 
 async def test_the_database_lives_in_one_named_thread_that_ends_with_it(tmp_path: Path) -> None:
     """So that a stuck disk shows by name and never blocks the loop."""
+    before = set(threading.enumerate())  # an earlier test's thread may still be ending
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None):
-        assert [t.name for t in threading.enumerate() if t.name.startswith("sqlite")] == ["sqlite_0"]
-    assert not [t for t in threading.enumerate() if t.name.startswith("sqlite")]
+        own = [t for t in threading.enumerate() if t not in before and t.name.startswith("sqlite")]
+        assert [t.name for t in own] == ["sqlite_0"]
+    assert not own[0].is_alive()
 
 
 async def test_a_database_that_can_be_opened_later_is_told_and_has_everything(

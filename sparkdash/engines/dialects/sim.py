@@ -52,9 +52,10 @@ class Sim:
         return vllm_surface.context(profile.args) or profile.context
 
     def speculation(self, profile: Profile) -> str | None:
-        """Describe the speculation of the imitated profile's args; else the number of simulated draft positions."""
+        """Describe the speculation of the imitated profile; else the number of simulated draft positions."""
         depth = len(profile.sim.acceptance) if profile.sim else 0
-        return vllm_surface.speculation(profile.args) or (f"simulated k={depth}" if depth else None)
+        imitated = profile.sim.speculation if profile.sim else None
+        return imitated or vllm_surface.speculation(profile.args) or (f"simulated k={depth}" if depth else None)
 
     def read_log(self, line: str) -> LoadProgress | None:
         """Read the progress in one line of the start-up log."""
