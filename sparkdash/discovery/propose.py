@@ -184,7 +184,10 @@ def _model(state: BoxState) -> Proposal:
     one, why = chosen
     here = not _needs_fetching(one, state.stock) or one.name == state.running
     outlook = Outlook.DONE if here else Outlook.PROPOSED
-    return Proposal(Step.MODEL, outlook, f"{one.name}: {why}", (f"sparkdash pull {one.name}",), (one.name,))
+    commands: tuple[str, ...] = (f"sparkdash pull {one.name}",)
+    if one.build is not None and not here and not _image_here(one, state.stock):
+        commands = (f"sparkdash build {one.name}", *commands)
+    return Proposal(Step.MODEL, outlook, f"{one.name}: {why}", commands, (one.name,))
 
 
 def _service(state: BoxState) -> Proposal:
@@ -245,7 +248,7 @@ def _needs_fetching(one: ProfileSummary, stock: Mapping[str, ProfileStock]) -> b
     if one.engine in _ELSEWHERE:
         return False
     found = stock.get(one.name)
-    image = one.image is not None and not (found and found.image and found.image.here)
+    image = one.image is not None and not _image_here(one, stock)
     weights = bool(one.weights) and not (found and found.weights and found.weights.here)
     return image or weights
 

@@ -9,6 +9,7 @@ import pytest
 from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, FoundServer
 from sparkdash.discovery.propose import BoxState, attached_profiles, first_profile, plain_name, propose
 from sparkdash.discovery.steps import Outlook, Step
+from sparkdash.domain.images.image_build import ImageBuild
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.host.hub.local_weights import Presence
 from sparkdash.host.shelf import Image, ProfileStock
@@ -102,6 +103,14 @@ def test_a_server_that_runs_is_attached_once() -> None:
     one_is_here = state(discovered=found, own_files=["tiny.yaml"])
     assert proposal(one_is_here, Step.ATTACH).subjects == ("qwen3-8b.yaml",)
     assert proposal(state(discovered=found, own_files=names), Step.ATTACH).outlook is Outlook.DONE
+
+
+def test_an_image_that_no_registry_has_is_built_before_the_pull() -> None:
+    """And not again once it is here."""
+    own = summary("own", build=ImageBuild(context="images/own"))
+    assert proposal(state(own, chosen="own"), Step.MODEL).commands == ("sparkdash build own", "sparkdash pull own")
+    here = {"own": stock("own", image=True, weights=False)}
+    assert proposal(state(own, chosen="own", stock=here), Step.MODEL).commands == ("sparkdash pull own",)
 
 
 def test_a_model_that_is_served_already_is_the_first_to_be_asked() -> None:

@@ -31,7 +31,7 @@ def carry_out(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
         case Step.SOURCES:
             _add_sources(proposal)
         case Step.MODEL:
-            _pull(proposal)
+            _fetch_model(proposal, yes=yes)
         case Step.SERVICE:
             _install_service()
         case Step.CLIENTS:
@@ -77,9 +77,13 @@ def _add_sources(proposal: Proposal) -> None:
         add(name)
 
 
-def _pull(proposal: Proposal) -> None:
+def _fetch_model(proposal: Proposal, *, yes: bool) -> None:
+    """Build the image where the step says so, which shows it and asks again, and pull the rest."""
+    from sparkdash.cli.profiles.build import build
     from sparkdash.cli.profiles.pull import pull
 
+    if any(command.startswith("sparkdash build ") for command in proposal.commands):
+        build(proposal.subjects[0], yes=yes)
     pull(proposal.subjects[0])
 
 
