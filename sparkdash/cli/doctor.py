@@ -123,10 +123,11 @@ def _probe() -> Probe:
         known, problem = settings.load_settings(), None
     except ProfileError as error:
         known, problem = settings.Settings(), error.text()
-    return Probe(settings=known, settings_problem=problem, daemon=_daemon())
+    return Probe(settings=known, settings_problem=problem, daemon=seen_daemon())
 
 
-def _daemon() -> DaemonSeen:
+def seen_daemon() -> DaemonSeen:
+    """Return what the running daemon says of itself, or why none answers."""
     from sparkdash.client.blocking import Client
     from sparkdash.doctor.facts import DaemonSeen
     from sparkdash.errors import SparkdashError

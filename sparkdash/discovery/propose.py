@@ -17,7 +17,7 @@ from sparkdash.discovery.found import Discovered, FoundServer
 from sparkdash.discovery.steps import Outlook, Step
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.host.shelf import ProfileStock
-from sparkdash.units import gib
+from sparkdash.units import counted, gib
 
 FIRST = ("gpt-oss-20b", "gpt-oss-120b/gguf")
 """Profiles for a box without any weights, the quickest to fetch first; the source of their figures is in the files."""
@@ -62,17 +62,18 @@ class BoxState:
     """Profile that the owner named."""
 
 
-def propose(state: BoxState) -> tuple[Proposal, ...]:
-    """Return a proposal for every step, in order."""
+def propose(state: BoxState, *, attaches: bool = False) -> tuple[Proposal, ...]:
+    """Return a proposal for every step, in order. `attaches`: the step attach is taken before the later ones."""
+    coming = _coming_profile(state) if attaches else None
     return (
         _box(state),
         _attach(state),
         _import(state),
         _sources(state),
-        _model(state),
+        _model(state, coming),
         _service(state),
         _clients(state),
-        _first_token(state),
+        _first_token(state, coming),
     )
 
 
@@ -128,7 +129,7 @@ def first_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
 def _box(state: BoxState) -> Proposal:
     if not state.problems:
         return Proposal(Step.BOX, Outlook.DONE, "nothing keeps engines from running", ("sparkdash doctor",))
-    found = f"the doctor found {len(state.problems)} that must be mended first: {', '.join(state.problems)}"
+    found = f"the doctor found {counted(len(state.problems), 'fault')} to mend first: {', '.join(state.problems)}"
     return Proposal(Step.BOX, Outlook.PROPOSED, found, ("sparkdash doctor",), tuple(state.problems))
 
 
@@ -171,7 +172,17 @@ def _sources(state: BoxState) -> Proposal:
     )
 
 
-def _model(state: BoxState) -> Proposal:
+def _coming_profile(state: BoxState) -> str | None:
+    """Return the profile that the step attach writes and that is begun with; None if another one is."""
+    made = dict(attached_profiles(state.discovered.servers))
+    if state.chosen is not None or state.running is not None or any(file in state.own_files for file in made):
+        return None
+    return next((profile["profile"] for profile in made.values()), None)
+
+
+def _model(state: BoxState, coming: str | None) -> Proposal:
+    if coming is not None:
+        return Proposal(Step.MODEL, Outlook.NOTHING, f"nothing to fetch: a server has {coming} already")
     chosen = first_profile(state)
     if chosen is None:
         box = "this box" if state.box_bytes is None else f"the {gib(state.box_bytes)} of this box"
@@ -213,12 +224,13 @@ def _clients(state: BoxState) -> Proposal:
     return Proposal(Step.CLIENTS, Outlook.PROPOSED, f"found here: {', '.join(missing)}", commands, missing)
 
 
-def _first_token(state: BoxState) -> Proposal:
+def _first_token(state: BoxState, coming: str | None) -> Proposal:
     chosen = first_profile(state)
-    if chosen is None:
+    name = coming or (chosen[0].name if chosen else None)
+    if name is None:
         return Proposal(Step.FIRST_TOKEN, Outlook.NOTHING, "there is no profile to ask")
-    name = chosen[0].name
-    found = f"starts {name} and asks it for one word"
+    runs = name in (coming, state.running)
+    found = f"asks {name} for one word" if runs else f"starts {name} and asks it for one word"
     return Proposal(Step.FIRST_TOKEN, Outlook.PROPOSED, found, (f"sparkdash use {name}",), (name,))
 
 

@@ -76,6 +76,8 @@ def unreachable(node: Node, words: str, *, registered: bool = True) -> HostError
     look = f"See whether it is on and its cable is in: `ssh {node.ssh} true`."
     if "Connection refused" in words:
         look = f"It answers, and no sshd does on port {node.port}: `sudo systemctl start ssh` on it."
+    if "Could not resolve hostname" in words:
+        look = "This box knows no address of that name: correct it, or give the IP address."
     return HostError(
         f"{node.name} ({node.ssh}) cannot be reached: {words}.",
         code=UNREACHABLE,

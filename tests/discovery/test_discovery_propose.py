@@ -158,3 +158,18 @@ def test_only_clients_that_are_not_set_up_are_proposed() -> None:
 def test_a_model_s_name_becomes_a_profile_s(model: str, name: str) -> None:
     """Small letters, digits, dots and dashes."""
     assert plain_name(model) == name
+
+
+def test_a_server_that_will_be_attached_saves_the_download() -> None:
+    """The steps are shown as they will come: a declined attach begins with a download."""
+    found = state(summary("gpt-oss-20b"), discovered=Discovered(servers=(OLLAMA,)))
+    shown = {one.step: one for one in propose(found, attaches=True)}
+    assert shown[Step.MODEL].outlook is Outlook.NOTHING
+    assert shown[Step.MODEL].found == "nothing to fetch: a server has qwen3-8b already"
+    assert (shown[Step.FIRST_TOKEN].subjects, shown[Step.FIRST_TOKEN].found) == (
+        ("qwen3-8b",),
+        "asks qwen3-8b for one word",
+    )
+    assert proposal(found, Step.FIRST_TOKEN).subjects == ("gpt-oss-20b",)
+    named = state(summary("gpt-oss-20b"), discovered=Discovered(servers=(OLLAMA,)), chosen="gpt-oss-20b")
+    assert propose(named, attaches=True) == propose(named)

@@ -65,12 +65,21 @@ def test_a_setup_is_shown_then_taken_then_done(spark: Any, server: int) -> None:
     done = spark.sparkdash("setup", "--yes", *STEPS, "--port", str(server))
     assert re.search(r"First token after \d+\.\d\d s; tiny-8b said: org/Tiny:8b", done.stdout), done.stderr
     assert "idle_ttl_s = 60" in done.stdout
+    assert "It needs" not in done.stderr, "a server that runs elsewhere takes no memory of the profile's"
     assert {file.name for file in spark.profiles.iterdir()} == {"tiny-8b.yaml", "quick.yaml"}
 
     again = steps(spark, server)
     assert {name: step["outlook"] for name, step in again.items()} == {
         "attach": "done", "import": "done", "model": "done", "first-token": "proposed",
     }  # fmt: skip
+
+
+def test_the_daemons_own_port_is_no_fault_of_the_box(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setup that is given again, with the daemon that the first one started."""
+    monkeypatch.setitem(spark.env, "SPARKDASH_PORT", spark.url.rpartition(":")[2])
+    done = spark.sparkdash("setup", "--json", "--only", "box")
+    (box,) = json.loads(done.stdout)["steps"]
+    assert "port" not in box["subjects"], box
 
 
 def test_a_step_that_fails_is_named_and_the_next_is_taken(spark: Any, server: int) -> None:

@@ -81,6 +81,9 @@ def test_a_changed_key_says_what_was_pinned_and_how_to_accept_it() -> None:
 
 def test_only_a_registered_node_is_said_to_be_tried_again() -> None:
     assert "tries again" in str(ssh_errors.unreachable(NODE, "gone").hint)
+    unknown = ssh_errors.unreachable(NODE, "Could not resolve hostname x: Name or service not known")
+    assert "give the IP address" in str(unknown.hint)
+    assert "cable" not in str(unknown.hint), "a name without an address is no matter of the cable"
     assert "tries again" not in str(ssh_errors.unreachable(NODE, "gone", registered=False).hint)
 
 

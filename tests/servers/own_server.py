@@ -1,4 +1,4 @@
-"""An OpenAI server in some forty lines: chat, embeddings, a list of models, health and two figures."""
+"""An OpenAI server in some sixty lines: chat, embeddings, a list of models, health and two figures."""
 
 import json
 import sys

@@ -37,9 +37,9 @@ _READ = {
     "runtime_version",
 }
 _WHY = {
-    "build_args": "sparkdash builds no images",
-    "builder": "sparkdash builds no images",
-    "builder_config": "sparkdash builds no images",
+    "build_args": "an import builds no image; `build` in the profile can say how it is built",
+    "builder": "an import builds no image; `build` in the profile can say how it is built",
+    "builder_config": "an import builds no image; `build` in the profile can say how it is built",
     "pre_exec": "sparkdash runs nothing beside the engine",
     "post_exec": "sparkdash runs nothing beside the engine",
     "post_commands": "sparkdash runs nothing beside the engine",

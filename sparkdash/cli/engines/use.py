@@ -149,7 +149,7 @@ def _announce(plan: Plan, world: Snapshot) -> None:
         print_note(f"It runs beside {', '.join(plan.beside)}.")
     if plan.fits is False and plan.available_bytes is None:  # no node for it: the refusal that follows says why
         return
-    if plan.needs_bytes is not None:
+    if plan.needs_bytes:  # a server that runs elsewhere takes nothing here
         host = world.daemon.host
         boxes = plan_boxes(plan, host, several=bool(world.nodes))
         where = f" on {'each of ' if len(plan.nodes) > 1 else ''}{boxes}" if boxes else ""

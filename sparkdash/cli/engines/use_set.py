@@ -66,7 +66,8 @@ def _names(plan: SetPlan) -> tuple[str, ...]:
 
 def _announce(plan: SetPlan, world: Snapshot) -> None:
     for row in plan.members:
-        print_note(f"{row.profile} needs {gib(row.needs_bytes)}{' and runs already' if row.runs else ''}.")
+        need = "no memory" if row.needs_bytes == 0 else gib(row.needs_bytes)
+        print_note(f"{row.profile} needs {need}{' and runs already' if row.runs else ''}.")
     print_note(
         f"Together {gib(plan.needs_bytes)}; {gib(plan.available_bytes)} can be had beyond the reserve of "
         f"{gib(plan.reserve_bytes)}."

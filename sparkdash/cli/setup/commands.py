@@ -60,7 +60,7 @@ def setup(
     if not as_json:
         print_note("Looking at this box …")
     state = look_at_box(model, chosen, tuple(port or ()))
-    steps = propose(state)
+    steps = propose(state, attaches=Step.ATTACH in chosen)
     shown = [proposal for proposal in steps if proposal.step in chosen]
     if as_json:
         return print_json({"steps": shown, "found": state.discovered})

@@ -108,13 +108,13 @@ def _problems(known: Settings) -> tuple[str, ...]:
     import logging
 
     from sparkdash import log
+    from sparkdash.cli.doctor import seen_daemon
     from sparkdash.doctor import Probe
-    from sparkdash.doctor.facts import DaemonSeen
     from sparkdash.doctor.nodes.registered import examine_all
     from sparkdash.domain.finding import Status
 
     log.configure(level=logging.ERROR)  # what NVML keeps from us is a finding, not a line in the log
-    probe = Probe(settings=known, settings_problem=None, daemon=DaemonSeen("", problem="not asked by setup"))
+    probe = Probe(settings=known, settings_problem=None, daemon=seen_daemon())
     here, _ = asyncio.run(examine_all(probe, ()))
     return tuple(one.name for one in here if one.status is Status.FAIL)
 
