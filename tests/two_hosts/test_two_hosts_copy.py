@@ -185,7 +185,7 @@ def test_a_changed_host_key_is_refused_at_once(daemon: HostDaemon, hosts: TwoHos
     registry = daemon.root / "config" / "nodes.toml"
     other = (hosts.folder / "a" / "ssh_host.pub").read_text().split()
     registry.write_text(f'[spark2]\nssh = "root@{hosts.address["b"]}"\nhost_key = "{other[0]} {other[1]}"\n')
-    done = daemon.sparkdash("nodes", "copy", "big", "--weights-only", timeout=20)
+    done = daemon.sparkdash("nodes", "copy", "big", "--weights-only")
     assert done.returncode == 5
     assert "The host key of spark2" in done.stderr
 
