@@ -31,7 +31,11 @@ def connect(
         str | None, typer.Argument(metavar="CLIENT", help="See --list.", autocompletion=complete_client)
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="A profile; default: the one that runs.", autocompletion=complete_profile)
+        str | None,
+        typer.Option(
+            help="A profile; default: the one that runs, else `default` of config.toml.",
+            autocompletion=complete_profile,
+        ),
     ] = None,
     url: Annotated[str | None, typer.Option(help="Address of the gateway for the client; default: this box.")] = None,
     write: Annotated[
@@ -91,17 +95,18 @@ def _place(model: str | None, url: str | None) -> GatewayTarget:
     try:
         with Client() as client:
             world = client.state()
-        profiles, running, root = world.profiles, world.active, world.daemon.url.removesuffix("/v1")
+        profiles, root = world.profiles, world.daemon.url.removesuffix("/v1")
+        usual = [one.profile for one in (world.active, world.default) if one is not None]
     except DaemonError as error:
         if error.code != "daemon_unreachable":
             raise
         from sparkdash.cli import local
 
-        profiles, running, root = local.profile_summaries()[0], None, find_daemon().url
+        profiles, usual, root = local.profile_summaries()[0], [], find_daemon().url
         print_note("No daemon answers. This configuration comes from its settings and profiles.")
     if given := url or os.environ.get("SPARKDASH_URL"):
         root = _shareable(at_url(given).url)
-    chosen = _profile(profiles, model, running.profile if running else None)
+    chosen = _profile(profiles, model, usual)
     name = model or chosen.name
     key = os.environ.get("SPARKDASH_KEY", "").strip() or None
     return GatewayTarget(root, name, chosen.context, key, sees=bool(chosen.sees))
@@ -120,13 +125,13 @@ def _shareable(root: str) -> str:
     return root
 
 
-def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, running: str | None) -> ProfileSummary:
+def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, usual: list[str]) -> ProfileSummary:
     from sparkdash.catalog.catalog import nearest
     from sparkdash.errors import AdmissionError
 
     runnable = [profile for profile in profiles if profile.cannot_run is None]
     if model is None:
-        return _default_profile(runnable, running)
+        return _default_profile(runnable, usual)
     for profile in runnable:
         if model in (profile.name, *profile.serves, *(f"{profile.name}:{mode}" for mode in profile.modes)):
             return profile
@@ -138,10 +143,13 @@ def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, running: s
     )
 
 
-def _default_profile(runnable: list[ProfileSummary], running: str | None) -> ProfileSummary:
+def _default_profile(runnable: list[ProfileSummary], usual: list[str]) -> ProfileSummary:
+    """Choose the first of the usual profiles, else the one that `sparkdash setup` begins with."""
+    from sparkdash.discovery.propose import FIRST
     from sparkdash.errors import AdmissionError
 
-    found = [profile for profile in runnable if profile.name == running] or runnable
+    by_name = {profile.name: profile for profile in runnable}
+    found = [by_name[name] for name in (*usual, *FIRST) if name in by_name] or runnable
     if not found:
         raise AdmissionError("No profile can run.", code="no_profiles", hint="See `sparkdash profiles`.")
     return found[0]

@@ -43,6 +43,13 @@ def test_without_a_daemon_its_settings_and_profiles_say(sparkdash: Run, nobody: 
     assert "gpt-oss-120b" in unknown.err
 
 
+def test_before_anything_runs_a_client_gets_the_model_that_a_setup_begins_with(
+    sparkdash: Run, nobody: None, home: Path
+) -> None:
+    """Not the first profile of the alphabet."""
+    assert sparkdash("connect", "codex", "--json").json()["model"] == "gpt-oss-20b"
+
+
 @pytest.mark.parametrize("how", [(), ("--test",)])
 def test_a_password_in_its_address_goes_into_no_file(sparkdash: Run, nobody: None, how: tuple[str, ...]) -> None:
     """Nor on the screen."""

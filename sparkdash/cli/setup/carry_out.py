@@ -35,7 +35,7 @@ def carry_out(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
         case Step.SERVICE:
             _install_service()
         case Step.CLIENTS:
-            _connect(proposal, yes=yes)
+            _connect(proposal, state, yes=yes)
         case Step.FIRST_TOKEN:
             _first_token(proposal.subjects[0])
 
@@ -93,11 +93,14 @@ def _install_service() -> None:
     install()
 
 
-def _connect(proposal: Proposal, *, yes: bool) -> None:
+def _connect(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
     from sparkdash.cli.connect import connect
+    from sparkdash.discovery.propose import first_profile
+
+    chosen = first_profile(state)
 
     for name in proposal.subjects:
-        connect(name, write=True, yes=yes)
+        connect(name, model=chosen[0].name if chosen else None, write=True, yes=yes)
 
 
 def _first_token(profile: str) -> None:
