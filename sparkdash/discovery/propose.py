@@ -205,7 +205,7 @@ def _service(state: BoxState) -> Proposal:
     command = ("sparkdash service install",)
     if state.service is None:
         return Proposal(
-            Step.SERVICE, Outlook.NOTHING, "no systemd of your own; the daemon starts with the first command"
+            Step.SERVICE, Outlook.NOTHING, "no systemd of your own; `sparkdash` and `sparkdash run` start the daemon"
         )
     if state.service:
         return Proposal(Step.SERVICE, Outlook.DONE, "the daemon is a service of yours", command)

@@ -196,6 +196,12 @@ def _recipe(topology: str, ranks: int = 2, more: str = "") -> dict[str, Any]:
     return profile
 
 
+def test_what_a_recipe_tells_of_its_model_is_left_out_in_one_line() -> None:
+    """Collections write ten such keys; the report is read by a person."""
+    made = importers.import_profiles(RECIPE.format(topology="metadata: {hardware: x, notes: y}", ranks=1, more=""))
+    assert "metadata (hardware, notes): describes the model" in said(made)
+
+
 @pytest.mark.parametrize("topology", ["min_nodes: 2", "cluster_only: true", "mode: cluster", "runtime: vllm"])
 def test_a_recipe_for_a_cluster_becomes_a_profile_for_two_nodes(topology: str) -> None:
     """It keeps its ranks, and is no longer one that cannot run."""

@@ -83,6 +83,7 @@ def test_search_finds_words_of_a_description(sparkdash: Run, added: GitCollectio
     nothing = sparkdash("profiles", "search", "gamma")
     assert (nothing.code, nothing.out) == (1, "")
     assert "Nothing matches" in nothing.err
+    assert "sources add ADDRESS" in nothing.err
 
 
 def test_a_search_without_sources_says_how_to_add_one(sparkdash: Run) -> None:

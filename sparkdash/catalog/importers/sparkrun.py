@@ -175,9 +175,9 @@ def _dress(made: dict[str, Any], recipe: dict[str, Any], notes: ImportNotes) -> 
     about = recipe.get("description") or (metadata.get("description") if isinstance(metadata, dict) else None)
     if isinstance(about, str):
         made = {"profile": made["profile"], "about": " ".join(about.split())} | made
-    for key in metadata if isinstance(metadata, dict) else ():
-        if key != "description":
-            notes.dropped(f"metadata.{key}", "describes the model; a profile says only what it needs")
+    left_out = [str(key) for key in metadata if key != "description"] if isinstance(metadata, dict) else []
+    if left_out:
+        notes.dropped(f"metadata ({', '.join(left_out)})", "describes the model; a profile says only what it needs")
     return made
 
 

@@ -60,6 +60,7 @@ def search_profiles(
         print_note(f"`sparkdash profiles add {found[0].address}` makes a profile of it.")
     else:
         print_note(f"Nothing matches {' '.join(words)!r} in {counted(len(sources), 'source')}.")
+        print_note("`sparkdash profiles sources add ADDRESS` follows a further one.")
         raise typer.Exit(1)
 
 
