@@ -56,17 +56,17 @@ def steps(spark: Any, server: int) -> dict[str, dict[str, Any]]:
 def test_a_setup_is_shown_then_taken_then_done(spark: Any, server: int) -> None:
     """Off a terminal nothing happens without --yes; a second run has nothing left to attach or to import."""
     shown = steps(spark, server)
-    assert shown["attach"]["subjects"] == ["tiny-8b.yaml"]
+    assert "tiny-8b.yaml" in shown["attach"]["subjects"]  # beside those of servers that this box really has
     assert shown["import"]["outlook"] == "proposed"
     idle = spark.sparkdash("setup", *STEPS, "--port", str(server))
     assert "Nothing was changed." in idle.stderr
     assert not any(spark.profiles.iterdir())
 
-    done = spark.sparkdash("setup", "--yes", *STEPS, "--port", str(server))
+    done = spark.sparkdash("setup", "--yes", "--model", "tiny-8b", *STEPS, "--port", str(server))
     assert re.search(r"First token after \d+\.\d\d s; tiny-8b said: org/Tiny:8b", done.stdout), done.stderr
     assert "idle_ttl_s = 60" in done.stdout
     assert "It needs" not in done.stderr, "a server that runs elsewhere takes no memory of the profile's"
-    assert {file.name for file in spark.profiles.iterdir()} == {"tiny-8b.yaml", "quick.yaml"}
+    assert {file.name for file in spark.profiles.iterdir()} >= {"tiny-8b.yaml", "quick.yaml"}
 
     again = steps(spark, server)
     assert {name: step["outlook"] for name, step in again.items()} == {
