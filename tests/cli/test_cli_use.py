@@ -9,8 +9,10 @@ import pytest
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 from programs import Program
 
+from sparkdash import paths
 from sparkdash.api.control import ControlApi
 from sparkdash.cli.engines.swap_progress import SwapProgressLine, swap_steps
+from sparkdash.cli.profiles import local_files
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged
 from sparkdash.domain.profile import EngineKind
@@ -43,6 +45,23 @@ def test_a_profile_for_which_there_is_no_node_is_told_the_reason_alone(sparkdash
     done = sparkdash("use", "two", "--no-wait")
     assert "It needs" not in done.err
     assert "does not fit" not in done.err
+
+
+def test_an_error_of_the_profile_s_file_is_told_before_the_load(
+    sparkdash: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon starts it all the same: only the engine knows for sure."""
+    folder = paths.config_dir() / "profiles"
+    folder.mkdir()
+    text = "profile: new\nengine: vllm\nengine_version: '0.32'\nimage: docker.io/vllm/vllm-openai:v0.32.0\n"
+    text += "models: {target: {hf: a/b}}\nargs: {gpu-memory-utilization: 80, max-num-seqs: 4}\n"
+    (folder / "new.yaml").write_text(text)
+    monkeypatch.setattr(local_files, "on_this_box", lambda world: True)
+    done = sparkdash("use", "new")
+    assert done.code == 0
+    (warning,) = [line for line in done.err.splitlines() if line.startswith("warning: ")]
+    assert "new.yaml:6" in warning
+    assert "gpu-memory-utilization" in warning
 
 
 def test_json_holds_plan_engine_and_url(sparkdash: Run, daemon: FakeDaemon) -> None:

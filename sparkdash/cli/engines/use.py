@@ -99,12 +99,23 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
     if plan.expected_s == 0 and not plan.evict:
         return _runs_already(plan, world, as_json=as_json)
     _announce(plan, world)
+    _warn(plan, world)
     if ask and plan.evict and is_interactive() and not confirm("Go on?"):
         raise typer.Abort
     if wait:
         return _done(plan, await _up(client, plan.profile), as_json=as_json)
     plan = await client.use(profile=plan.profile)
     return _begun(plan, as_json=as_json)
+
+
+def _warn(plan: Plan, world: Snapshot) -> None:
+    """Print what `profiles check` calls an error: a typo is cheaper to mend before minutes of loading."""
+    from sparkdash.cli.profiles.check import start_warnings
+    from sparkdash.cli.profiles.local_files import on_this_box
+
+    if on_this_box(world) and not world.daemon.simulated:
+        for text in start_warnings(plan.profile):
+            print_note(f"warning: {text}")
 
 
 async def _up(client: AsyncClient, name: str) -> Snapshot:

@@ -12,11 +12,11 @@ from typing import Any
 
 from sparkdash import settings
 from sparkdash.catalog import Catalog, ProfileProblem
-from sparkdash.cli.local import container_spec, stored_flags
+from sparkdash.cli.local import configured_catalog, container_spec, stored_flags
 from sparkdash.cli.profiles.image_states import older_images
 from sparkdash.engines.known_flags import NOT_LISTED, KnownFlags, unlisted_flags
 from sparkdash.engines.registry import adapter_of
-from sparkdash.errors import AdmissionError, ProfileError
+from sparkdash.errors import AdmissionError, ProfileError, SparkdashError
 from sparkdash.rules import RULES, RuleFinding, Severity, findings, flag_table
 
 
@@ -40,6 +40,17 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
 def import_findings(made: Catalog) -> list[RuleFinding]:
     """Return what the engines' flag tables say of imported profiles."""
     return [one for one in findings(made) if one.rule in flag_table.NAMES]
+
+
+def start_warnings(name: str) -> list[str]:
+    """Return the errors of one profile, formatted for a person about to start it; [] where its file is not known here."""
+    try:
+        found = configured_catalog()
+        profile = found.find(name)
+    except SparkdashError:
+        return []
+    alone = Catalog({profile.name: profile}, (), {profile.name: found.places[profile.name]})
+    return [finding_line(one) for one in findings(alone) if one.level is Severity.ERROR]
 
 
 def import_line(finding: RuleFinding) -> str:

@@ -94,7 +94,8 @@ def _carry_out(chosen: Sequence[Step], state: BoxState, ports: tuple[int, ...], 
         if not _is_wanted(one, yes=yes):
             continue
         print_note(f"\n{step.value}: {one.found}")
-        if code := _take(one, state, yes=yes):
+        code = _take(one, state, yes=yes)
+        if code and step is not Step.BOX:  # its exit code is the doctor's, whose findings stand above
             failed[step] = code
         if step in ADDS_PROFILES:
             state = look_at_box(state.chosen, chosen, ports)
