@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sparkdash.discovery.propose import BoxState, Proposal
 
 ADDS_PROFILES = (Step.ATTACH, Step.IMPORT)
+STEPS = ", ".join(Step)
 MARKS = {Outlook.DONE: "done", Outlook.PROPOSED: "next", Outlook.OFFERED: "can do", Outlook.NOTHING: "-"}
 
 
@@ -28,10 +29,15 @@ def setup(
         str | None,
         typer.Option("--model", metavar="PROFILE", help="Begin with this profile.", autocompletion=complete_profile),
     ] = None,
-    only: Annotated[list[Step] | None, typer.Option("--only", help="Only this step; may be repeated.")] = None,
-    skip: Annotated[list[Step] | None, typer.Option("--skip", help="Not this step; may be repeated.")] = None,
+    only: Annotated[
+        list[Step] | None, typer.Option("--only", metavar="STEP", help=f"Only this step ({STEPS}); may be repeated.")
+    ] = None,
+    skip: Annotated[
+        list[Step] | None, typer.Option("--skip", metavar="STEP", help="Not this step; may be repeated.")
+    ] = None,
     port: Annotated[
-        list[int] | None, typer.Option("--port", min=1, max=65535, help="Look for a server on this port too.")
+        list[int] | None,
+        typer.Option("--port", metavar="PORT", min=1, max=65535, help="Look for a server on this port too."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps; change nothing.")] = False,
     yes: Yes = False,
