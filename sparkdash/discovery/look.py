@@ -1,4 +1,4 @@
-"""One look at the box: servers, containers and files at the same time."""
+"""Look at the box: servers, containers and files at the same time."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MOST_ATTACHED = 5
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One step: what was found, what is proposed, and the commands that do the same."""
+    """Step of a setup: finding, proposal, and the commands that do the same."""
 
     step: Step
     outlook: Outlook

@@ -22,7 +22,7 @@ class Step(StrEnum):
 
 
 class Outlook(StrEnum):
-    """What setup suggests for a step."""
+    """Suggestion of setup for a step."""
 
     DONE = "done"
     PROPOSED = "proposed"

@@ -1,4 +1,4 @@
-"""What a profile's args do against the flag table of its engine: unknown flags, wrong values, flags given twice.
+"""Check of a profile's args against the flag table of its engine: unknown flags, wrong values, flags given twice.
 
 Owns: which version and image a profile means, how sure that is, and the words of each complaint. A complaint is
 certain when the table has the very version, and the image is the engine's own and no fork's: its parser refuses the
@@ -52,7 +52,7 @@ class FlagFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlagComplaint:
-    """One thing wrong with one entry of a profile's args."""
+    """Mistake in one entry of a profile's args."""
 
     fault: FlagFault
     path: tuple[str | int, ...]

@@ -89,7 +89,7 @@ class MetricTable(Frozen):
     metric: BenchMetric
     rows: tuple[CellRow, ...]
     overall: tuple[Overall, ...] = ()
-    """This metric over all cells, by arm."""
+    """Verdict over all cells in this metric, by arm."""
 
 
 class Report(Frozen):

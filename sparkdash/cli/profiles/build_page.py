@@ -19,7 +19,7 @@ LABEL = 15
 
 @dataclass(frozen=True, slots=True)
 class PlannedBuild:
-    """One build with what is known of it before it begins."""
+    """Planned build, with the facts known before it begins."""
 
     job: BuildJob
     bases: tuple[BaseState, ...] | None

@@ -37,6 +37,8 @@ def search_profiles(
       sparkdash profiles search qwen3.6 dflash
       sparkdash profiles search eugr --json | jq -r '.[].name'
     """
+    from dataclasses import asdict
+
     from sparkdash.sources.collection import matching
     from sparkdash.sources.reading import entries
     from sparkdash.sources.source_file import read_sources
@@ -50,7 +52,7 @@ def search_profiles(
         )
     found = matching((entry for source in sources for entry in entries(source)), words)
     if as_json:
-        print_json([{"address": entry.address, **_facts(entry)} for entry in found])
+        print_json([{"address": entry.address, **asdict(entry)} for entry in found])
     elif found:
         rows = [
             (one.address, one.model or DASH, str(one.nodes) if one.nodes else DASH, (one.about or DASH)[:ABOUT])
@@ -62,9 +64,3 @@ def search_profiles(
         print_note(f"Nothing matches {' '.join(words)!r} in {counted(len(sources), 'source')}.")
         print_note("`sparkdash profiles sources add ADDRESS` follows a further one.")
         raise typer.Exit(1)
-
-
-def _facts(entry: object) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return asdict(entry)  # type: ignore[call-overload,no-any-return]  # an Entry, which is not imported at start

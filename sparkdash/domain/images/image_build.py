@@ -29,7 +29,7 @@ Positive = Annotated[float, Field(gt=0, le=100000, allow_inf_nan=False)]
 
 
 class SourceEdit(Frozen):
-    """One exact replacement in a file of the source; the text must occur there."""
+    """Exact replacement in a file of the source; the text must occur there."""
 
     file: SourcePath
     find: Annotated[str, Field(min_length=1)]

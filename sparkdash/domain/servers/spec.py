@@ -82,9 +82,9 @@ class LogFailure(Frozen):
     pattern: Pattern
     """Regular expression, searched anywhere in a line, in any case."""
     message: str
-    """What happened, as the beginning of a sentence."""
+    """Event as the beginning of a sentence."""
     hint: str = "The whole log is under `sparkdash logs {profile}`."
-    """What to do; {profile} stands for the profile's name."""
+    """Remedy; {profile} stands for the profile's name."""
     code: Literal["engine_crash", "out_of_memory", "model_not_found", "token_refused", "no_gpu_device"] = "engine_crash"
 
 
