@@ -52,13 +52,14 @@ def list_profiles(as_json: AsJson = False) -> None:
     """
     from sparkdash.cli.profiles.image_states import image_states
     from sparkdash.cli.profiles.list_rows import ALIGN, HEAD, LEAST, list_row
+    from sparkdash.domain.profile_order import by_family
 
     summaries, problems, world = _known()
     here = _here(summaries, world)
     images = image_states(summaries, here)
     if as_json:
         return print_json({"profiles": summaries, "problems": problems, "here": here, "images": images})
-    rows = [list_row(one, world, here.get(one.name), images.get(one.name)) for one in summaries]
+    rows = [list_row(one, world, here.get(one.name), images.get(one.name)) for one in by_family(summaries)]
     print_fitting_table(HEAD, rows, ALIGN, LEAST)
     if any(summary.published_decode_tok_s is not None for summary in summaries):
         print_note("tok/s: the best published rate, not measured here; `sparkdash profiles show` names its source.")

@@ -15,11 +15,11 @@ from sparkdash.domain.images.origin import image_origin
 from sparkdash.domain.liveness import LivenessState
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.profile_figures import Figures
+from sparkdash.domain.profile_order import by_family, family_of
 from sparkdash.domain.shelf import Stock
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.domain.text.node_text import plan_boxes
-from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, length, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.plan_outlook import plan_lines
@@ -104,19 +104,14 @@ class ProfileTable(Table):
 
 def tree(profiles: tuple[ProfileSummary, ...]) -> list[tuple[ProfileSummary, str]]:
     """Yield each profile with its prefix: "" for the base of a family, a branch for a variant."""
-    ordered = sorted(profiles, key=lambda p: (natural(_family(p)), "/" in p.name, natural(p.name)))
     out: list[tuple[ProfileSummary, str]] = []
-    for family, group in groupby(ordered, key=_family):
+    for family, group in groupby(by_family(profiles), key=family_of):
         members = list(group)
         based = members[0].name == family
         for profile in members:
             last = profile is members[-1]
             out.append((profile, ("  └ " if last else "  ├ ") if based and profile.name != family else ""))
     return out
-
-
-def _family(profile: ProfileSummary) -> str:
-    return profile.name.partition("/")[0]
 
 
 def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
