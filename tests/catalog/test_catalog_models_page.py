@@ -80,7 +80,7 @@ def test_the_page_says_that_nothing_was_run_on_a_spark_here_and_names_the_pair()
     assert "None of these profiles was run on a Spark by us" in text
     for name in PAIR:
         assert name in PROFILES
-        assert f"sparkdash use {name}" in text
+        assert f"sparkdash pull {name}" in text
 
 
 def test_the_set_that_the_page_writes_is_the_pair() -> None:

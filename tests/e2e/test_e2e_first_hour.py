@@ -64,7 +64,7 @@ def collection(hostfs: Any, registry: ImageRegistry, tmp_path_factory: pytest.Te
 @pytest.fixture(scope="module")
 def box(new_daemon: Callable[..., Any], hub: FakeHub, registry: ImageRegistry) -> Iterator[Any]:
     """Folders of a user who has nothing yet; the daemon is not started."""
-    daemon = new_daemon(runtime="podman", reserve_gib=0.5, port=0)
+    daemon = new_daemon(runtime="podman", reserve_gib=0.5, port=0, stop_grace_s=2)
     home = daemon.root / "home"
     home.mkdir()
     config = daemon.root / "config" / "config.toml"

@@ -90,7 +90,7 @@ def _cuts() -> st.SearchStrategy[int]:
     )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(_cuts(), min_size=1, max_size=6))
 def test_any_interruptions_then_a_resume_give_equal_trees(here: Path, cuts: list[int]) -> None:
     with _folder() as home:
