@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from sparkdash.domain.node import Node
@@ -128,8 +129,9 @@ def _below(pid: int) -> list[int]:
     """Descendants of a process, the deepest first."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found += [*_below(child), child]
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            for child in map(int, task.read_text().split()):
+                found += [*_below(child), child]
     return found
 
 

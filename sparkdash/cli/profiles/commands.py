@@ -52,7 +52,7 @@ def list_profiles(as_json: AsJson = False) -> None:
     """
     from sparkdash.cli.profiles.image_states import image_states
     from sparkdash.cli.profiles.list_rows import ALIGN, HEAD, LEAST, list_row
-    from sparkdash.domain.profile_order import by_family
+    from sparkdash.domain.text.profile_order import by_family
 
     summaries, problems, world = _known()
     here = _here(summaries, world)
