@@ -87,13 +87,12 @@ def until_part_has(hosts: TwoHosts, size: int) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize(("gate", "state"), [("load", "loading"), ("warm", "warming")])
-def test_killed_before_the_engine_is_ready_the_load_goes_on_under_the_next_daemon(
-    daemon: HostDaemon, hosts: TwoHosts, gate: str, state: str
+def test_killed_while_the_engine_warms_up_the_load_goes_on_under_the_next_daemon(
+    daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
-    with shut(hosts, gate, "a"):
+    with shut(hosts, "warm", "a"):
         begin(daemon)
-        until_engine(daemon, state)
+        until_engine(daemon, "warming")
         successor_of(daemon)
         assert list(hosts.containers("a")) == [HEAD]
         assert list(hosts.containers("b")) == [WORKER]
