@@ -42,7 +42,7 @@ class Versions:
 
 
 class FlagFacts:
-    """One flag of the table; what changed over the versions is asked for with their places."""
+    """Flag of the table; facts that changed over the versions are asked for with a version's place."""
 
     def __init__(self, row: Mapping[str, Any], table: FlagTable) -> None:
         self._row = row

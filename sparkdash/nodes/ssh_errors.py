@@ -33,7 +33,7 @@ _REFUSED = ("Permission denied", "Too many authentication failures", "not allowe
 _WORDS_LIMIT = 300
 NO_WORDS = "ssh said nothing"
 NO_ANSWER = "it has stopped answering"
-"""What is found when ssh gives a connection up after its keepalives, which it says at a log level not asked for."""
+"""Finding when ssh gives a connection up after its keepalives, which it says at a log level not asked for."""
 
 
 def connection_error(node: Node, stderr: str) -> HostError:

@@ -34,7 +34,7 @@ class Hit:
     message: str
     hint: str
     level: Severity | None = None
-    """Its own severity; None: the rule's."""
+    """Severity of this hit; None: the rule's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class RequestChannel(RequestBody):
         self.on_full: Call | None = None
         self.on_room: Call | None = None
         self.upgraded: UpgradedConnection | None = None
-        """What the client sends, where its request asks for a WebSocket."""
+        """Channel of the client's bytes, where its request asks for a WebSocket."""
         self.task: asyncio.Task[None]
         """The application's call."""
 

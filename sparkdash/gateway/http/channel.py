@@ -31,7 +31,7 @@ class ClientChannel(Protocol):
 
     @property
     def upgraded(self) -> UpgradedConnection | None:
-        """What the client sends after a request for a WebSocket; None for any other request."""
+        """Channel of the client's bytes after a request for a WebSocket; None for any other request."""
         ...
 
     def switch_protocols(self, told: ResponseHeaders) -> None:

@@ -175,7 +175,7 @@ class Exchange:
 
     @property
     def upgraded(self) -> UpgradedConnection | None:
-        """What the client sends after a request for a WebSocket; None for any other request."""
+        """Channel of the client's bytes after a request for a WebSocket; None for any other request."""
         return self._channel.upgraded
 
     def switch_protocols(self, headers: ResponseHeaders) -> None:

@@ -26,7 +26,7 @@ _READ = frozenset({"model", "stream"})
 _PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:\\.|[^"\\])*"|[^;]*)')
 _ESCAPED = re.compile(r"\\(.)")
 _DELIMITED = re.compile(rb"(--)?[ \t]*\r\n")
-"""What follows a boundary: white space of careless writers and a line end, behind two dashes for the last one."""
+"""End of a boundary line: white space of careless writers and a line end, behind two dashes for the last one."""
 _AFTER_DELIMITER = 64
 """Bytes behind a boundary within which its line ends."""
 

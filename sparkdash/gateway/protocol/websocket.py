@@ -36,7 +36,7 @@ class WebSocketError(Exception):
 
 
 class SocketFrame(NamedTuple):
-    """One whole frame. `raw`: as it came; `payload`: without its mask."""
+    """Whole frame. `raw`: as it came; `payload`: without its mask."""
 
     opcode: int
     is_final: bool

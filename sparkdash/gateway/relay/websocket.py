@@ -77,7 +77,7 @@ async def refuse_websocket(exchange: Exchange, error: SparkdashError) -> None:
 
 
 class _SocketRelay:
-    """One WebSocket, with its row and its cancel scope."""
+    """Relayed WebSocket, with its row and its cancel scope."""
 
     def __init__(self, context: RequestContext) -> None:
         self._context = context

@@ -53,7 +53,7 @@ class Uploads:
 
 
 class Upload:
-    """One body on disk; `close` it. `size`: bytes that were appended."""
+    """Body kept on disk; `close` it. `size`: bytes that were appended."""
 
     def __init__(self, folder: Path, file: BinaryIO, share: BodyShare) -> None:
         self._folder = folder

@@ -18,7 +18,7 @@ from sparkdash.host.image_build.source import local_files
 
 @dataclass(frozen=True, slots=True)
 class BuildJob:
-    """One image to build."""
+    """Image to build."""
 
     image: str
     profile: str

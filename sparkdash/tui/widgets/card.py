@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.profile_figures import Figures
-from sparkdash.domain.state import DaemonInfo
+from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.text.node_text import step_share
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, wrap
 from sparkdash.tui.lines import engine_figures, stuck_engine, words
 from sparkdash.tui.lines.swap_progress import swap_rows, swap_title
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
-from sparkdash.units import duration
+from sparkdash.units import duration, gib
 
 DOTS = inked(" · ", Ink.FAINT)
 RULE = inked(" ── ", Ink.FAINT)
@@ -140,6 +140,17 @@ def _no_daemon(view: View, width: int) -> list[Line]:
     return [inked("The daemon has not sent its state yet.", Ink.DIM)]
 
 
+def _fitting(snapshot: Snapshot | None) -> str:
+    """Say that nothing is loaded and, once the memory is known, how many profiles fit into this box."""
+    memory = snapshot.sample.memory if snapshot and snapshot.sample else None
+    if snapshot is None or memory is None:
+        return "No engine is loaded."
+    able = [one for one in snapshot.profiles if one.cannot_run is None and one.nodes == 1]
+    known = [one for one in able if one.needs_bytes is not None]
+    fit = [one for one in known if one.needs_bytes is not None and one.needs_bytes + memory.reserve <= memory.total]
+    return f"No engine is loaded. {len(fit)} of {len(known)} profiles of known need fit into {gib(memory.total)}."
+
+
 def _nothing(view: View, width: int) -> list[Line]:
     snapshot = view.snapshot
     if snapshot is None or snapshot.profiles:
@@ -148,7 +159,7 @@ def _nothing(view: View, width: int) -> list[Line]:
             "or send a request: the model that it names starts by itself.",
             "`sparkdash setup` finds the models on this box and connects your clients.",
         )
-        return [inked("No engine is loaded."), EMPTY, *(inked(line, Ink.STRONG) for line in advice)]
+        return [inked(_fitting(snapshot)), EMPTY, *(inked(line, Ink.STRONG) for line in advice)]
     rows = [inked("No profiles yet, so there is nothing to run.")]
     rows += wrap(
         "→ `sparkdash setup` finds the models on this box. Or put a YAML file into ~/.config/sparkdash/profiles, then "
