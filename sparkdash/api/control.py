@@ -8,6 +8,10 @@ Pure.
 
 from __future__ import annotations
 
+from functools import partial
+
+from pydantic import TypeAdapter
+
 from sparkdash.api.answers import Done, LeaseGranted, ProfileList, TogglePair
 from sparkdash.api.requests import (
     DoctorQuery,
@@ -29,8 +33,9 @@ from sparkdash.api.requests import (
     UseSetBody,
 )
 from sparkdash.api.rows import Call, DocumentCall, EventReader, Stream
+from sparkdash.api.tolerance import read_answer, read_event, read_snapshot
 from sparkdash.domain.container import PullProgress
-from sparkdash.domain.event import EVENT, Event
+from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.memory.account import MemoryAccount
@@ -51,11 +56,11 @@ NO_LIMIT = None
 
 
 def _feed_reader() -> EventReader[Snapshot | Event]:
-    return EventReader({"snapshot": Snapshot.model_validate_json, "fact": EVENT.validate_json})
+    return EventReader({"snapshot": read_snapshot, "fact": read_event})
 
 
 def _pull_reader() -> EventReader[PullProgress]:
-    return EventReader({"progress": PullProgress.model_validate_json})
+    return EventReader({"progress": partial(read_answer, TypeAdapter(PullProgress))})
 
 
 class ControlApi:

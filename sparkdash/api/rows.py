@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 from pydantic import TypeAdapter, ValidationError
 
 from sparkdash.api.requests import ApiRequest
+from sparkdash.api.tolerance import read_answer
 from sparkdash.errors import AdmissionError
 from sparkdash.sse import Frames
 
@@ -167,8 +168,8 @@ class Call(Row[P], Generic[P, T]):
         self.silence_s = silence_s
 
     def read(self, content: bytes) -> T:
-        """Read the answer. Raises pydantic.ValidationError: it has another type."""
-        return TypeAdapter(self.answer).validate_json(content)
+        """Read the answer; raises as `tolerance.read_answer`."""
+        return read_answer(TypeAdapter(self.answer), content)
 
     @overload
     def __get__(self, client: None, owner: type[object]) -> Self: ...

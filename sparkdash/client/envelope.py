@@ -12,7 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from sparkdash import __version__
 from sparkdash.api.rows import StreamError
+from sparkdash.api.tolerance import OtherVersion
 from sparkdash.client.address import Address
 from sparkdash.errors import (
     AdmissionError,
@@ -118,6 +120,12 @@ def reading_answer(address: Address) -> Iterator[None]:
     """Raise what the daemon's answer says went wrong, or DaemonError `daemon_version` where it cannot be read."""
     try:
         yield
+    except OtherVersion as other:
+        raise DaemonError(
+            f"The daemon at {address} is sparkdash {other.version}, and this is {__version__}: their states differ.",
+            code="daemon_version",
+            hint="Install the same version on both sides, then `sparkdash stop --daemon` and `sparkdash serve` there.",
+        ) from None
     except StreamError as error:
         raise error_from_answer(FAILED_STREAM, error.envelope.encode(), address) from None
     except ValidationError as error:

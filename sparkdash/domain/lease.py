@@ -70,6 +70,10 @@ class Request:
     """Time from sending the request to the engine until the first event with text, reasoning or a tool call. Waiting
     for a swap is not included.
     """
+    prompt_estimate: int | None = None
+    """Prompt tokens estimated from the size of the body, to be shown as "~" until the usage is known; None for a body
+    with pictures or sound.
+    """
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
@@ -80,5 +84,9 @@ class Request:
     finish_reason: str | None = None
     error: str | None = None
     """Code of the error, never the prompt."""
+    energy_wh: float | None = None
+    """Energy of the request: the box's power over its time, shared by tokens among the requests that ran. None without
+    a sensor, and for a request shorter than two samples of the power.
+    """
     internal: bool = False
     """Whether sparkdash itself made the request: the demo's traffic."""

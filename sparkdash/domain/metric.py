@@ -7,16 +7,21 @@ Pure.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import field_validator
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.container import Stranger
+from sparkdash.domain.live import Energy, GatewayFigures, LiveRequest
 
 
 class Metric(StrEnum):
     """Figure that telemetry derives for an engine every tick."""
 
     DECODE = "decode_tok_s"
+    DECODE_EACH = "decode_each_tok_s"
+    PROMPT_SPEED = "prompt_tok_s"
     PREFILL = "prefill_tok_s"
     PREFIX_HIT = "prefix_hit"
     PREFIX_HIT_LIFETIME = "prefix_hit_lifetime"
@@ -42,9 +47,20 @@ class MetricInfo(NamedTuple):
 
 METRICS: dict[Metric, MetricInfo] = {
     Metric.DECODE: MetricInfo(
-        "decode", "tok/s", "generated tokens / wall time, over the last ticks, all requests together"
+        "decode, total", "tok/s", "generated tokens / wall time, over the last ticks, all requests together"
     ),
-    Metric.PREFILL: MetricInfo("prefill", "tok/s", "prompt tokens really computed (cached ones excluded) / wall time"),
+    Metric.DECODE_EACH: MetricInfo(
+        "decode, each", "tok/s", "decode, total / mean number of running requests, over the same ticks"
+    ),
+    Metric.PROMPT_SPEED: MetricInfo(
+        "prompt",
+        "tok/s",
+        "prompt tokens really computed (cached ones excluded) / time spent computing them, last 60 s; unknown while "
+        "none is computed",
+    ),
+    Metric.PREFILL: MetricInfo(
+        "prompt load", "tok/s", "prompt tokens really computed (cached ones excluded) / wall time"
+    ),
     Metric.PREFIX_HIT: MetricInfo(
         "prefix", "share", "prompt tokens found in the prefix cache / prompt tokens looked up, last 60 s"
     ),
@@ -71,8 +87,27 @@ METRICS: dict[Metric, MetricInfo] = {
 }
 
 
+_BY_GATEWAY = {
+    Metric.DECODE: "decode_tok_s",
+    Metric.DECODE_EACH: "decode_each_tok_s",
+    Metric.PROMPT_SPEED: "prompt_tok_s",
+    Metric.RUNNING: "in_flight",
+    Metric.TTFT_P50: "ttft_p50_s",
+    Metric.TTFT_P95: "ttft_p95_s",
+}
+"""Fields of GatewayFigures that stand in for an engine's own figures."""
+
+
+class Figure(NamedTuple):
+    """Value of a metric, and whether only the gateway tells it."""
+
+    value: float | None = None
+    by_gateway: bool = False
+    """Whether the engine does not tell the figure: the gateway estimates it from what passes through it ("~")."""
+
+
 class EngineSample(Frozen):
-    """Figures of one engine at one tick."""
+    """Figures of one engine at one tick. An engine that tells none has those of the gateway alone."""
 
     at: float
     """Time of the last answer behind the values, Unix seconds; older than the sample while the engine is silent."""
@@ -81,10 +116,28 @@ class EngineSample(Frozen):
     """Accepted / drafts for each draft position, over the last 60 s; None without speculation or drafts."""
     error: str | None = None
     """Error of the last scrape; None when it succeeded."""
+    gateway: GatewayFigures | None = None
+    """The gateway's own count; None where nobody counts."""
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _without_unknown(cls, values: Any) -> Any:
+        """Leave out metrics of a newer daemon."""
+        known = Metric._value2member_map_
+        return {key: value for key, value in values.items() if key in known} if isinstance(values, dict) else values
 
     def get(self, metric: Metric) -> float | None:
-        """Return the value of a metric, or None when it is unknown."""
+        """Return the engine's own value of a metric, or None when it is unknown."""
         return self.values.get(metric)
+
+    def figure(self, metric: Metric) -> Figure:
+        """Return the engine's own value of a metric, else the gateway's."""
+        own = self.values.get(metric)
+        if own is not None or self.gateway is None:
+            return Figure(own)
+        field = _BY_GATEWAY.get(metric)
+        value = None if field is None else getattr(self.gateway, field)
+        return Figure(None if value is None else float(value), value is not None)
 
 
 class Memory(Frozen):
@@ -163,3 +216,16 @@ class Sample(Frozen):
     """Figures of the other nodes, and the link's of this one under LOCAL; empty with one node."""
     low_power: bool = False
     """Whether the GPU is stuck in its low-power state, so that every speed is that of a crippled box."""
+    requests: dict[str, LiveRequest] = {}
+    """Progress of the running requests, by id."""
+    energy: Energy | None = None
+    """Energy since the daemon started; None without a sensor."""
+
+    @property
+    def decode(self) -> Figure:
+        """Decode rate of the whole box: the sum over all engines that tell one."""
+        told = [engine.figure(Metric.DECODE) for engine in self.engines.values()]
+        known = [figure for figure in told if figure.value is not None]
+        if not known:
+            return Figure()
+        return Figure(sum(figure.value or 0.0 for figure in known), any(figure.by_gateway for figure in known))

@@ -105,6 +105,10 @@ class Swap(Frozen):
     """Time since which the load shows no progress: no new log line, no memory taken. Set after half a minute; None
     while it moves.
     """
+    gives_up_at: float | None = None
+    """Time at which the load is ended unless it moves before, Unix seconds; set with `still_since`."""
+    heard_at: float | None = None
+    """Time of the last line of the engine's log, Unix seconds, some seconds old; None before the first."""
     eta_s: float | None = None
     """Remaining seconds at `eta_at`, without the rest of a drain: the median over earlier swaps.
 

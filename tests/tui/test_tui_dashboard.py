@@ -326,6 +326,8 @@ async def test_a_daemon_of_another_version_is_told(stage: Any) -> None:
         await on.tell(DaemonError("The daemon is of another version.", code="daemon_version", hint="Restart it."))
         assert "✗ no link" in on.lines[0]
         assert "→ Restart it." in on.text
+        assert "a daemon of another version" in on.text
+        assert "no daemon yet" not in on.text
 
 
 async def test_a_lost_event_makes_the_feed_begin_anew(stage: Any, box: Any) -> None:

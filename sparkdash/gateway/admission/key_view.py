@@ -185,7 +185,12 @@ class KeyView:
 
     def _sample(self, sample: Sample) -> Sample:
         nodes = {name: one.replace(memory=self._memory(one.memory)) for name, one in sample.nodes.items()}
-        return sample.replace(engines=self._by_name(sample.engines), memory=self._memory(sample.memory), nodes=nodes)
+        return sample.replace(
+            engines=self._by_name(sample.engines),
+            memory=self._memory(sample.memory),
+            nodes=nodes,
+            requests={number: one for number, one in sample.requests.items() if one.profile in self.profiles},
+        )
 
     def _memory(self, memory: Memory | None) -> Memory | None:
         return memory and memory.replace(engines=self._by_name(memory.engines), strangers=())

@@ -40,7 +40,9 @@ def face(view: View, width: int, tall: int) -> Face:
     """Choose the card's content, its lines `width` cells wide; `tall` is the height of a sparkline."""
     engine = view.engine
     if view.snapshot is None:
-        return Face(_no_daemon(view, width), inked("no daemon yet"), [])
+        refused = view.refusal is not None and view.refusal.code == "daemon_version"
+        title = "a daemon of another version" if refused else "no daemon yet"
+        return Face(_no_daemon(view, width), inked(title), [])
     if view.swap:
         rows = swap_rows(view, view.swap, width)
         return Face(
