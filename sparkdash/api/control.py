@@ -19,16 +19,21 @@ from sparkdash.api.requests import (
     IncidentQuery,
     LeaseBody,
     LogQuery,
+    MarkQuery,
     NoParameters,
+    PastRequestQuery,
     ProfileName,
     PullBody,
+    RecentQuery,
     ReleaseBody,
     RequestId,
     RunName,
+    SeriesQuery,
     ShutdownBody,
     StopBody,
     ToggleBody,
     TrafficBody,
+    UsageQuery,
     UseBody,
     UseSetBody,
 )
@@ -37,6 +42,14 @@ from sparkdash.api.tolerance import read_answer, read_event, read_snapshot
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.history.answers import (
+    FigureList,
+    MarkList,
+    PastRequests,
+    RecentFigures,
+    Series,
+    UsageReport,
+)
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import Profile
@@ -102,6 +115,24 @@ class ControlApi:
     )
     run_report = DocumentCall(
         "GET", "/api/bench/{run}", RunName, bytes, "The report of one run", silence_s=EXAMINATION_S
+    )
+    history_figures = Call(
+        "GET", "/api/history/figures", NoParameters, FigureList, "Figures that are recorded, with unit and meaning"
+    )
+    history_series = Call(
+        "GET", "/api/history/series", SeriesQuery, Series, "One recorded figure over a period, in buckets"
+    )
+    history_recent = Call(
+        "GET", "/api/history/recent", RecentQuery, RecentFigures, "Figures of the last minutes, for sparklines"
+    )
+    history_usage = Call(
+        "GET", "/api/history/usage", UsageQuery, UsageReport, "Requests of a period, added up by group"
+    )
+    history_requests = Call(
+        "GET", "/api/history/requests", PastRequestQuery, PastRequests, "Ended requests of the past, one by one"
+    )
+    history_marks = Call(
+        "GET", "/api/history/marks", MarkQuery, MarkList, "Swaps, kills, incidents and notices of a period"
     )
     logs = Stream("GET", "/api/logs/{name:path}", LogQuery, Lines, "An engine's log")
 

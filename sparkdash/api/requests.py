@@ -11,11 +11,16 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sparkdash.domain.history.selections import MOST_POINTS, MOST_ROWS, RequestOrder, UsageGroup
 from sparkdash.domain.measuring import Measuring
 from sparkdash.limits import COUNT, PRINTABLE, WORD
 
 Cause = Literal["user", "bench"]
 """On whose behalf a profile is brought up."""
+POINTS = 300
+"""Buckets of a series, unless asked for otherwise."""
+STATUS = r"^(done|failed|gone|[1-5][0-9]{2})$"
+"""Pattern of a past request's end: how it ended, or its HTTP status."""
 
 
 class ApiRequest(BaseModel):
@@ -63,6 +68,60 @@ class DoctorQuery(ApiRequest):
     """Names of the checks to run; without names all of them run."""
 
     check: list[str] | None = None
+
+
+class SeriesQuery(ApiRequest):
+    """Figure of a profile's engine, or without a profile of a box; the last hour without `since` and `until`."""
+
+    figure: str
+    profile: str | None = None
+    node: str | None = None
+    since: float | None = None
+    until: float | None = None
+    points: int = Field(default=POINTS, ge=1, le=MOST_POINTS)
+
+
+class RecentQuery(ApiRequest):
+    """Figures over the last `seconds`, in buckets of `step_s` seconds; all figures without names."""
+
+    figure: list[str] | None = None
+    seconds: float = Field(default=600.0, ge=1, le=3600)
+    step_s: float = Field(default=2.0, ge=1, le=60)
+
+
+class UsageQuery(ApiRequest):
+    """Group by which requests are added up; the last day without `since` and `until`."""
+
+    by: UsageGroup = "profile"
+    since: float | None = None
+    until: float | None = None
+    profile: str | None = None
+    client: str | None = None
+    offset_s: int = Field(default=0, ge=-86400, le=86400)
+    """Seconds east of UTC, for the beginning of days."""
+
+
+class PastRequestQuery(ApiRequest):
+    """Filters, order and page of ended requests."""
+
+    since: float | None = None
+    until: float | None = None
+    profile: str | None = None
+    client: str | None = None
+    status: str | None = Field(default=None, pattern=STATUS)
+    min_ttft: float | None = None
+    sort: RequestOrder = "newest"
+    limit: int = Field(default=100, ge=1, le=MOST_ROWS)
+    after: str | None = None
+
+
+class MarkQuery(ApiRequest):
+    """Period of the marks, the last day without `since` and `until`; profile whose marks are listed, or all."""
+
+    since: float | None = None
+    until: float | None = None
+    profile: str | None = None
+    limit: int = Field(default=MOST_ROWS, ge=1, le=MOST_ROWS)
 
 
 class LogQuery(ApiRequest):

@@ -20,7 +20,7 @@ from sparkdash.domain.shelf import Shelf
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.http.event_feed import EventEncoder
 from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.ports import BusPort, CatalogPort, KeysPort, RequestRegistryPort, SupervisorPort
+from sparkdash.gateway.ports import BusPort, CatalogPort, HistoryPort, KeysPort, RequestRegistryPort, SupervisorPort
 from sparkdash.gateway.protocol.prepare import RequestPreparer
 from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.gateway.shared.exclusive import Exclusive
@@ -89,6 +89,8 @@ class Deps:
     """Look which images and weights of the profiles are on the box; None on a simulated box."""
     memory: Callable[[], Awaitable[MemoryAccount]] | None = None
     """Account for the box's memory by holder; None on a simulated box."""
+    history: HistoryPort | None = None
+    """The recorded past; None: nothing is recorded."""
     keys: KeysPort | None = None
     """Source of keys; None: no key is ever needed."""
     used_today: Callable[[str], int] = _no_usage
@@ -118,9 +120,20 @@ class Deps:
     """Encodes events once for all listeners with the same view."""
 
     def with_views(
-        self, bus: BusPort, catalog: Callable[[], CatalogPort], supervisor: SupervisorPort, running: RequestRegistryPort
+        self,
+        bus: BusPort,
+        catalog: Callable[[], CatalogPort],
+        supervisor: SupervisorPort,
+        running: RequestRegistryPort,
+        history: HistoryPort | None,
     ) -> Deps:
         """Return the same dependencies with narrowed views; shared state stays shared."""
         return replace(
-            self, bus=bus, catalog=catalog, supervisor=supervisor, running=running, event_encoder=EventEncoder()
+            self,
+            bus=bus,
+            catalog=catalog,
+            supervisor=supervisor,
+            running=running,
+            history=history,
+            event_encoder=EventEncoder(),
         )

@@ -15,6 +15,22 @@ from sparkdash.access.key import Key
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Event, Fact
+from sparkdash.domain.history.answers import (
+    FigureList,
+    MarkList,
+    PastRequests,
+    RecentFigures,
+    Series,
+    UsageReport,
+)
+from sparkdash.domain.history.selections import (
+    MarkSelection,
+    RecentSelection,
+    RequestSelection,
+    SeriesSelection,
+    UsageSelection,
+    Visible,
+)
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
@@ -200,6 +216,34 @@ class BusPort(Protocol):
 
     def subscribe(self, since: int | None = None, *, samples: bool = True) -> SubscriptionPort:
         """Add a listener: after event `since` where possible, else from a snapshot; `samples`: with telemetry."""
+        ...
+
+
+class HistoryPort(Protocol):
+    """The recorded past. Every method raises a SparkdashError while the database cannot be read."""
+
+    async def figures(self, visible: Visible = None) -> FigureList:
+        """List the recorded figures, and what has records; `visible`: profiles that the caller may see."""
+        ...
+
+    async def series(self, selection: SeriesSelection) -> Series:
+        """Read one figure over a period."""
+        ...
+
+    async def recent(self, selection: RecentSelection) -> RecentFigures:
+        """Read several figures over the last minutes."""
+        ...
+
+    async def usage(self, selection: UsageSelection) -> UsageReport:
+        """Add up the requests of a period."""
+        ...
+
+    async def requests(self, selection: RequestSelection) -> PastRequests:
+        """List ended requests."""
+        ...
+
+    async def marks(self, selection: MarkSelection) -> MarkList:
+        """List the events of a period."""
         ...
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from sparkdash.api.control import ControlApi
@@ -31,6 +32,13 @@ def each_row() -> Iterator[Any]:
         yield pytest.param(row, ROUTES.get((row.method, row.path)), id=name)
 
 
+def with_dependencies(found: Dependant) -> Iterator[Dependant]:
+    """A handler's parameters, and those of its dependencies."""
+    yield found
+    for each in found.dependencies:
+        yield from with_dependencies(each)
+
+
 def test_every_route_has_a_row_and_every_row_a_route() -> None:
     """Neither side can add a call that the other does not know."""
     assert set(ROUTES) == {(row.method, row.path) for row in ROWS.values()}
@@ -43,7 +51,7 @@ def test_a_route_takes_the_parameters_of_its_row(row: Row[...], route: APIRoute)
     model: Any = row.request
     found = route.dependant
     in_path = {field.name for field in found.path_params}
-    in_query = {field.name for field in found.query_params}
+    in_query = {field.name for each in with_dependencies(found) for field in each.query_params}
     bodies = [field.field_info.annotation for field in found.body_params]
     if row.method == "POST":
         own = not set(model.model_fields) <= in_path

@@ -23,6 +23,7 @@ from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.gateway.admission.access import may_see, permitted_name, whole_box_refused
 from sparkdash.gateway.admission.key_view import KeyView
+from sparkdash.gateway.admission.narrowed_history import NarrowedHistory
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.ports import (
     BusPort,
@@ -47,7 +48,8 @@ def narrow_deps(deps: Deps, key: Key) -> Deps:
         return _Catalog(deps.catalog(), bus, key)
 
     supervisor = _Supervisor(deps.supervisor, deps.catalog, bus, key)
-    return deps.with_views(bus, catalog, supervisor, _Running(deps.running, bus))
+    history = NarrowedHistory(deps.history, key, lambda: bus.view.profiles) if deps.history else None
+    return deps.with_views(bus, catalog, supervisor, _Running(deps.running, bus), history)
 
 
 class _Catalog:
