@@ -54,6 +54,7 @@ class Settings(BaseModel):
     host: str = "127.0.0.1"
     """Address on which the gateway listens. Beyond loopback only once there are keys (`sparkdash keys add`)."""
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
+    """Port of the gateway."""
     host_names: tuple[str, ...] = ()
     """Further names by which clients call this box; a request under any other name is refused (DNS rebinding)."""
     allowed_origins: tuple[str, ...] = ()
@@ -63,12 +64,17 @@ class Settings(BaseModel):
     tls_cert: Path | None = None
     """PEM file of the certificate and its chain: with it and `tls_key` the port speaks https."""
     tls_key: Path | None = None
+    """PEM file of the certificate's private key."""
     runtime: Literal["podman", "docker", "process"] = "podman"
+    """Program that runs the engines: containers of podman or docker, or plain processes of this user."""
     profiles: tuple[Path, ...] = ()
     """More folders of profiles; later ones win over earlier ones and over those shipped with sparkdash."""
     shipped_profiles: bool = True
+    """Whether the profiles that come with sparkdash are listed."""
     hf_home: Path = Path("~/.cache/huggingface")
+    """Folder of the weights: the Hugging Face cache, which other tools share."""
     cache_dir: Path = Path("~/.cache/sparkdash")
+    """Folder of the engines' compiled kernels and of large uploads."""
     engine_ports: Annotated[tuple[_Port, _Port], AfterValidator(_ascending)] = (18000, 18999)
     """Range of ports on loopback; each engine listens on a free one."""
     reserve_gib: float = Field(default=10.0, ge=0)
@@ -100,6 +106,7 @@ class Settings(BaseModel):
     drain_s: float = Field(default=120.0, ge=0)
     """Seconds for which a swap waits for running requests before it cuts them."""
     stop_grace_s: float = Field(default=30.0, ge=0)
+    """Seconds that an engine gets to end by itself before it is killed."""
     reclaim_s: float = Field(default=300.0, ge=0)
     """Seconds for which memory may take to come back after a container has gone."""
     drop_page_cache: bool = False
@@ -124,6 +131,7 @@ class Settings(BaseModel):
     default: str | None = None
     """Profile to return to once nobody has used any engine for `default_after_s`."""
     default_after_s: float = Field(default=900.0, gt=0)
+    """Seconds without any request until the box returns to `default`."""
     any: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = {}
     """Names that mean one of several profiles: whichever runs, else the first."""
     sets: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = {}
@@ -168,6 +176,7 @@ class Settings(BaseModel):
     They help to find a client's trouble, and are what people wrote: off unless needed.
     """
     sample_s: float = Field(default=1.0, gt=0)
+    """Seconds between two samples of the engines' figures while somebody watches."""
     body_limit_mib: int = Field(default=64, ge=1)
     """Largest body of one request."""
     bodies_limit_mib: int = Field(default=1024, ge=1)
@@ -236,6 +245,19 @@ def load_settings(file: Path | None = None, **overrides: Any) -> Settings:
     given = {key: value for key, value in overrides.items() if value is not None}
     values.update(given)
     origin.update({key: f"--{key.replace('_', '-')}" for key in given})
+    return _validated(values, origin)
+
+
+def parse_settings(text: str, path: Path) -> Settings:
+    """Read settings from the text of a file. Raises ProfileError as `load_settings`, with `path` as the origin."""
+    try:
+        values = tomllib.loads(text)
+    except ValueError as error:
+        raise ProfileError(f"{path} cannot be read: {error}.", code="settings_invalid") from None
+    return _validated(values, dict.fromkeys(values, str(path)))
+
+
+def _validated(values: Mapping[str, Any], origin: Mapping[str, str]) -> Settings:
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:

@@ -52,6 +52,79 @@ class LeaseGranted(ApiAnswer):
     """The holder was asked to stop and to give the lease back."""
 
 
+class Setting(ApiAnswer):
+    """One setting of config.toml. Values are TOML texts."""
+
+    name: str
+    value: str
+    """Value in force."""
+    default: str
+    meaning: str
+    given: bool = False
+    """Whether config.toml, a variable or an option gives the value."""
+    live: bool = False
+    """Whether a change holds at once; otherwise after a restart of the daemon."""
+    waits: str | None = None
+    """Value that will hold after a restart of the daemon; None where it is the value in force."""
+    editable: bool = True
+    """Whether a single text can express the value; tables are edited in the file."""
+
+
+class SettingList(ApiAnswer):
+    """Every setting, in the order of the documentation."""
+
+    file: str
+    settings: tuple[Setting, ...]
+    pinned: tuple[str, ...] = ()
+    """Profiles and families that stay until a person stops them."""
+    preload: tuple[str, ...] = ()
+    """Profiles that the daemon loads when it starts."""
+
+
+class SuiteLine(ApiAnswer):
+    """A suite that can be measured."""
+
+    name: str
+    about: str
+    cells: int
+
+
+class PlannedArm(ApiAnswer):
+    """Profile of a planned run, with its known speed."""
+
+    name: str
+    impossible: str | None = None
+    """Why it cannot run; None when it can."""
+    launch_s: float | None = None
+    decode_tok_s: float | None = None
+    source: str | None = None
+    """Origin of the rate: seen here, or published."""
+
+
+class BenchPlan(ApiAnswer):
+    """What a run would measure, for how long, and what it would stop."""
+
+    suite: str
+    about: str
+    mode: str
+    arms: tuple[PlannedArm, ...]
+    order: tuple[str, ...]
+    """Arm of each launch that is left, in order."""
+    cells: int
+    """Cells of the suite."""
+    gaps: int
+    """Cells that are left to measure, over all launches."""
+    expected_s: float | None
+    """None until an engine's speed and start time are known."""
+    resumes: str | None = None
+    """Stopped run with the same question, which goes on; None: a new run."""
+    stops: tuple[str, ...] = ()
+    """Engines that stop for the run."""
+    simulated: bool = False
+    suites: tuple[SuiteLine, ...] = ()
+    begun: bool = False
+
+
 class GatewayHealth(ApiAnswer):
     """The gateway is up, whatever the state of its engines."""
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from pydantic import TypeAdapter
 
-from sparkdash.api.answers import Done, LeaseGranted, ProfileList, TogglePair
+from sparkdash.api.answers import BenchPlan, Done, LeaseGranted, ProfileList, SettingList, TogglePair
 from sparkdash.api.requests import (
     DoctorQuery,
     FeedPosition,
@@ -29,7 +29,9 @@ from sparkdash.api.requests import (
     RequestId,
     RunName,
     SeriesQuery,
+    SettingBody,
     ShutdownBody,
+    StartRunBody,
     StopBody,
     ToggleBody,
     TrafficBody,
@@ -134,6 +136,9 @@ class ControlApi:
     history_marks = Call(
         "GET", "/api/history/marks", MarkQuery, MarkList, "Swaps, kills, incidents and notices of a period"
     )
+    settings = Call(
+        "GET", "/api/settings", NoParameters, SettingList, "Every setting of config.toml: value, default, meaning"
+    )
     logs = Stream("GET", "/api/logs/{name:path}", LogQuery, Lines, "An engine's log")
 
     use = Call("POST", "/api/use", UseBody, Plan, "Make a profile resident; the swap goes on by itself", status=202)
@@ -179,6 +184,19 @@ class ControlApi:
         status=202,
     )
 
+    start_run = Call(
+        "POST",
+        "/api/bench",
+        StartRunBody,
+        BenchPlan,
+        "Plan an A/B run of some profiles, or begin it, in a process of its own",
+        silence_s=EXAMINATION_S,
+        status=202,
+    )
+
+    change_setting = Call(
+        "POST", "/api/settings", SettingBody, SettingList, "Change one setting of config.toml, or remove it"
+    )
     pull = Stream("POST", "/api/pull-image", PullBody, _pull_reader, "Fetch a profile's image")
     reload = Call("POST", "/api/reload", NoParameters, ProfileList, "Read the profiles again")
     traffic = Call("POST", "/api/traffic", TrafficBody, Done, "Switch the demo's own traffic")

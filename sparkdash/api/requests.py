@@ -21,6 +21,10 @@ POINTS = 300
 """Buckets of a series, unless asked for otherwise."""
 STATUS = r"^(done|failed|gone|[1-5][0-9]{2})$"
 """Pattern of a past request's end: how it ended, or its HTTP status."""
+BenchModeName = Literal["screen", "standard", "careful"]
+"""Amount of measuring of a run, as `sparkdash ab --mode` takes it."""
+SUITE_NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+"""Names of suites. A path is no name: a caller must not choose a file of the box."""
 
 
 class ApiRequest(BaseModel):
@@ -190,6 +194,26 @@ class UseSetBody(ApiRequest):
 
     name: str
     begin: bool = True
+
+
+class SettingBody(ApiRequest):
+    """New value of one setting. `key` is its path in config.toml: ["reserve_gib"], ["policy", "gpt-oss-120b", "pinned"]."""
+
+    key: list[str] = Field(min_length=1, max_length=3)
+    value: str | None = Field(default=None, max_length=10_000)
+    """TOML, or plain words for a text or a list of texts; null removes the key, so that the default holds."""
+
+
+class StartRunBody(ApiRequest):
+    """A/B run of marked profiles. `begin: false` only plans it."""
+
+    profiles: list[str] = Field(min_length=1, max_length=26)
+    """Profiles; the first is the baseline."""
+    suite: str = Field(default="smoke", pattern=SUITE_NAME)
+    mode: BenchModeName = "standard"
+    reps: int | None = Field(default=None, ge=1, le=1000)
+    """Repetitions per cell and launch; null: those of suite and mode."""
+    begin: bool = False
 
 
 class TrafficBody(ApiRequest):

@@ -12,6 +12,8 @@ import json
 import sys
 from typing import Any
 
+from sparkdash.api.answers import BenchPlan
+from sparkdash.api.requests import StartRunBody
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import command
 from sparkdash.limits import shown
@@ -58,6 +60,35 @@ async def require_run(run: str) -> None:
             status=404,
             hint="`sparkdash bench show` lists them.",
         )
+
+
+async def plan_run(wish: StartRunBody) -> BenchPlan:
+    """Return what a run would measure, and how long that takes. Raises SparkdashError."""
+    try:
+        done = await command.run_command(_ab_command(wish, "--dry-run"), deadline_s=PATIENCE_S)
+    except (OSError, TimeoutError) as error:
+        raise HostError(f"The run cannot be planned: {error or 'it took too long'}.", code="plan_failed") from error
+    if done.code == 0:
+        return BenchPlan.model_validate_json(done.out)
+    raise _refusal(done, "The run cannot be planned")
+
+
+async def start_run(wish: StartRunBody) -> str | None:
+    """Measure a run to its end; return None when it is complete or was stopped, else the error text.
+
+    The process is killed when this is cancelled; what is measured is kept.
+    """
+    try:
+        done = await command.run_command(_ab_command(wish, "--yes"), deadline_s=None)
+    except OSError as error:
+        return f"It could not be started: {error.strerror}."
+    return None if done.code in (0, INTERRUPTED) else str(_refusal(done, "It said"))
+
+
+def _ab_command(wish: StartRunBody, *options: str) -> list[str]:
+    reps = ["--reps", str(wish.reps)] if wish.reps else []
+    given = ["--suite", wish.suite, "--mode", wish.mode, *reps, *options, "--json"]
+    return [sys.executable, "-m", "sparkdash", "ab", *given, "--", *wish.profiles]
 
 
 async def resume_run(run: str) -> str | None:

@@ -143,6 +143,7 @@ def _daemon(
         store.record_request(request)
         supervisor.served(request)
 
+    read = parts.load_settings
     deps = gateway.Deps(
         supervisor=supervisor,
         bus=bus,
@@ -165,6 +166,9 @@ def _daemon(
         shelf=None if parts.simulated else lambda profiles: control_actions.stock_of_profiles(holder[0], profiles),
         memory=None if parts.simulated else accounts.now,
         runs=lambda run: control_actions.bench_runs(run, simulated=parts.simulated),
+        start_run=lambda wish: control_actions.start_bench_run(holder[0], wish),
+        settings_list=(lambda: control_actions.settings_list(holder[0], read)) if read else None,
+        change_setting=(lambda wish: control_actions.change_setting(holder[0], read, wish)) if read else None,
         resume=lambda run: control_actions.resume_bench_run(holder[0], run),
         translator=translator,
         counter=counter,

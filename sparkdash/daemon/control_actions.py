@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
 import structlog
 
 from sparkdash import __version__, paths
+from sparkdash.api.answers import BenchPlan, SettingList
+from sparkdash.api.requests import SettingBody, StartRunBody
+from sparkdash.daemon import reloading
 from sparkdash.daemon.daemon import Daemon
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.finding import Diagnosis, Finding
@@ -25,6 +28,7 @@ from sparkdash.errors import SparkdashError
 from sparkdash.host import memory_account
 from sparkdash.host.hub.local_weights import Presence, weight_files
 from sparkdash.host.shelf import Image, stock_of
+from sparkdash.settings import Settings, settings_file
 
 LOG = structlog.get_logger("sparkdash")
 
@@ -59,6 +63,44 @@ async def resume_bench_run(daemon: Daemon, run: str) -> None:
     task = asyncio.create_task(going_on(), name=f"bench resume {run}")
     daemon.background_tasks.add(task)
     task.add_done_callback(daemon.background_tasks.discard)
+
+
+async def start_bench_run(daemon: Daemon, wish: StartRunBody) -> BenchPlan:
+    """Plan a run in a process of its own, and measure it in another one; a Notice reports failure.
+
+    Raises SparkdashError: the profiles or the suite cannot be measured.
+    """
+    from sparkdash.bench.processes import plan_run, start_run
+
+    plan = await plan_run(wish)
+    if not wish.begin:
+        return plan
+
+    async def measured() -> None:
+        if why := await start_run(wish):
+            text = f"The run of {' and '.join(wish.profiles)} ended early. {why}"
+            daemon.bus.publish(Notice(level=Level.WARNING, code="bench_failed", text=text))
+
+    task = asyncio.create_task(measured(), name=f"bench {wish.suite}")
+    daemon.background_tasks.add(task)
+    task.add_done_callback(daemon.background_tasks.discard)
+    return BenchPlan(**{**dict(plan), "begun": True})
+
+
+async def settings_list(daemon: Daemon, read: Callable[[], Settings]) -> SettingList:
+    """List the settings of config.toml."""
+    from sparkdash.daemon import settings_list
+
+    return await asyncio.to_thread(settings_list.list_settings, settings_file(), daemon.supervisor.settings, read)
+
+
+async def change_setting(daemon: Daemon, read: Callable[[], Settings], wish: SettingBody) -> SettingList:
+    """Change one setting in config.toml, and apply what holds at once. Raises SparkdashError."""
+    from sparkdash.daemon import settings_list as listed
+
+    await asyncio.to_thread(listed.change_setting, settings_file(), wish.key, wish.value)
+    await reloading.reread_settings(daemon)
+    return await settings_list(daemon, read)
 
 
 async def run_doctor(daemon: Daemon, names: Sequence[str]) -> Diagnosis:

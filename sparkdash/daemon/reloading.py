@@ -36,6 +36,13 @@ async def reload(daemon: Daemon) -> None:
         await daemon.others.connected()
 
 
+async def reread_settings(daemon: Daemon) -> None:
+    """Read the settings again, and nothing else."""
+    async with daemon.reload_lock:
+        if daemon.rereading and (settings := await daemon.rereading.read(daemon.supervisor.settings)):
+            daemon.supervisor.replace_settings(settings)
+
+
 async def refresh(daemon: Daemon) -> None:
     """Read profiles and settings again if a file was edited since the last look.
 

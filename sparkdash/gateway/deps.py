@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
+from sparkdash.api.answers import BenchPlan, SettingList
+from sparkdash.api.requests import SettingBody, StartRunBody
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request
 from sparkdash.domain.memory.account import MemoryAccount
@@ -99,6 +101,12 @@ class Deps:
     """Append a line to the audit log; may block, called in a thread."""
     runs: Callable[[str | None], Awaitable[bytes]] | None = None
     """Bench runs as JSON: the list, or the report of the one named; None without a bench."""
+    settings_list: Callable[[], Awaitable[SettingList]] | None = None
+    """List the settings of config.toml; None without such a file."""
+    change_setting: Callable[[SettingBody], Awaitable[SettingList]] | None = None
+    """Change one setting in config.toml; None without such a file."""
+    start_run: Callable[[StartRunBody], Awaitable[BenchPlan]] | None = None
+    """Plan or begin a bench run; None without a bench."""
     resume: Callable[[str], Awaitable[None]] | None = None
     """Resume an unfinished bench run; a Notice tells how it ended."""
     translator: Translator | None = None

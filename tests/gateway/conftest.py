@@ -19,6 +19,8 @@ from scripted import FakeEngine, engine_on_a_socket, ok
 from serving import deserted
 
 from sparkdash import listen
+from sparkdash.api.answers import BenchPlan, SettingList
+from sparkdash.api.requests import SettingBody, StartRunBody
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress
@@ -302,6 +304,24 @@ async def living_house(
     async def resume(run: str) -> None:
         done.append(("resume", run))
 
+    async def start_run(wish: StartRunBody) -> BenchPlan:
+        done.append(("start", *wish.profiles, wish.suite, wish.begin))
+        return BenchPlan(
+            suite=wish.suite,
+            about="",
+            mode=wish.mode,
+            arms=(),
+            order=(),
+            cells=2,
+            gaps=8,
+            expected_s=60.0,
+            begun=wish.begin,
+        )
+
+    async def change_setting(wish: SettingBody) -> SettingList:
+        done.append(("setting", *wish.key, wish.value))
+        return SettingList(file="config.toml", settings=())
+
     async def shutdown(stop: bool) -> None:
         done.append(("shutdown", stop))
 
@@ -318,6 +338,8 @@ async def living_house(
             shutdown=shutdown,
             record=recorded.append,
             resume=resume,
+            start_run=start_run,
+            change_setting=change_setting,
             translator=translator,
             counter=counter,
             shelf=shelf,

@@ -159,6 +159,26 @@ async def test_a_run_goes_on_unless_another_is_measured(house: Any) -> None:
     assert (await house.client.post("/api/bench/2026/resume", json={})).json()["error"]["code"] == "held"
 
 
+async def test_a_run_is_planned_at_any_time_and_begun_alone(house: Any) -> None:
+    """By any name of a profile; a path is no name of a suite."""
+    wish = {"profiles": ["alpha"], "suite": "smoke", "begin": True}
+    plan = (await house.client.post("/api/bench", json=wish)).json()
+    assert (plan["expected_s"], plan["begun"], house.done) == (60.0, True, [("start", "alpha", "smoke", True)])
+    assert (await house.client.post("/api/lease", json={"holder": "the bench"})).is_success
+    assert (await house.client.post("/api/bench", json=wish | {"begin": False})).status_code == 202
+    assert (await house.client.post("/api/bench", json=wish)).json()["error"]["code"] == "held"
+    assert (await house.client.post("/api/bench", json=wish | {"suite": "../x.yaml"})).status_code == 400
+
+
+async def test_a_setting_that_runs_programs_is_not_changed_over_tcp(house: Any) -> None:
+    """Everything else is handed on."""
+    told = {"key": ["reserve_gib"], "value": "12"}
+    assert (await house.client.post("/api/settings", json=told)).is_success
+    assert house.done == [("setting", "reserve_gib", "12")]
+    refused = await house.client.post("/api/settings", json={"key": ["hooks"], "value": "[{command=['x']}]"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "socket_only")
+
+
 async def test_a_run_that_shares_is_shown_and_ended_like_any_other(house: Any) -> None:
     """And others are served."""
     told = {"holder": "the bench", "measuring": STEP, "shares": True}

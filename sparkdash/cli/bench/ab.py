@@ -37,6 +37,7 @@ def ab(
     reps: Reps = None,
     seed: Seed = 1,
     fresh: Fresh = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -52,6 +53,7 @@ def ab(
       sparkdash ab qwen3.5-122b qwen3.5-122b/mtp-2 --suite seeds
       sparkdash ab A B C --suite concurrency --mode careful --yes
       sparkdash ab gpt-oss-120b gpt-oss-120b --mode screen
+      sparkdash ab gpt-oss-120b qwen3.5-122b --dry-run
       sparkdash ab NAME --sweep num_speculative_tokens=0..4 -s classes
     """
     from sparkdash.bench.run import Mode
@@ -65,6 +67,6 @@ def ab(
         )
     wish = MeasureOptions(
         arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, share=share, reps=reps, seed=seed,
-        fresh=fresh, sweep=sweep, ask=not yes, as_json=as_json,
+        fresh=fresh, sweep=sweep, dry_run=dry_run, ask=not yes, as_json=as_json,
     )  # fmt: skip
     measure(wish)

@@ -26,6 +26,7 @@ from sparkdash.bench.plan import run_plan, suites, sweep_file
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode, Run
 from sparkdash.cli.bench import daemon_access, progress, reports, sweep_profiles
+from sparkdash.cli.bench.plan_document import plan_document
 from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
@@ -49,6 +50,8 @@ class MeasureOptions:
     as_json: bool = False
     calibrates: bool = False
     sweep: str | None = None
+    dry_run: bool = False
+    """Print the plan and measure nothing."""
 
 
 def measure(wish: MeasureOptions) -> None:
@@ -143,8 +146,13 @@ async def _work(
     run, gaps = results.run, results.gaps()
     speeds = await daemon_access.arm_speeds(run, client, world)
     expected = run_plan.expected_s(gaps, speeds)
+    if wish.dry_run and wish.as_json:
+        print_json(plan_document(results, suite, speeds, expected, world))
+        return
     if gaps:
         progress.print_plan(results, suite, speeds, expected, world)
+        if wish.dry_run:
+            return
         if wish.ask:
             _confirm(managed=client is not None)
         results = await _run(place, run, client, world, suite, wish, expected)

@@ -9,9 +9,9 @@ import time
 
 from fastapi import APIRouter, Request
 
-from sparkdash.api.answers import Done, LeaseGranted
+from sparkdash.api.answers import BenchPlan, Done, LeaseGranted
 from sparkdash.api.control import ControlApi
-from sparkdash.api.requests import LeaseBody, NoParameters
+from sparkdash.api.requests import LeaseBody, NoParameters, StartRunBody
 from sparkdash.domain.event import Level, MeasuringChanged, Notice
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.caller import CallerDeps, LeaseToken
@@ -29,6 +29,7 @@ def add_routes(api: APIRouter) -> None:
     serves(api, ControlApi.end_lease, handlers.let_go)
     serves(api, ControlApi.end_measuring, end)
     serves(api, ControlApi.resume_run, resume)
+    serves(api, ControlApi.start_run, start)
 
 
 class LeaseHandlers:
@@ -86,3 +87,13 @@ async def resume(run: str, _body: NoParameters, deps: CallerDeps) -> Done:
         raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)
     await deps.resume(run)
     return Done()
+
+
+async def start(body: StartRunBody, deps: CallerDeps) -> BenchPlan:
+    """Plan a run; with `begin` measure it in a process of its own, unless another run is measured."""
+    if deps.start_run is None:
+        raise AdmissionError("Nothing is measured here.", code="no_bench", status=404)
+    if body.begin:
+        deps.exclusive.only()
+    find = deps.catalog().find
+    return await deps.start_run(StartRunBody(**{**dict(body), "profiles": [find(name).name for name in body.profiles]}))

@@ -1,0 +1,133 @@
+"""Settings of config.toml as a list for screens, and the change of one of them.
+
+Owns: how a value is told, and the order check, write, replace. Must not know the effect of a value.
+Rule: the file changes only when the new text is valid as a whole, and keeps its comments.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+from sparkdash.api.answers import Setting, SettingList
+from sparkdash.daemon.config_revision import LIVE
+from sparkdash.errors import HostError, ProfileError
+from sparkdash.locked_file import lock_file, replace_file
+from sparkdash.settings import Settings, parse_settings
+from sparkdash.toml_edit import set_toml_value
+from sparkdash.units import counted
+
+UNSET = "-"
+"""Text of a value that is not given."""
+
+
+def list_settings(file: Path, in_force: Settings, read: Callable[[], Settings]) -> SettingList:
+    """List the settings: values `in_force` in the running daemon, and those that `read` would give to the next one."""
+    try:
+        later = read()
+    except ProfileError:  # the daemon keeps what it has, and says so in a notice
+        later = in_force
+    given, default = _given(file), Settings()
+    rows = tuple(_row(name, in_force, later, default, given) for name in Settings.model_fields)
+    pinned = tuple(name for name, policy in in_force.policy.items() if policy.pinned)
+    return SettingList(file=str(file), settings=rows, pinned=pinned, preload=later.preload)
+
+
+def change_setting(file: Path, key: Sequence[str], value: str | None) -> None:
+    """Write one value into the file, or remove it. The file stays as it is when the result is not valid.
+
+    Raises:
+        ProfileError: unknown key or value, or a layout that cannot be changed.
+        HostError: `config_unwritable`.
+    """
+    try:
+        file = file.resolve()  # a link into somebody's collection of settings stays a link
+        with lock_file(file):
+            old = file.read_text("utf-8") if file.exists() else ""
+            mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+            parse_settings(old, file)
+            new = set_toml_value(old, key, None if value is None else _toml(key, value))
+            parse_settings(new, file)
+            if new != old:
+                replace_file(file, new.encode())
+                file.chmod(mode)
+    except OSError as error:
+        raise HostError(f"{file} cannot be changed: {error.strerror}.", code="config_unwritable") from error
+
+
+def _row(name: str, in_force: Settings, later: Settings, default: Settings, given: Mapping[str, Any]) -> Setting:
+    now, then = getattr(in_force, name), getattr(later, name)
+    return Setting(
+        name=name,
+        value=value_text(now),
+        default=value_text(getattr(default, name)),
+        meaning=_meanings().get(name, ""),
+        given=name in given or f"SPARKDASH_{name.upper()}" in os.environ,
+        live=name in LIVE,
+        waits=value_text(then) if then != now else None,
+        editable=get_origin(Settings.model_fields[name].annotation) is not dict and name not in ("hooks", "alerts"),
+    )
+
+
+def value_text(value: Any) -> str:
+    """Format a value as TOML; a table as the number of its entries, since it may hold addresses with secrets."""
+    if value is None:
+        return UNSET
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, Mapping):
+        return ", ".join(map(str, value)) or UNSET
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if value and isinstance(value[0], BaseModel):
+            return counted(len(value), "table")
+        return f"[{', '.join(value_text(one) for one in value)}]"
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _toml(key: Sequence[str], text: str) -> str:
+    """Return the TOML of a person's text: bare words become a text, and a list where the setting is one."""
+    told = text.strip()
+    field = Settings.model_fields.get(key[0]) if len(key) == 1 else None
+    if field is not None and _is_word_list(field.annotation) and not told.startswith("["):
+        return json.dumps([one.strip() for one in told.split(",") if one.strip()], ensure_ascii=False)
+    try:
+        held = tomllib.loads(f"x = {told}")
+    except tomllib.TOMLDecodeError:
+        return json.dumps(told, ensure_ascii=False)
+    return told if list(held) == ["x"] else json.dumps(told, ensure_ascii=False)
+
+
+def _is_word_list(annotation: Any) -> bool:
+    return get_origin(annotation) is tuple and get_args(annotation)[0] in (str, Path)
+
+
+def _given(file: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+@lru_cache(maxsize=1)
+def _meanings() -> Mapping[str, str]:
+    """Return the first sentence below each field of Settings, from its source."""
+    source = ast.parse(inspect.getsource(Settings))
+    lines = [line for one in source.body if isinstance(one, ast.ClassDef) for line in one.body]
+    found: dict[str, str] = {}
+    for field, below in pairwise(lines):
+        told = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(told, str):
+            found[field.target.id] = " ".join(told.split("\n\n")[0].split())
+    return found
