@@ -68,7 +68,7 @@ def connect(
     if client is None:
         raise typer.BadParameter("name a client; --list shows them", param_hint="CLIENT")
     chosen = find_recipe(client)
-    place = _place(model, url)
+    place = target_of(model, url)
     if test:
         return _test(chosen, place, as_json=as_json)
     setup = chosen.setup(place)
@@ -86,7 +86,12 @@ def _list(recipes: list[Recipe], *, as_json: bool) -> None:
         )
 
 
-def _place(model: str | None, url: str | None) -> GatewayTarget:
+def target_of(model: str | None, url: str | None) -> GatewayTarget:
+    """Return what a client is configured for: the model that is named, else the one that runs or is begun with.
+
+    Raises:
+        SparkdashError: no profile can run, or none has that name.
+    """
     from sparkdash.client.address import at_url, find_daemon
     from sparkdash.client.blocking import Client
     from sparkdash.connect.gateway_target import GatewayTarget

@@ -20,9 +20,11 @@ def home() -> None:
 
     if launch.ensure_daemon() is not None:
         print_note(f"Started the daemon in the background; its log: {launch.log_file()}")
+    from sparkdash.cli.setup.this_box import ThisBox
+    from sparkdash.client.address import find_daemon
     from sparkdash.tui.app import run_dashboard
 
-    run_dashboard()
+    run_dashboard(box=None if find_daemon().given else ThisBox())
 
 
 def version(as_json: AsJson = False) -> None:

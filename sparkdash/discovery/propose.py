@@ -108,10 +108,10 @@ def first_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
     for one in state.profiles:
         if one.name == state.running:
             return one, "it runs already"
-    served = {profile["profile"] for _, profile in attached_profiles(state.discovered.servers)}
-    for one in state.profiles:
-        if one.engine is EngineKind.OPENAI and one.name in served:
-            return one, "a server that runs has it"
+    attached = {one.name: one for one in state.profiles if one.engine is EngineKind.OPENAI}
+    for _, profile in attached_profiles(state.discovered.servers):  # its own order: the first is begun with
+        if profile["profile"] in attached:
+            return attached[profile["profile"]], "a server that runs has it"
     able = [one for one in state.profiles if _can_run(one, state.box_bytes)]
     whole = [one for one in able if _weights_here(one, state.stock)]
     if ready := [one for one in whole if _image_here(one, state.stock)]:

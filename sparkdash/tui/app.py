@@ -22,6 +22,7 @@ from textual.screen import Screen
 from sparkdash.errors import SparkdashError
 from sparkdash.tui import theme
 from sparkdash.tui.commands import palette_commands
+from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.messages import LinesArrived, PageAsked, RowChosen
@@ -81,10 +82,17 @@ class SparkdashApp(App[None]):
     ]
 
     def __init__(
-        self, link: DaemonLink, *, clock: Callable[[], float] = time.time, paint_every_s: float = PAINT_EVERY_S
+        self,
+        link: DaemonLink,
+        *,
+        clock: Callable[[], float] = time.time,
+        paint_every_s: float = PAINT_EVERY_S,
+        box: BoxLook | None = None,
     ) -> None:
+        """Make the app. `box` looks at the box that the daemon runs on; None: that is another one, or simulated."""
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.link = link
+        self.box = box
         self.mirror = Mirror(clock, str(link.address))
         self.view: View = self.mirror.view()
         self.orders = UserOrders(self)
@@ -142,6 +150,12 @@ class SparkdashApp(App[None]):
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a short answer on the notice row."""
         self.mirror.say(text, bad=bad)
+        self.want_paint()
+
+    def set_idle(self, idle: IdleBox) -> None:
+        """Put into the view what is offered while nothing runs."""
+        self.mirror.idle = idle
+        self.view = self.mirror.view()
         self.want_paint()
 
     async def ask(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> bool:
@@ -245,11 +259,14 @@ def _first_theme() -> str:
     return theme.LIGHT if os.environ.get("SPARKDASH_THEME") == "light" else theme.DARK
 
 
-def run_dashboard(url: str | None = None) -> None:
-    """Run the dashboard of the daemon at `url`, or of this user's daemon, until the user quits."""
+def run_dashboard(url: str | None = None, box: BoxLook | None = None) -> None:
+    """Run the dashboard of the daemon at `url`, or of this user's daemon, until the user quits.
+
+    `box` looks at the daemon's box while nothing runs.
+    """
 
     async def live() -> None:
         async with aclosing(DaemonLink(url)) as link:
-            await SparkdashApp(link).run_async()
+            await SparkdashApp(link, box=box).run_async()
 
     asyncio.run(live())

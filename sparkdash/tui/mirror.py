@@ -23,6 +23,7 @@ from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap
 from sparkdash.domain.text.node_text import boxes_text
 from sparkdash.errors import SparkdashError
+from sparkdash.tui.first_run import IdleBox
 from sparkdash.tui.history import FigureHistory
 from sparkdash.tui.link import Disconnected, Item
 
@@ -67,6 +68,7 @@ class View:
     refusal: SparkdashError | None = None
     history: FigureHistory = field(default_factory=FigureHistory)
     feedback: Feedback | None = None
+    idle: IdleBox = field(default_factory=IdleBox)
 
     @property
     def engine(self) -> Engine | None:
@@ -151,6 +153,9 @@ def _interest(engine: Engine) -> int:
 class Mirror:
     """Folds the feed into the current state. `clock` gives Unix seconds."""
 
+    idle = IdleBox()
+    """What is offered while nothing runs; set by the page that looks."""
+
     def __init__(self, clock: Callable[[], float], address: str = "") -> None:
         self._clock = clock
         self._address = address
@@ -193,6 +198,7 @@ class Mirror:
             refusal=self._refusal,
             history=self._history,
             feedback=feedback,
+            idle=self.idle,
         )
 
     def _set_link(self, state: LinkState) -> None:

@@ -28,6 +28,7 @@ from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.app import SparkdashApp
+from sparkdash.tui.first_run import BoxLook
 from sparkdash.tui.link import Disconnected, Item
 from sparkdash.units import GIB
 
@@ -364,10 +365,13 @@ def stage(link: ScriptedLink) -> Open:
 
     @asynccontextmanager
     async def opened(
-        snapshot: Snapshot | None = None, size: tuple[int, int] = (80, 24), paint_every_s: float = 0.0
+        snapshot: Snapshot | None = None,
+        size: tuple[int, int] = (80, 24),
+        paint_every_s: float = 0.0,
+        box: BoxLook | None = None,
     ) -> AsyncIterator[Stage]:
         now = [NOW]
-        app = SparkdashApp(link, clock=lambda: now[0], paint_every_s=paint_every_s)
+        app = SparkdashApp(link, clock=lambda: now[0], paint_every_s=paint_every_s, box=box)
         if snapshot is not None:
             link.tell(snapshot)
         asyncio.get_running_loop().set_task_factory(eager.factory)  # as Textual does for a person where Python is 3.12

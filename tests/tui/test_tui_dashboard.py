@@ -255,7 +255,7 @@ async def test_nothing_running_says_what_to_do(stage: Any, box: Any) -> None:
     """The panels keep their places."""
     async with stage(box.snapshot(engines={}, requests={}, recent=(), sample=None, swaps=())) as on:
         assert "nothing runs" in on.lines[0]
-        assert "Press 2 for the profiles" in on.text
+        assert "p  profiles, each with the memory that it needs" in on.text
         assert "No request yet." in on.text
         assert on.lines[8].startswith("╭ unified memory")
         assert on.rows[12] == "gpu - - - - pressure - swap -"

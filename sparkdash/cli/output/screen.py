@@ -95,8 +95,8 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def confirm(question: str, *, default: bool = False) -> bool:
-    """Ask a yes/no question; Ctrl-C means no.
+def confirm(question: str, *, default: bool = False, ends: bool = False) -> bool:
+    """Ask a yes/no question; Ctrl-C means no, or with `ends` the end of the command (exit code 130).
 
     The default SIGINT handler is restored meanwhile: an event loop's own would defer Ctrl-C and leave the question
     open.
@@ -105,6 +105,8 @@ def confirm(question: str, *, default: bool = False) -> bool:
     try:
         return typer.confirm(printable(question), default=default, err=True)
     except typer.Abort:
+        if ends:
+            raise typer.Exit(130) from None
         return False
     finally:
         signal.signal(signal.SIGINT, before)

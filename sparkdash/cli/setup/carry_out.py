@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkdash import paths
@@ -16,6 +18,7 @@ from sparkdash.discovery.steps import Step
 from sparkdash.errors import HostError, ProfileError
 
 if TYPE_CHECKING:
+    from sparkdash.discovery.found import FoundServer
     from sparkdash.domain.state import Snapshot
 
 
@@ -47,11 +50,22 @@ def _show_box() -> None:
 
 
 def _attach(proposal: Proposal, state: BoxState) -> None:
+    for path in write_attached(state.discovered.servers, proposal.subjects):
+        print_note(f"Wrote {path}")
+
+
+def write_attached(servers: Sequence[FoundServer], files: Collection[str]) -> list[Path]:
+    """Write those of the servers' profiles that `files` names into the owner's folder; return the new ones.
+
+    Raises:
+        ProfileError: code `unreadable`, a file cannot be written.
+    """
     from sparkdash.catalog.yaml import yaml_writer
 
     folder = paths.config_dir() / "profiles"
-    for file, profile in attached_profiles(state.discovered.servers):
-        if file not in proposal.subjects:
+    written = []
+    for file, profile in attached_profiles(servers):
+        if file not in files:
             continue
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +75,8 @@ def _attach(proposal: Proposal, state: BoxState) -> None:
             continue
         except OSError as error:
             raise ProfileError(f"{folder / file} cannot be written: {error.strerror}.", code="unreadable") from None
-        print_note(f"Wrote {folder / file}")
+        written.append(folder / file)
+    return written
 
 
 def _import(proposal: Proposal) -> None:

@@ -48,8 +48,8 @@ def setup(
     Looks at the box, its Hugging Face cache, servers and containers that run,
     llama-swap, sparkrun and Ollama, and proposes steps: attach what runs, import
     what is configured, pull a model, install the service, connect clients, ask
-    for a first token. Each step is asked for and can be skipped. The command may
-    be given again: what is done stays done.
+    for a first token. Each step is asked for and can be skipped; Ctrl-C ends the
+    command. It may be given again: what is done stays done.
 
     \b
     Examples:
@@ -133,4 +133,4 @@ def _is_wanted(one: Proposal, *, yes: bool) -> bool:
         return False
     if yes:
         return one.outlook is Outlook.PROPOSED
-    return confirm(f"\n{one.step.value}: {one.found}. Do it?", default=one.outlook is Outlook.PROPOSED)
+    return confirm(f"\n{one.step.value}: {one.found}. Do it?", default=one.outlook is Outlook.PROPOSED, ends=True)

@@ -56,16 +56,16 @@ def look_at_box(model: str | None, steps: Collection[Step], ports: tuple[int, ..
         box_bytes=box_bytes(),
         running=_running(),
         own_files=frozenset(file.name for file in own.iterdir()) if own.is_dir() else frozenset(),
-        origins=_origins(own),
+        origins=imported_files(own),
         sources=[source.name for source in read_sources()],
         service=_service() if Step.SERVICE in steps else None,
-        clients=_clients(known) if Step.CLIENTS in steps else {},
+        clients=installed_clients(known) if Step.CLIENTS in steps else {},
         problems=_problems(known) if Step.BOX in steps else (),
         chosen=model,
     )
 
 
-def _origins(folder: Path) -> frozenset[str]:
+def imported_files(folder: Path) -> frozenset[str]:
     """Return the names of the files that the profiles in a folder were imported from, as their first lines say."""
     found = set()
     for file in folder.glob("*.yaml") if folder.is_dir() else ():
@@ -119,7 +119,7 @@ def _problems(known: Settings) -> tuple[str, ...]:
     return tuple(one.name for one in here if one.status is Status.FAIL)
 
 
-def _clients(known: Settings) -> Mapping[str, bool]:
+def installed_clients(known: Settings) -> Mapping[str, bool]:
     """Return the clients on this box that can be set up by file, and whether each is."""
     from sparkdash.connect.gateway_target import GatewayTarget
     from sparkdash.connect.registry import RECIPES

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from sparkdash.tui.screens.page import Page
+from sparkdash.tui.screens.first_run import FirstRunPage
 from sparkdash.tui.widgets.card import EngineCard
 from sparkdash.tui.widgets.compare import ComparePanel
 from sparkdash.tui.widgets.gpu import GpuRow
@@ -18,7 +18,7 @@ from sparkdash.tui.widgets.residents import Residents
 from sparkdash.tui.widgets.swaps import SwapTable
 
 
-class DashboardPage(Page):
+class DashboardPage(FirstRunPage):
     """Page of one column, or of two from 160 terminal columns on."""
 
     title_key = "dashboard"

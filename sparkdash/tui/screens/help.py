@@ -19,6 +19,11 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("t", "flip between A and B; asks first, t again agrees"),
     ("x", "cancel the swap under way"),
     ("c", "on a request: end it"),
+    (
+        "p a c d i",
+        "on the dashboard while nothing runs: profiles that fit; attach a server that runs; copy a client's recipe; "
+        "the simulated box; `sparkdash setup`",
+    ),
     ("S", "stop the running engine; on the profiles page, the one under the cursor"),
     (
         "p  w  r",

@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.profile_figures import Figures
-from sparkdash.domain.state import DaemonInfo, Snapshot
+from sparkdash.domain.state import DaemonInfo
 from sparkdash.domain.text.node_text import step_share
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, wrap
 from sparkdash.tui.lines import engine_figures, stuck_engine, words
+from sparkdash.tui.lines.first_run import first_run_rows, no_profile_rows
 from sparkdash.tui.lines.swap_progress import swap_rows, swap_title
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
-from sparkdash.units import duration, gib
+from sparkdash.units import duration
 
 DOTS = inked(" · ", Ink.FAINT)
 RULE = inked(" ── ", Ink.FAINT)
@@ -52,7 +53,8 @@ def face(view: View, width: int, tall: int) -> Face:
             engine,
         )
     if engine is None:
-        return Face(_nothing(view, width), inked("no engine runs"), _marks(view))
+        offers = first_run_rows if view.snapshot.profiles else no_profile_rows
+        return Face(offers(view, width), inked("no engine runs"), _marks(view))
     if engine.state is EngineState.FAILED and engine.failure:
         return Face(failure_rows(engine.failure, width), _title(view, engine), _marks(view), engine)
     rows = engine_figures.figure_rows(view, engine, width, tall)
@@ -140,38 +142,6 @@ def _no_daemon(view: View, width: int) -> list[Line]:
             [inked("Start it with `sparkdash serve`; this screen finds it.", Ink.STRONG)] if waited > 2 else []
         )
     return [inked("The daemon has not sent its state yet.", Ink.DIM)]
-
-
-def _fitting(snapshot: Snapshot | None) -> str:
-    """Say that nothing is loaded and, once the memory is known, how many profiles fit into this box."""
-    memory = snapshot.sample.memory if snapshot and snapshot.sample else None
-    if snapshot is None or memory is None:
-        return "No engine is loaded."
-    able = [one for one in snapshot.profiles if one.cannot_run is None and one.nodes == 1]
-    known = [one for one in able if one.needs_bytes is not None]
-    fit = [one for one in known if one.needs_bytes is not None and one.needs_bytes + memory.reserve <= memory.total]
-    return f"No engine is loaded. {len(fit)} of {len(known)} profiles of known need fit into {gib(memory.total)}."
-
-
-def _nothing(view: View, width: int) -> list[Line]:
-    snapshot = view.snapshot
-    if snapshot is None or snapshot.profiles:
-        advice = (
-            "Press 2 for the profiles and ⏎ to start one,",
-            "or send a request: the model that it names starts by itself.",
-            "`sparkdash setup` finds the models on this box and connects your clients.",
-        )
-        return [inked(_fitting(snapshot)), EMPTY, *(inked(line, Ink.STRONG) for line in advice)]
-    rows = [inked("No profiles yet, so there is nothing to run.")]
-    rows += wrap(
-        "→ `sparkdash setup` finds the models on this box. Or put a YAML file into ~/.config/sparkdash/profiles, then "
-        "press r.",
-        width,
-        Ink.STRONG,
-    )
-    for problem in snapshot.problems[:2]:
-        rows += wrap(f"✗ {problem}", width, Ink.BAD, limit=2)
-    return rows
 
 
 def _spaced(rows: list[Line]) -> list[Line]:

@@ -15,6 +15,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from sparkdash.tui import theme
+from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.ink import EMPTY, Line
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
@@ -31,6 +32,12 @@ class AppServices(Protocol):
     view: View
     """Latest view; the same object until the next paint."""
     orders: UserOrders
+    box: BoxLook | None
+    """Looks at the daemon's box; None where that is another box, or a simulated one."""
+
+    def set_idle(self, idle: IdleBox) -> None:
+        """Put into the view what is offered while nothing runs."""
+        ...
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a short answer on the notice row."""

@@ -1,0 +1,102 @@
+"""Lines of a box where nothing runs: what can be done first, one key each.
+
+Owns: the words and their order. Must not know: how the box is looked at.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from sparkdash.domain.finding import Status
+from sparkdash.domain.state import Snapshot
+from sparkdash.tui.first_run import IdleBox, RunningServer, fitting, on_disk
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, pad, wrap
+from sparkdash.tui.mirror import View
+from sparkdash.units import counted, gib
+
+KEY_COLUMN = 20
+"""Cells before the key."""
+
+
+def first_run_rows(view: View, width: int) -> list[Line]:
+    """Format the offers, at most six rows of `width` cells."""
+    snapshot, idle = view.snapshot, view.idle
+    if snapshot is None:
+        return []
+    rows = [_offer("1 no engine runs.", "p", _profiles_words(snapshot, idle))]
+    if idle.server is not None:
+        rows.append(_offer("", "a", server_words(idle.server)))
+    elif idle.found is not None and idle.found.containers:
+        rows.append(_offer("", "", f"containers that run: {', '.join(idle.found.containers)}"))
+    rows.append(_offer("2 point a client.", "c", _client_words(idle, snapshot.daemon.url)))
+    if idle.can_run_commands:
+        rows.append(_offer("3 nothing at hand?", "d", "shows all of this on a simulated box"))
+        rows.append(_offer("", "i", _setup_words(idle)))
+    rows.append(_doctor_row(idle))
+    return [clip(row, width) for row in rows]
+
+
+def no_profile_rows(view: View, width: int) -> list[Line]:
+    """Say what to do on a box without any profile."""
+    rows = [inked("No profiles yet, so there is nothing to run.")]
+    if view.idle.server is not None:
+        rows.append(clip(_offer("", "a", server_words(view.idle.server)), width))
+    rows += wrap(
+        "→ `sparkdash setup` finds the models on this box. Or put a YAML file into ~/.config/sparkdash/profiles, then "
+        "press r.",
+        width,
+        Ink.STRONG,
+    )
+    for problem in view.snapshot.problems[:2] if view.snapshot else ():
+        rows += wrap(f"✗ {problem}", width, Ink.BAD, limit=2)
+    return rows
+
+
+def server_words(server: RunningServer) -> str:
+    """Say which server runs already and what the key does with it."""
+    first, *more = server.profiles
+    others = f" and {len(more)} more" if more else ""
+    place = f"port {server.url.rpartition(':')[2]}"
+    if server.attached:
+        return f"uses {first} of {server.kind}, {place}"
+    return f"attaches {server.kind}, {place}: {first}{others}"
+
+
+def _offer(step: str, key: str, words: str) -> Line:
+    return pad(inked(step, Ink.PLAIN), KEY_COLUMN) + pad(inked(key, Ink.STRONG), 3) + inked(words, Ink.PLAIN)
+
+
+def _profiles_words(snapshot: Snapshot, idle: IdleBox) -> str:
+    found = fitting(snapshot)
+    memory = snapshot.sample.memory if snapshot.sample else None
+    if found is None or memory is None:
+        return "profiles, each with the memory that it needs"
+    here = len(on_disk(found, idle.stock))
+    held = f", {here} already on disk" if here else ""
+    return f"profiles that fit {gib(memory.total)} ({len(found)}{held})"
+
+
+def _client_words(idle: IdleBox, url: str) -> str:
+    clients = idle.found.clients if idle.found else ()
+    if not clients:
+        return f"copies {url}"
+    others = ", ".join(clients[1:])
+    return f"copies the recipe of {clients[0]}" + (f"; again: {others}" if others else "")
+
+
+def _setup_words(idle: IdleBox) -> str:
+    if idle.found is not None and idle.found.configuration:
+        return f"goes through all steps, and imports {idle.found.configuration}"
+    return "goes through all steps, from a model to a first token"
+
+
+def _doctor_row(idle: IdleBox) -> Line:
+    faults, remarks = idle.count(Status.FAIL), idle.count(Status.WARN)
+    if idle.looking:
+        return inked("  looking for servers, clients and faults on this box …", Ink.DIM)
+    if not faults and not remarks:
+        return EMPTY
+    told = [counted(faults, "fault")] if faults else []
+    told += [counted(remarks, "remark")] if remarks else []
+    ink = Ink.BAD if faults else Ink.WARN
+    return pad(inked("! doctor", ink), KEY_COLUMN) + pad(inked("D", Ink.STRONG), 3) + inked(" and ".join(told), ink)
