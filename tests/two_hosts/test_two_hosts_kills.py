@@ -87,12 +87,13 @@ def until_part_has(hosts: TwoHosts, size: int) -> None:
         time.sleep(0.1)
 
 
-def test_killed_while_the_engine_warms_up_the_load_goes_on_under_the_next_daemon(
-    daemon: HostDaemon, hosts: TwoHosts
+@pytest.mark.parametrize(("gate", "state"), [("load", "loading"), ("warm", "warming")])
+def test_killed_before_the_engine_is_ready_the_load_goes_on_under_the_next_daemon(
+    daemon: HostDaemon, hosts: TwoHosts, gate: str, state: str
 ) -> None:
-    with shut(hosts, "warm", "a"):
+    with shut(hosts, gate, "a"):
         begin(daemon)
-        until_engine(daemon, "warming")
+        until_engine(daemon, state)
         successor_of(daemon)
         assert list(hosts.containers("a")) == [HEAD]
         assert list(hosts.containers("b")) == [WORKER]

@@ -95,13 +95,15 @@ async def find_engines(tools: Tools, catalog: Catalog, stuck: Collection[str] = 
         if found is _NO_PROFILE and catalog.problems:
             unknown.append(container)
             continue
+        if is_in_books(tools, container):  # it was started meanwhile, or replaces the one that was listed
+            continue
         if isinstance(found, str):
             await remove_container(tools, container, found)
         elif (why := await _unfit(tools, found, stuck)) is None:
             ready.append(await _with_facts(tools, found))
         elif why is _LOADING and all(one.profile != found.profile for one in loading):
             loading.append(found)
-        else:
+        elif not is_in_books(tools, container):
             await remove_container(tools, container, why)
     return Adoption(tuple(reversed(ready)), tuple(reversed(loading)), tuple(unknown), catalog.problems)
 
@@ -115,10 +117,19 @@ async def _with_facts(tools: Tools, found: AdoptableEngine) -> AdoptableEngine:
 
 
 async def _unknown_containers(tools: Tools) -> list[ContainerInfo]:
-    """Containers with our label that are in no book, youngest first."""
+    """Containers with our label that are in no book, youngest first. A list takes seconds on a busy box.
+
+    An engine that is started or stopped meanwhile may be listed, and is in the books after it or before it alone.
+    """
     known = {engine.container for engine in tools.books.engines.values()}
-    ours = [c for c in await tools.runtime.containers({LABEL_OWNER: tools.owner}) if c.name not in known]
+    listed = await tools.runtime.containers({LABEL_OWNER: tools.owner})
+    ours = [each for each in listed if each.name not in known and not is_in_books(tools, each)]
     return sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True)
+
+
+def is_in_books(tools: Tools, container: ContainerInfo) -> bool:
+    """Whether the container is now an engine's in the books."""
+    return any(engine.container == container.name for engine in tools.books.engines.values())
 
 
 async def find_engines_again(

@@ -21,6 +21,7 @@ from sparkdash.supervisor.external.adopt import (
     adopt_engine,
     find_engines,
     find_engines_again,
+    is_in_books,
     remove_container,
     report_unadoptable,
 )
@@ -57,15 +58,19 @@ class Takeover:
         self._tell = tell
         self._group: asyncio.TaskGroup | None = None
         self._is_looking = False
-        """Whether a task looks again."""
+        """Whether a look is under way, or a task looks again."""
         self._is_late = False
         """Whether another look was asked for meanwhile."""
         self._unknown: frozenset[str] = frozenset()
         """Containers that an earlier daemon left, whose profiles may be in files that cannot be read."""
 
     async def look(self, group: asyncio.TaskGroup) -> bool:
-        """Look for engines now, and take them over; later if the runtime fails. Whether it was done now."""
+        """Look for engines now, and take them over; later if the runtime fails. Whether it was done now.
+
+        Two looks at a time would find the same engine: the later one's would count as replaced, and be removed.
+        """
         self._group = group
+        self._is_looking = True
         try:
             self.take_over(await find_engines(self._tools, self._catalog(), self._stuck))
         except SparkdashError as error:
@@ -118,7 +123,7 @@ class Takeover:
 
     def _remove_replaced(self, late: AdoptableEngine) -> None:
         container = late.container
-        if container.name not in {engine.container for engine in self._tools.books.engines.values()}:
+        if not is_in_books(self._tools, container) and not self._swaps.continues(container.name):
             work = remove_container(self._tools, container, "another engine is being started")
             self._running().create_task(work, name=f"remove {container.name}")
 

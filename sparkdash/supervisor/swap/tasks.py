@@ -137,6 +137,11 @@ class SwapTasks:
         found, self.resumes = self.resumes, None
         return found if found and found.profile == target else None
 
+    def continues(self, container: str) -> bool:
+        """Whether a swap continues the load of this container; the books have it from the swap's first step on."""
+        resumed = (self.resumes, *(swap.order.resumes for swap in self._under_way.values()))
+        return any(found is not None and found.container.name == container for found in resumed)
+
     def waiting(self, count: Callable[[str | None], int], in_flight: Callable[[str], int]) -> None:
         """Publish how many requests wait for each target, and which requests its drain waits for."""
         for target, swap in self._under_way.items():
