@@ -36,6 +36,12 @@ class Provenance(Frozen):
     engine: str | None = None
     """Kind of engine: vllm, sglang, llamacpp, trtllm, sim."""
     engine_version: str | None = None
+    gateway: str | None = None
+    """Gateway between the bench and an unmanaged engine, where one says so: `sparkdash 0.4.0`."""
+    request_keys: str | None = None
+    """Kind of engine whose request keys (forced length, cache salt, counts) an unmanaged server took; None: the keys
+    of its own kind.
+    """
     model: str | None = None
     model_revision: str | None = None
     tokenizer_sha256: str | None = None
@@ -91,6 +97,8 @@ class RequestSample(Frozen):
     """Completion tokens from `usage`, reasoning included."""
     k1: int = Field(default=1, ge=1)
     """Tokens in the first event that carries any."""
+    k1_assumed: bool = False
+    """Whether `k1` is an estimate, because the server does not count each chunk. The decode rate hangs on it."""
     visible: int | None = None
     """Tokens outside the reasoning."""
     chunks: int | None = None

@@ -3,12 +3,17 @@
     python3 -m venv /tmp/benchy && /tmp/benchy/bin/pip install llama-benchy==0.4.0
     .venv/bin/python tests/perf/benchy.py --benchy /tmp/benchy/bin/llama-benchy
         [--pp 512,2048] [--tg 128] [--runs 7] [--decode 100] [--prefill 4000] [--tokens-per-step 1]
+        [--engine sim | exact | silent]
 
 One simulated engine, in a process of its own, is measured by llama-benchy and by `sparkdash bench --url`, each directly
 and through the gateway, one after the other. Its speeds are known (--decode, --prefill, tokens/s, at any
 context), so all have a truth to be held against. Both clients force the answer's length, and a cell of `pp` is a
 whole prompt of so many tokens for both. Nothing is fetched: the book that llama-benchy cuts its prompts from, and the
 tokenizer, are made here. Figures are medians over the requests, of what llama-benchy keeps of each run, too.
+
+`--engine exact` is a server of exact speed (tests/shared/exact_server.py) that packs --tokens-per-step tokens into
+every chunk, the first one included, and counts them where it is asked to; `silent` does not count chunks, and has
+a /tokenize route. The simulated engine's first chunk has one token, whatever its steps have.
 
 What is divided: tg is the tokens after the first chunk's / (last token - first token). pp is the prompt's tokens / (first
 response - request sent), of which llama-benchy takes off what a list of the models took (its mode `api`, the default); for ours
@@ -45,7 +50,9 @@ from typing import Any, NamedTuple
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))
 import relays
+from exact_server import ExactServer
 
 from sparkdash.bench import run_folder as runs
 from sparkdash.bench.plan import prompt_text
@@ -78,7 +85,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_book(folder)
-        engine = relays.Child(serve_sim, args.decode, args.prefill, args.tokens_per_step)
+        serve = serve_sim if args.engine == "sim" else functools.partial(serve_exact, args.engine == "exact")
+        engine = relays.Child(serve, args.decode, args.prefill, args.tokens_per_step)
         gateway = relays.Child(relays.serve_gateway, engine.port)
         try:
             direct = benchy(args, folder, engine.port, "directly")
@@ -106,6 +114,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--decode", type=float, default=100.0, help="the engine's tokens/s")
     parser.add_argument("--prefill", type=float, default=4000.0, help="the engine's tokens/s")
     parser.add_argument("--tokens-per-step", type=int, default=1, help="more than 1: speculation, all of it accepted")
+    parser.add_argument("--engine", choices=("sim", "exact", "silent"), default="sim", help="what is measured")
     return parser.parse_args()
 
 
@@ -129,7 +138,7 @@ def benchy(args: argparse.Namespace, folder: Path, port: int, how: str) -> Figur
     return {
         (row, cell["prompt_size"], cell["response_size"]): median(cell[f"{row}_throughput"]["values"])
         for cell in json.loads(result.read_text())["benchmarks"]
-        for row in ("pp", "tg")
+        for row in (("pp", "tg") if args.engine == "sim" else ("tg",))
     }
 
 
@@ -224,6 +233,17 @@ def serve_sim(pipe: Connection, decode: float, prefill: float, tokens_per_step: 
     asyncio.run(run())
 
 
+def serve_exact(counts: bool, pipe: Connection, decode: float, prefill: float, per_chunk: int) -> None:
+    """The server of exact speed. Its words are not llama-benchy's tokens: `tg` alone is comparable."""
+
+    async def run() -> None:
+        server = ExactServer(per_chunk=per_chunk, decode=decode, prefill=prefill, counts=counts, model=MODEL)
+        async with server.serving() as url:
+            await relays.serve(pipe, int(url.rpartition(":")[2]))
+
+    asyncio.run(run())
+
+
 # --- what is printed --------------------------------------------------------------------------------------------
 
 
@@ -248,7 +268,8 @@ def show(
 ) -> int:
     """The table and the verdicts; 1 when a difference is over the goal or a figure is missing."""
     out = sys.stdout.write
-    out(f"A simulated engine: decode {args.decode:g}, prefill {args.prefill:g} tok/s, {args.tokens_per_step} a step; ")
+    what = {"sim": "A simulated engine", "exact": "A server of exact speed", "silent": "A server that counts no chunk"}
+    out(f"{what[args.engine]}: decode {args.decode:g}, prefill {args.prefill:g} tok/s, {args.tokens_per_step} a step; ")
     out(f"{args.runs} requests a cell, {os.cpu_count()} cores ({platform.machine()}), ")
     out(f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after\n\n")
     out("| tok/s | llama-benchy |" + "".join(f" {other.name} | |" for other in others) + "\n")

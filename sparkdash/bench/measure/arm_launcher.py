@@ -6,7 +6,6 @@ A server at a URL is not restarted: its launches are passes over the same proces
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sparkdash import __version__
+from sparkdash.bench.measure import url_server
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.measured_engine import MeasuredEngine
 from sparkdash.bench.measure.provenance import profile_provenance, server_provenance
@@ -25,9 +25,8 @@ from sparkdash.client.follow import until_ready, until_stopped
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.state import Snapshot
-from sparkdash.engines import measuring
 from sparkdash.engines.registry import adapter, adapter_of
-from sparkdash.errors import SparkdashError, UpstreamError
+from sparkdash.errors import SparkdashError
 
 LOG_LINES = 20_000
 """Upper bound of the lines that an engine writes until it is ready."""
@@ -53,6 +52,14 @@ class ArmLauncher(Protocol):
 
     async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:
         """Start the arm's engine anew. Raises SparkdashError."""
+        ...
+
+
+class StateReader(Protocol):
+    """Gives the snapshot of a daemon."""
+
+    async def state(self) -> Snapshot:
+        """Return the snapshot. Raises SparkdashError."""
         ...
 
 
@@ -108,21 +115,19 @@ class UrlLauncher:
     async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:  # noqa: ARG002 - nothing to show
         """Identify the server, which is not restarted. Raises SparkdashError."""
         self._bench_client.url = arm.profile.rstrip("/").removesuffix("/v1").rstrip("/")
-        try:
-            cards = json.loads(await self._bench_client.get("/v1/models"))
-        except ValueError:
-            cards = None
-        if not isinstance(cards, dict):
-            raise UpstreamError(
-                f"{self._bench_client.url}/v1/models returns no model list. This is not an OpenAI-compatible server."
-            )
-        kind = measuring.engine_kind_of(cards)
-        model = self.model or next(iter(measuring.served_models(cards)), None)
-        if model is None:
-            raise UpstreamError(f"{self._bench_client.url} lists no model.", hint="Name one with --model.")
-        measured = MeasuredEngine(client=self._bench_client, kind=kind, model=model, engine_url=self._bench_client.url)
-        found = await server_provenance(arm.profile, measured)
-        return LaunchedArm(measured, found, _blind, anew=False, simulated=measuring.is_simulated(cards, model))
+        server = await url_server.identify(self._bench_client, self.model)
+        measured = MeasuredEngine(
+            client=self._bench_client,
+            kind=server.kind,
+            model=server.model,
+            engine_url=None if server.gateway else self._bench_client.url,
+            keys=server.keys,
+        )
+        found = await server_provenance(arm.profile, measured, server)
+        look = _blind
+        if server.gateway and server.profile:
+            look = _BoxObserver(url_server.GatewayState(self._bench_client), server.profile).look
+        return LaunchedArm(measured, found, look, anew=False, simulated=server.simulated)
 
 
 async def _blind() -> BoxReading:
@@ -132,7 +137,7 @@ async def _blind() -> BoxReading:
 class _BoxObserver:
     """Reads the state of the box from the daemon."""
 
-    def __init__(self, client: AsyncClient, profile: str) -> None:
+    def __init__(self, client: StateReader, profile: str) -> None:
         self._client = client
         self._profile = profile
         self._last = time.time()

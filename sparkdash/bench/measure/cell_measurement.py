@@ -226,6 +226,7 @@ def _sample(
         last_ns=answer.last_ns,
         n=answer.n,
         k1=answer.k1,
+        k1_assumed=answer.k1_assumed,
         visible=answer.visible,
         chunks=answer.chunks,
         prompt_tokens=answer.prompt_tokens,

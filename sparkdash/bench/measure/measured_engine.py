@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from sparkdash.bench.measure import first_chunk
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.plan import prompt_text
@@ -42,11 +43,20 @@ class MeasuredEngine:
     engine_url: str | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Fields that the profile adds to every request. The bench's own fields override them."""
+    keys: EngineKind | None = None
+    """Kind whose request keys and counting routes a server of unknown kind takes; None: those of `kind`."""
+    _tokenizes: bool = True
+    """Whether /tokenize has not been refused yet."""
+
+    @property
+    def speaks(self) -> EngineKind:
+        """Kind whose request keys and counting routes are used."""
+        return self.keys or self.kind
 
     def body(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> dict[str, Any]:
         """Build a greedy chat. `tokens` is exact where `forced`, otherwise the maximum."""
         said = {"messages": [{"role": "user", "content": content}]} if isinstance(content, str) else content
-        length = measuring.forced_length(self.kind, tokens) if forced else {"max_tokens": tokens}
+        length = measuring.forced_length(self.speaks, tokens) if forced else {"max_tokens": tokens}
         return {
             **self.defaults,
             **said,
@@ -54,8 +64,8 @@ class MeasuredEngine:
             "temperature": 0.0,
             "seed": 0,
             **length,
-            **measuring.uncached_prompt(self.kind, salt),
-            **measuring.usage_counts(self.kind),
+            **measuring.uncached_prompt(self.speaks, salt),
+            **measuring.usage_counts(self.speaks),
         }
 
     async def ask(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> StreamedAnswer:
@@ -65,8 +75,22 @@ class MeasuredEngine:
     async def ask_all(
         self, contents: Sequence[Content], tokens: int, *, salt: str, forced: bool = True
     ) -> list[StreamedAnswer]:
-        """Send several requests concurrently."""
-        return await self.client.chats([self.body(one, tokens, salt=salt, forced=forced) for one in contents])
+        """Send several requests concurrently. The tokens of their first chunks are counted after the last has ended."""
+        answers = await self.client.chats([self.body(one, tokens, salt=salt, forced=forced) for one in contents])
+        return [one if first_chunk.is_known(one) else await self._counted_first(one) for one in answers]
+
+    async def _counted_first(self, answer: StreamedAnswer) -> StreamedAnswer:
+        """Count the tokens of the answer's first moment by /tokenize, else estimate them."""
+        how = measuring.tokenize_request(self.speaks, self.model, answer.first_text) if self._tokenizes else None
+        if how is None or not answer.first_text:
+            return first_chunk.estimated(answer)
+        try:
+            told = await self.client.post(how.path, how.body)
+        except UpstreamError:
+            self._tokenizes = False
+            return first_chunk.estimated(answer)
+        tokens = measuring.token_count(told) if isinstance(told, dict) else None
+        return first_chunk.estimated(answer) if tokens is None else first_chunk.counted(answer, tokens)
 
     async def counters(self) -> Reading | None:
         """Return the engine's counters; None when it has none."""
@@ -109,7 +133,7 @@ class MeasuredEngine:
     async def tokenizer(self) -> str | None:
         """Return the SHA-256 of the token ids of a fixed text; None when the engine gives no ids."""
         pieces = prompt_text.text_pieces("chat", "tokenizer")
-        how = measuring.tokenize_request(self.kind, self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
+        how = measuring.tokenize_request(self.speaks, self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
         if how is None:
             return None
         try:
@@ -182,7 +206,7 @@ class PromptTokenCounter:
 
     async def tokens(self, content: str) -> int | None:
         """Return the count of /tokenize; None when there is no such route."""
-        how = measuring.count_request(self.measured.kind, self.measured.model, content)
+        how = measuring.count_request(self.measured.speaks, self.measured.model, content)
         if how is None:
             return None
         answer = await self.measured.client.post(how.path, how.body)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from sparkdash import paths
 from sparkdash.bench.measure.measured_engine import MeasuredEngine
+from sparkdash.bench.measure.url_server import UrlServer
 from sparkdash.bench.records import Provenance
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import Gpu
@@ -65,16 +66,22 @@ def _thinking(profile: Profile) -> bool | None:
     return switch if isinstance(switch, bool) else None
 
 
-async def server_provenance(url: str, measured: MeasuredEngine) -> Provenance:
-    """Return what an unmanaged server reports of itself."""
+async def server_provenance(url: str, measured: MeasuredEngine, server: UrlServer) -> Provenance:
+    """Return what an unmanaged server, and a sparkdash gateway before it, report."""
+    told = {
+        "engine": None if measured.kind is EngineKind.OPENAI else measured.kind.value,
+        "engine_version": await measured.version(),
+        "model": measured.model,
+        "tokenizer_sha256": await measured.tokenizer(),
+        "kv_dtype": await measured.kv_dtype(),
+        **(server.facts or {}),
+    }
     return Provenance(
         profile=url,
-        engine=None if measured.kind is EngineKind.OPENAI else measured.kind.value,
-        engine_version=await measured.version(),
-        model=measured.model,
-        tokenizer_sha256=await measured.tokenizer(),
-        kv_dtype=await measured.kv_dtype(),
         temperature=0.0,
+        gateway=server.gateway,
+        request_keys=server.keys.value if server.keys else None,
+        **told,
     )
 
 

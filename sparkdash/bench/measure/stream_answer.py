@@ -32,6 +32,13 @@ class StreamedAnswer:
     last_ns: int | None = None
     n: int | None = None
     k1: int = 1
+    """Tokens that came at the first token's moment."""
+    k1_told: bool = False
+    """Whether the server counted them."""
+    k1_assumed: bool = False
+    """Whether `k1` is an estimate on which the decode rate hangs (first_chunk.py)."""
+    first_text: str = ""
+    """Reasoning and content of the first token's moment."""
     visible: int | None = None
     chunks: int = 0
     first_chunks: int = 0
@@ -78,6 +85,8 @@ class _Reader:
         self._count = 0
         """Tokens so far, as far as chunks tell."""
         self._k1 = 1
+        self._k1_told = False
+        self._first_text = ""
         self._thoughts = 0
         """Tokens that came with reasoning."""
         self._told = False
@@ -116,7 +125,7 @@ class _Reader:
         self._count_tokens(choice, usage)
         if not (content or thought or delta.get("tool_calls") or self._count > before):
             return
-        self._note_moment(at)
+        self._note_moment(at, thought + content)
         if thought:
             self._thoughts += self._count - before
             self._thought.append(thought)
@@ -132,7 +141,7 @@ class _Reader:
         elif isinstance(ids := choice.get("token_ids"), list):
             self._count, self._told = self._count + len(ids), True
 
-    def _note_moment(self, at: int) -> None:
+    def _note_moment(self, at: int, text: str) -> None:
         """Note the arrival of an event with tokens."""
         self._chunks += 1
         self._last = at
@@ -140,7 +149,9 @@ class _Reader:
             self._first = at
         if at == self._first:
             self._first_chunks += 1
-            self._k1 = max(1, self._count) if self._told else self._chunks
+            self._first_text += text
+            self._k1_told = self._told and self._count > 0
+            self._k1 = self._count if self._k1_told else self._first_chunks
 
     def answer(self) -> StreamedAnswer:
         n = _count(self._usage, "completion_tokens")
@@ -152,6 +163,8 @@ class _Reader:
             last_ns=self._last,
             n=n,
             k1=self._k1,
+            k1_told=self._k1_told,
+            first_text=self._first_text,
             visible=self._seen(n),
             chunks=self._chunks,
             first_chunks=self._first_chunks,

@@ -38,6 +38,11 @@ FIRST = ((BenchMetric.TTFT, "token (ttft)"), (BenchMetric.TTFV, "visible token (
 HIDDEN = 0.98
 """Share of visible tokens below which a stream counts as one with reasoning."""
 
+ASSUMED_NOTE = (
+    "the server does not count each chunk: the tokens of the first are estimated from its share of the text; "
+    "no difference is claimed"
+)
+
 
 class TableSource:
     """Report combined with the local profiles: an arm's table cells, also for arms that the run lacks."""
@@ -78,7 +83,10 @@ class TableSource:
             void = found.verdict.claim is Conclusion.VOID
             return TableCell(DASH + notes.mark(found.verdict.text), Tone.WORSE if void else Tone.DIM)
         places = decimals(metric or self.metric)
-        return TableCell(format_spread(found, places) if self._bounds else format_value(found.median, places))
+        text = format_spread(found, places) if self._bounds else format_value(found.median, places)
+        if self.report.is_assumed(metric or self.metric, found.arm, key):
+            return TableCell(f"~{text}" + notes.mark(ASSUMED_NOTE), Tone.DIM)
+        return TableCell(text)
 
     @property
     def grid_keys(self) -> tuple[CellKey, ...]:

@@ -11,6 +11,7 @@ from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.quality import AnswerQuality, equalities, qualities
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.records import CellRecord
+from sparkdash.bench.report.assumed_cells import assumed_cells, decode_table, without_assumed
 from sparkdash.bench.report.comparability import flags_between_runs, flags_within_run, paired_arms, refused_arms
 from sparkdash.bench.report.missing_cells import estimate_missing
 from sparkdash.bench.report.report import ArmReport, MetricTable, PrefixHits, Report, Speculation
@@ -27,7 +28,10 @@ def assemble_report(results: Results) -> Report:
     apart = refused_arms(flags)
     results_of_speed = _speed(results)
     judged = _without(results_of_speed, apart)
+    assumed = assumed_cells(results_of_speed)
+    decoded = without_assumed(judged, assumed)
     tables = tuple(_table(results_of_speed, judged, apart, metric, speed) for metric in BenchMetric) if speed else ()
+    tables = tuple(decode_table(one, decoded, assumed) if one.metric is BenchMetric.DECODE else one for one in tables)
     decode = next((table.rows for table in tables if table.metric is BenchMetric.DECODE), ())
     speculated = _speculation(results)
     return Report(
@@ -35,8 +39,8 @@ def assemble_report(results: Results) -> Report:
         simulated=run.simulated,
         arms=tuple(_arm(results, arm) for arm in run.arms),
         tables=tables,
-        overall=overall(judged),
-        decompositions=_decompositions(judged, speed),
+        overall=overall(decoded),
+        decompositions=_decompositions(decoded, speed),
         speculation=speculated,
         hits=_hits(results),
         scores=_scores(results, apart),
@@ -44,6 +48,7 @@ def assemble_report(results: Results) -> Report:
         equalities=tuple(one for one in equalities(results) if one.arm not in apart),
         filling=estimate_missing(results),
         flags=flags,
+        assumed=assumed,
         late_p99_ms=_worst_lateness(results),
     )
 

@@ -110,9 +110,19 @@ def _measured(source: TableSource) -> tuple[str, ...]:
         f"Platform: {host}",
         f"Benchmark: sparkdash bench, suite {run.suite} {run.suite_version} ({run.suite_hash[:12]}), seed {run.seed}",
         f"Run: {run.id}, {when}, {run.mode.value}: {launches}, through {run.target}",
+        *_gateways(source.report),
         f"{metric.unit} is {metric.value}: {metric.definition}",
         *_client(source.report),
     )
+
+
+def _gateways(report: Report) -> Iterator[str]:
+    """Describe the gateways between the bench and unmanaged engines."""
+    for arm in report.arms:
+        told = arm.provenance
+        if told is not None and told.gateway:
+            engine = " ".join(one for one in (told.engine, told.engine_version) if one)
+            yield f"Gateway: {arm.name} is {told.gateway}; behind it {engine or 'an engine that it does not name'}"
 
 
 def _client(report: Report) -> tuple[str, ...]:

@@ -70,6 +70,13 @@ class ComparisonFlag(Frozen):
     text: str
 
 
+class AssumedCell(Frozen):
+    """Cell whose decode rate hangs on an estimate of the first chunk's tokens."""
+
+    arm: str
+    key: CellKey
+
+
 class Advice(Frozen):
     """Recommended value of a swept parameter for one cell, and so for its class of text."""
 
@@ -115,6 +122,8 @@ class Report(Frozen):
     filling: tuple[MissingCells, ...] = ()
     """Missing cells by arm."""
     flags: tuple[ComparisonFlag, ...] = ()
+    assumed: tuple[AssumedCell, ...] = ()
+    """Cells whose decode rates are marked, and compared with none."""
     late_p99_ms: float | None = None
     """Client overhead in the worst valid cell: 99 % of the bytes were read within this time of their arrival."""
 
@@ -123,6 +132,10 @@ class Report(Frozen):
         rows = next((table.rows for table in self.tables if table.metric is metric), ())
         row = next((row for row in rows if row.key == key), None)
         return next((one for one in row.figures if one.arm == arm), None) if row else None
+
+    def is_assumed(self, metric: BenchMetric, arm: str, key: CellKey) -> bool:
+        """Whether this figure hangs on an estimate of the first chunk's tokens."""
+        return metric is BenchMetric.DECODE and any((one.arm, one.key) == (arm, key) for one in self.assumed)
 
     def planned(self, kind: Kind = Kind.SPEED) -> tuple[CellKey, ...]:
         """Return the planned cells of that kind, in the run's order."""

@@ -101,7 +101,8 @@ def _pair_cells(old: Report, new: Report, metric: BenchMetric, flags: Sequence[C
             before, after = old.figure(metric, theirs.name, key), new.figure(metric, ours.name, key)
             if before is None and after is None:
                 continue
-            moved = None if refused or ours.name in apart else _change(before, after)
+            assumed = new.is_assumed(metric, ours.name, key) or old.is_assumed(metric, theirs.name, key)
+            moved = None if refused or assumed or ours.name in apart else _change(before, after)
             yield CellPair(profile=ours.profile, key=key, old=before, new=after, change=moved)
 
 

@@ -13,7 +13,7 @@ from sparkdash.bench.measure import box_lease
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.run import Host, Run
-from sparkdash.client.address import credentials
+from sparkdash.client.address import at_url, credentials, find_daemon
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError, UpstreamError
@@ -54,10 +54,11 @@ async def open_wire(
 ) -> BenchClient:
     """Connect to the gateway over TCP, because there the kernel reports when bytes arrived.
 
-    A gateway that asks for a key is reached as the command line reaches it. The key is sent nowhere else.
+    A gateway that asks for a key is reached as the command line reaches it. The key is sent nowhere else, but to a
+    measured URL that SPARKDASH_URL names too.
     """
     if client is None or world is None or run.target != "gateway":
-        return BenchClient("", headers)
+        return BenchClient("", headers | _known_key(run))
     address = client.address
     if address.uds is not None:
         root = world.daemon.url.removesuffix("/v1")
@@ -67,6 +68,13 @@ async def open_wire(
                 return BenchClient(root, headers)
     headers |= credentials(address)
     return BenchClient(address.url, headers, address.uds)
+
+
+def _known_key(run: Run) -> dict[str, str]:
+    """Return the key's header where the measured URL is the daemon that SPARKDASH_URL names; a key goes nowhere else."""
+    known = find_daemon()
+    asked = {at_url(arm.profile).url for arm in run.arms} if run.target == "url" else set()
+    return credentials(known) if known.given and asked == {known.url} else {}
 
 
 def host_facts(world: Snapshot | None) -> Host:

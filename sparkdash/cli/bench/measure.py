@@ -23,6 +23,7 @@ from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.measure import arm_launcher, box_lease
 from sparkdash.bench.measure.runner import Runner
 from sparkdash.bench.plan import run_plan, suites, sweep_file
+from sparkdash.bench.report import assumed_cells
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode, Run
 from sparkdash.cli.bench import daemon_access, progress, reports, sweep_profiles
@@ -262,12 +263,19 @@ def _stopped(run: Run) -> Path | None:
     return None
 
 
+def _rows(results: Results, metric: BenchMetric) -> tuple[judgement.CellRow, ...]:
+    rows = judgement.judged_rows(results, metric)
+    assumed = assumed_cells.assumed_cells(results) if metric is BenchMetric.DECODE else ()
+    return assumed_cells.without_verdicts(rows, results.run.baseline, assumed)
+
+
 def _as_json(results: Results, place: Path) -> dict[str, Any]:
+    comparable = assumed_cells.without_assumed(results, assumed_cells.assumed_cells(results))
     return {
         "run": results.run,
         "folder": str(place),
         "missing": results.gaps(),
-        "rows": {metric.value: judgement.judged_rows(results, metric) for metric in BenchMetric},
-        "overall": judgement.overall(results) if len(results.run.arms) > 1 else (),
+        "rows": {metric.value: _rows(results, metric) for metric in BenchMetric},
+        "overall": judgement.overall(comparable) if len(results.run.arms) > 1 else (),
         "void": sum(one.void is not None for one in results.samples),
     }

@@ -14,7 +14,7 @@ from typing import Any
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.state import Snapshot
-from sparkdash.engines.measuring import SIMULATED
+from sparkdash.engines.measuring import GATEWAY, SIMULATED
 from sparkdash.gateway.apis.ollama_wire import rfc3339
 from sparkdash.gateway.relay.model_names import NO_CHOICES, Choices, chosen_name
 
@@ -129,7 +129,7 @@ def _common(snapshot: Snapshot, name: str, about: str, engine: Engine | None) ->
         "id": name,
         "object": "model",
         "created": int(created),
-        "owned_by": "sparkdash",
+        "owned_by": GATEWAY,
         "name": name,
         "description": about,
         **_anthropic(name, created),
