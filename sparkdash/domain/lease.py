@@ -61,6 +61,10 @@ class Request:
     state: RequestState
     started_at: float
     stream: bool = False
+    node: str | None = None
+    """Node whose engine serves the request, the head's of several; None while it waits, and for a
+    server that sparkdash did not start.
+    """
     position: int | None = None
     """Position in the queue, 1 is next; None when the request does not wait."""
     granted_at: float | None = None

@@ -10,12 +10,12 @@ import sqlite3
 from pathlib import Path
 from types import NoneType
 
-VERSION = 9
+VERSION = 10
 """Version of the schema, stored in `PRAGMA user_version`.
 
 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: usage by access key. 4: parked profiles. 5: the
 requests' reasoning tokens. 6: attached servers in use. 7: incidents of engines that stood still. 8: free memory by
-block size before and after loads. 9: each swap's nodes.
+block size before and after loads. 9: each swap's nodes. 10: each request's node.
 """
 
 REQUESTS_KEPT = 100_000
@@ -48,7 +48,7 @@ _TABLES = (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, route TEXT NOT NULL,
         state TEXT NOT NULL, status INTEGER, finished_at REAL, ttft_s REAL, prompt_tokens INTEGER,
         cached_tokens INTEGER, completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT,
-        reasoning_tokens INTEGER
+        reasoning_tokens INTEGER, node TEXT
     )""",
     "DROP INDEX IF EXISTS requests_by_time",  # of earlier releases: cost every request, and no query used it
     """CREATE TABLE IF NOT EXISTS loads (
@@ -83,6 +83,7 @@ _ADDED = {
     2: ("ALTER TABLE swaps ADD COLUMN kin TEXT", "ALTER TABLE swaps ADD COLUMN steps TEXT"),
     5: ("ALTER TABLE requests ADD COLUMN reasoning_tokens INTEGER",),
     9: ("ALTER TABLE swaps ADD COLUMN nodes TEXT",),
+    10: ("ALTER TABLE requests ADD COLUMN node TEXT",),
 }
 """Columns by the version that added them to an existing table; always at the end, so that rows keep their order."""
 

@@ -29,6 +29,7 @@ from sparkdash.domain.event import EngineChanged, ProfilesChanged
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory.account import MemoryAccount
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
 from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.sim_spec import SimSpec
@@ -117,6 +118,9 @@ class FakeSupervisor:
         """URLs of the next grants, one each; afterwards `url`."""
         self.names: tuple[str, ...] | None = None
         self.headers: dict[str, str] = {}
+        self.container: str | None = "sparkdash-engine"
+        self.nodes: tuple[str, ...] = (LOCAL,)
+        """Both of the granted engine."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.arrived = asyncio.Event()
@@ -179,7 +183,8 @@ class FakeSupervisor:
         names = self.names if self.names is not None else (profile.name, *profile.serves)
         url = self.urls.pop(0) if self.urls else self.url
         self.lost = asyncio.get_running_loop().create_future()
-        return FakeLease(profile, ready(profile.name), url, self.headers, names, self.lost)
+        engine = ready(profile.name).replace(container=self.container, nodes=self.nodes)
+        return FakeLease(profile, engine, url, self.headers, names, self.lost)
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
         if self.error:

@@ -449,6 +449,14 @@ async def test_a_row_tells_the_requests_life(house: Any, recorded_body: Any) -> 
     assert house.recorded == [row]
 
 
+@pytest.mark.parametrize(("container", "node"), [("sparkdash-alpha", "spark2"), (None, None)])
+async def test_a_row_tells_the_node_that_serves(house: Any, container: str | None, node: str | None) -> None:
+    """The head's of several; a server that sparkdash did not start may be anywhere."""
+    house.supervisor.container, house.supervisor.nodes = container, ("spark2", "local")
+    await house.client.post("/v1/chat/completions", json={"model": "alpha"})
+    assert (await house.ended()).node == node
+
+
 async def test_the_demos_own_traffic_is_marked(house: Any) -> None:
     """It shows as the client that it plays, and is kept out of the figures."""
     await house.client.post(

@@ -186,7 +186,7 @@ class _Relay:
                     await self._keepalive.end()
                 if instead is not None:
                     await self._announce_fallback(lease.profile.name, instead)
-                self._row.granted(lease.profile.name)
+                self._row.granted(lease)
                 await self._dispatch(lease)
         finally:
             if self._keepalive is not None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.limits import shown
 
@@ -111,14 +112,15 @@ class RequestRow:
         """Mark the request waiting again, after its engine died before it answered."""
         facts = self._facts
         facts["state"] = RequestState.WAITING
-        facts["granted_at"] = None
+        facts["granted_at"] = facts["node"] = None
         self._later()
 
-    def granted(self, profile: str) -> None:
+    def granted(self, lease: LeasePort) -> None:
         """Mark the request granted."""
-        facts = self._facts
+        facts, engine = self._facts, lease.engine
         facts["state"] = RequestState.PREFILL
-        facts["profile"] = self.profile = profile
+        facts["profile"] = self.profile = lease.profile.name
+        facts["node"] = engine.nodes[0] if engine.container else None
         facts["position"] = None
         facts["granted_at"] = self._deps.clock()
         self._later()

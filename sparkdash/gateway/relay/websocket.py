@@ -160,7 +160,7 @@ class _SocketRelay:
                 progress=self,
             ) as lease:
                 await self._end_keepalive()
-                self._row.granted(lease.profile.name)
+                self._row.granted(lease)
                 self._granted_at = self._deps.monotonic()
                 await self._use(lease)
         finally:
