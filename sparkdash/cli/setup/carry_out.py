@@ -65,17 +65,16 @@ def write_attached(servers: Sequence[FoundServer], files: Collection[str]) -> li
     folder = paths.config_dir() / "profiles"
     written = []
     for file, profile in attached_profiles(servers):
-        if file not in files:
+        path = folder / file
+        if file not in files or path.exists():
             continue
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with (folder / file).open("x", encoding="utf-8") as opened:
+            with path.open("x", encoding="utf-8") as opened:
                 opened.write(yaml_writer.dump(profile))
-        except FileExistsError:
-            continue
         except OSError as error:
-            raise ProfileError(f"{folder / file} cannot be written: {error.strerror}.", code="unreadable") from None
-        written.append(folder / file)
+            raise ProfileError(f"{path} cannot be written: {error.strerror}.", code="unreadable") from None
+        written.append(path)
     return written
 
 
