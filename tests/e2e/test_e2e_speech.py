@@ -1,4 +1,7 @@
-"""Speech through a whole daemon: a WebSocket and an upload that come while their model loads, and a swap under one."""
+"""Speech through a whole daemon: a WebSocket and an upload that come while their model loads, and a swap under one.
+
+Each with plain processes and with containers of a real podman.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import asyncio
 import hashlib
 import io
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +21,15 @@ from aiohttp import WSMsgType
 
 from sparkdash.catalog.yaml import yaml_writer
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
+os.environ.setdefault("CONTAINERS_CONF", str(Path(__file__).parents[1] / "podman" / "containers.conf"))
 
 SERVER = Path(__file__).parent / "speech_server.py"
 SOUND = bytes(range(256)) * 20_000
-LIMIT_S = 60
+LIMIT_S = 120
 
 
-def profile(name: str, gate: Path) -> str:
+def profile(name: str, gate: Path, **place: Any) -> str:
     """A profile of the speech server, which loads until `gate` exists."""
     return str(
         yaml_writer.dump(
@@ -34,7 +39,8 @@ def profile(name: str, gate: Path) -> str:
                 "gpu": False,
                 "command": [sys.executable, str(SERVER), "{port}", str(gate)],
                 "memory": {"weights_gib": 0.1, "kv_gib": 0, "overhead_gib": 0.1, "source": "measured: 40 MiB"},
-                "server": {"routes": ["transcriptions", "realtime"], "ready_by": "health"},
+                "server": {"routes": ["transcriptions", "realtime"], "ready_by": "health", "stop_signal": "SIGINT"},
+                **place,
             }
         )
     )
@@ -45,14 +51,20 @@ def gate(tmp_path: Path) -> Path:
     return tmp_path / "loaded"
 
 
-@pytest.fixture
-def spark(new_daemon: Callable[..., Any], gate: Path) -> Any:
+@pytest.fixture(params=["process", pytest.param("podman", marks=pytest.mark.podman)])
+def spark(new_daemon: Callable[..., Any], gate: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A daemon with two speech servers: plain processes, or containers of a real podman, which has their names once."""
+    place: dict[str, Any] = {}
+    if request.param == "podman":
+        hostfs = request.getfixturevalue("hostfs")
+        place = {"image": hostfs.image, "mounts": hostfs.mounts(Path(sys.prefix), SERVER.parent, gate.parent)}
     daemon = new_daemon(
-        runtime="process", side_by_side=False, min_dwell_s=0, drain_s=1, hold_headers_s=0.2, stop_grace_s=5
+        runtime=request.param, side_by_side=False, min_dwell_s=0, drain_s=1, hold_headers_s=0.2, stop_grace_s=5
     )
-    daemon.write("speech", profile("speech", gate))
-    daemon.write("other", profile("other", gate))
-    return daemon.start()
+    daemon.write("speech", profile("speech", gate, **place))
+    daemon.write("speech-other", profile("speech-other", gate, **place))
+    yield daemon.start()
+    daemon.end()
 
 
 async def until_loading(spark: Any) -> None:
@@ -104,11 +116,11 @@ async def test_a_swap_closes_a_websocket_after_its_drain_and_says_for_whom(spark
         session.ws_connect(f"{spark.url}/v1/realtime?model=speech") as socket,
     ):
         assert (await socket.receive_json())["type"] == "session.created"
-        await asyncio.to_thread(spark.post, "/api/use", {"profile": "other"})
+        await asyncio.to_thread(spark.post, "/api/use", {"profile": "speech-other"})
         await socket.send_str("still here")
         assert await socket.receive_str() == "still here"
         assert (await socket.receive_json())["error"]["code"] == "cut"
         closed = await socket.receive()
         assert (closed.type, closed.data) == (WSMsgType.CLOSE, 1012)
-        assert "other" in closed.extra
-    await asyncio.to_thread(spark.until, lambda state: state["engines"].get("other", {}).get("state") == "ready")
+        assert "speech-other" in closed.extra
+    await asyncio.to_thread(spark.until, lambda state: state["engines"].get("speech-other", {}).get("state") == "ready")
