@@ -38,6 +38,8 @@ class Scope(StrEnum):
     """Routes for clients of models: /v1 and the engines' own paths."""
     CONTROL = "control"
     """Routes of /api: the state, the requests, and every change."""
+    METRICS = "metrics"
+    """The one page that Prometheus reads; `control` may read it too."""
 
 
 class Key(Frozen):

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import NamedTuple
 
 import structlog
@@ -43,6 +44,7 @@ from sparkdash.host.evidence import PAGE_S, EvidenceTaker
 from sparkdash.host.files import inotify
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
+from sparkdash.prometheus import MetricsExporter
 from sparkdash.settings import Settings, settings_file
 from sparkdash.store import Store
 from sparkdash.store.usage import day_of
@@ -75,7 +77,7 @@ async def _composed(
     bus = Bus(_first_snapshot(parts, listeners.url), time.time)
     async with (
         Upstream() as upstream,
-        Store.opened(paths.state_dir() / "sparkdash.db", bus.publish) as store,
+        Store.opened(_database(), bus.publish) as store,
         Translator(paths.runtime_dir(), parts.settings.translator_idle_s, bus.publish) as translator,
         TokenCounter(
             paths.runtime_dir(), parts.settings.translator_idle_s, parts.settings.hf_home.expanduser()
@@ -139,9 +141,12 @@ def _daemon(
     if others is not None:
         others.attach(supervisor, store.record_kill)
 
+    exporter = MetricsExporter(bus, lambda: holder[0].collector.totals, _database())
+
     def record(request: Request) -> None:
         store.record_request(request)
         supervisor.served(request)
+        exporter.record(request)
 
     read = parts.load_settings
     deps = gateway.Deps(
@@ -158,6 +163,7 @@ def _daemon(
         choices=lambda: supervisor.settings.any,
         traffic=parts.traffic,
         record=record,
+        metrics=exporter.page,
         keys=listeners.keys,
         used_today=lambda key: store.tokens_on(day_of(time.time()), key),
         audit=_written_down,
@@ -193,9 +199,15 @@ def _daemon(
     linger_s = listen.LINGER_S if listeners.outlives else 0.0
     server = listen.Server(gateway.build(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
     hooks = HookDispatcher(bus, upstream, lambda: supervisor.settings.hooks)
-    daemon = Daemon(parts, bus, supervisor, collector, server, listeners.url, files, edited, rereading, hooks, others)
+    daemon = Daemon(
+        parts, bus, supervisor, collector, server, listeners.url, files, edited, rereading, hooks, exporter, others
+    )
     holder.append(daemon)
     return daemon
+
+
+def _database() -> Path:
+    return paths.state_dir() / "sparkdash.db"
 
 
 def _other_nodes(parts: Parts, bus: Bus, settings: Callable[[], Settings]) -> OtherNodes | None:

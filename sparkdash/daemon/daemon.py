@@ -24,6 +24,7 @@ from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.nodes import Nodes
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
+from sparkdash.prometheus import MetricsExporter
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor
 from sparkdash.telemetry import Collector
@@ -85,6 +86,8 @@ class Daemon:
     """Reads edited settings; None in the demo, whose settings come from no file."""
     hooks: HookDispatcher
     """Runs the owner's commands and webhooks."""
+    exporter: MetricsExporter
+    """Counts for the page of metrics."""
     others: OtherNodes | None = None
     """Other nodes; None where there can be none."""
     reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)

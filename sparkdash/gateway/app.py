@@ -22,6 +22,7 @@ from sparkdash.gateway.admission.access import AccessControl, Caller, CallerMemo
 from sparkdash.gateway.admission.narrow import narrow_deps
 from sparkdash.gateway.admission.rights import READ
 from sparkdash.gateway.apis import llamacpp_router, ollama, raw_upstream
+from sparkdash.gateway.apis.metrics_page import serve_metrics
 from sparkdash.gateway.apis.model_list import model_list_handler
 from sparkdash.gateway.control.fastapi_app import build_control_app
 from sparkdash.gateway.deps import Deps
@@ -30,7 +31,7 @@ from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.http.flow_control import ClientGone
 from sparkdash.gateway.http.headers import HeaderList
 from sparkdash.gateway.http.parsed_head import ParsedHead
-from sparkdash.gateway.protocol.route import OLLAMA, Dialect, find_route, is_plain
+from sparkdash.gateway.protocol.route import METRICS, OLLAMA, Dialect, find_route, is_plain
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.websocket import refuse_websocket
 from sparkdash.limits import CONTROL_BODY_MIB
@@ -162,13 +163,15 @@ class Gateway:
         if right is rights.ANYBODY:
             return MatchedRoute(_answer_alive, right, counts=False, audited=False)
         reads = head.method in READ and b"sec-websocket-key" not in head.headers
-        controls = right.scope is KeyScope.CONTROL
+        controls = right.scope in (KeyScope.CONTROL, KeyScope.METRICS)
         return MatchedRoute(self._handler(head), right, counts=not (reads or controls), audited=controls and not reads)
 
     def _handler(self, head: ParsedHead) -> Handler:
         path = head.path
         if path.rstrip("/") in OLLAMA:
             return ollama.serve_ollama
+        if path.rstrip("/") == METRICS:
+            return serve_metrics
         if path.startswith("/api/"):
             return self._serve_control
         if (handler := llamacpp_router.router_handler(head)) is not None:

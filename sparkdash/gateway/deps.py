@@ -81,6 +81,8 @@ class Deps:
     """Switch the demo's traffic; None outside the demo."""
     record: Callable[[Request], object] | None = None
     """Store a finished request in the database; must not block."""
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
+    """Write the page of metrics in the format of an Accept header; return it with its content type."""
     capture: Callable[[Exchange, bytes, float], None] | None = None
     """Write a request to the capture file, with its time; may block. None: capturing is off."""
     refresh: Callable[[], Awaitable[object]] = _no_refresh

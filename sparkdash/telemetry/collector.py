@@ -31,6 +31,7 @@ from sparkdash.telemetry.power_band import PowerBand
 from sparkdash.telemetry.processes import Processes
 from sparkdash.telemetry.source import MetricsFetcher, MetricsSource, identity
 from sparkdash.telemetry.strangers import Strangers
+from sparkdash.telemetry.totals import EngineTotals
 from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash.telemetry")
@@ -90,6 +91,7 @@ class Collector:
         self._strangers = Strangers(inputs.strangers, inputs.monotonic)
         self._power = LowPowerDetector()
         self._sources: dict[str, MetricsSource] = {}
+        self._totals: dict[str, EngineTotals] = {}
         self._gpu: asyncio.Task[GpuReading] | None = None
         self._gpu_figures: GpuFigures | None = None
         self._band = PowerBand()
@@ -101,6 +103,11 @@ class Collector:
     def pids(self) -> dict[str, set[int]]:
         """Host process ids of each engine, seconds old; engines that the runtime has not reported are left out."""
         return {name: pids for name, pids in self._processes.known.items() if pids}
+
+    @property
+    def totals(self) -> Mapping[str, EngineTotals]:
+        """Counters of each profile's engines since the daemon started, over all restarts."""
+        return self._totals
 
     async def run(self) -> None:
         """Tick until cancelled. A crashed tick is logged, reported once, and followed by the next."""
@@ -228,7 +235,8 @@ class Collector:
         names = self._inputs.names(engine)
         if not (names.path or names.slots) and names.recognised:
             return None
-        made = MetricsSource(engine, names, self._inputs.upstream, self._inputs.clock, self._monotonic)
+        totals = self._totals.setdefault(name, EngineTotals())
+        made = MetricsSource(engine, names, self._inputs.upstream, self._inputs.clock, self._monotonic, totals)
         self._sources[name] = made
         return made
 

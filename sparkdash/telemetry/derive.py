@@ -20,6 +20,7 @@ from typing import NamedTuple
 from sparkdash.domain.metric import Metric
 from sparkdash.telemetry.reading import Counters, Gauges, Reading
 from sparkdash.telemetry.slots import Slots, SlotTally
+from sparkdash.telemetry.totals import EngineTotals
 
 RATE_S = 2.0
 """Window of the token rates: short enough to be live, long enough to hide the jitter of one tick."""
@@ -50,7 +51,9 @@ class EngineHistory:
     restart the counters count from 0.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, totals: EngineTotals | None = None) -> None:
+        self._totals = totals or EngineTotals()
+        self._totals.rebase()
         self._first: Counters | None = None
         """Counters of the engine when its figures began."""
         self._readings: deque[Reading] = deque()
@@ -76,6 +79,7 @@ class EngineHistory:
         if slots is not None and self._tally is not None:
             reading = reading.with_slots(slots, self._tally)
         self._readings.append(reading)
+        self._totals.add(reading)
         if self._first is None:
             self._first = reading.counters.known_or(NOTHING)  # a counter that is not there yet will begin at 0
         while len(self._readings) > 2 and self._readings[1].at <= reading.at - WINDOW_S:
@@ -83,11 +87,15 @@ class EngineHistory:
 
     def _start_over_if_changed(self, reading: Reading, *, has_slots: bool) -> None:
         """Forget earlier readings after a restart of the engine, and where slots begin or end."""
-        if self._has_restarted(reading):
+        restarted = self._has_restarted(reading)
+        if restarted:
             self._forget()
             self._first = NOTHING
+            self._totals.restart()
         if has_slots != (self._tally is not None):
             self._forget()
+            if not restarted:
+                self._totals.rebase()
             self._tally = SlotTally() if has_slots else None
 
     def _forget(self) -> None:

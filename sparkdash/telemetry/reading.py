@@ -41,6 +41,16 @@ class Counters(NamedTuple):
         """Fill unknown counters with those of `before`."""
         return type(self)(*(a if b is None else b for a, b in zip(before, self, strict=True)))
 
+    def known_or_zero(self) -> Self:
+        """Fill unknown counters with 0: a counter that is not there yet begins at 0."""
+        return type(self)(*(value or 0.0 for value in self))
+
+    def plus(self, growth: Self) -> Self:
+        """Add the known growth of each counter; growth below 0 counts as none."""
+        return type(self)(
+            *(a if b is None else (a or 0.0) + max(0.0, b) for a, b in zip(self, growth, strict=True)),
+        )
+
     @property
     def fell(self) -> bool:
         """Whether, in a difference, a counter went back, as after a restart of the engine."""

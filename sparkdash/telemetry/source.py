@@ -24,6 +24,7 @@ from sparkdash.telemetry import exposition, slots
 from sparkdash.telemetry.derive import EngineHistory
 from sparkdash.telemetry.figures import figures_of
 from sparkdash.telemetry.reading import reading_of, sample_names
+from sparkdash.telemetry.totals import EngineTotals
 from sparkdash.upstream import SmallResponse
 
 LOG = structlog.get_logger("sparkdash.telemetry")
@@ -75,6 +76,7 @@ class MetricsSource:
         upstream: MetricsFetcher,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
+        totals: EngineTotals | None = None,
     ) -> None:
         self.identity = identity(engine)
         self._url = (engine.url or "").rstrip("/")
@@ -86,7 +88,8 @@ class MetricsSource:
         self._upstream = upstream
         self._clock = clock
         self._monotonic = monotonic
-        self._history = EngineHistory()
+        self._totals = totals or EngineTotals()
+        self._history = EngineHistory(self._totals)
         self._idle_slots: slots.Slots | None = None
         """The engine's slots without work; None until they were read."""
         self._task: asyncio.Task[None] | None = None
@@ -111,7 +114,7 @@ class MetricsSource:
 
     async def begin(self) -> None:
         """Scrape now and start all figures over; waits BEGIN_S at most."""
-        self._history, self._last, self._figures = EngineHistory(), None, EngineFigures()
+        self._history, self._last, self._figures = EngineHistory(self._totals), None, EngineFigures()
         self._recognise_at = -math.inf
         if task := self.ask():
             await asyncio.wait({task}, timeout=BEGIN_S)
@@ -153,7 +156,7 @@ class MetricsSource:
             self._failed(str(error))
             self._figures = replace(self._figures, unanswered_since=None)
             if self._is_foreign and isinstance(error, Vanished):
-                self._names, self._history = None, EngineHistory()
+                self._names, self._history = None, EngineHistory(self._totals)
         except Exception as error:
             LOG.exception("scrape failed", url=self._url)
             self._failed(f"{type(error).__name__} while reading the engine's figures")
@@ -162,6 +165,7 @@ class MetricsSource:
 
     def _failed(self, why: str) -> None:
         self._failures += 1
+        self._totals.failed_scrapes += 1
         self._error = why
 
     async def _read(self) -> None:
@@ -176,6 +180,7 @@ class MetricsSource:
         live = self._idle_slots if self._idle_slots and reading.gauges.running == 0 else await self._slots(names)
         self._idle_slots = live and live.idle()
         reading = replace(reading, took=self._monotonic() - at)
+        self._totals.scrapes.observe(reading.took)
         self._history.add(reading, live, leapt=self._has_leapt(unix - at))
         derived = self._history.derive()
         self._last = EngineSample(at=unix, values=derived.values, acceptance_at=derived.acceptance_at)

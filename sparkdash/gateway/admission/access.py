@@ -121,7 +121,7 @@ class AccessControl:
                     f"and `sparkdash keys add {key.name}` for a new one."
                 ),
             )
-        if right.scope is not None and right.scope not in key.scopes:
+        if not right.is_granted(key.scopes):
             raise AdmissionError(
                 f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {right.scope}.",
                 code="scope_refused",

@@ -9,6 +9,7 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from starlette.routing import compile_path
 
 from sparkdash.access.key import Scope
-from sparkdash.gateway.protocol.route import is_control
+from sparkdash.gateway.protocol.route import METRICS, is_control
 
 READ = ("GET", "HEAD")
 ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
@@ -38,6 +39,12 @@ class Right(NamedTuple):
     scope: Scope | None
     """Scope that the key needs; None: no key is needed."""
     reach: Reach = Reach.OWN
+
+    def is_granted(self, scopes: Sequence[Scope]) -> bool:
+        """Whether a key with these scopes has the right: who may control may also read the metrics."""
+        if self.scope is Scope.METRICS and Scope.CONTROL in scopes:
+            return True
+        return self.scope is None or self.scope in scopes
 
 
 CONTROL: dict[tuple[str, str], Reach] = {
@@ -87,6 +94,8 @@ _PATTERNS = [(method, compile_path(path)[0], reach) for (method, path), reach in
 INFERENCE = Right(Scope.INFERENCE)
 """Right of every route that is not for control."""
 ANYBODY = Right(None)
+SCRAPE = Right(Scope.METRICS, Reach.NOTHING)
+"""Right to read the metrics, which tell of every model."""
 
 
 @lru_cache(maxsize=256)
@@ -94,6 +103,8 @@ def right_of(method: str, path: str) -> Right:
     """Look up who may use the route of that (decoded) path."""
     if path in ALIVE:
         return ANYBODY
+    if path.rstrip("/") == METRICS:
+        return SCRAPE
     return Right(Scope.CONTROL, _reach(method, path)) if is_control(path) else INFERENCE
 
 

@@ -73,6 +73,8 @@ _MODEL = {
 }
 _MODEL_OPTIONAL = frozenset({"/v1/images/generations", "/v1/images/edits", "/v1/images/variations"})
 """Paths whose requests name no model to servers that have but one."""
+METRICS = "/metrics"
+"""Path of the page that Prometheus reads."""
 REALTIME = "/v1/realtime"
 """Path of speech and text over a WebSocket; the model is in the query."""
 _OF_SERVER = frozenset({"/tokenize", "/detokenize", "/apply-template", "/messages/count_tokens"})
@@ -196,7 +198,11 @@ def is_for_owners(path: str) -> bool:
 def is_control(path: str) -> bool:
     """Whether a (decoded) path belongs to the box's managers, rather than to users of a model."""
     tidy = path.rstrip("/")
-    return (path.startswith("/api/") and tidy not in OLLAMA) or tidy.removeprefix("/v1") in _MODEL_ACTIONS
+    return (
+        tidy == METRICS
+        or (path.startswith("/api/") and tidy not in OLLAMA)
+        or tidy.removeprefix("/v1") in _MODEL_ACTIONS
+    )
 
 
 def _escapes(path: str) -> bool:
