@@ -55,7 +55,7 @@ Existing = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.",
 def add(
     name: Name,
     scope: Annotated[
-        list[str] | None, typer.Option(help="inference (the default) or control; may be given twice.")
+        list[str] | None, typer.Option(help="inference (the default), control or metrics; may be repeated.")
     ] = None,
     models: Annotated[
         list[str] | None, typer.Option(help="Only these profiles, families or aliases; * allowed, may be repeated.")
@@ -78,6 +78,7 @@ def add(
       sparkdash keys add laptop
       sparkdash keys add phone --models gpt-oss-120b --models auto
       sparkdash keys add console --scope control --scope inference
+      sparkdash keys add prometheus --scope metrics
       sparkdash keys add nightly --batch
       sparkdash keys add guest --expires 7d
     """
@@ -136,7 +137,7 @@ def _scopes(given: list[str] | None) -> tuple[Scope, ...]:
     try:
         return tuple(dict.fromkeys(Side(word) for word in given or (Side.INFERENCE,)))
     except ValueError:
-        raise typer.BadParameter("inference or control", param_hint="--scope") from None
+        raise typer.BadParameter("inference, control or metrics", param_hint="--scope") from None
 
 
 @app.command("list")

@@ -83,6 +83,10 @@ def test_it_prints_its_address_serves_and_ends_cleanly(number: signal.Signals, m
             state = json.load(reply)
         assert state["daemon"]["simulated"]
         assert all(engine["simulated"] for engine in state["engines"].values())
+        with urllib.request.urlopen(f"{url}/metrics", timeout=60) as reply:
+            page = reply.read().decode()
+        labels = 'client="openai-python",code="200",finish="length",profile="qwen3-coder-30b-nvfp4"'
+        assert re.search(rf"sparkdash_requests_total\{{{labels},\S+\}} 1\.0", page)
         assert simulators(mark)
         child.send_signal(number)
         assert child.wait(timeout=30) == 0

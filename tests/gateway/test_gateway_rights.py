@@ -164,6 +164,22 @@ async def test_each_caller_gets_what_the_table_says(callers: Callers, method: st
         assert OTHER not in callers.house.supervisor.leases
 
 
+@pytest.mark.parametrize(("path", "status"), [("/metrics", 200), ("/api/state", 403), ("/v1/models", 403)])
+async def test_a_key_for_metrics_reads_the_metrics_and_nothing_else(
+    house: Any, tmp_path: Path, path: str, status: int
+) -> None:
+    async def page(_accept: str) -> tuple[bytes, str]:
+        return b"x 1\n", "text/plain"
+
+    made = {"name": "prometheus", "sha256": digest("prometheus"), "scopes": ["metrics"]}
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [made]}))
+    house.app.__init__(replace(house.app._deps, keys=Keyring(tmp_path / "keys.json"), metrics=page))
+    answer = await house.client.get(path, headers={"authorization": "Bearer prometheus"})
+    assert answer.status_code == status
+    foreign = await house.client.get("/metrics", headers={"x-api-key": "prometheus", "origin": "http://localhost:1"})
+    assert foreign.status_code == 403
+
+
 def is_named(method: str, path: str) -> bool:
     """Does one who asks this say of which model?"""
     nameless = ("/api/cancel", "/api/requests/ID/cancel")

@@ -31,6 +31,7 @@ def every_route(gateway: Any) -> set[Route]:
         found |= {(method, path) for method in methods - {"HEAD"}}
     reads = {f"/api/{word}" for word in READ_OLLAMA}
     found |= {("GET" if path in reads else "POST", path) for path in route.OLLAMA}
+    found |= {("GET", route.METRICS)}
     found |= {("GET", "/v1/models"), ("GET", "/v1/models/NAME")}
     return found | {(method, path) for method in ("GET", "POST") for path in ("/v1/PATH", "/upstream/PROFILE/PATH")}
 

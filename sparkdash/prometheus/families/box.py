@@ -19,6 +19,9 @@ NODE = ("node",)
 GPU = ("node", "gpu")
 ONLY_GPU = "0"
 HERTZ = 1e6
+"""Hertz in a megahertz."""
+WATT_HOUR = 3600.0
+"""Joules in a watt-hour."""
 
 
 def families(state: ScrapedState) -> Iterator[MetricFamily]:
@@ -34,6 +37,7 @@ def families(state: ScrapedState) -> Iterator[MetricFamily]:
     yield from _guard(state)
     nodes = state.snapshot.sample.nodes if state.snapshot.sample else {}
     yield from _links(nodes)
+    yield from _energy(state)
     yield gauge("store_bytes", "Size of the database on disk.", (), [((), state.store_bytes)])
 
 
@@ -126,6 +130,25 @@ def _guard(state: ScrapedState) -> Iterator[MetricFamily]:
     yield counter("guard_acts", "Engines that the memory guard ended.", ("node", "act"), [
         ([LOCAL, "kill"], state.swaps.kills)
     ])  # fmt: skip
+
+
+def _energy(state: ScrapedState) -> Iterator[MetricFamily]:
+    sample = state.snapshot.sample
+    energy = sample.energy if sample else None
+    used = () if energy is None else (("busy", energy.busy_wh), ("idle", energy.idle_wh))
+    sensor = "" if energy is None else energy.sensor
+    yield counter(
+        "energy_joules", "Energy by the named sensor, while requests ran (busy) and while none did (idle).",
+        ("node", "sensor", "use"),
+        (([LOCAL, sensor, use], hours * WATT_HOUR) for use, hours in used),
+    )  # fmt: skip
+    served = {} if sample is None else {name: engine.gateway for name, engine in sample.engines.items()}
+    yield counter(
+        "energy_profile_joules", "Energy while requests of the profile ran, shared by tokens with other profiles.",
+        ("profile",),
+        (([name], figures.energy_wh * WATT_HOUR)
+         for name, figures in served.items() if figures is not None and figures.energy_wh is not None),
+    )  # fmt: skip
 
 
 def _links(nodes: Mapping[str, NodeSample]) -> Iterator[MetricFamily]:

@@ -48,7 +48,8 @@ def _states(state: ScrapedState) -> Iterator[MetricFamily]:
     current = {name: _state(state, engine) for name, engine in engines.items()}
     yield gauge(
         "engine_state", "1 for the engine's state, 0 for every other one.", (*ENGINE, "state"),
-        (([*state.engine_labels(name), word], float(word == is_in)) for name, is_in in current.items() for word in STATES),
+        (([*state.engine_labels(name), word], float(word == is_in))
+         for name, is_in in current.items() for word in STATES),
     )  # fmt: skip
     yield gauge(
         "engine_info", "Version and image of the engine, always 1.",
@@ -222,7 +223,7 @@ def _loads(state: ScrapedState) -> Iterator[MetricFamily]:
         ((state.engine_labels(swap.target or ""), swap.fraction) for swap in loads),
     )  # fmt: skip
     yield gauge(
-        "load_last_sign_seconds", "Time since a standing load last showed progress; absent while it moves.", ENGINE,
-        ((state.engine_labels(swap.target or ""), state.now - swap.still_since)
-         for swap in loads if swap.still_since is not None),
+        "load_last_sign_seconds", "Time since the last line of the loading engine's log.", ENGINE,
+        ((state.engine_labels(swap.target or ""), state.now - swap.heard_at)
+         for swap in loads if swap.heard_at is not None),
     )  # fmt: skip

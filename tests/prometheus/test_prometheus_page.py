@@ -1,0 +1,173 @@
+"""The page of metrics: its names, its labels, and that its figures are those of the state."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as classic
+from scraped import ALPHA, BETA, NOW, ended, scraped_state, swap
+
+from sparkdash.domain.lease import RequestState
+from sparkdash.domain.memory.guard import Guard, GuardKill
+from sparkdash.domain.metric import Memory
+from sparkdash.domain.swap import SwapOutcome, SwapPhase
+from sparkdash.prometheus.families.box import memory_by_owner
+from sparkdash.prometheus.page import collect_families, make_page
+from sparkdash.prometheus.request_totals import MOST_CLIENTS, OTHER, RequestTotals
+from sparkdash.prometheus.scraped_state import ScrapedState
+from sparkdash.prometheus.swap_totals import DRAIN, MEMORY, QUEUE, SWAP, SwapTotals
+
+UNITS = ("seconds", "bytes", "joules", "celsius", "ratio", "hertz", "watts", "tokens")
+PLAIN = {
+    "build_info", "engine_info", "engine_state", "engine_requests", "requests", "queue_requests", "swaps",
+    "guard_state", "guard_acts", "prefix_queries", "prefix_hits", "draft_steps", "link_errors", "scrape_failures",
+}  # fmt: skip
+"""Names without a unit: what they count is their last word."""
+
+Sample = tuple[str, frozenset[tuple[str, str]]]
+
+
+def samples(page: bytes) -> dict[Sample, float]:
+    return {
+        (one.name, frozenset(one.labels.items())): one.value
+        for family in classic(page.decode())
+        for one in family.samples
+    }
+
+
+def value(page: dict[Sample, float], name: str, **labels: str) -> float:
+    """The one sample of that name with these labels."""
+    found = [v for (of, have), v in page.items() if of == f"sparkdash_{name}" and have >= set(labels.items())]
+    assert len(found) == 1, (name, labels, found)
+    return found[0]
+
+
+def written(state: ScrapedState) -> dict[Sample, float]:
+    return samples(make_page(state)("")[0])
+
+
+def test_every_family_has_a_sample_on_a_box_at_work() -> None:
+    page = written(scraped_state())
+    told = {name for name, _ in page}
+    for family in collect_families(scraped_state()):
+        assert any(name.startswith(family.name) for name in told), family.name
+
+
+def test_names_follow_the_conventions() -> None:
+    """Base units in the names, `_total` at the end of counters alone, a text for each."""
+    families = collect_families(scraped_state())
+    assert len({family.name for family in families}) == len(families)
+    for family in families:
+        name = family.name.removeprefix("sparkdash_")
+        assert family.name.startswith("sparkdash_")
+        assert re.fullmatch(r"[a-z][a-z_]+[a-z]", name)
+        assert name in PLAIN or name.endswith(UNITS), name
+        assert not name.endswith(("total", "count", "sum", "bucket")), name
+        assert family.documentation.endswith(".")
+        totals = {sample.name.endswith("_total") for sample in family.samples}
+        assert totals == {family.type == "counter"}, name
+
+
+def test_both_formats_have_the_same_figures() -> None:
+    write = make_page(scraped_state())
+    page, kind = write("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert kind.startswith("application/openmetrics-text")
+    assert page.endswith(b"# EOF\n")
+    found = {(s.name, frozenset(s.labels.items())): s.value for f in open_metrics(page.decode()) for s in f.samples}
+    assert found == written(scraped_state())
+    assert write("*/*")[1].startswith("text/plain; version=0.0.4")
+
+
+def test_figures_are_those_of_the_state() -> None:
+    page = written(scraped_state())
+    assert value(page, "output_tokens_total", profile=ALPHA, source="engine", engine="vllm", node="local") == 10
+    assert value(page, "reasoning_tokens_total", source="gateway") == 20
+    assert value(page, "draft_accepted_tokens_total", position="1") == 3
+    assert value(page, "engine_state", profile=ALPHA, state="serving") == 1
+    assert value(page, "engine_state", profile=BETA, state="stalled") == 1
+    assert value(page, "engine_requests", profile=ALPHA, phase="decoding") == 3
+    assert value(page, "request_duration_seconds_sum", profile=ALPHA, client="codex") == 4
+    assert value(page, "time_per_output_token_seconds_bucket", le="0.04") == 1
+    assert value(page, "time_per_output_token_seconds_bucket", le="0.03") == 0
+    assert value(page, "queue_requests", profile=BETA, reason=SWAP) == 1
+    assert value(page, "queue_oldest_seconds", profile=BETA) == 9
+    assert value(page, "swap_stage_seconds_sum", stage="load") == 20
+    assert value(page, "load_progress_ratio", profile=BETA) == 0.4
+    assert value(page, "load_last_sign_seconds", profile=BETA) == 3
+    assert value(page, "gpu_clock_hertz", node="local") == 2.4e9
+    assert value(page, "energy_joules_total", use="idle", sensor="GPU only") == 10_800
+    assert value(page, "link_errors_total", node="spark2", device="cx7") == 2
+
+
+def test_an_unknown_figure_is_absent() -> None:
+    state = scraped_state()
+    blind = replace(state, snapshot=state.snapshot.replace(sample=None), engines={}, store_bytes=None)
+    told = {name for name, _ in written(blind)}
+    absent = ("memory_bytes", "kv_used_ratio", "gpu_power_watts", "energy_joules_total", "store_bytes")
+    assert not told & {f"sparkdash_{name}" for name in absent}
+    assert value(written(blind), "output_tokens_total", source="gateway") == 50
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        Memory(total=1000, available=500, free=300, page_cache=100, engines={"a": 400, "b": None}, reserve=50),
+        Memory(total=1000, available=500, free=300, page_cache=600, engines={"a": 400}, reserve=500),
+        Memory(total=1000, available=0, free=0),
+    ],
+    ids=["an engine of unknown size", "figures that overlap", "nothing free"],
+)
+def test_memory_by_owner_adds_up_to_the_total(memory: Memory) -> None:
+    shares = memory_by_owner(memory)
+    assert sum(shares.values()) == memory.total
+    assert min(shares.values()) >= 0
+
+
+def test_labels_stay_few_whatever_clients_send() -> None:
+    """A thousand programs, routes, words and codes become a bounded number of series."""
+    totals = RequestTotals()
+    for number in range(1000):
+        request = ended(
+            client=f"client{number}", route=f"/v1/{number}", finish_reason=f"word{number}", key=f"key{number}"
+        )
+        totals.add(request, ALPHA, lambda *_: QUEUE)
+    assert len(totals.requests) == MOST_CLIENTS + 1
+    assert {(route, finish) for _, _, route, _, finish in totals.requests} == {(OTHER, OTHER)}
+    assert totals.requests[ALPHA, OTHER, OTHER, "200", OTHER] == 1000 - MOST_CLIENTS
+
+
+def test_a_failed_and_an_abandoned_request_say_so() -> None:
+    totals = RequestTotals()
+    for state, status in ((RequestState.FAILED, 503), (RequestState.GONE, None)):
+        totals.add(ended(state=state, status=status, finish_reason=None), ALPHA, lambda *_: QUEUE)
+    assert {(code, finish) for *_, code, finish in totals.requests} == {("503", "error"), ("", "client_left")}
+
+
+@pytest.mark.parametrize(
+    ("stages", "reason"),
+    [
+        ({SwapPhase.DRAIN: 1.0, SwapPhase.LOAD: 9.0}, SWAP),
+        ({SwapPhase.DRAIN: 9.0, SwapPhase.LOAD: 1.0}, DRAIN),
+        ({SwapPhase.RECLAIM: 6.0, SwapPhase.LOAD: 4.0}, MEMORY),
+    ],
+)
+def test_a_wait_is_blamed_on_the_swap_that_it_overlaps(stages: dict[SwapPhase, float], reason: str) -> None:
+    totals = SwapTotals()
+    done = swap("1", stage_s=stages, ended_at=NOW - 10, outcome=SwapOutcome.DONE)
+    totals.add(done)
+    totals.add(done)
+    assert totals.reason(ALPHA, NOW - 15, NOW - 9) == reason
+    assert totals.reason(ALPHA, NOW - 5, NOW) == QUEUE
+    assert totals.reason(BETA, NOW - 15, NOW - 9) == QUEUE
+    assert totals.swaps == {(ALPHA, "done"): 1}
+
+
+def test_a_kill_of_the_guard_counts_once() -> None:
+    totals = SwapTotals()
+    kills = tuple(GuardKill(at=at, profile=ALPHA, available=1, reason="r") for at in (2.0, 1.0))
+    for seen in (kills[1:], kills, kills):
+        totals.see_guard(Guard(mode="act", kills=seen))
+    assert totals.kills == 2
