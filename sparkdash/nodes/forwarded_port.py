@@ -41,7 +41,6 @@ async def refuse_taken_port(node: str, port: int) -> None:
         raise HostError(
             f"A program listens on port {port} of {node} already.",
             code="port_in_use",
-            hint="Start the engine again: it takes the next port. "
-            f"`ss -ltnp sport = :{port}` on {node} names the program; another sparkdash there should have other "
+            hint=f"`ss -ltnp sport = :{port}` on {node} names the program; another sparkdash there should have other "
             "`engine_ports` in its config.toml.",
         )

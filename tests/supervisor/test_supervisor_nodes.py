@@ -109,3 +109,27 @@ async def test_a_published_start_is_expected_until_one_was_measured(house: House
     row = Published(workload="start", start_s=900, source="test")
     supervisor = await house.open(profile("a", published=(row,)))
     assert (await house.clock.drive(supervisor.plan("a"))).expected_s == 900
+
+
+@pytest.mark.parametrize("taken", [2, 3])
+async def test_a_port_that_another_nodes_program_has_is_passed_over(
+    house: House, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start tries three ports: what listens on another node is only known once it is looked at there."""
+    await house.open(profile("a"), nodes=SecondNode(house))
+    start_container, tried = house.runtime.start, []
+
+    async def refused_first(spec: Any) -> Any:
+        tried.append(spec.port)
+        if len(tried) <= taken:
+            raise HostError(f"A program listens on port {spec.port} of spark2 already.", code="port_in_use")
+        return await start_container(spec)
+
+    monkeypatch.setattr(house.runtime, "start", refused_first)
+    if taken == 3:
+        with pytest.raises(HostError, match="listens on port") as refused:
+            await house.leased("a")
+        assert str(tried[-1]) in refused.value.message
+    else:
+        assert (await house.leased("a")).url == f"http://127.0.0.1:{tried[-1]}"
+    assert len(set(tried)) == len(tried) == 3

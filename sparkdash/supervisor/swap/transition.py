@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from sparkdash.domain.container import ContainerInfo
+from sparkdash.domain.container import ContainerInfo, ContainerSpec
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.memory.contiguity import Contiguity
@@ -44,6 +44,9 @@ from sparkdash.supervisor.swap.load import Loading
 from sparkdash.supervisor.swap.provision import provide_nodes
 from sparkdash.supervisor.swap.record import SwapRecord
 from sparkdash.supervisor.tools import Tools
+
+PORT_TRIES = 3
+"""Ports that a start tries, one after the other."""
 
 
 @dataclass(slots=True)
@@ -208,19 +211,17 @@ class Transition:
     async def _bring_up(self, target: Profile) -> None:
         tools = self._tools
         spec = engine_container(tools, target, self._order.nodes, self._flags)
-        url = f"http://127.0.0.1:{spec.port}"
         self._enter(SwapPhase.CREATE)
         if self._order.scale:
             await self._order.scale.before()
         began = tools.clock.monotonic()
-        tools.books.enter(
-            target, EngineState.CREATING, port=spec.port, url=url, container=spec.name, nodes=self._order.nodes
-        )
+        self._enter_books(target, spec)
         self._order.tell(Admitted(target.name))  # not before it is in the books: whoever begins now reckons with it
-        start = asyncio.ensure_future(tools.runtime.start(spec))
+        start = asyncio.ensure_future(self._create(target, spec))
         try:
             await finish_despite_cancel(start)
             self._guard(target, start.result())
+            url = tools.books.engines[target.name].url or ""
             await self._load(target, spec.name, url)
             await self._ready(target, url, load_s=tools.clock.monotonic() - began)
         except BaseException as error:
@@ -229,6 +230,24 @@ class Transition:
             if start.exception() is None:  # a start that failed left nothing behind, and the name may be a stranger's
                 await finish_despite_cancel(self._clean_up(target, spec.name))
             raise
+
+    async def _create(self, target: Profile, spec: ContainerSpec) -> ContainerInfo:
+        """Start the container, on the next port if a program has this one: of another node's ports nothing is known."""
+        for _ in range(PORT_TRIES - 1):
+            try:
+                return await self._tools.runtime.start(spec)
+            except HostError as error:
+                if error.code != "port_in_use":
+                    raise
+            spec = engine_container(self._tools, target, self._order.nodes, self._flags)
+            self._enter_books(target, spec)
+        return await self._tools.runtime.start(spec)
+
+    def _enter_books(self, target: Profile, spec: ContainerSpec) -> None:
+        url = f"http://127.0.0.1:{spec.port}"
+        self._tools.books.enter(
+            target, EngineState.CREATING, port=spec.port, url=url, container=spec.name, nodes=self._order.nodes
+        )
 
     def _which_flags(self, target: Profile) -> str:
         """Name the flags of a refused command line that its program does not list, and what to write instead."""
