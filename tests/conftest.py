@@ -27,8 +27,16 @@ from xdist.scheduler import LoadScopeScheduling
 hypothesis.settings.register_profile("sparkdash", deadline=None)
 hypothesis.settings.load_profile("sparkdash")  # a busy box is no failure
 
-SLOW = ("tests/real/", "tests/e2e/", "tests/podman/", "tests/faults/", "tests/bench/", "tests/tui/", "tests/cli/")
-"""Rooms with long files, most of which wait for real programs."""
+SLOW = (
+    "tests/real/", "tests/two_hosts/", "tests/faults/", "tests/podman/", "tests/e2e/", "tests/packaging/",
+    "tests/bench/", "tests/tui/", "tests/cli/",
+)  # fmt: skip
+"""Rooms with long files, most of which wait for real programs; the longest first."""
+REAL_VLLM = (
+    "tests/real/test_real_cache.py", "tests/real/test_real_pooling.py", "tests/real/test_real_stuck_vllm.py",
+    "tests/real/test_real_vllm.py", "tests/two_hosts/test_two_hosts_vllm.py",
+)  # fmt: skip
+"""One after the other: each load takes two cores for a minute, and moves gigabytes that another test measures."""
 APART = ("tests/faults/test_faults_start.py", "tests/faults/test_faults_stop.py")
 """Long ones, where each test makes all that it needs."""
 
@@ -74,13 +82,16 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first, so that the last files are short ones."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
+    ranks = {room: rank for rank, room in enumerate(SLOW)}
+    items.sort(key=lambda item: next((rank for room, rank in ranks.items() if item.nodeid.startswith(room)), len(SLOW)))
 
 
 class Groups(LoadScopeScheduling):
     """A file's tests stay together, for what they share; where they share nothing any worker takes any of them."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(REAL_VLLM):
+            return "real vLLM"
         return nodeid if nodeid.startswith(APART) else nodeid.partition("::")[0]
 
 

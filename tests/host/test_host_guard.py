@@ -273,9 +273,11 @@ def reclaiming(box: Box, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Non
     return go_on
 
 
-def until_told(reports: queue.Queue[GuardReport], go_on: Callable[[int], None], ratio: int) -> GuardReport | None:
-    """The first word of the guard while the box goes on so for two seconds."""
-    for _ in range(20):
+def until_told(
+    reports: queue.Queue[GuardReport], go_on: Callable[[int], None], ratio: int, patience_s: float = SOON
+) -> GuardReport | None:
+    """The first word of the guard while the box goes on so."""
+    for _ in range(round(patience_s * 10)):
         go_on(ratio)
         with suppress(queue.Empty):
             return reports.get(timeout=0.1)
@@ -304,7 +306,7 @@ def test_nobody_is_stopped_for_a_sign_while_nothing_loads(reclaiming: Any, guard
     guard, reports = guarded()
     process, container = engine()
     guard.watch((victim(container),))
-    assert until_told(reports, reclaiming, 97) is None
+    assert until_told(reports, reclaiming, 97, patience_s=2) is None
     assert process.poll() is None
 
 
@@ -316,7 +318,7 @@ def test_a_guard_that_only_warns_tells_of_a_sign_once(reclaiming: Any, guarded: 
     report = until_told(reports, reclaiming, 97)
     assert report is not None
     assert (report.killed, report.wedge.sign) == (None, "reclaim")
-    assert until_told(reports, reclaiming, 97) is None
+    assert until_told(reports, reclaiming, 97, patience_s=2) is None
     assert process.poll() is None
 
 

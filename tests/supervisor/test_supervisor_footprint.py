@@ -218,22 +218,38 @@ async def test_a_box_that_cannot_be_looked_at_stops_no_start(house: Any, make_pr
 
 
 def look(
-    available: int, own: int | None = None, *, others: int = 0, beside: str = "", blind: bool = False
+    available: int, own: int | None = None, *, others: int = 0, beside: str = "", blind: bool = False, moved: int = 0
 ) -> MemoryReading:
     """In GiB; `beside` names a neighbour."""
     neighbours = frozenset({(beside, "c")}) if beside else frozenset()
-    return MemoryReading(available * GIB, own if own is None else own * GIB, others * GIB, neighbours, blind)
+    return MemoryReading(
+        available * GIB, own if own is None else own * GIB, others * GIB, neighbours, blind, moved * GIB
+    )
+
+
+def test_memory_that_no_process_shows_counts_for_an_engine_on_the_gpu_alone() -> None:
+    """Page-locked memory and the driver's tables; an engine without a GPU has neither."""
+    zero, now = look(80), look(30, 40)
+    assert held_memory(zero, now, gpu=True) == (50 * GIB, Measure.AVAILABLE)
+    assert held_memory(zero, now, gpu=False) == (40 * GIB, Measure.PROCESSES)
+
+
+def test_what_moved_while_the_box_was_read_is_no_memory_of_the_engine() -> None:
+    """A box that is busy otherwise moves gigabytes while its processes are walked."""
+    zero, now = look(80, moved=5), look(30, 40, moved=5)
+    assert held_memory(zero, now, gpu=True) == (40 * GIB, Measure.PROCESSES)
+    assert why_spoilt(zero, now, 0) == "5.0 GiB of the box's memory changed hands while it was read"
 
 
 def test_beside_another_engine_its_own_processes_are_the_figure() -> None:
     """What fell beyond them may be the neighbour's page-locked memory."""
-    assert held_memory(look(80, beside="x"), look(30, 40, beside="x")) == (40 * GIB, Measure.PROCESSES)
+    assert held_memory(look(80, beside="x"), look(30, 40, beside="x"), gpu=True) == (40 * GIB, Measure.PROCESSES)
 
 
 def test_beside_another_engine_the_driver_s_figures_take_its_growth_off() -> None:
     """Its own processes are not known, its neighbour's are: 50 fell, 10 of them the neighbour's."""
     zero, now = look(80, others=20, beside="x"), look(30, others=30, beside="x")
-    assert held_memory(zero, now) == (40 * GIB, Measure.AVAILABLE)
+    assert held_memory(zero, now, gpu=True) == (40 * GIB, Measure.AVAILABLE)
     assert why_spoilt(zero, now, 0) is None
 
 
@@ -249,6 +265,6 @@ def test_what_may_be_another_engine_s_is_not_learned_from() -> None:
 
 def test_memory_that_comes_back_meanwhile_is_nobody_s_footprint() -> None:
     """An engine that left late gives back while the new one takes: only its own processes tell."""
-    assert held_memory(look(60), look(70, 5)) == (5 * GIB, Measure.PROCESSES)
-    assert held_memory(look(60), look(60)) == held_memory(look(60), look(70)) == (None, None)
+    assert held_memory(look(60), look(70, 5), gpu=True) == (5 * GIB, Measure.PROCESSES)
+    assert held_memory(look(60), look(60), gpu=True) == held_memory(look(60), look(70), gpu=True) == (None, None)
     assert why_spoilt(look(60), look(50), 61 * GIB) == "memory of an engine that had left came back meanwhile"

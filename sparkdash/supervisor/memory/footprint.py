@@ -7,8 +7,10 @@ Two figures are taken, and each covers the other's blind spot:
   host memory, the driver's tables); without NVML's figures it is half of the truth, and not used for an engine on the
   GPU;
 * by how much MemAvailable fell, less what all other processes took meanwhile: sees everything, and also what the kernel
-  itself took or gave back, so it is believed over the first only when it is larger by more than UNSEEN. Page cache does
-  not count in either: see `domain.footprint`.
+  itself took or gave back, so it is believed over the first only when it is larger by more than UNSEEN, and never for
+  an engine without a GPU, which has no such memory. Page cache does not count in either: see `domain.footprint`.
+
+Walking all processes takes time, in which a busy box moves memory: what moved is noise in both of two readings.
 
 On other nodes only the second is to be had (`node_footprint`). An engine on several nodes needs on each what it took of
 the one where it took most.
@@ -34,7 +36,7 @@ from sparkdash.natural import natural
 from sparkdash.store import Store
 from sparkdash.supervisor.memory.node_footprint import CAME_BACK, NodeMeter, NodeWeight
 from sparkdash.supervisor.tools import Tools
-from sparkdash.units import GIB
+from sparkdash.units import GIB, gib
 
 LOG = structlog.get_logger("sparkdash.supervisor")
 CURVE = 200
@@ -60,6 +62,8 @@ class MemoryReading:
     """Other engines of ours, as (profile, container)."""
     blind: bool
     """Whether another engine is on the GPU, and the driver does not tell whose memory is whose."""
+    moved: int = 0
+    """Bytes by which available memory changed while the other processes were read."""
 
 
 class FootprintMeter:
@@ -137,7 +141,7 @@ class FootprintMeter:
         if (zero := self._zero) is None:
             return None
         now = self.last = await self._look(engine)
-        steady, measure = held_memory(zero, now)
+        steady, measure = held_memory(zero, now, gpu=self.profile.gpu)
         dip = max(0, now.available - self._lowest) if self._lowest is not None else 0
         peak = None if steady is None else steady + dip
         return NodeWeight(steady, peak, measure, self._spoilt(zero, now, measure))
@@ -171,12 +175,17 @@ class FootprintMeter:
         told = reading.processes or {}
         whole = not self.profile.gpu or not pids.isdisjoint(told)
         beside = self._neighbours()
+        own = tools.reader.engine_bytes(pids, reading) if pids and whole else None
+        began = tools.reader.memory().available
+        others = await tools.reader.others_bytes(pids, reading)
+        ended = tools.reader.memory().available
         return MemoryReading(
-            available=tools.reader.memory().available,
-            own=tools.reader.engine_bytes(pids, reading) if pids and whole else None,
-            others=await tools.reader.others_bytes(pids, reading),
+            available=(began + ended) // 2,
+            own=own,
+            others=others,
             beside=frozenset((e.profile, e.container) for e in beside),
             blind=reading.processes is None and any(map(self._is_on_gpu, beside)),
+            moved=abs(ended - began),
         )
 
     def _neighbours(self) -> list[Engine]:
@@ -268,10 +277,11 @@ def _fallen(then: MemoryReading, now: MemoryReading) -> int:
     return (then.available - now.available) - (now.others - then.others)
 
 
-def held_memory(zero: MemoryReading, now: MemoryReading) -> tuple[int | None, Measure | None]:
+def held_memory(zero: MemoryReading, now: MemoryReading, *, gpu: bool) -> tuple[int | None, Measure | None]:
     """Return the bytes that the engine holds, and which figure says so; None where neither shows anything."""
     fallen = _fallen(zero, now)
-    if now.own is not None and (fallen <= now.own + UNSEEN or now.beside or zero.beside):
+    noise = UNSEEN + zero.moved + now.moved
+    if now.own is not None and (not gpu or fallen <= now.own + noise or now.beside or zero.beside):
         return now.own, Measure.PROCESSES
     return (fallen, Measure.AVAILABLE) if fallen > 0 else (None, None)
 
@@ -286,4 +296,6 @@ def why_spoilt(then: MemoryReading, now: MemoryReading, highest: int) -> str | N
     if now.blind or then.blind:
         names = ", ".join(sorted((name for name, _ in now.beside), key=natural))
         return f"{names} ran beside it, and the driver does not tell whose memory is whose"
+    if (moved := max(then.moved, now.moved)) > UNSEEN:
+        return f"{gib(moved)} of the box's memory changed hands while it was read"
     return None
