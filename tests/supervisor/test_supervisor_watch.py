@@ -196,6 +196,7 @@ async def test_so_is_one_whose_connection_ended_before_its_node_was_known_to_be_
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of the link closes both, in whatever order."""
+    monkeypatch.setattr(watch, "CONFIRM_S", 0.05)
     nodes = SecondNode(house)
     await house.open(make_profile("a", node="spark2"), nodes=nodes)
     await house.leased("a")
