@@ -22,7 +22,7 @@ _NOT_FOUND = 127
 
 
 async def read_facts(connection: NodeConnection, program: str) -> NodeFacts:
-    """Read the facts of a node. Raises HostError: node_python_missing, node_facts_failed, and those of the connection."""
+    """Read the facts of a node. Raises HostError: node_python_missing, node_facts_failed; those of the connection."""
     node = connection.node
     argv = ["python3", "-", program, node.hf_home or ""]
     done = await connection.run(argv, deadline_s=FACTS_S, stdin=script("facts_script"))

@@ -43,7 +43,7 @@ class NodeRuntimes(Protocol):
         ...
 
     async def forward(self, name: str, port: int) -> None:
-        """Forward 127.0.0.1:`port` of this box to the same port of the node's loopback. Idempotent. Raises HostError."""
+        """Forward this box's 127.0.0.1:`port` to the same port of the node's loopback. Idempotent. Raises HostError."""
         ...
 
     async def cancel_forward(self, name: str, port: int) -> None:

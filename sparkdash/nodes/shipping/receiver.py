@@ -1,7 +1,7 @@
 """Receiver of files: the script that runs on the other node and writes what is sent to it.
 
 Owns: the files there: their temporary names, checksums, modes and links. Must not know: profiles, engines, sparkdash.
-It needs `remote_files`, Python 3.9 and its standard library only. One JSON line on standard input is a request, one JSON line on
+It needs `remote_files`, Python 3.9 and its standard library only. One JSON line on standard input is a request, one on
 standard output its answer; `put` is followed by frames of bytes.
 
 Rule 1: a name never leads out of its root, neither by `..` nor through a link.

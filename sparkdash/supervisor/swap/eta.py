@@ -4,8 +4,8 @@ Owns: the swap's steps, and what earlier swaps' steps say of the rest. Must not 
 in as monotonic seconds.
 
 A step is a phase, or within the load a stage of the engine's own log. The drain is no step: how long it takes depends
-on the requests that run, not on what is loaded. Neither is a copy to another node, which happens once. Nothing is invented: without an earlier swap there is no estimate of
-time, and without a known need no share either.
+on the requests that run, not on what is loaded. Neither is a copy to another node, which happens once. Nothing is
+invented: without an earlier swap there is no estimate of time, and without a known need no share either.
 
 The share is a place on the course of earlier swaps. It moves with finished steps, with the log's own share of the
 present step, and with time only within the present step, at most one of its own steps ahead of the log. A load without
