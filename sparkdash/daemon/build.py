@@ -191,6 +191,7 @@ def _daemon(
             listeners=lambda: bus.listeners,
             names=supervisor.metric_names,
             nodes=lambda: dict(nodes.samples) if nodes else {},
+            traffic=deps.meter.look,
             pace_nodes=others.watch.pace if others else lambda _: None,
         )
     )

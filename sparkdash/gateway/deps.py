@@ -28,6 +28,7 @@ from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.gateway.shared.exclusive import Exclusive
 from sparkdash.gateway.shared.row_publisher import RowPublisher
 from sparkdash.gateway.shared.running_requests import RunningRequests
+from sparkdash.gateway.shared.traffic_meter import TrafficMeter
 from sparkdash.gateway.shared.upload import Uploads
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
@@ -120,6 +121,8 @@ class Deps:
     exclusive: Exclusive = field(default_factory=Exclusive)
     running: RequestRegistryPort = field(default_factory=RunningRequests)
     uploads: Uploads = field(default_factory=_default_uploads)
+    meter: TrafficMeter = field(default_factory=lambda: TrafficMeter(time.monotonic))
+    """Counts what passes through, for telemetry."""
     row_publisher: RowPublisher = field(default_factory=RowPublisher)
     preparer: RequestPreparer = field(default_factory=RequestPreparer)
     clock: Callable[[], float] = time.time

@@ -18,6 +18,7 @@ from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
 from sparkdash.domain.figures import EngineFigures, GpuFigures
+from sparkdash.domain.live import TrafficLook
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, NodeSample, Sample
 from sparkdash.domain.node import LOCAL
 from sparkdash.engines.adapter import MetricNames
@@ -32,6 +33,7 @@ from sparkdash.telemetry.processes import Processes
 from sparkdash.telemetry.source import MetricsFetcher, MetricsSource, identity
 from sparkdash.telemetry.strangers import Strangers
 from sparkdash.telemetry.totals import EngineTotals
+from sparkdash.telemetry.traffic import NOTHING_PASSED, LooksAtTraffic, with_gateway
 from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash.telemetry")
@@ -41,6 +43,8 @@ UNWATCHED_S = 5.0
 """Interval of ticks without listeners."""
 ASLEEP_S = 15.0
 """Interval of ticks without listeners and engines."""
+POWER_S = 3.0
+"""Age up to which a reading of the power stands in for one that came late."""
 T = TypeVar("T")
 
 ASKED = frozenset({EngineState.READY, EngineState.DRAINING})
@@ -70,6 +74,8 @@ class CollectorInputs:
     """Last figures of the other nodes by name; answers at once."""
     pace_nodes: Callable[[float], None] = lambda _: None
     """Told the interval of ticks, at each tick."""
+    traffic: LooksAtTraffic | None = None
+    """The gateway's own count; None without a gateway."""
     listeners: Callable[[], int] = lambda: 1
     """Number of subscribers to the samples."""
     names: Callable[[Engine], MetricNames] = lambda engine: adapter(engine.kind).metrics
@@ -175,15 +181,32 @@ class Collector:
         samples = {name: told for name, source in followed.items() if (told := source.sample())}
         self._keep_gpu(reading.gpu, engines.values(), samples.values())
         nodes = self._taken(lambda: self._nodes(engines), dict[str, NodeSample]())
+        looked = self._taken(lambda: self._passing(samples.values()), NOTHING_PASSED)
         sample = Sample(
             at=self._inputs.clock(),
-            engines=self._taken(lambda: self._with_link(samples, nodes, engines), samples),
+            engines=with_gateway(
+                self._taken(lambda: self._with_link(samples, nodes, engines), samples),
+                looked if self._inputs.traffic else None,
+                ready,
+                self._inputs.clock(),
+            ),
             memory=self._taken(lambda: self._memory(reading), None),
             gpu=reading.gpu,
             nodes=nodes,
             low_power=self._power.stuck,
+            requests=looked.requests,
+            energy=looked.energy,
         )
         self._inputs.publish(SampleTaken(sample=sample))
+
+    def _passing(self, samples: Iterable[EngineSample]) -> TrafficLook:
+        """Have the gateway say what passes through it, and share the energy since the last tick."""
+        if self._inputs.traffic is None:
+            return NOTHING_PASSED
+        told, now = self._gpu_figures, self._monotonic()
+        power_w = told.power_w if told and now - told.looked_at <= POWER_S else None
+        busy = any(sample.error is None and sample.get(Metric.RUNNING) for sample in samples)
+        return self._inputs.traffic(now, self._inputs.clock(), power_w, busy=busy)
 
     async def _ask(self, engines: Mapping[str, Engine], sources: Iterable[MetricsSource]) -> None:
         """Ask the sources, the GPU and the process table, and wait a moment for the answers."""

@@ -13,6 +13,7 @@ from sparkdash.domain.event import Fact, Notice, SampleTaken
 from sparkdash.domain.metric import Sample
 from sparkdash.settings import Settings
 from sparkdash.telemetry import Collector, CollectorInputs
+from sparkdash.telemetry.traffic import LooksAtTraffic
 from sparkdash.upstream import Upstream
 
 
@@ -67,7 +68,9 @@ IMPATIENT_S = 0.25
 
 
 @asynccontextmanager
-async def collecting(watch: Watch, time: Any, box: Any, *, wait_s: float = 60, **settings: Any) -> AsyncIterator[Watch]:
+async def collecting(
+    watch: Watch, time: Any, box: Any, *, wait_s: float = 60, traffic: LooksAtTraffic | None = None, **settings: Any
+) -> AsyncIterator[Watch]:
     """A tick waits for answers as long as a busy test machine may need, where it is not about those that do not come."""
     async with Upstream() as upstream:
         collector = Collector(
@@ -81,6 +84,7 @@ async def collecting(watch: Watch, time: Any, box: Any, *, wait_s: float = 60, *
                 settings=lambda: Settings(**settings),
                 clock=time.unix,
                 listeners=lambda: watch.listeners,
+                traffic=traffic,
                 monotonic=time.monotonic,
                 sleep=time.sleep,
                 wait_s=wait_s,

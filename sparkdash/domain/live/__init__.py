@@ -5,6 +5,6 @@ Pure.
 """
 
 from sparkdash.domain.live.energy import Energy
-from sparkdash.domain.live.gateway_figures import GatewayFigures, LiveRequest
+from sparkdash.domain.live.gateway_figures import GatewayFigures, LiveRequest, TrafficLook
 
-__all__ = ["Energy", "GatewayFigures", "LiveRequest"]
+__all__ = ["Energy", "GatewayFigures", "LiveRequest", "TrafficLook"]

@@ -1,11 +1,14 @@
-"""GatewayFigures and LiveRequest: what the gateway counts of the answers that pass through it.
+"""GatewayFigures, LiveRequest, TrafficLook: what the gateway counts of the answers that pass through it.
 
 Pure.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sparkdash.domain.base import Frozen
+from sparkdash.domain.live.energy import Energy
 
 
 class GatewayFigures(Frozen):
@@ -51,3 +54,12 @@ class LiveRequest(Frozen):
     """Output tokens of the last seconds / these seconds; None before the second tick with text."""
     silent_s: float | None = None
     """Seconds since the last piece of the answer that shows work; None before the first."""
+
+
+class TrafficLook(NamedTuple):
+    """All that the gateway tells of one tick."""
+
+    requests: dict[str, LiveRequest]
+    """Progress of the running requests, by id."""
+    profiles: dict[str, GatewayFigures]
+    energy: Energy | None

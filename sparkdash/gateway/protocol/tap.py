@@ -44,6 +44,10 @@ _KEEP_ALIVES = re.compile(rb'(?:(?::[^\r\n]*|event: ?ping|data: ?\{"type": ?"pin
 """Comments and pings only. llama-server sends a comment every 30 s, also while its engine stands still."""
 
 
+_EVENT = b"\ndata:"
+_COUNTED = re.compile(rb'(?:completion_tokens|output_tokens|predicted_n)":')
+
+
 @dataclass(frozen=True, slots=True)
 class _Words:
     """Patterns of one protocol."""
@@ -91,8 +95,8 @@ class Tap:
     """
 
     __slots__ = (
-        "_begun_with", "_chunks", "_dropped", "_full_at", "_heard_dropped", "_joined", "_kept", "_last_dropped",
-        "_on_first", "_stream", "_times", "_words", "first", "size",
+        "_begun_with", "_chunks", "_dropped", "_dropped_events", "_events_before", "_full_at", "_heard_dropped",
+        "_joined", "_kept", "_last_dropped", "_on_first", "_stream", "_times", "_words", "first", "size",
     )  # fmt: skip
 
     def __init__(self, dialect: Dialect, *, stream: bool = True, on_first: Callable[[], None] | None = None) -> None:
@@ -107,6 +111,10 @@ class Tap:
         """Size at which old chunks are dropped."""
         self._dropped = 0
         """Bytes dropped so far."""
+        self._dropped_events = 0
+        """Events in dropped chunks."""
+        self._events_before = 0
+        """Events before the first with text."""
         self._begun_with = b""
         """Begin of the answer, once something was dropped."""
         self._last_dropped: float | None = None
@@ -133,6 +141,9 @@ class Tap:
     def _look_for_text(self, now: float) -> None:
         if self._stream and self._bears_text(len(self._chunks) - 1):
             self.first = now
+            found = self._words.text.search(self._chunks[-1])
+            before = self._chunks[-1][: found.start()] if found else self._chunks[-1]
+            self._events_before = max(0, _count_events([*self._chunks[:-1], before]) - 1)  # not that of the text
             if self._on_first is not None:
                 self._on_first()
 
@@ -184,8 +195,38 @@ class Tap:
         while self.size - self._dropped - len(self._chunks[old]) >= self._kept:
             self._dropped += len(self._chunks[old])
             old += 1
+        self._dropped_events += _count_events(self._chunks[:old])
         del self._chunks[:old], self._times[:old]
         self._full_at = self._dropped + 2 * self._kept
+
+    def _events(self) -> int:
+        return self._dropped_events + _count_events(self._chunks)
+
+    @property
+    def text_events(self) -> int:
+        """Events since the first with text: about as many as tokens, where the engine sends one for each.
+
+        Events after the last text are left out once the answer has ended.
+        """
+        if self.first is None:
+            return 0
+        return max(0, self._events() - self._events_before - (self._events_after_text() if self.complete else 0))
+
+    def _events_after_text(self) -> int:
+        """Count the last events: the reason, the counts, the end."""
+        after = 0
+        for chunk in reversed(self._chunks):
+            ends = [found.end() for found in self._words.text.finditer(chunk)]
+            after += _count_events([chunk[ends[-1] :]]) if ends else _count_events([chunk])
+            if ends:
+                break
+        return after
+
+    def told_so_far(self) -> int | None:
+        """Return the output tokens by the engine's own count in its last event; None where it counts at the end."""
+        if not self._chunks or _COUNTED.search(self._chunks[-1]) is None:
+            return None
+        return self.usage().completion
 
     def tail(self) -> bytes:
         """Return the end of the answer, or all of it if it is short."""
@@ -253,3 +294,9 @@ class Tap:
         """Last sequence number of /v1/responses; -1 before the first."""
         found = _SEQUENCE.findall(self.tail())
         return int(found[-1]) if found else -1
+
+
+def _count_events(chunks: list[bytes]) -> int:
+    """Count the events that begin in these chunks."""
+    joined = b"".join(chunks)
+    return joined.count(_EVENT) + joined.startswith(_EVENT[1:])

@@ -122,6 +122,8 @@ class _Relay:
             context.route.path,
             context.peeked.stream,
         )
+        if context.route.generates and context.upload is None:
+            row.estimate_prompt(context.body_share.body)
         if on_row is not None:
             on_row(row)
         self._reply = Reply(context, row)

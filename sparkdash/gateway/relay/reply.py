@@ -159,6 +159,8 @@ class Reply:
         stream = self._framed = answer.content_type == EVENT_STREAM
         tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: row.streams(now() - sent_at))
         note = tap.feed
+        if stream:
+            row.answers(tap)
 
         def take(piece: bytes) -> None:
             note(piece, now())

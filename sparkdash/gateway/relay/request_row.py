@@ -16,6 +16,7 @@ from sparkdash.domain.lease import Request, RequestState
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol.counts import TokenUsage
+from sparkdash.gateway.shared.traffic_meter import PassingAnswer
 from sparkdash.limits import shown
 
 INTERNAL = "sparkdash-demo/"
@@ -76,7 +77,7 @@ class AnswerFigures(Protocol):
 class RequestRow:
     """Row of one request; `request` is the whole row as it is now."""
 
-    __slots__ = ("_deps", "_facts", "_untold", "id", "profile")
+    __slots__ = ("_deps", "_facts", "_metered", "_untold", "id", "profile")
 
     def __init__(self, deps: Deps, user_agent: str, key: str | None, profile: str, route: str, stream: bool) -> None:
         self._deps = deps
@@ -90,6 +91,7 @@ class RequestRow:
         facts["route"] = shown(route)
         facts["started_at"] = deps.clock()
         facts["stream"] = stream
+        self._metered = deps.meter.begin(self.id, profile, route)
         self._untold = False
         """Whether an update is queued but not published."""
         self._later()
@@ -108,9 +110,14 @@ class RequestRow:
         self._later()
         return True
 
+    def estimate_prompt(self, body: bytes) -> None:
+        """Estimate the prompt's tokens from its body, until the engine counts them."""
+        self._facts["prompt_estimate"] = self._metered.estimate_prompt(body)
+
     def requeued(self) -> None:
         """Mark the request waiting again, after its engine died before it answered."""
         facts = self._facts
+        self._metered.requeued()
         facts["state"] = RequestState.WAITING
         facts["granted_at"] = facts["node"] = None
         self._later()
@@ -123,13 +130,19 @@ class RequestRow:
         facts["node"] = engine.nodes[0] if engine.container else None
         facts["position"] = None
         facts["granted_at"] = self._deps.clock()
+        self._metered.granted(profile)
         self._later()
+
+    def answers(self, answer: PassingAnswer) -> None:
+        """Note the stream that answers, for its progress."""
+        self._metered.answer = answer
 
     def streams(self, ttft_s: float) -> None:
         """Mark the first text."""
         facts = self._facts
         facts["state"] = RequestState.STREAMING
         facts["ttft_s"] = ttft_s
+        self._metered.began_text(ttft_s)
         self._later()
 
     def ended(
@@ -143,11 +156,14 @@ class RequestRow:
         facts = self._facts
         if facts["finished_at"] is not None:
             return
+        usage = None
         if figures is not None:
-            facts["prompt_tokens"], facts["cached_tokens"], completion, facts["reasoning_tokens"] = figures.usage()
+            usage = figures.usage()
+            facts["prompt_tokens"], facts["cached_tokens"], completion, facts["reasoning_tokens"] = usage
             facts["completion_tokens"] = completion
             facts["decode_tok_s"] = figures.decode_tok_s(completion)
             facts["finish_reason"] = figures.finish_reason
+        facts["energy_wh"] = self._metered.ended(usage, facts["ttft_s"])
         facts["state"] = state
         facts["position"] = None
         facts["finished_at"] = self._deps.clock()

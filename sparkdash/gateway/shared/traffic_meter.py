@@ -1,0 +1,226 @@
+"""TrafficMeter: what the gateway itself counts of the requests that pass through it.
+
+Owns: the running requests' progress, each profile's rates and counters, and which request used which energy. Must not
+know HTTP or telemetry's loop. Rule: nothing happens per chunk. Answers are looked at when the sampler asks (`look`),
+and at their end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from sparkdash.domain.lease import ASIDES
+from sparkdash.domain.live import GatewayFigures, LiveRequest, TrafficLook
+from sparkdash.gateway.protocol.counts import TokenUsage
+from sparkdash.gateway.shared.profile_traffic import ProfileTraffic
+from sparkdash.telemetry.energy import JOULES_PER_WH, EnergyMeter, Use
+
+EACH_S = 3.0
+"""Window of one request's rate."""
+
+
+class PassingAnswer(Protocol):
+    """An answer on its way to the client, as the tap reads it."""
+
+    @property
+    def first(self) -> float | None:
+        """Time of the first text, monotonic seconds."""
+        ...
+
+    @property
+    def heard_at(self) -> float | None:
+        """Time of the last sign of work."""
+        ...
+
+    @property
+    def text_events(self) -> int:
+        """Events since the first with text."""
+        ...
+
+    def told_so_far(self) -> int | None:
+        """Output tokens by the engine's own count so far."""
+        ...
+
+
+class _RequestUse(NamedTuple):
+    """Use of the box by one request since the last look, and its output tokens of that time."""
+
+    profile: str
+    use: Use
+    tokens: float
+
+
+class MeteredRequest:
+    """One request, from its arrival to its end."""
+
+    __slots__ = (
+        "_body_bytes", "_meter", "_points", "_tokens_before", "answer", "energy_j", "first_at", "id", "looks",
+        "profile", "sent_at",
+    )  # fmt: skip
+
+    def __init__(self, meter: TrafficMeter, request_id: str, profile: str) -> None:
+        self._meter = meter
+        self._body_bytes = 0
+        self._points: deque[tuple[float, int]] = deque(maxlen=32)
+        self._tokens_before = 0
+        self.id = request_id
+        self.profile = profile
+        self.answer: PassingAnswer | None = None
+        """The answer, if it is a stream."""
+        self.sent_at: float | None = None
+        """Time of the grant; None while the request waits."""
+        self.first_at: float | None = None
+        self.energy_j: float | None = None
+        self.looks = 0
+        """Samples of the power within its life."""
+
+    def estimate_prompt(self, body: bytes) -> int | None:
+        """Estimate the prompt's tokens."""
+        found = self._meter.profile(self.profile).estimates.prompt_tokens(body)
+        self._body_bytes = len(body) if found is not None else 0
+        return found
+
+    def granted(self, profile: str) -> None:
+        """Mark it sent to the engine of this profile."""
+        self.profile, self.sent_at = profile, self._meter.monotonic()
+
+    def requeued(self) -> None:
+        """Mark it waiting again."""
+        self.sent_at = self.first_at = self.answer = None
+        self._points.clear()
+        self._tokens_before = 0
+
+    def began_text(self, ttft_s: float) -> None:
+        """Note the first text."""
+        self.first_at = now = self._meter.monotonic()
+        self._meter.profile(self.profile).began_text(now, ttft_s)
+
+    def ended(self, usage: TokenUsage | None, ttft_s: float | None) -> float | None:
+        """End it; return its energy in Wh, None where it is unknown."""
+        return self._meter.end(self, usage, ttft_s, self._body_bytes)
+
+    def tokens(self) -> tuple[int | None, bool]:
+        """Return the output tokens so far, and whether they are estimated; None without a stream."""
+        if self.answer is None:
+            return None, True
+        told = self.answer.told_so_far()
+        if told is not None:
+            return told, False
+        return self._meter.profile(self.profile).estimates.output_tokens(self.answer.text_events), True
+
+    def look(self, now: float) -> LiveRequest:
+        """Return the progress as of `now`, and remember it for the rate."""
+        tokens, estimated = self.tokens()
+        heard = self.answer.heard_at if self.answer is not None else None
+        rate = None
+        if tokens is not None and self.first_at is not None:
+            base = min(self._points, key=lambda point: abs(now - point[0] - EACH_S), default=(self.first_at, 1))
+            rate = max(0.0, tokens - base[1]) / (now - base[0]) if now > base[0] else None
+            self._points.append((now, tokens))
+        silent = None if heard is None else max(0.0, now - heard)
+        return LiveRequest(profile=self.profile, output_tokens=tokens, estimated=estimated, tok_s=rate, silent_s=silent)
+
+    def gained(self, tokens: int | None) -> float:
+        """Return the tokens since the last call, for the division of energy."""
+        known = tokens or 0
+        gain, self._tokens_before = max(0, known - self._tokens_before), max(known, self._tokens_before)
+        return float(gain)
+
+
+class TrafficMeter:
+    """Counts of all requests of one gateway. `monotonic`: the clock of the taps."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self.monotonic = monotonic
+        self._open: dict[str, MeteredRequest] = {}
+        self._ended: dict[str, _RequestUse] = {}
+        self._profiles: dict[str, ProfileTraffic] = {}
+        self._energy = EnergyMeter()
+
+    def profile(self, name: str) -> ProfileTraffic:
+        """Return the counts of one profile."""
+        found = self._profiles.get(name)
+        if found is None:
+            found = self._profiles[name] = ProfileTraffic()
+        return found
+
+    def begin(self, request_id: str, profile: str, route: str) -> MeteredRequest:
+        """Count a request from now on. Requests beside an engine's work (`ASIDES`) are no traffic."""
+        request = MeteredRequest(self, request_id, profile)
+        if route not in ASIDES:
+            self._open[request_id] = request
+        return request
+
+    def end(
+        self, request: MeteredRequest, usage: TokenUsage | None, ttft_s: float | None, body_bytes: int
+    ) -> float | None:
+        """Count the end of a request; return its energy in Wh."""
+        if self._open.pop(request.id, None) is None or request.sent_at is None:
+            return None
+        now, kept = self.monotonic(), self.profile(request.profile)
+        tokens = usage.completion if usage is not None and usage.completion is not None else request.tokens()[0]
+        gain = request.gained(tokens)
+        is_stream = request.answer is not None
+        use = Use(request.sent_at, now, gain if is_stream else 0.0)  # else all of its tokens would come at its end
+        self._ended[request.id] = _RequestUse(request.profile, use, gain)
+        kept.ended(now, request.sent_at, tokens, is_stream=is_stream)
+        if usage is not None:
+            kept.count(now, usage, ttft_s)
+            kept.estimates.learn_prompt(body_bytes, usage.prompt)
+            if request.answer is not None:
+                kept.estimates.learn_output(request.answer.text_events, usage.completion)
+        return self._energy_of(request, now)
+
+    def look(self, now: float, unix: float, power_w: float | None, *, busy: bool = False) -> TrafficLook:
+        """Return the figures as of `now`. `power_w`: the box's power; `busy`: an engine works, for whomever."""
+        sent = {number: each for number, each in self._open.items() if each.sent_at is not None}
+        requests = {number: each.look(now) for number, each in sent.items()}
+        self._share_energy(now, unix, power_w, sent, requests, busy=busy)
+        for name in {each.profile for each in self._open.values()} - self._profiles.keys():
+            self.profile(name)
+        profiles = {name: self._figures(name, kept, now, requests) for name, kept in self._profiles.items()}
+        return TrafficLook(requests, profiles, self._energy.energy)
+
+    def _figures(
+        self, name: str, kept: ProfileTraffic, now: float, requests: Mapping[str, LiveRequest]
+    ) -> GatewayFigures:
+        mine = [each for each in requests.values() if each.profile == name]
+        waiting = sum(each.profile == name and each.sent_at is None for each in self._open.values())
+        return kept.figures(now, mine, waiting)
+
+    def _share_energy(
+        self,
+        now: float,
+        unix: float,
+        power_w: float | None,
+        sent: Mapping[str, MeteredRequest],
+        requests: Mapping[str, LiveRequest],
+        *,
+        busy: bool,
+    ) -> None:
+        """Give each request and profile its energy since the last look."""
+        used = dict(self._ended)
+        for number, each in sent.items():
+            gain = each.gained(requests[number].output_tokens)
+            used[number] = _RequestUse(each.profile, Use(each.sent_at or now, now, gain), gain)
+        shares = self._energy.add(now, unix, power_w, {number: each.use for number, each in used.items()}, busy=busy)
+        self._ended = {}
+        for number, (name, _, tokens) in used.items():
+            if shares is not None:
+                self.profile(name).used(shares[number] / JOULES_PER_WH, tokens)
+        for number, each in sent.items():
+            if shares is None and each.looks:
+                each.energy_j = None  # a gap: the rest would look like all of it
+            elif shares is not None and (each.energy_j is not None or not each.looks):
+                each.energy_j = (each.energy_j or 0.0) + shares[number]
+            each.looks += 1
+
+    def _energy_of(self, request: MeteredRequest, now: float) -> float | None:
+        """Return the Wh of a request that ends: what was integrated, and the rest at the last power."""
+        rest = self._energy.since_sample(now)
+        if request.energy_j is None or rest is None:
+            return None
+        running = 1 + sum(each.sent_at is not None for each in self._open.values())
+        return (request.energy_j + rest / running) / JOULES_PER_WH
