@@ -130,7 +130,7 @@ class RequestRow:
         facts["node"] = engine.nodes[0] if engine.container else None
         facts["position"] = None
         facts["granted_at"] = self._deps.clock()
-        self._metered.granted(profile)
+        self._metered.granted(self.profile)
         self._later()
 
     def answers(self, answer: PassingAnswer) -> None:
