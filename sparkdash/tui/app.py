@@ -20,12 +20,14 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from sparkdash.errors import SparkdashError
+from sparkdash.natural import natural
 from sparkdash.tui import theme
 from sparkdash.tui.commands import palette_commands
 from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.ink import LinesForWidth
+from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM
 from sparkdash.tui.link import DaemonLink
-from sparkdash.tui.messages import LinesArrived, PageAsked, RowChosen
+from sparkdash.tui.messages import EngineAsked, KeyAsked, LinesArrived, PageAsked, RowChosen
 from sparkdash.tui.mirror import Mirror, View
 from sparkdash.tui.orders import UserOrders
 from sparkdash.tui.screens import help as keys_help
@@ -50,8 +52,8 @@ class SparkdashApp(App[None]):
     CSS_PATH = "sparkdash.tcss"
     TITLE = "sparkdash"
     ALLOW_SELECT = False
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (160, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (40, "-tall")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (TWO_COLUMNS_FROM, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (COMPACT_BELOW, "-short"), (40, "-tall")]
     MODES = {
         "dashboard": DashboardPage,
         "profiles": ProfilesPage,
@@ -67,6 +69,7 @@ class SparkdashApp(App[None]):
             for digit, (name, title) in enumerate(PAGES.items(), 1)
         ),
         Binding("s", "page('profiles')", "switch", show=False),
+        Binding("f", "next_large", "next engine large", show=False),
         Binding("t", "flip", "flip A/B", show=False),
         Binding("x", "cancel", "cancel the swap", show=False),
         Binding("S", "stop", "stop the engine", show=False),
@@ -182,6 +185,14 @@ class SparkdashApp(App[None]):
         """Open the page that was clicked in the footer."""
         self.action_page(message.page)
 
+    def on_key_asked(self, message: KeyAsked) -> None:
+        """Press the key whose hint was clicked."""
+        self.simulate_key(message.key)
+
+    def on_engine_asked(self, message: EngineAsked) -> None:
+        """Make the clicked engine the large one."""
+        self._make_large(message.profile)
+
     def on_row_chosen(self, message: RowChosen) -> None:
         """Switch to the profile that was chosen with Enter."""
         if isinstance(self.screen, ProfilesPage):
@@ -194,6 +205,20 @@ class SparkdashApp(App[None]):
     def action_page(self, page: str) -> None:
         """Open the named page."""
         self.switch_mode(page)
+
+    def action_next_large(self) -> None:
+        """Make the next engine the large one."""
+        names = sorted(self.view.snapshot.engines, key=natural) if self.view.snapshot else []
+        if len(names) < 2:
+            self.say("One engine at most runs: it is the large one." if names else "No engine runs.")
+            return
+        now = self.view.engine.profile if self.view.engine else ""
+        self._make_large(names[(names.index(now) + 1) % len(names)] if now in names else names[0])
+
+    def _make_large(self, profile: str) -> None:
+        self.mirror.chosen = profile
+        self.view = self.mirror.view()
+        self.say(f"{profile} is large; f takes the next engine.")
 
     def action_flip(self) -> None:
         """Switch to whichever of A and B does not run."""

@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from sparkdash.domain.metric import Metric, Sample
+from sparkdash.domain.metric import Memory, Metric, Sample
 
 STEP_S = 2.0
 """Seconds of one bar: the 30 bars that fit beside the figures at 80 columns show a minute."""
-KEPT = 300
-"""Buckets of a ring: ten minutes fill the row of the widest card."""
+KEPT = 600
+"""Buckets of a ring: twenty minutes fill the widest chart, which has two buckets per cell."""
+MEMORY_STEP_S = 5.0
+"""Seconds of one cell of the memory's chart."""
+MEMORY_KEPT = 360
+"""Half an hour."""
 SHOWN = (Metric.DECODE, Metric.PREFILL, Metric.PREFIX_HIT, Metric.KV_USED)
 
 
@@ -48,9 +52,12 @@ class FigureHistory:
     def __init__(self) -> None:
         self._rings: dict[tuple[str, Metric], BucketRing] = {}
         self._at: dict[str, float] = {}
+        self._memory: deque[tuple[int, Memory]] = deque(maxlen=MEMORY_KEPT)
 
     def add(self, sample: Sample) -> None:
         """Remember one tick; an engine that was silent since the last one adds nothing."""
+        if sample.memory is not None:
+            self._add_memory(sample.at, sample.memory)
         for profile, engine in sample.engines.items():
             if engine.at <= self._at.get(profile, 0.0):
                 continue
@@ -64,3 +71,16 @@ class FigureHistory:
         """Return the last `count` buckets of one figure; all None if never seen."""
         ring = self._rings.get((profile, metric))
         return ring.last(count, now) if ring else [None] * count
+
+    def memory(self, count: int, now: float) -> list[Memory | None]:
+        """Return the box's memory in the last `count` steps of MEMORY_STEP_S, oldest first."""
+        end = int(now // MEMORY_STEP_S)
+        known = dict(self._memory)
+        return [known.get(index) for index in range(end - count + 1, end + 1)]
+
+    def _add_memory(self, at: float, memory: Memory) -> None:
+        index = int(at // MEMORY_STEP_S)
+        if self._memory and self._memory[-1][0] >= index:
+            self._memory[-1] = (self._memory[-1][0], memory)
+        else:
+            self._memory.append((index, memory))

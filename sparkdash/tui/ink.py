@@ -108,6 +108,24 @@ def clip(line: Line, width: int) -> Line:
     return tuple(out)
 
 
+def shorten(text: str, width: int) -> str:
+    """Cut `text` in its middle to `width` cells, so that names that begin or end alike still differ."""
+    text = strip_controls(text)
+    if cell_len(text) <= width:
+        return text
+    tail = max(width - 1, 0) // 2
+    head = set_cell_size(text, max(width - 1 - tail, 0)).rstrip()
+    return f"{head}{ELLIPSIS}{_last_cells(text, tail)}" if width > 0 else ""
+
+
+def _last_cells(text: str, cells: int) -> str:
+    """Return the end of `text` that fits into `cells`."""
+    end = len(text)
+    while end and cell_len(text[end - 1 :]) <= cells:
+        end -= 1
+    return text[end:]
+
+
 def pad(line: Line, width: int) -> Line:
     """Pad or cut a line to exactly `width` cells, aligned left."""
     line = clip(line, width)

@@ -51,3 +51,19 @@ class SearchChanged(Message):
         super().__init__()
         self.text = text
         self.left = left
+
+
+class EngineAsked(Message):
+    """An engine was clicked, to become the large one."""
+
+    def __init__(self, profile: str) -> None:
+        super().__init__()
+        self.profile = profile
+
+
+class KeyAsked(Message):
+    """The hint of a key was clicked."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key

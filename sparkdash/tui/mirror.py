@@ -69,13 +69,30 @@ class View:
     history: FigureHistory = field(default_factory=FigureHistory)
     feedback: Feedback | None = None
     idle: IdleBox = field(default_factory=IdleBox)
+    chosen: str | None = None
+    """Profile that the user made the large one; None leaves the choice to the state."""
 
     @property
     def engine(self) -> Engine | None:
-        """The engine on the card: the one that `auto` means, else a starting one, else a failed one."""
+        """The engine on the card: the chosen one, else the one that `auto` means, else a starting or failed one."""
         if self.snapshot is None:
             return None
-        return self.snapshot.active or min(self.snapshot.engines.values(), key=_interest, default=None)
+        chosen = self.snapshot.engines.get(self.chosen or "")
+        return chosen or self.snapshot.active or min(self.snapshot.engines.values(), key=_interest, default=None)
+
+    @property
+    def large_swap(self) -> Swap | None:
+        """The swap that takes the card: one of the engine on it, or any while no engine serves."""
+        engine = self.engine
+        if engine is None or engine.state not in SERVING:
+            mine = next((one for one in self.swaps if engine and engine.profile in (one.target, *one.evict)), None)
+            return mine or self.swap
+        return next((one for one in self.swaps if engine.profile in (one.target, *one.evict)), None)
+
+    @property
+    def link_at(self) -> float:
+        """Time of the daemon's clock up to which its state is known: now, or when the link was lost."""
+        return self.now if self.link is LinkState.LIVE else self.now - max(self.here - self.link_since, 0.0)
 
     @property
     def swap(self) -> Swap | None:
@@ -143,6 +160,7 @@ class View:
         return age if age > STALE_S or self.link is not LinkState.LIVE else None
 
 
+SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
 _INTEREST = {EngineState.WARMING: 0, EngineState.LOADING: 1, EngineState.CREATING: 2, EngineState.STOPPING: 3}
 
 
@@ -155,6 +173,8 @@ class Mirror:
 
     idle = IdleBox()
     """What is offered while nothing runs; set by the page that looks."""
+    chosen: str | None = None
+    """Profile that the user made the large one."""
 
     def __init__(self, clock: Callable[[], float], address: str = "") -> None:
         self._clock = clock
@@ -199,6 +219,7 @@ class Mirror:
             history=self._history,
             feedback=feedback,
             idle=self.idle,
+            chosen=self.chosen,
         )
 
     def _set_link(self, state: LinkState) -> None:

@@ -1,126 +1,147 @@
-"""Lines of an engine's live figures: label, figure, sparkline and remark.
+"""Lines of the figures that explain an engine's decode rate: prompt speed, acceptance, prefix hits, KV cache.
 
-Owns: the layout of these rows. Rule: figures keep their column whatever their size; stale ones are dimmed.
+Owns: the layout of these rows. Rule: figures keep their column whatever their size.
 
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.profile_figures import Figures
-from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, dimmed, inked, join, length, pad
-from sparkdash.tui.lines.spark import sparkline
+from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, join, length, pad
+from sparkdash.tui.lines import words
+from sparkdash.tui.lines.spark import meter, sparkline
 from sparkdash.tui.mirror import View
 from sparkdash.units import DASH, number, percent, tokens
 
-LABEL, FIGURE, UNIT, REMARK = 9, 6, 6, 24
-"""Widths of the columns in cells; the sparkline takes the rest."""
+LABEL, FIGURE, UNIT = 9, 6, 6
+"""Widths of the columns in cells."""
 TEN, HUNDRED = 9.995, 99.95
 """Seconds from which one decimal fewer is shown."""
-LEAST_WITH_REMARKS = 64
-"""Width below which the remarks make room for the sparklines."""
-DOTS = inked(" · ", Ink.DIM)
+BAR, LONG_BAR, LONG_FROM = 16, 24, 90
+"""Cells of the bars of shares, and in cards of LONG_FROM cells and more."""
+WIDE = 70
+"""Width from which bars stand beside the figures."""
+GAP = inked("  ")
 _MAY_BE_SILENT = frozenset({EngineKind.GENERIC, EngineKind.OPENAI})
 """Engines that may report no figures at all."""
 _GATEWAY_COUNTS = inked("No figures of the server: medians are the gateway's own counts.", Ink.DIM)
 
 
-class FigureRow(NamedTuple):
-    """Row of one figure. `top` is the value that fills the sparkline; None: the highest one shown."""
+def why_rows(view: View, engine: Engine, width: int, rows: int) -> list[Line]:
+    """Format at most `rows` of the four rows, the most telling first to stay: prompt, accept, kv, prefix."""
+    sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
+    silent = engine.kind in _MAY_BE_SILENT and view.engine_sample(engine.profile) is None
+    prompt = _prompt(view, engine, sample, width)
+    accept = _GATEWAY_COUNTS if silent else _acceptance(view, engine, sample, width)
+    prefix, kv = _prefix(sample, width), _kv_row(view, engine, sample, width)
+    kept = {1: [prompt], 2: [prompt, kv], 3: [prompt, accept, kv]}.get(rows, [prompt, accept, prefix, kv])
+    return [clip(line, width) for line in kept[: max(rows, 0)]]
 
-    metric: Metric
-    label: str
-    figure: str
-    unit: str
-    remark: Line
-    top: float | None
 
-
-def figure_rows(view: View, engine: Engine, width: int, tall: int) -> list[Line]:
-    """Format four figures with sparklines of `tall` rows, and the acceptance of drafts."""
+def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> list[Line]:
+    """Format the same figures in columns beside a large figure, in as many rows as `first` has (four at least)."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
-    remarks = width >= LEAST_WITH_REMARKS
-    cells = max(width - LABEL - FIGURE - UNIT - 2 - (REMARK + 3 if remarks else 0), 0)
-    lines: list[Line] = []
-    for row in _figures(view, engine, sample, seen):
-        values = view.history.last(engine.profile, row.metric, cells, view.now)
-        lines += [*_drawn(row if remarks else row._replace(remark=EMPTY), values, tall), *([EMPTY] if tall > 1 else [])]
-    counted = engine.kind in _MAY_BE_SILENT and view.engine_sample(engine.profile) is None
-    lines.append(_GATEWAY_COUNTS if counted else _acceptance(view, engine, sample, width))
-    if view.engine_age_s(engine.profile) is not None:
-        lines = [dimmed(line) for line in lines]
-    return [clip(line, width) for line in lines]
-
-
-def figure_height(tall: int) -> int:
-    """Return the number of lines that `figure_rows` gives."""
-    return 4 * (tall + (tall > 1)) + 1
-
-
-def _figures(view: View, engine: Engine, sample: EngineSample, seen: Figures) -> list[FigureRow]:
-    return [
-        FigureRow(
-            Metric.DECODE, "decode", number(sample.get(Metric.DECODE), 1), "tok/s", _rates(view, engine, seen), None
-        ),
-        FigureRow(Metric.PREFILL, "prefill", number(sample.get(Metric.PREFILL)), "tok/s", _ttft(sample, seen), None),
-        _share(Metric.PREFIX_HIT, "prefix", sample, _lifetime(sample)),
-        _share(Metric.KV_USED, "kv", sample, _kv(sample)),
+    speed, unit, said = prompt_speed(sample)
+    rows = len(first)
+    left = [
+        _pair("prompt", speed, unit) + inked(said, Ink.DIM),
+        _ttft(sample, seen),
+        _pair("prefix", percent(sample.get(Metric.PREFIX_HIT))) + inked(" of prompt, 60 s", Ink.DIM),
+        _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME))),
     ]
+    left = [pad(a, 30) + b for a, b in zip(first, [*left, *[EMPTY] * rows][:rows], strict=True)]
+    accept = [*_position_bars(sample, 4, 12), _length(sample, view, engine)]
+    held = [_kv_share(sample), _kv(sample), _room(view, engine, sample)]
+    right = [pad(a, 34) + b for a, b in zip(_tall(accept, rows), _tall(held, rows), strict=True)]
+    if width < 118:
+        right = _tall([*held, *accept], rows)
+    cells = 30 + 40
+    return [clip(pad(a, cells) + b, width) for a, b in zip(left, right, strict=True)]
 
 
-def _share(metric: Metric, label: str, sample: EngineSample, remark: Line) -> FigureRow:
-    value = sample.get(metric)
-    return FigureRow(metric, label, percent(value).removesuffix(" %"), "%", remark, 1.0)
+def _tall(lines: list[Line], rows: int) -> list[Line]:
+    return [*lines, *[EMPTY] * rows][:rows]
 
 
-def _drawn(row: FigureRow, values: Sequence[float | None], tall: int) -> list[Line]:
-    top = row.top or max((value for value in values if value is not None), default=0.0)
-    bars = sparkline(values, top, tall)
-    unknown = row.figure == DASH
-    head = pad(inked(row.label, Ink.DIM), LABEL) + align_right(
-        inked(row.figure, Ink.DIM if unknown else Ink.STRONG), FIGURE
+def prompt_speed(sample: EngineSample) -> tuple[str, str, str]:
+    """Return the prompt speed as figure, unit and remark."""
+    return number(sample.get(Metric.PREFILL)), "tok/s", ""
+
+
+def _pair(name: str, value: str, unit: str = "") -> Line:
+    tail = inked(f" {unit}", Ink.DIM) if unit else EMPTY
+    return inked(f"{name} ", Ink.DIM) + inked(value, Ink.DIM if value == DASH else Ink.PLAIN) + tail
+
+
+def _head(label: str, figure: str, unit: str) -> Line:
+    ink = Ink.DIM if figure == DASH else Ink.PLAIN
+    return (
+        pad(inked(label, Ink.DIM), LABEL)
+        + align_right(inked(figure, ink), FIGURE)
+        + pad(inked(f" {unit}", Ink.DIM), UNIT)
     )
-    head += pad(inked(f" {row.unit}", Ink.DIM), UNIT) + inked("  ")
-    blank = inked(" " * length(head))
-    # the figure stands beside the sparkline's foot, where one row's height would put it
-    lines = [blank + inked(bar, Ink.TRACE) for bar in bars[:-1]]
-    return [*lines, head + inked(bars[-1], Ink.TRACE) + (inked("   ") + row.remark if row.remark else EMPTY)]
 
 
-def _pair(name: str, value: str) -> Line:
-    return inked(f"{name} ", Ink.DIM) + inked(value, Ink.DIM if value == DASH else Ink.PLAIN)
-
-
-def _rates(view: View, engine: Engine, seen: Figures) -> Line:
-    profile = view.snapshot.profile(engine.profile) if view.snapshot else None
-    published = profile.published_decode_tok_s if profile else None
-    told = _pair("pub", number(published, 1)) if published is not None else EMPTY
-    return join([_pair("median", number(seen.decode_tok_s, 1)), told], DOTS)
+def _prompt(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:
+    seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
+    speed, unit, _ = prompt_speed(sample)
+    bars = EMPTY
+    if width >= WIDE:
+        values = view.history.last(engine.profile, Metric.PREFILL, _bar_cells(width), view.now)
+        top = max((value for value in values if value is not None), default=0.0)
+        bars = inked(sparkline(values, top)[0], Ink.TRACE) + inked("   ")
+    return _head("prompt", speed, unit) + GAP + bars + _ttft(sample, seen)
 
 
 def _ttft(sample: EngineSample, seen: Figures) -> Line:
     half = sample.get(Metric.TTFT_P50)
     half = seen.ttft_s if half is None else half
     late = sample.get(Metric.TTFT_P95)
-    tail = _pair("p95", _seconds(late)) if late is not None else EMPTY
-    return join([_pair("ttft", _seconds(half)), tail], DOTS)
+    return join([_pair("ttft", _seconds(half)), _pair("p95", _seconds(late)) if late is not None else EMPTY], GAP)
 
 
 def _seconds(value: float | None) -> str:
-    """Format seconds in six cells at most: two long ones must fit the remark."""
+    """Format seconds in six cells at most."""
     decimals = sum((value or 0.0) < limit for limit in (TEN, HUNDRED))
     return number(value, decimals, " s")
 
 
-def _lifetime(sample: EngineSample) -> Line:
-    return _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME)))
+def _share(label: str, value: float | None, width: int, remark: Line) -> Line:
+    bar = EMPTY
+    if width >= WIDE:
+        bar = _bar(value, _bar_cells(width)) + inked("   ")
+    return _head(label, percent(value).removesuffix(" %"), "%") + GAP + bar + remark
+
+
+def _bar_cells(width: int) -> int:
+    return LONG_BAR if width >= LONG_FROM else BAR
+
+
+def _bar(value: float | None, cells: int) -> Line:
+    if value is None:
+        return inked("─" * cells, Ink.FAINT)
+    done, rest = meter(value, cells)
+    return inked(done, Ink.TRACE) + inked(rest, Ink.FAINT)
+
+
+def _prefix(sample: EngineSample, width: int) -> Line:
+    lifetime = _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME)))
+    return _share("prefix", sample.get(Metric.PREFIX_HIT), width, inked("of prompt, 60 s  ", Ink.DIM) + lifetime)
+
+
+def _kv_row(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:
+    told = join([_kv(sample), _room(view, engine, sample)], GAP)
+    return _share("kv", sample.get(Metric.KV_USED), width, told)
+
+
+def _kv_share(sample: EngineSample) -> Line:
+    used = sample.get(Metric.KV_USED)
+    return _pair("kv", percent(used)) + GAP + _bar(used, 12)
 
 
 def _kv(sample: EngineSample) -> Line:
@@ -128,12 +149,18 @@ def _kv(sample: EngineSample) -> Line:
     if capacity is None:
         return EMPTY
     held = None if used is None else used * capacity
-    return (
-        inked(tokens(held), Ink.PLAIN)
-        + inked(" of ", Ink.DIM)
-        + inked(tokens(capacity), Ink.PLAIN)
-        + inked(" tokens", Ink.DIM)
-    )
+    return inked(tokens(held), Ink.PLAIN) + inked(" of ", Ink.DIM) + inked(tokens(capacity), Ink.PLAIN)
+
+
+def _room(view: View, engine: Engine, sample: EngineSample) -> Line:
+    """Say how many more requests of full context the KV cache can hold; empty while a part of that is unknown."""
+    profile = view.snapshot.profile(engine.profile) if view.snapshot else None
+    used, capacity = sample.get(Metric.KV_USED), sample.get(Metric.KV_CAPACITY)
+    if used is None or capacity is None or profile is None or not profile.context:
+        return EMPTY
+    users = max(int(capacity * (1 - used) // profile.context), 0)
+    context = words.context_length(profile.context)
+    return inked("room for ", Ink.DIM) + inked(f"{users} x {context}", Ink.PLAIN)
 
 
 def _acceptance(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:
@@ -142,17 +169,27 @@ def _acceptance(view: View, engine: Engine, sample: EngineSample, width: int) ->
     label = pad(inked("accept", Ink.DIM), LABEL)
     if method is None and sample.acceptance_at is None:
         return label + align_right(inked(DASH, Ink.DIM), FIGURE) + inked("        no speculation", Ink.DIM)
-    rate = sample.get(Metric.ACCEPTANCE)
-    figure = percent(rate).removesuffix(" %")
-    head = (
-        label
-        + align_right(inked(figure, Ink.DIM if rate is None else Ink.STRONG), FIGURE)
-        + pad(inked(" %", Ink.DIM), UNIT)
-    )
-    places = inked("by position ", Ink.DIM) + inked(_places(sample), Ink.PLAIN) if sample.acceptance_at else EMPTY
-    mean = _pair("length", number(sample.get(Metric.ACCEPTANCE_LENGTH), 2))
-    return clip(head + inked("  ") + join([places, mean, inked(method or "", Ink.DIM)], DOTS), width)
+    head = _head("accept", percent(sample.get(Metric.ACCEPTANCE)).removesuffix(" %"), "%") + GAP
+    tail = join([_length(sample, view, engine), inked(method or "", Ink.DIM)], GAP)
+    places = len(sample.acceptance_at or ())
+    room = width - length(head) - length(tail) - 2
+    cells = min(max((room - 2) // places - 8, 0), 12) if places else 0
+    bars = join(_position_bars(sample, places, cells), GAP)
+    return clip(head + join([bars, tail], GAP), width)
 
 
-def _places(sample: EngineSample) -> str:
-    return " ".join(f"{share:.2f}" for share in sample.acceptance_at or ())
+def _position_bars(sample: EngineSample, most: int, cells: int) -> list[Line]:
+    """Format the acceptance of each draft position: its number, a bar of `cells`, the share."""
+    lines = []
+    for place, share in list(enumerate(sample.acceptance_at or (), 1))[:most]:
+        bar = _bar(share, cells) + inked(" ") if cells > 2 else EMPTY
+        lines.append(inked(f"{place} ", Ink.DIM) + bar + inked(f"{share:.2f}", Ink.PLAIN))
+    return lines
+
+
+def _length(sample: EngineSample, view: View, engine: Engine) -> Line:
+    length_ = sample.get(Metric.ACCEPTANCE_LENGTH)
+    if length_ is None:
+        profile = view.snapshot.profile(engine.profile) if view.snapshot else None
+        return EMPTY if profile and profile.speculation else inked("no speculation", Ink.DIM)
+    return inked(number(length_, 2), Ink.PLAIN) + inked(" per step", Ink.DIM)

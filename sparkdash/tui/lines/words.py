@@ -94,10 +94,10 @@ def engine_state(engine: Engine, view: View) -> Line:
     glyph, ink = ENGINE[engine.state]
     if (live := engine.liveness) is not None and live.state in STANDING:
         glyph, ink = STANDING[live.state]
-        line = inked(f"{glyph} {live.state}", ink) + inked(f" {age(max(0.0, view.now - live.since))}", Ink.PLAIN)
+        line = inked(f"{glyph} {live.state}", ink) + inked(f" {age(max(0.0, view.link_at - live.since))}", Ink.PLAIN)
         return line if view.link is LinkState.LIVE else dimmed(line)
     since = engine.ready_at if engine.state is EngineState.READY and engine.ready_at else engine.since
-    line = inked(f"{glyph} {engine.state}", ink) + inked(f" {age(view.now - since)}", Ink.PLAIN)
+    line = inked(f"{glyph} {engine.state}", ink) + inked(f" {age(view.link_at - since)}", Ink.PLAIN)
     return line if view.link is LinkState.LIVE else dimmed(line)
 
 

@@ -1,29 +1,39 @@
-"""The dashboard page: engine card, memory, GPU, requests; on wide terminals also comparison, swaps and log."""
+"""The dashboard page: one large engine, the others, memory, GPU, requests; in two columns also swaps and log.
+
+Owns: the heights of its panels. Must not know: what they draw.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from textual import events
 from textual.containers import Vertical
 from textual.widget import Widget
 
+from sparkdash.tui.layout import TWO_COLUMNS_FROM, Contents, Heights, heights, is_compact, left_cells
+from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.first_run import FirstRunPage
 from sparkdash.tui.widgets.card import EngineCard
 from sparkdash.tui.widgets.compare import ComparePanel
 from sparkdash.tui.widgets.gpu import GpuRow
 from sparkdash.tui.widgets.log import LogPanel
 from sparkdash.tui.widgets.memory import MemoryBar
+from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.requests import RequestTable
-from sparkdash.tui.widgets.residents import Residents
+from sparkdash.tui.widgets.residents import Residents, others
 from sparkdash.tui.widgets.swaps import SwapTable
 
 
 class DashboardPage(FirstRunPage):
-    """Page of one column, or of two from 160 terminal columns on."""
+    """Page of one column, or of two from TWO_COLUMNS_FROM terminal columns on."""
 
     title_key = "dashboard"
-    keys = "s switch  / find  ? help"
+    keys = "f large  s switch  / find  ? help"
     AUTO_FOCUS = "RequestTable"
+
+    _shared: tuple[int, int, Heights] | None = None
+    """Size and heights that the panels have now."""
 
     def body(self) -> Iterable[Widget]:
         """Yield both columns."""
@@ -32,9 +42,56 @@ class DashboardPage(FirstRunPage):
             Residents(),
             MemoryBar(),
             GpuRow(),
-            ComparePanel(classes="roomy"),
-            SwapTable(beside=True, cursor=False, classes="roomy"),
+            ComparePanel(),
+            SwapTable(beside=True, cursor=False),
             id="left",
         )
-        right = Vertical(RequestTable(beside=True, cursor=False), LogPanel(classes="roomy"), id="right")
+        right = Vertical(RequestTable(beside=True, cursor=False), LogPanel(), id="right")
         yield Widget(left, right, id="dashboard")
+
+    def show(self, view: View) -> None:
+        """Share the rows among the panels, then draw them."""
+        self._share(view)
+        super().show(view)
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """Share the rows anew."""
+        self._share(self.services.view)
+
+    def _share(self, view: View) -> None:
+        columns, rows = self.app.size
+        two = columns >= TWO_COLUMNS_FROM and not is_compact(rows)
+        inner = left_cells(columns) if two else columns
+        shared = heights(columns, rows, self._contents(view, inner, two=two))
+        if (columns, rows, shared) == self._shared:
+            return
+        self._shared = (columns, rows, shared)
+        self.query_one(MemoryBar).chart_rows = shared.memory_chart
+        self.query_one("#left").styles.width = inner if two else "1fr"
+        self.query_one("#left").styles.height = "1fr" if two else "auto"
+        self.query_one("#dashboard").styles.layout = "horizontal" if two else "vertical"
+        _size(self.query_one(EngineCard), shared.card)
+        _size(self.query_one(Residents), shared.beside)
+        _size(self.query_one(ComparePanel), shared.compare)
+        _size(self.query_one(SwapTable), shared.swaps)
+        _size(self.query_one(RequestTable), shared.requests)
+        _size(self.query_one(LogPanel), shared.log)
+
+    def _contents(self, view: View, width: int, *, two: bool) -> Contents:
+        def rows(panel: Panel) -> int:
+            return len(panel.draw(view, width, AS_TALL_AS_NEEDED))
+
+        memory = self.query_one(MemoryBar)
+        marked = two and view.snapshot is not None and view.snapshot.toggle_a and view.snapshot.toggle_b
+        return Contents(
+            beside=len(others(view)),
+            memory=rows(memory) - memory.chart_shown,
+            gpu=rows(self.query_one(GpuRow)),
+            compare=rows(self.query_one(ComparePanel)) if marked else 0,
+        )
+
+
+def _size(panel: Panel, rows: int) -> None:
+    """Give a panel its rows; without any it is hidden."""
+    panel.display = rows > 0
+    panel.styles.height = rows

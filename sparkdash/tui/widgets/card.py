@@ -1,4 +1,4 @@
-"""The engine card: figures of the running engine, the swap under way, the failure, or advice.
+"""The engine card: the large figure of an engine with its chart, the swap under way, the failure, or advice.
 
 Owns: which of these contents the card shows, and the edges of its frame. Must not know: the daemon.
 """
@@ -10,13 +10,16 @@ from typing import NamedTuple
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.profile_figures import Figures
 from sparkdash.domain.state import DaemonInfo
+from sparkdash.domain.swap import Swap
 from sparkdash.domain.text.node_text import step_share
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, wrap
-from sparkdash.tui.lines import engine_figures, stuck_engine, words
+from sparkdash.tui.layout import is_compact
+from sparkdash.tui.lines import stuck_engine, words
 from sparkdash.tui.lines.first_run import first_run_rows, no_profile_rows
+from sparkdash.tui.lines.large_figure import large_figure
 from sparkdash.tui.lines.swap_progress import swap_rows, swap_title
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
+from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import duration
 
 DOTS = inked(" · ", Ink.FAINT)
@@ -24,6 +27,9 @@ RULE = inked(" ── ", Ink.FAINT)
 SIMULATED = "SIMULATED"
 
 
+LEAST_ROWS = 8
+ROOMY = 14
+"""Rows of a card from which the lines of a swap stand apart."""
 EDGES = 5
 """Cells of a frame's edge, beyond the body's width, that corners, spaces and rules take."""
 
@@ -35,20 +41,23 @@ class Face(NamedTuple):
     title: Line
     marks: list[Line]
     engine: Engine | None = None
+    axis: str = ""
+    """Times below a chart that ends with the rows."""
 
 
-def face(view: View, width: int, tall: int) -> Face:
-    """Choose the card's content, its lines `width` cells wide; `tall` is the height of a sparkline."""
+def face(view: View, width: int, rows_for: int) -> Face:
+    """Choose the card's content, its lines `width` cells wide, for `rows_for` rows."""
     engine = view.engine
     if view.snapshot is None:
         refused = view.refusal is not None and view.refusal.code == "daemon_version"
         title = "a daemon of another version" if refused else "no daemon yet"
         return Face(_no_daemon(view, width), inked(title), [])
-    if view.swap:
-        rows = swap_rows(view, view.swap, width)
+    if swap := view.large_swap:
+        rows = swap_rows(view, swap, width)
+        beside = [one for one in view.swaps if one is not swap]
         return Face(
-            rows if tall == 1 else _spaced(rows),
-            swap_title(view.swap, view.swaps[1:], _target_boxes(view)),
+            rows if rows_for < ROOMY else _spaced(rows),
+            swap_title(swap, beside, _target_boxes(view, swap)),
             _marks(view),
             engine,
         )
@@ -57,15 +66,16 @@ def face(view: View, width: int, tall: int) -> Face:
         return Face(offers(view, width), inked("no engine runs"), _marks(view))
     if engine.state is EngineState.FAILED and engine.failure:
         return Face(failure_rows(engine.failure, width), _title(view, engine), _marks(view), engine)
-    rows = engine_figures.figure_rows(view, engine, width, tall)
+    shown = large_figure(view, engine, width, rows_for)
+    rows = shown.rows
     if told := stuck_engine.stuck_rows(engine, view, width):
         rows = [*told, *map(dimmed, rows)][: max(len(rows), len(told))]  # panels below keep their place
-    return Face(rows, _title(view, engine), _marks(view, engine), engine)
+    return Face(rows, _title(view, engine), _marks(view, engine), engine, shown.axis if not told else "")
 
 
-def _target_boxes(view: View) -> str:
+def _target_boxes(view: View, swap: Swap) -> str:
     """Name the boxes that the swap's target loads on, once that is decided; empty with this box alone."""
-    target = view.snapshot.engines.get(view.swap.target or "") if view.snapshot and view.swap else None
+    target = view.snapshot.engines.get(swap.target or "") if view.snapshot else None
     return view.boxes(target.nodes) if target else ""
 
 
@@ -121,7 +131,7 @@ def _foot(engine: Engine | None, view: View) -> EdgeText:
     if step := step_share(engine, view.engine_sample(engine.profile)):  # in its place: the edge is short
         loaded = inked("link ", Ink.DIM) + inked(step, Ink.PLAIN) + inked(" of a step", Ink.DIM)
         loaded = loaded if view.engine_age_s(engine.profile) is None else dimmed(loaded)
-    name = inked(f"{engine.profile} ", Ink.STRONG) if view.swap else EMPTY
+    name = inked(f"{engine.profile} ", Ink.STRONG) if view.large_swap else EMPTY
     repaired = stuck_engine.repair_summary(engine.profile, view)
     return EdgeText(join([name + words.engine_state(engine, view), loaded, repaired], DOTS), _url(view))
 
@@ -149,17 +159,18 @@ def _spaced(rows: list[Line]) -> list[Line]:
 
 
 class EngineCard(Panel):
-    """Framed card. Sparklines grow with the terminal; every content has the same height, so nothing below moves."""
+    """Framed card of the height that the page gives it; without a frame in a low terminal."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the framed content."""
-        tall = self._tall()
-        shown = face(view, width - 4, tall)
-        body = shown.rows
-        least = engine_figures.figure_height(tall) if height == AS_TALL_AS_NEEDED else height - 2
-        body += [EMPTY] * (least - len(body))
-        return frame(body, width, _head(shown.title, shown.marks, width - 4), _foot(shown.engine, view))
-
-    def _tall(self) -> int:
-        rows = self.app.size.height
-        return 1 if rows < 36 else 2 if rows < 52 else 3
+        """Return the card."""
+        height = height or LEAST_ROWS
+        if is_compact(self.app.size.height):
+            shown = face(view, width - 1, height)
+            return [inked(" ") + row for row in [*shown.rows, *[EMPTY] * height][:height]]
+        room = max(height - 2, 0)
+        shown = face(view, width - 4, room)
+        body = [*shown.rows, *[EMPTY] * room][:room]
+        lines = frame(body, width, _head(shown.title, shown.marks, width - 4), _foot(shown.engine, view))
+        if shown.axis:
+            lines[-1] = inked(f"╰─{shown.axis:─<{width - 3}}╯"[:width], Ink.FAINT)
+        return lines

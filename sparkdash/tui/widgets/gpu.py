@@ -9,6 +9,7 @@ from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.text.node_text import is_silent
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, inked, join, length, pad
+from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines.node_lines import node_name
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.memory import SHORT_ROWS
@@ -90,6 +91,8 @@ class GpuRow(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as it must be
         """Return the rows."""
+        if is_compact(self.app.size.height):
+            return []
         if not view.nodes:
             return [gpu_line(view, width)]
         return [] if self.app.size.height < SHORT_ROWS else gpu_lines(view, width)

@@ -12,18 +12,23 @@ from textual import events
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
-from sparkdash.domain.swap import SwapOutcome
+from sparkdash.domain.metric import Metric
+from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify, length
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.node_lines import hosts_line
+from sparkdash.tui.lines.swap_progress import goal
 from sparkdash.tui.messages import PageAsked
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.units import counted
+from sparkdash.units import counted, number
 
 GAP = inked("  ")
 RECENT_S = 600.0
 """Seconds that a failed swap or a notice stays on the notice row; the history page keeps it."""
+
+LEAST_FOR_RATE = 72
+"""Columns from which the title has the box's rate."""
 
 PAGES = {
     "dashboard": "Dash",
@@ -45,6 +50,8 @@ class TitleBar(Panel):
         simulated = inked("SIMULATED", Ink.WARN) if view.simulated else EMPTY
         clock = inked(time.strftime("%H:%M ", time.localtime(view.here)), Ink.DIM)
         far = _far(view)
+        if width >= LEAST_FOR_RATE:
+            far = box_rate(view) + far
         room = width - length(far) - length(clock) - 2
         parts = [inked("sparkdash", Ink.GOOD), host, simulated, _runs(view)]
         left = inked(" ") + join(parts, GAP)
@@ -57,13 +64,31 @@ class TitleBar(Panel):
 
 
 def _runs(view: View) -> Line:
-    if view.swap:
-        what = view.swap.target or f"nothing, {', '.join(view.swap.evict)} leaves"
+    """Name the large engine or swap, then what loads beside it."""
+    if swap := view.large_swap:
+        what = swap.target or f"nothing, {', '.join(swap.evict)} leaves"
         more = inked(f" +{len(view.swaps) - 1}", Ink.DIM) if len(view.swaps) > 1 else EMPTY
-        return inked(f"{view.swap.phase} → ", Ink.PLAIN) + inked(what, Ink.STRONG) + more
-    if view.engine:
-        return inked(f"{view.engine.profile} ", Ink.STRONG) + words.engine_state(view.engine, view)
-    return inked("nothing runs", Ink.DIM) if view.snapshot else EMPTY
+        return inked(f"{swap.phase} → ", Ink.PLAIN) + inked(what, Ink.STRONG) + more
+    if view.engine is None:
+        return inked("nothing runs", Ink.DIM) if view.snapshot else EMPTY
+    runs = inked(f"{view.engine.profile} ", Ink.STRONG) + words.engine_state(view.engine, view)
+    loads = [inked(f"◌ {swap.phase} {goal(swap)}", Ink.PLAIN) + _done(swap) for swap in view.swaps]
+    return join([runs, *loads], GAP)
+
+
+def _done(swap: Swap) -> Line:
+    return inked(f" {swap.fraction * 100:.0f} %", Ink.PLAIN) if swap.fraction is not None else EMPTY
+
+
+def box_rate(view: View) -> Line:
+    """Add up the decode rates of all engines; empty while none is known."""
+    sample = view.sample
+    known = [one.get(Metric.DECODE) for one in sample.engines.values()] if sample else []
+    told = [rate for rate in known if rate is not None]
+    if not told or view.link is not LinkState.LIVE:
+        return EMPTY
+    total = sum(told)
+    return inked(number(total, 1 if total < 1000 else 0), Ink.PLAIN) + inked(" tok/s  ", Ink.DIM)
 
 
 def _far(view: View) -> Line:

@@ -7,22 +7,41 @@ Owns: how the kernel's figures add up to the bar. Rule: an engine's unknown shar
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.memory.guard import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.natural import natural
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, Span, clip, dimmed, frame, inked, join, length, merge_spans
+from sparkdash.tui.ink import (
+    EDGE_ROOM,
+    EMPTY,
+    EdgeText,
+    Ink,
+    Line,
+    Span,
+    clip,
+    dimmed,
+    fitted_edge,
+    frame,
+    inked,
+    join,
+    length,
+    merge_spans,
+    shorten,
+)
+from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines.node_lines import BarRows, memory_of_boxes
 from sparkdash.tui.lines.words import age
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH, GIB, gib
 
-ENGINE_GLYPHS = "█▚▞"
-OTHER, CACHE, FREE, MARK, KEPT = "▓", "▒", "░", "┊", "·"
+ENGINE_GLYPHS = "█▚▞▜▙▛▟"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+"""Fills of the engines after those with a glyph of their own."""
+OTHER, CACHE, FREE, MARK, KEPT, THEIRS = "▓", "▒", "░", "┊", "·", "╳"
 
 
 class Part(NamedTuple):
@@ -37,17 +56,17 @@ class Part(NamedTuple):
 def memory_parts(memory: Memory) -> list[Part]:
     """Return the stretches from left to right; the known ones add up to the total."""
     engines = [
-        Part(name, ENGINE_GLYPHS[i % len(ENGINE_GLYPHS)], held, Ink.GOOD)
+        Part(name, (ENGINE_GLYPHS + LETTERS)[min(i, len(ENGINE_GLYPHS + LETTERS) - 1)], held, Ink.PLAIN)
         for i, (name, held) in enumerate(sorted(memory.engines.items(), key=lambda item: natural(item[0])))
     ]
-    engines += [Part(_theirs(each), OTHER, each.bytes, Ink.WARN) for each in memory.strangers]
+    engines += [Part(_theirs(each), THEIRS, each.bytes, Ink.WARN) for each in memory.strangers]
     cache = memory.page_cache or 0
     known = sum(part.bytes or 0 for part in engines)
     rest = max(memory.total - memory.free - cache - known, 0)
     guess = any(held is None for held in memory.engines.values())
     return [
         *engines,
-        Part("engines + other" if guess else "other", OTHER, rest, Ink.PLAIN),
+        Part("engines + other" if guess else "other", OTHER, rest, Ink.DIM),
         Part("cache", CACHE, memory.page_cache, Ink.DIM),
         Part("free", FREE, memory.free, Ink.DIM),
     ]
@@ -78,44 +97,56 @@ def _beyond(span: Span) -> Span:
     return span if span.text == CACHE else span._replace(ink=Ink.BAD)
 
 
-_ROOMS = (("   ", 40), *(("  ", longest) for longest in (40, 28, 24, 20, 16, 14, 12, 10, 8, 6)), (" ", 6), (" ", 4))
+_ROOMS = (("   ", 40), *(("  ", longest) for longest in (40, 28, 24, 20, 16, 14, 12, 10)), (" ", 10), (" ", 8))
 """Separator of the legend and longest name, from the widest layout to the tightest."""
+LEAST_NAME = 12
+GAP = inked("  ")
+FIXED = ("free", "cache", "other", "engines + other", "reserve")
 
 
 def memory_legend(memory: Memory, width: int) -> Line:
-    """Format glyph, name and GiB of every stretch; empty ones keep their place, long engine names are cut."""
+    """Format glyph, name and GiB of every stretch; long names are cut, and the least engines become "+2 engines"."""
+    most = len(memory.engines) + len(memory.strangers)
     for between, longest in _ROOMS:
-        line = join(_marks(memory, longest), inked(between))
+        line = join(_marks(memory, longest, most), inked(between))
+        if length(line) <= width:
+            return line
+    for kept in range(most - 1, -1, -1):
+        line = join(_marks(memory, _ROOMS[-1][1], kept), inked(" "))
         if length(line) <= width:
             return line
     return clip(line, width)
 
 
-def _marks(memory: Memory, longest: int) -> list[Line]:
+def legend_rows(memory: Memory, width: int) -> list[Line]:
+    """Format the legend in one row, or in two where one would cost the engines their names."""
+    line = memory_legend(memory, width)
+    parts = _marks(memory, LEAST_NAME, len(memory.engines) + len(memory.strangers))
+    if length(join(parts, inked(" "))) <= width:
+        return [line]
+    fixed = len(FIXED) - 1
+    for longest in (40, 28, 20, 16, LEAST_NAME):
+        first = join(_marks(memory, longest, len(parts))[:-fixed], GAP)
+        if length(first) <= width:
+            return [first, join(parts[-fixed:], GAP)]
+    return [line]
+
+
+def _marks(memory: Memory, longest: int, most: int) -> list[Line]:
+    """Format every stretch, of engines and of other owners' containers the `most` largest."""
     stretches = [*memory_parts(memory), Part("reserve", MARK, memory.reserve or None, Ink.PLAIN)]
-    long = {*memory.engines, *map(_theirs, memory.strangers)}
-    heads = Counter(name[: longest - 1] for name in long if "/" not in name)
-    return [
-        _mark(
-            part,
-            _short(part.name, longest, alike=heads[part.name[: longest - 1]] > 1) if part.name in long else part.name,
-        )
-        for part in stretches
-    ]
+    owners = [part for part in stretches if part.name not in FIXED]
+    kept = sorted(owners, key=lambda part: -(part.bytes or 0))[:most]
+    rest = [part for part in owners if part not in kept]
+    marks = [_mark(part, shorten(part.name, longest)) for part in owners if part in kept]
+    if rest:
+        held = sum(part.bytes or 0 for part in rest)
+        marks.append(_mark(Part("", "+", held, Ink.PLAIN), f"{len(rest)} engines"))
+    return [*marks, *(_mark(part, part.name) for part in stretches if part.name in FIXED)]
 
 
 def _theirs(stranger: Stranger) -> str:
     return f"theirs: {stranger.name}"
-
-
-def _short(name: str, longest: int, *, alike: bool) -> str:
-    """Shorten a long name at its end, in its middle if another begins alike, or at its beginning for a variant."""
-    if len(name) <= longest:
-        return name
-    if alike and "/" not in name:
-        tail = (longest - 1) // 2
-        return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
-    return f"…{name[1 - longest :]}" if "/" in name else f"{name[: longest - 1]}…"
 
 
 def _mark(part: Part, name: str) -> Line:
@@ -140,7 +171,16 @@ SHORT_ROWS = 30
 
 
 class MemoryBar(Panel):
-    """Framed bar and its legend, 4 rows; with other nodes a bar for each box, and the link between them."""
+    """Framed bar and its legend, with a chart behind them where there is room; with other nodes a bar for each box."""
+
+    chart_rows = 0
+    """Rows of the chart, set by the page."""
+
+    @property
+    def chart_shown(self) -> int:
+        """Rows of the chart that is drawn now."""
+        view = self.services.view
+        return self.chart_rows if not view.nodes and view.sample and view.sample.memory else 0
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as it must be
         """Return the framed bars."""
@@ -148,6 +188,8 @@ class MemoryBar(Panel):
         guard = view.snapshot.guard if view.snapshot else None
         stale = view.sample_age_s if memory else None
         old = inked(f"{age(stale)} old", Ink.WARN) if stale is not None else EMPTY
+        if is_compact(self.app.size.height):
+            return [_one_row(memory, guard, width, old=stale is not None)]
         if view.nodes:
             short = self.app.size.height < SHORT_ROWS
             rows = BarRows(memory_bar, memory_legend)
@@ -155,10 +197,55 @@ class MemoryBar(Panel):
         if memory is None:
             body = [inked("─" * (width - 4), Ink.FAINT), inked("memory of the box: -", Ink.DIM)]
             return frame(body, width, EdgeText(inked("unified memory")))
-        left = inked(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
-        head = EdgeText(
-            join([inked("unified memory"), guard_line(guard), old], inked(" ── ", Ink.FAINT)),
-            join([left, inked(gib(memory.total), Ink.STRONG)], inked(" of ", Ink.DIM)),
-        )
-        body = [memory_bar(memory, width - 4), memory_legend(memory, width - 4)]
-        return frame(body if stale is None else [dimmed(line) for line in body], width, head)
+        body = [memory_bar(memory, width - 4), *legend_rows(memory, width - 4)]
+        body = body if stale is None else [dimmed(line) for line in body]
+        body += memory_chart(view.history.memory(width - 4, view.link_at), self.chart_shown)
+        return frame(body, width, _head(memory, [guard_line(guard), old], width))
+
+
+def _head(memory: Memory, first: list[Line], width: int) -> EdgeText:
+    """Lay out the edge: what the guard does and what is available stand before the panel's own name."""
+    far = available(memory)
+    for name in ("unified memory", "memory", ""):
+        left = join([inked(name), *first], inked(" ── ", Ink.FAINT))
+        if length(left) + length(far) <= width - EDGE_ROOM:
+            return EdgeText(left, far)
+    return fitted_edge([part for part in first if part], far, inked(" "), width)
+
+
+def available(memory: Memory) -> Line:
+    """Say how much memory is available, red within the reserve."""
+    left = inked(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
+    return left + inked(" of ", Ink.DIM) + inked(gib(memory.total), Ink.STRONG)
+
+
+def _one_row(memory: Memory | None, guard: Guard | None, width: int, *, old: bool) -> Line:
+    """Draw the bar of a low terminal, with its figures beside it."""
+    if memory is None:
+        return inked(" mem      -", Ink.DIM)
+    told = join([guard_line(guard), available(memory)], inked("  "))
+    cells = width - length(told) - 12
+    bar = memory_bar(memory, cells) + inked("  ") if cells >= 8 else EMPTY
+    line = inked(" mem      ", Ink.DIM) + bar + told
+    return clip(dimmed(line) if old else line, width)
+
+
+def memory_chart(past: Sequence[Memory | None], rows: int) -> list[Line]:
+    """Draw the past of the bar, one step per cell, in `rows` lines: engines at the foot, free memory left blank."""
+    columns = [_column(memory, rows) if memory else " " * rows for memory in past]
+    return [merge_spans([Span(column[row], Ink.FAINT) for column in columns]) for row in reversed(range(rows))]
+
+
+def _column(memory: Memory, rows: int) -> str:
+    """Return the fill of each row from the foot, by the owner of the memory at the row's middle."""
+    out = ""
+    parts = memory_parts(memory)
+    for row in range(rows):
+        at, filled, glyph = (row + 0.5) / rows * memory.total, 0, " "
+        for part in parts:
+            filled += part.bytes or 0
+            if at < filled:
+                glyph = " " if part.glyph == FREE else part.glyph
+                break
+        out += glyph
+    return out

@@ -1,42 +1,121 @@
-"""Panel of the engines beside the one on the card, one row each."""
+"""Panel of the engines beside the one on the card and of the loads under way, one row each.
+
+Rule: nothing is left out silently: what has no row is counted in the last one.
+"""
 
 from __future__ import annotations
 
+from textual import events
+
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, Metric
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join
+from sparkdash.domain.swap import Swap
+from sparkdash.domain.text.swap_text import estimate_text, still_text, time_left, wait_text
+from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, dimmed, inked, join, justify, length, pad, shorten
 from sparkdash.tui.lines import stuck_engine, words
+from sparkdash.tui.lines.spark import meter
+from sparkdash.tui.lines.swap_progress import goal
+from sparkdash.tui.messages import EngineAsked
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.units import number, percent
+from sparkdash.units import gib, number, percent
 
-MOST = 3
-"""Most rows: a Spark holds few engines, and the requests below need room."""
+METER = 16
+NAME = (16, 34)
+"""Least and most cells of a name."""
+STATE = 17
+GAP = inked("  ")
+KEY_HINT = inked("f", Ink.STRONG) + inked(" large", Ink.DIM)
+
+
+def others(view: View) -> list[Engine | Swap]:
+    """Return what stands beside the card: engines in the order of the daemon, then loads."""
+    engines = view.snapshot.engines.values() if view.snapshot else ()
+    large = view.large_swap
+    coming = {swap.target for swap in view.swaps}
+    shown = (
+        view.engine if large is None or (view.engine and view.engine.profile in (large.target, *large.evict)) else None
+    )
+    beside = [one for one in engines if one is not shown and one.profile not in coming]
+    return [*beside, *(swap for swap in view.swaps if swap is not large)]
 
 
 class Residents(Panel):
-    """Rows of the other engines, up to MOST."""
+    """Rows of the other engines and loads; as many as the page gives, the last one counts the rest."""
 
-    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as needed
-        """Return a row for each other engine."""
-        engines = view.snapshot.engines.values() if view.snapshot else ()
-        others = [engine for engine in engines if engine is not view.engine and not _is_coming(engine, view)]
-        return [clip(_row(engine, view), width) for engine in others[:MOST]]
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        """Return the rows."""
+        found = others(view)
+        rows = [_row(one, view, width) for one in found]
+        if height and len(rows) > height:
+            kept = max(height - 1, 0)
+            left = inked(f" + {len(rows) - kept} more: ", Ink.DIM)
+            names = ", ".join(_name(one) for one in found[kept:])
+            rows = [*rows[:kept], clip(left + inked(names), width)]
+        return rows
+
+    def on_click(self, event: events.Click) -> None:
+        """Make the clicked engine the large one."""
+        found = others(self.services.view)
+        if event.y < len(found):
+            self.post_message(EngineAsked(_name(found[event.y])))
 
 
-def _is_coming(engine: Engine, view: View) -> bool:
-    """Whether the engine is the swap's target, which the card shows."""
-    return view.swap is not None and view.swap.target == engine.profile
+def _name(one: Engine | Swap) -> str:
+    return one.profile if isinstance(one, Engine) else goal(one)
 
 
-def _row(engine: Engine, view: View) -> Line:
-    head = inked(" + ", Ink.FAINT) + inked(f"{engine.profile} ", Ink.STRONG) + words.engine_state(engine, view)
+def _row(one: Engine | Swap, view: View, width: int) -> Line:
+    cells = min(max(width // 4, NAME[0]), NAME[1])
+    name = shorten(_name(one), cells)
+    row = _engine(one, view, name, cells) if isinstance(one, Engine) else _load(one, view, name, cells)
+    return justify(row, KEY_HINT + inked(" "), width) if length(row) + 12 < width else clip(row, width)
+
+
+def _engine(engine: Engine, view: View, name: str, cells: int) -> Line:
+    state = words.engine_state(engine, view)
+    head = inked(" ") + pad(inked(name, Ink.PLAIN), cells) + GAP + pad(state, STATE) + inked(" ")
     if engine.state is EngineState.FAILED and engine.failure:
-        return head + inked(f"  {engine.failure.message}", Ink.BAD)
+        return head + inked(engine.failure.message, Ink.BAD)
     if step := stuck_engine.stuck_step(engine, view):
-        return head + inked(f"  {step}", Ink.BAD)
+        return head + inked(step, Ink.BAD)
+    told = _figures(engine, view)
+    return head + (told if view.engine_age_s(engine.profile) is None else dimmed(told))
+
+
+def _figures(engine: Engine, view: View) -> Line:
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
-    rate = inked(f"{number(sample.get(Metric.DECODE), 1)} tok/s", Ink.PLAIN)
-    kv = inked("kv ", Ink.DIM) + inked(percent(sample.get(Metric.KV_USED)), Ink.PLAIN)
+    rate = inked(number(sample.get(Metric.DECODE), 1), Ink.PLAIN) + inked(" tok/s", Ink.DIM)
+    kv = inked("kv ", Ink.DIM) + align_right(inked(percent(sample.get(Metric.KV_USED)), Ink.PLAIN), 5)
+    memory = view.sample.memory if view.sample else None
+    held = memory.engines.get(engine.profile) if memory else None
+    size = align_right(inked(gib(held), Ink.PLAIN), 9) if held is not None else EMPTY
     boxes = view.boxes(engine.nodes)
-    return join([head, rate, kv, inked(f"on {boxes}", Ink.DIM) if boxes else EMPTY], inked("   "))
+    return join([align_right(rate, 12), kv, size, inked(f"on {boxes}", Ink.DIM) if boxes else EMPTY], GAP)
+
+
+def _load(swap: Swap, view: View, name: str, cells: int) -> Line:
+    still = swap.still_since is not None
+    mark = inked("◌ stalled" if still else f"◌ {swap.phase}", Ink.WARN if still else Ink.PLAIN)
+    since = inked(f" {words.age(view.link_at - swap.started_at)}", Ink.PLAIN)
+    head = inked(" ") + pad(inked(name, Ink.PLAIN), cells) + GAP + pad(mark + since, STATE) + inked(" ")
+    if swap.fraction is None:
+        bar = inked("─" * METER, Ink.FAINT) + inked("    - ", Ink.DIM)
+    else:
+        done, rest = meter(swap.fraction, METER)
+        bar = inked(done, Ink.WARN if still else Ink.TRACE) + inked(rest, Ink.FAINT)
+        bar += inked(f" {swap.fraction * 100:3.0f} %", Ink.PLAIN)
+    return head + join([bar, _outlook(swap, view, short=cells < NAME[1])], GAP)
+
+
+def _outlook(swap: Swap, view: View, *, short: bool) -> Line:
+    if swap.still_since is not None:
+        return inked(still_text(swap, view.now), Ink.WARN)
+    if waits := wait_text(swap, view.now):
+        return inked(waits, Ink.PLAIN)
+    rest = time_left(swap, view.now)
+    if rest is None:
+        return inked("no estimate", Ink.DIM)
+    if short and rest.s:
+        return inked(f"~{words.age(rest.s)} left", Ink.PLAIN)
+    return inked(estimate_text(swap, view.now), Ink.PLAIN)

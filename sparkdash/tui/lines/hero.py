@@ -1,0 +1,169 @@
+"""The large figure of an engine: decode rate, its chart, and the lines that it is compared with.
+
+Owns: their layout. Must not know: frames, the terminal's size.
+Rule: a line is drawn only where it speaks of the same thing as the figure, one request; otherwise it stands as words.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.lease import RequestState
+from sparkdash.domain.metric import EngineSample, Metric
+from sparkdash.domain.profile_figures import Figures
+from sparkdash.tui.history import STEP_S
+from sparkdash.tui.ink import EMPTY, Ink, Line, inked, pad
+from sparkdash.tui.lines.braille import LevelLine, filled_chart, row_of
+from sparkdash.tui.lines.digits import large
+from sparkdash.tui.mirror import View
+from sparkdash.units import number
+
+FIGURE = 14
+"""Cells of the large figure beside a chart."""
+LABELS = 13
+"""Cells at the right of a chart for the names of its lines."""
+LEAST_CHART = 12
+_LABEL = inked("decode tok/s", Ink.DIM)
+HEADROOM = 1.08
+_MEDIAN, _PUBLISHED = "┄", "╌"
+
+
+class Speed(NamedTuple):
+    """Decode rates of an engine in tokens per second, and how many requests are behind them."""
+
+    total: float | None
+    each: float | None
+    decoding: int
+    computing: int
+    """Requests whose prompt is computed."""
+    median: float | None
+    """Median of the rates of single requests."""
+    best: float | None
+    published: float | None
+    estimated: bool = False
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the total is the rate of one request, as the median and the published rate are."""
+        return self.decoding <= 1
+
+
+def speed_of(view: View, engine: Engine) -> Speed:
+    """Collect the rates of an engine."""
+    sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
+    seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
+    profile = view.snapshot.profile(engine.profile) if view.snapshot else None
+    mine = [one.state for one in view.requests if one.profile == engine.profile]
+    decoding = mine.count(RequestState.STREAMING)
+    total = sample.get(Metric.DECODE)
+    return Speed(
+        total=total,
+        each=total / decoding if total is not None and decoding else None,
+        decoding=decoding,
+        computing=mine.count(RequestState.PREFILL),
+        median=seen.decode_tok_s,
+        best=seen.best,
+        published=profile.published_decode_tok_s if profile else None,
+    )
+
+
+def figure_text(speed: Speed) -> str:
+    """Format the large figure; "-" when unknown, "~" before an estimate."""
+    total = speed.total
+    return f"{'~' if speed.estimated and total is not None else ''}{number(total, 1 if (total or 0.0) < 999.95 else 0)}"
+
+
+def compared(speed: Speed) -> Line:
+    """Say how the figure compares with one other of the same kind; empty where none is."""
+    for name, other in (("published", speed.published), ("median", speed.median)):
+        if speed.total and other and speed.decoding == 1:
+            return inked(f"{speed.total / other * 100:.0f} % of {name}", Ink.PLAIN)
+    return EMPTY
+
+
+def figure_block(speed: Speed, rows: int) -> list[Line]:
+    """Draw the large figure with its label and the rate of each request, FIGURE cells wide, in `rows` lines."""
+    each = inked("each ", Ink.DIM) + inked(f"{number(speed.each, 1)} ", Ink.PLAIN)
+    block = [*_drawn(speed, 3), _LABEL, each + inked(f"n={speed.decoding}", Ink.DIM)]
+    if rows < len(block) - 2:
+        block = [inked(figure_text(speed), Ink.STRONG), _LABEL]
+    return [pad(line, FIGURE) for line in [*block, *[EMPTY] * rows][:rows]]
+
+
+def figure_head(speed: Speed, tall: int) -> list[Line]:
+    """Draw the large figure `tall` rows high, and its label below."""
+    return [*_drawn(speed, tall), _LABEL]
+
+
+def figure_facts(speed: Speed, rows: int) -> list[Line]:
+    """Format the rate of each request, and how many there are, in `rows` lines."""
+    each = inked("each   ", Ink.DIM) + inked(number(speed.each, 1), Ink.PLAIN) + inked(" tok/s", Ink.DIM)
+    told = f"{speed.decoding} decode" + ("s" if speed.decoding == 1 else "")
+    told += f", {speed.computing} prefill" if speed.computing else ""
+    best = inked("best   ", Ink.DIM) + inked(number(speed.best, 1), Ink.PLAIN) + inked(" of one request", Ink.DIM)
+    return [*[each, inked(told, Ink.PLAIN), best], *[EMPTY] * rows][:rows]
+
+
+def _drawn(speed: Speed, tall: int) -> list[Line]:
+    ink = Ink.DIM if speed.total is None else Ink.STRONG
+    return [inked(row, ink) for row in large(figure_text(speed), tall)]
+
+
+def chart_rows(view: View, engine: Engine, speed: Speed, width: int, rows: int) -> list[Line]:
+    """Draw the chart of the decode rate with its lines and their names, `width` cells wide."""
+    labels = LABELS if width - LABELS >= LEAST_CHART else 0
+    cells = max(width - labels, 0)
+    values = view.history.last(engine.profile, Metric.DECODE, cells * 2, view.now)
+    lines = _lines(speed)
+    top = max([value for value in values if value is not None] + [line.value for line, _ in lines], default=0.0)
+    top *= HEADROOM
+    drawn = filled_chart(values, rows, top, [line for line, _ in lines])
+    if not labels:
+        return drawn
+    named = _names(speed, rows, top)
+    return [pad(row, cells) + pad(inked(" ") + named.get(place, EMPTY), labels) for place, row in enumerate(drawn)]
+
+
+def _lines(speed: Speed) -> list[tuple[LevelLine, str]]:
+    """Return the lines with their names: none while several requests decode together."""
+    if not speed.comparable:
+        return []
+    pairs = ((speed.median, _MEDIAN, "median"), (speed.published, _PUBLISHED, "publ."))
+    return [(LevelLine(value, glyph), name) for value, glyph, name in pairs if value is not None]
+
+
+def _names(speed: Speed, rows: int, top: float) -> dict[int, Line]:
+    """Place the names beside their lines; two on one row move apart, and values that are not drawn stand below."""
+    placed: dict[int, Line] = {}
+    for line, name in sorted(_lines(speed), key=lambda each: -each[0].value):
+        at = row_of(line.value, rows, top)
+        while at in placed and at < rows - 1:
+            at += 1
+        while at in placed and at > 0:
+            at -= 1
+        placed[at] = inked(f"{name:<7}", Ink.DIM) + inked(f"{line.value:.1f}", Ink.PLAIN)
+    if not speed.comparable and speed.median is not None and rows > 1:
+        placed[rows - 2] = inked("median each", Ink.DIM)
+        placed[rows - 1] = inked(number(speed.median, 1), Ink.DIM)
+    return placed
+
+
+def axis(cells: int, before: int = 0) -> str:
+    """Draw a rule with times for a chart of `cells` cells that begins after `before` cells."""
+    rule = ["─"] * (before + cells)
+    per_minute = 60.0 / (2 * STEP_S)
+    every = next((each for each in (1, 2, 5, 10, 20, 60) if each * per_minute >= 14), 60)
+    _put(rule, before + cells - 5, " now ")
+    minute = every
+    while (at := before + cells - 1 - round(minute * per_minute)) >= before + 2:
+        _put(rule, at - 2, f" -{minute}m ")
+        minute += every
+    return "".join(rule)
+
+
+def _put(rule: list[str], at: int, text: str) -> None:
+    if at >= 0 and at + len(text) <= len(rule):
+        rule[at : at + len(text)] = text
