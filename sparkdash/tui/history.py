@@ -21,7 +21,7 @@ MEMORY_STEP_S = 5.0
 """Seconds of one cell of the memory's chart."""
 MEMORY_KEPT = 360
 """Half an hour."""
-SHOWN = (Metric.DECODE, Metric.PREFILL, Metric.PREFIX_HIT, Metric.KV_USED)
+SHOWN = (Metric.DECODE, Metric.PROMPT_SPEED, Metric.PREFIX_HIT, Metric.KV_USED)
 
 
 class BucketRing:
@@ -63,7 +63,7 @@ class FigureHistory:
                 continue
             self._at[profile] = engine.at
             for metric in SHOWN:
-                value = engine.get(metric)
+                value = engine.figure(metric).value
                 if value is not None:
                     self._rings.setdefault((profile, metric), BucketRing()).add(engine.at, value)
 

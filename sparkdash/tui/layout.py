@@ -81,11 +81,11 @@ def _one_column(rows: int, wanted: Contents) -> Heights:
 
 
 def _two_columns(rows: int, wanted: Contents) -> Heights:
-    chart = min(max((rows - 25) // 4, 0), MOST_MEMORY_CHART)
+    chart = min(max((rows - 25) // 5, 0), MOST_MEMORY_CHART)
     rest = rows - wanted.memory - chart - wanted.gpu
     beside = min(wanted.beside, max(rest - LEAST_CARD, 0))
     rest -= beside
-    card = rest if rest < LEAST_CARD + LEAST_LIST + 3 else min(max(int(rest * 0.6), LEAST_CARD), MOST_CARD)
+    card = rest if rest < LEAST_CARD + LEAST_LIST + 3 else min(max(int(rest * 0.52), LEAST_CARD), MOST_CARD)
     rest -= card
     compare = wanted.compare if rest - wanted.compare >= LEAST_LIST else 0
     swaps = rest - compare

@@ -71,7 +71,7 @@ def engine(profile: str = GPT, state: EngineState = EngineState.READY, **changes
 def sample(at: float = NOW, decode: float | None = 57.9, profile: str = GPT, **memory: Any) -> Sample:
     """One tick of a box on which one engine works."""
     values = {
-        Metric.DECODE: decode, Metric.PREFILL: 2140.0, Metric.PREFIX_HIT: 0.76, Metric.PREFIX_HIT_LIFETIME: 0.71,
+        Metric.DECODE: decode, Metric.PROMPT_SPEED: 2140.0, Metric.PREFIX_HIT: 0.76, Metric.PREFIX_HIT_LIFETIME: 0.71,
         Metric.KV_USED: 0.41, Metric.KV_CAPACITY: 512_000.0, Metric.ACCEPTANCE: 0.715, Metric.ACCEPTANCE_LENGTH: 2.43,
         Metric.TTFT_P50: 0.41, Metric.TTFT_P95: 1.9,
     }  # fmt: skip
@@ -336,6 +336,16 @@ class Stage:
     def rows(self) -> list[str]:
         """The same without frames and with single spaces."""
         return [" ".join(line.strip("│ ").split()) for line in self.lines]
+
+    @property
+    def card_foot(self) -> str:
+        """The lower edge of the engine card."""
+        return next(line for line in self.lines if line.startswith("╰"))
+
+    @property
+    def below_card(self) -> list[str]:
+        """The lines below the engine card's frame."""
+        return self.lines[next(i for i, line in enumerate(self.lines) if line.startswith("╰")) + 1 :]
 
     @property
     def text(self) -> str:

@@ -26,21 +26,22 @@ async def test_a_box_at_work_fits_80x24(stage: Any, box: Any) -> None:
     """Every panel is there, nothing is cut, and the figures are the sample's."""
     async with stage(box.snapshot()) as on:
         assert [len(line) for line in on.lines] == [80] * 24
-        assert on.rows[0] == "sparkdash spark-1 gpt-oss-120b ● ready 2h14m 3 in flight 13:47"
+        assert on.rows[0] == "sparkdash spark-1 gpt-oss-120b ● ready 2h14m 57.9 tok/s 3 in flight 13:47"
         assert on.lines[1].startswith("╭ gpt-oss-120b ── vLLM 0.19.0 · 128K ─")
         assert on.lines[1].endswith("─ best 59.1 tok/s ─╮")
-        assert "decode     57.9 tok/s" in on.lines[2]
-        assert "median 57.6 · pub 57.0" in on.lines[2]
-        assert "ttft 0.41 s · p95 1.90 s" in on.lines[3]
-        assert "76 %" in on.lines[4]
-        assert "209.9k of 512k tokens" in on.lines[5]
-        assert "0.81 0.62 · length 2.43" in on.lines[6]
-        assert "available 37.4 GiB of 121.7 GiB" in on.lines[8]
-        assert "█ gpt-oss-120b 78.2  ▓ other 6.1  ▒ cache 21.0  ░ free 16.4  ┊ reserve 10.0" in on.lines[10]
-        assert on.lines[12].startswith(" gpu  96 %  2.41 GHz  71 °C   62 W     pressure 0.0 %     swap 0")
-        assert on.rows[14] == "codex gpt-oss-120b 18204 17920 312 0.38 57.1 ▶ streams"
+        assert "┗━┓  ┃ ┗━┫" in on.lines[3], "57.9 in large figures"
+        assert "each 28.9 n=2" in on.lines[6]
+        assert "prompt     2140 tok/s" in on.lines[7]
+        assert "ttft 0.41 s  p95 1.90 s" in on.lines[7]
+        assert "1 ████████▏─ 0.81  2 ██████▎─── 0.62  2.43 per step" in on.lines[8]
+        assert "76 %" in on.lines[9]
+        assert "209.9k of 512k  room for 2 x 128K" in on.lines[10]
+        assert "available 37.4 GiB of 121.7 GiB" in on.below_card[0]
+        assert "█ gpt-oss-120b 78.2  ▓ other 6.1  ▒ cache 21.0  ░ free 16.4  ┊ reserve 10.0" in on.below_card[2]
+        assert on.below_card[4].startswith(" gpu  96 %  2.41 GHz  71 °C   62 W     pressure 0.0 %     swap 0")
+        assert on.rows[18] == "codex gpt-oss-120b 4.0s 18204 98 % 312 57.1 ▶ decodes"
         assert PAGES in on.lines[23]
-        assert "…" not in "".join(line for line in on.lines if "qwen3-coder" not in line)
+        assert "…" not in "".join(line for line in on.lines if "qwen3-…nvfp4" not in line)
 
 
 async def test_first_token_times_of_two_digits_fit_beside_each_other(stage: Any, box: Any) -> None:
@@ -49,7 +50,7 @@ async def test_first_token_times_of_two_digits_fit_beside_each_other(stage: Any,
     (name, found), *_ = sample.engines.items()
     slow = found.replace(values={**found.values, Metric.TTFT_P50: 17.17, Metric.TTFT_P95: 138.52})
     async with stage(box.snapshot(sample=sample.replace(engines={name: slow}))) as on:
-        assert "ttft 17.2 s · p95 139 s " in on.lines[3]
+        assert "ttft 17.2 s  p95 139 s " in on.lines[7]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60), (120, 40), (60, 24), (100, 30)])
@@ -75,7 +76,7 @@ async def test_a_wide_terminal_shows_requests_and_log_beside_the_dashboard(stage
 async def test_a_narrow_terminal_drops_columns_not_figures(stage: Any, box: Any) -> None:
     """At 60 columns the rate and the state are still there."""
     async with stage(box.snapshot(), size=(60, 24)) as on:
-        assert "codex gpt-oss-120b 0.38 57.1 ▶ streams" in on.rows
+        assert "codex gpt-oss-120b 312 57.1 ▶ decodes" in on.rows
 
 
 async def test_the_card_becomes_the_swap(stage: Any, box: Any) -> None:
@@ -153,7 +154,7 @@ async def test_a_swap_moves_on_before_ones_eyes(stage: Any, box: Any) -> None:
             SwapChanged(swap=box.swap(phase="warm", ended_at=box.now, outcome=SwapOutcome.DONE)),
         )
         assert "qwen3-coder-30b-nvfp4 ● ready 0s" in on.lines[0]
-        assert "loaded in 1m35s" in on.lines[7]
+        assert "loaded in 1m35s" in on.card_foot
 
 
 async def test_a_failed_engine_shows_message_hint_and_last_words(stage: Any, box: Any) -> None:
@@ -225,11 +226,12 @@ async def test_the_memory_bar_says_what_the_guard_does(stage: Any, box: Any) -> 
     """Nothing while all is well."""
     guard = Guard(mode="act", floors=Floors(warn=12 << 30, hold=8 << 30, kill=5 << 30))
     async with stage(box.snapshot(guard=guard)) as on:
-        assert "guard" not in on.lines[8]
+        assert "guard" not in on.below_card[0]
         await on.happen(GuardChanged(guard=guard.model_copy(update={"level": GuardLevel.HOLD})))
-        assert on.lines[8].startswith("╭ unified memory ── ⚠ guard holds loads back ─")
+        assert on.below_card[0].startswith("╭ memory ── ⚠ guard holds loads back ─")
+        assert "─ available 37.4 GiB of 121.7 GiB ─╮" in on.below_card[0]
         await on.happen(GuardChanged(guard=Guard(mode="off")))
-        assert on.lines[8].startswith("╭ unified memory ── guard off ─")
+        assert on.below_card[0].startswith("╭ unified memory ── guard off ─")
 
 
 async def test_a_gpu_stuck_in_its_low_power_state_says_what_to_do(stage: Any, box: Any) -> None:
@@ -246,7 +248,7 @@ async def test_no_profiles_name_is_cut_for_a_clients(stage: Any, box: Any, width
     """The client's is whole where there is room for the longest of the shipped ones."""
     asks = box.request("r7", client="sparkdash-bench", profile=profile)
     async with stage(box.snapshot(requests={"r7": asks}), size=(width, 40)) as on:
-        (row,) = (line for line in on.lines if "sparkdash-ben" in line)
+        (row,) = (line for line in on.lines if "bench" in line)
         assert f" {profile} " in row
         assert ("sparkdash-bench" in row) is (width == 120)
 
@@ -257,8 +259,8 @@ async def test_nothing_running_says_what_to_do(stage: Any, box: Any) -> None:
         assert "nothing runs" in on.lines[0]
         assert "p  profiles, each with the memory that it needs" in on.text
         assert "No request yet." in on.text
-        assert on.lines[8].startswith("╭ unified memory")
-        assert on.rows[12] == "gpu - - - - pressure - swap -"
+        assert on.below_card[0].startswith("╭ unified memory")
+        assert " ".join(on.below_card[4].split()) == "gpu - - - - pressure - swap -"
 
 
 async def test_no_profiles_says_where_they_go_and_what_was_wrong(stage: Any, box: Any) -> None:
@@ -298,8 +300,8 @@ async def test_old_figures_tell_their_age(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         await on.later(20)
         assert "20s old" in on.lines[1]
-        assert "20s old" in on.lines[8]
-        assert "57.9 tok/s" in on.lines[2]
+        assert "20s old" in on.below_card[0]
+        assert "┗━┓  ┃ ┗━┫" in on.lines[3]
 
 
 async def test_a_lost_link_is_shown_and_mended(stage: Any, box: Any) -> None:
@@ -355,7 +357,7 @@ async def test_engines_beside_the_first_have_a_row_each(stage: Any, box: Any) ->
     """Several residents are all seen."""
     beside = box.engine(box.coder, ready_at=box.now - 9000, since=box.now - 9000)
     async with stage(box.snapshot(engines={box.gpt: box.engine(), box.coder: beside})) as on:
-        assert on.lines[8].startswith(" + qwen3-coder-30b-nvfp4 ● ready 2h30m")
+        assert on.below_card[0].startswith(" qwen3-coder-30b-nvfp4  ● ready 2h30m")
         assert PAGES in on.lines[23]
 
 
@@ -363,15 +365,15 @@ async def test_unknown_figures_are_dashes(stage: Any, box: Any) -> None:
     """An engine that tells nothing keeps its rows."""
     quiet = box.sample().model_copy(update={"engines": {}, "gpu": None})
     async with stage(box.snapshot(sample=quiet, figures={})) as on:
-        assert "decode        - tok/s" in on.lines[2]
-        assert "median - · pub 57.0" in on.lines[2]
-        assert "no speculation" in on.lines[6]
+        assert on.lines[3].startswith("│ ╺━╸  ")
+        assert "prompt        - tok/s" in on.lines[7]
+        assert "no speculation" in on.lines[8]
 
 
 async def test_a_request_that_failed_shows_its_code(stage: Any, box: Any) -> None:
     """And one whose client left says so."""
     gone = box.request("r8", RequestState.GONE, finished_at=box.now)
-    async with stage(box.snapshot()) as on:
+    async with stage(box.snapshot(), size=(80, 30)) as on:
         await on.happen(RequestChanged(request=gone))
         assert "✗ engine_crash" in on.text
         assert "⊘ left" in on.text

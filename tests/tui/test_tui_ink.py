@@ -126,8 +126,8 @@ def test_two_variants_of_one_family_are_told_apart() -> None:
     told = ink.plain_text(
         memory_legend(memory(engines={"qwen3-coder-30b-nvfp4": GIB, "qwen3-coder-30b-nvfp4/eagle3": GIB}), 86)
     )
-    assert "qwen3… 1.0" in told
-    assert "…agle3 1.0" in told
+    assert "qwen3…vfp4 1.0" in told
+    assert "qwen3…gle3 1.0" in told
     assert told.endswith("reserve 10.0")
 
 
@@ -139,7 +139,7 @@ def test_engines_with_names_that_begin_alike_are_told_apart(width: int) -> None:
     )
     first, second = told.split("█ ")[1].split(" ")[0], told.split("▚ ")[1].split(" ")[0]
     assert first != second
-    assert told.endswith("reserve 10.0")
+    assert told.endswith(("reserve 10.0", "kept 10.0"))
 
 
 @pytest.mark.parametrize("cause", SwapCause)

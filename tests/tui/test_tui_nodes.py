@@ -62,6 +62,11 @@ def over_both(box: Any, state: EngineState = EngineState.READY, **changes: Any) 
     return two(box, sample=sample, engines={TWO: engine}, profiles=profiles, **changes)
 
 
+def _row(line: str) -> str:
+    """A line without its frame and with single spaces."""
+    return " ".join(line.strip("│ ").split())
+
+
 def silent(box: Any, **changes: Any) -> Any:
     """A snapshot whose other box fell silent a minute ago."""
     reason = "ssh to spark2 timed out after 9 s. Check the cable and the power of spark2; sparkdash tries again."
@@ -75,17 +80,17 @@ async def test_two_boxes_fit_80x24(stage: Any, box: Any) -> None:
     """Each has its bar, its GPU and what is available; the link has its rate; four requests are still seen."""
     async with stage(two(box)) as on:
         assert [len(line) for line in on.lines] == [80] * 24
-        assert on.rows[0] == "sparkdash spark-1 + spark2 gpt-oss-120b ● ready 2h14m 3 in flight 13:47"
+        assert on.rows[0] == "spark-1 + spark2 gpt-oss-120b ● ready 2h14m 57.9 tok/s 3 in flight 13:47"
         assert on.lines[1].startswith("╭ gpt-oss-120b ── vLLM 0.19.0 · 128K · on spark-1 ─")
         head = "╭ spark-1 ── gpu  96 %  71 °C   62 W ──────── available 37.4 GiB of 121.7 GiB ─╮"
-        assert on.lines[8] == head
-        assert "█ gpt-oss-120b 78.2" in on.lines[10]
+        assert on.below_card[0] == head
+        assert "█ gpt-oss-120b 78.2" in on.below_card[2]
         head = "├ spark2 ── gpu  91 %  69 °C   58 W ───────── available 20.9 GiB of 121.7 GiB ─┤"
-        assert on.lines[11] == head
-        assert on.rows[13] == "▓ other 100.7 ▒ cache 13.0 ░ free 8.0 ┊ reserve 10.0"
-        assert on.lines[14].startswith("╰ link rocep1s0f1 200 Gb/s, idle ─")
-        assert "client" in on.lines[15]
-        assert on.rows[16].startswith("codex gpt-oss-120b 18204 17920")
+        assert on.below_card[3] == head
+        assert _row(on.below_card[5]) == "▓ other 100.7 ▒ cache 13.0 ░ free 8.0 ┊ reserve 10.0"
+        assert on.below_card[6].startswith("╰ link rocep1s0f1 200 Gb/s, idle ─")
+        assert "client" in on.below_card[7]
+        assert _row(on.below_card[8]).startswith("codex gpt-oss-120b 4.0s 18204 98 % 312 57.1 ▶ decodes")
 
 
 async def test_nothing_on_the_screen_speaks_of_nodes_with_one_box(stage: Any, box: Any) -> None:
@@ -96,7 +101,7 @@ async def test_nothing_on_the_screen_speaks_of_nodes_with_one_box(stage: Any, bo
         assert "╭ unified memory ─" in on.text
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 45), (200, 60), (60, 20)])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 45), (200, 60), (60, 24)])
 async def test_no_size_breaks_the_frames_of_two_boxes(stage: Any, box: Any, size: tuple[int, int]) -> None:
     """Every frame that opens is closed in its column, with both boxes well and with one silent."""
     for world in (two(box), over_both(box), silent(box), over_both(box, EngineState.LOADING)):
@@ -123,9 +128,9 @@ async def test_an_engine_over_both_boxes_is_in_both_bars(stage: Any, box: Any) -
     """The card names the boxes, the one that serves first, and the link tells what a step sends."""
     async with stage(over_both(box)) as on:
         assert "· on spark-1 + spark2 ─" in on.lines[1]
-        assert "█ qwen3-235b 98.0" in on.lines[10]
-        assert "█ qwen3-235b 98.0" in on.lines[13]
-        assert "link rocep1s0f1 RDMA 3.0 Gb/s in, 3.0 Gb/s out, 1.5 % of 200 Gb/s" in on.lines[14]
+        assert "█ qwen3-235b 98.0" in on.below_card[2]
+        assert "█ qwen3-235b 98.0" in on.below_card[5]
+        assert "link rocep1s0f1 RDMA 3.0 Gb/s in, 3.0 Gb/s out, 1.5 % of 200 Gb/s" in on.below_card[6]
 
 
 @pytest.mark.parametrize(
@@ -147,11 +152,11 @@ async def test_the_share_of_a_step_that_the_link_takes_is_told_while_requests_ru
     values |= {Metric.LINK_SHARE: share} if share is not None else {}
     engines = {TWO: sample.replace(values=values)}
     async with stage(world.replace(sample=world.sample.replace(engines=engines))) as on:
-        foot = on.lines[7]
+        foot = on.card_foot
         assert foot.startswith("╰")
         assert told in foot
         assert ("of a step" in foot) == bool(told)
-        assert on.lines[7].endswith("/v1 ─╯")
+        assert on.card_foot.endswith("/v1 ─╯")
 
 
 async def test_the_history_of_swaps_names_the_boxes_of_each(stage: Any, box: Any) -> None:
@@ -171,7 +176,7 @@ async def test_traffic_that_is_not_rdma_says_so(stage: Any, box: Any) -> None:
     sent = link().replace(links=(LinkSample(name="enp1s0f1np1", received_bytes_s=60e6, sent_bytes_s=58e6, up=True),))
     sample = box.sample().replace(nodes={SPARK2: figures(box), LOCAL: sent})
     async with stage(two(box, sample=sample)) as on:
-        assert "link enp1s0f1np1 TCP 0.5 Gb/s in, 0.5 Gb/s out" in on.lines[14]
+        assert "link enp1s0f1np1 TCP 0.5 Gb/s in, 0.5 Gb/s out" in on.below_card[6]
 
 
 async def test_a_link_that_is_down_is_red_and_counts_its_errors(stage: Any, box: Any) -> None:
@@ -180,7 +185,7 @@ async def test_a_link_that_is_down_is_red_and_counts_its_errors(stage: Any, box:
     down = down.replace(links=down.links[:1])
     sample = box.sample().replace(nodes={SPARK2: figures(box), LOCAL: down})
     async with stage(two(box, sample=sample)) as on:
-        assert "link rocep1s0f1 ✗ down  ⚠ 3 errors" in on.lines[14]
+        assert "link rocep1s0f1 ✗ down  ⚠ 3 errors" in on.below_card[6]
 
 
 async def test_a_load_over_both_boxes_names_them(stage: Any, box: Any) -> None:
@@ -188,7 +193,7 @@ async def test_a_load_over_both_boxes_names_them(stage: Any, box: Any) -> None:
     swap = box.swap(target=TWO, evict=())
     async with stage(over_both(box, EngineState.LOADING, swap=swap)) as on:
         assert "swap to qwen3-235b on spark-1 + spark2" in on.lines[1]
-        assert "RDMA 16.0 Gb/s in" in on.lines[14]
+        assert "RDMA 16.0 Gb/s in" in on.below_card[6]
 
 
 async def test_an_engine_on_each_box_says_where_it_runs(stage: Any, box: Any) -> None:
@@ -197,20 +202,20 @@ async def test_an_engine_on_each_box_says_where_it_runs(stage: Any, box: Any) ->
     engines = {box.gpt: box.engine(), "gemma": box.engine("gemma", nodes=(SPARK2,), ready_at=box.now - 9000)}
     async with stage(two(box, sample=sample, engines=engines)) as on:
         assert "· on spark-1 ─" in on.lines[1]
-        assert on.rows[8].startswith("+ gemma ● ready 2h30m")
-        assert on.rows[8].endswith("on spark2")
-        assert "gemma" not in on.lines[11]
-        assert "█ gemma 60.0" in on.lines[14]
+        assert _row(on.below_card[0]).startswith("gemma ● ready 2h30m")
+        assert _row(on.below_card[0]).endswith("on spark2")
+        assert "gemma" not in on.below_card[3]
+        assert "█ gemma 60.0" in on.below_card[6]
 
 
 async def test_a_silent_box_shows_its_last_figures_as_past(stage: Any, box: Any) -> None:
     """State, age, reason, and no figure of the GPU; the other box is as it was."""
     async with stage(silent(box)) as on:
         assert "spark-1 + ✗ spark2" in on.lines[0]
-        assert "available 37.4 GiB of 121.7 GiB" in on.lines[8]
-        assert on.lines[11].startswith("├ spark2 ── ✗ unreachable 1m02s ─")
-        assert on.lines[11].endswith("─ 20.9 GiB available 1m05s ago ─┤")
-        assert on.rows[13].startswith("→ ssh to spark2 timed out after 9 s. Check the cable and")
+        assert "available 37.4 GiB of 121.7 GiB" in on.below_card[0]
+        assert on.below_card[3].startswith("├ spark2 ── ✗ unreachable 1m02s ─")
+        assert on.below_card[3].endswith("─ 20.9 GiB available 1m05s ago ─┤")
+        assert _row(on.below_card[5]).startswith("→ ssh to spark2 timed out after 9 s. Check the cable and")
         assert "gemma" not in on.text
     async with stage(silent(box), size=(120, 40)) as on:
         assert "── ! 1 engine to end there ─" in on.text
@@ -224,7 +229,7 @@ async def test_a_silent_box_is_drawn_dim(stage: Any, box: Any) -> None:
         (panel,) = on.app.screen.query("MemoryBar")
         bars = [line for line in panel._lines if any("▓" in span.text for span in line)]
         live, past = bars[0], bars[-1]
-        assert any(span.ink == "good" for span in live)
+        assert any(span.ink == "plain" for span in live)
         assert {span.ink for span in past} <= {"dim", "faint", "plain"}
         assert not any(span.ink == "plain" and span.text.strip() for span in past)
 
@@ -233,36 +238,36 @@ async def test_a_box_that_was_never_reached_has_no_figures(stage: Any, box: Any)
     """A rule in place of the bar, and what to do."""
     state = node(box, NodeStatus.REFUSED, reason="The host key of spark2 changed. `sparkdash nodes add` shows it.")
     async with stage(two(box, state, box.sample())) as on:
-        assert on.lines[11].startswith("├ spark2 ── ✗ refused 1m02s ─")
-        assert "available -" in on.lines[11]
-        assert on.rows[12] == "─" * 76
-        assert "→ The host key of spark2 changed." in on.lines[13]
-        assert on.lines[14] == "╰" + "─" * 78 + "╯"
+        assert on.below_card[3].startswith("├ spark2 ── ✗ refused 1m02s ─")
+        assert "available -" in on.below_card[3]
+        assert _row(on.below_card[4]) == "─" * 76
+        assert "→ The host key of spark2 changed." in on.below_card[5]
+        assert on.below_card[6] == "╰" + "─" * 78 + "╯"
 
 
 async def test_a_box_goes_silent_and_comes_back_before_ones_eyes(stage: Any, box: Any) -> None:
     """The panels keep their place."""
     async with stage(two(box)) as on:
         await on.happen(NodesChanged(nodes={SPARK2: node(box, NodeStatus.UNREACHABLE, since=box.now)}))
-        assert on.lines[11].startswith("├ spark2 ── ✗ unreachable 0s ─")
-        assert "client" in on.lines[15]
+        assert on.below_card[3].startswith("├ spark2 ── ✗ unreachable 0s ─")
+        assert "client" in on.below_card[7]
         await on.later(20)
-        assert "20.9 GiB available 20s ago" in on.lines[11]
+        assert "20.9 GiB available 20s ago" in on.below_card[3]
         sample = box.sample(box.now + 20).replace(nodes={SPARK2: figures(box, box.now + 20), LOCAL: link()})
         back = NodesChanged(nodes={SPARK2: node(box, since=box.now + 20)})
         await on.happen(back, SampleTaken(sample=sample), at=box.now + 20)
-        assert "available 20.9 GiB of 121.7 GiB" in on.lines[11]
+        assert "available 20.9 GiB of 121.7 GiB" in on.below_card[3]
         await on.happen(NodesChanged(nodes={}), at=box.now + 20)
-        assert on.lines[8].startswith("╭ unified memory ─")
-        assert "client" in on.lines[13]
+        assert on.below_card[0].startswith("╭ unified memory ─")
+        assert "client" in on.below_card[5]
 
 
 async def test_figures_that_stay_away_are_dimmed_with_their_age(stage: Any, box: Any) -> None:
     """A node that can be reached, and whose stream hangs."""
     sample = box.sample().replace(nodes={SPARK2: figures(box, box.now - 7), LOCAL: link()})
     async with stage(two(box, sample=sample)) as on:
-        assert on.lines[11].startswith("├ spark2 ── 7s old ─")
-        assert "gpu" not in on.lines[11]
+        assert on.below_card[3].startswith("├ spark2 ── 7s old ─")
+        assert "gpu" not in on.below_card[3]
 
 
 async def test_a_node_without_a_guard_is_marked_where_this_box_has_one(stage: Any, box: Any) -> None:
@@ -280,8 +285,8 @@ async def test_another_box_of_the_demo_is_marked_simulated(stage: Any, box: Any)
     daemon = world.daemon.replace(simulated=True)
     async with stage(world.replace(daemon=daemon)) as on:
         assert "SIMULATED" in on.lines[0]
-        assert on.lines[11].startswith("├ spark2 SIM ── gpu  91 %  69 °C   58 W ─")
-        assert on.lines[11].endswith(" available 20.9 GiB of 121.7 GiB ─┤")
+        assert on.below_card[3].startswith("├ spark2 SIM ── gpu  91 %  69 °C   58 W ─")
+        assert on.below_card[3].endswith(" available 20.9 GiB of 121.7 GiB ─┤")
 
 
 async def test_the_list_of_profiles_says_who_needs_two_nodes(stage: Any, box: Any) -> None:

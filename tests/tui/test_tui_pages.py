@@ -125,8 +125,8 @@ async def test_finding_nothing_says_so(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         await on.press("3", "slash", *"zzz")
         assert "no row contains “zzz”; esc shows all" in on.text
-        await on.press("escape", "slash", *"decode")
-        assert "no row contains “decode”; esc shows all" in on.text, "a key of what y copies is no word of the row"
+        await on.press("escape", "slash", *"granted")
+        assert "no row contains “granted”; esc shows all" in on.text, "a key of what y copies is no word of the row"
 
 
 async def test_digits_typed_while_finding_are_text(stage: Any, box: Any) -> None:
@@ -172,7 +172,7 @@ async def test_what_was_asked_on_the_side_says_what_it_was(stage: Any, box: Any)
     """A row of nothing but dashes is no riddle."""
     count = box.request("r7", RequestState.DONE, route="/v1/messages/count_tokens", finished_at=box.now)
     async with stage(box.snapshot(recent=(count,))) as on:
-        assert "codex gpt-oss-120b - - - - - ✓ count_tokens" in on.rows
+        assert "codex gpt-oss-120b 4.0s - - - - ✓ count_tokens" in on.rows
 
 
 async def test_y_copies_the_row(stage: Any, box: Any) -> None:
@@ -432,7 +432,7 @@ async def test_no_colour_means_no_colour(stage: Any, box: Any, monkeypatch: pyte
 
 async def test_both_themes_colour_states_differently_from_text(stage: Any, box: Any) -> None:
     """The accent, amber and red are three colours in the dark and in the light theme."""
-    async with stage(box.snapshot()) as on:
+    async with stage(box.snapshot(), size=(80, 30)) as on:
         for theme in ("sparkdash-dark", "sparkdash-light"):
             on.app.action_look(theme)
             await on.settle()
@@ -442,7 +442,7 @@ async def test_both_themes_colour_states_differently_from_text(stage: Any, box: 
                 for segment in strip
                 if segment.style
             }
-            assert len({inks[words] for words in ("▶ streams", "◌ waits #1", "✗ engine_crash", "codex")}) == 4
+            assert len({inks[words] for words in ("▶ decodes", "◌ waits #1", "✗ engine_crash", "codex")}) == 4
 
 
 async def test_at_most_four_paints_a_second(stage: Any, box: Any) -> None:

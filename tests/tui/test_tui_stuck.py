@@ -62,7 +62,7 @@ async def test_an_engine_beside_the_one_on_the_card_says_it(stage: Any, box: Any
     world = stuck(box)
     beside = world.engines[box.gpt].replace(profile="small", since=box.now - 90)
     async with stage(world.replace(engines={box.gpt: box.engine(), "small": beside}, requests={})) as on:
-        row = next(line for line in on.lines if "+ small" in line)
+        row = next(line for line in on.lines if line.startswith(" small "))
         assert "✗ stuck 2m45s" in row
         assert "requests cancelled, looking again 40s" in row
 

@@ -46,10 +46,9 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     """Format the same figures in columns beside a large figure, in as many rows as `first` has (four at least)."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
-    speed, unit, said = prompt_speed(sample)
     rows = len(first)
     left = [
-        _pair("prompt", speed, unit) + inked(said, Ink.DIM),
+        _pair("prompt", prompt_speed(sample), "tok/s") + inked(" while computing", Ink.DIM),
         _ttft(sample, seen),
         _pair("prefix", percent(sample.get(Metric.PREFIX_HIT))) + inked(" of prompt, 60 s", Ink.DIM),
         _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME))),
@@ -68,9 +67,14 @@ def _tall(lines: list[Line], rows: int) -> list[Line]:
     return [*lines, *[EMPTY] * rows][:rows]
 
 
-def prompt_speed(sample: EngineSample) -> tuple[str, str, str]:
-    """Return the prompt speed as figure, unit and remark."""
-    return number(sample.get(Metric.PREFILL)), "tok/s", ""
+def prompt_speed(sample: EngineSample) -> str:
+    """Return the prompt speed; "~" stands before one that only the gateway tells."""
+    return _told(sample, Metric.PROMPT_SPEED, 0)
+
+
+def _told(sample: EngineSample, metric: Metric, digits: int) -> str:
+    value, by_gateway = sample.figure(metric)
+    return f"{'~' if by_gateway else ''}{number(value, digits)}"
 
 
 def _pair(name: str, value: str, unit: str = "") -> Line:
@@ -89,19 +93,18 @@ def _head(label: str, figure: str, unit: str) -> Line:
 
 def _prompt(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:
     seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
-    speed, unit, _ = prompt_speed(sample)
     bars = EMPTY
     if width >= WIDE:
-        values = view.history.last(engine.profile, Metric.PREFILL, _bar_cells(width), view.now)
+        values = view.history.last(engine.profile, Metric.PROMPT_SPEED, _bar_cells(width), view.now)
         top = max((value for value in values if value is not None), default=0.0)
         bars = inked(sparkline(values, top)[0], Ink.TRACE) + inked("   ")
-    return _head("prompt", speed, unit) + GAP + bars + _ttft(sample, seen)
+    return _head("prompt", prompt_speed(sample), "tok/s") + GAP + bars + _ttft(sample, seen)
 
 
 def _ttft(sample: EngineSample, seen: Figures) -> Line:
-    half = sample.get(Metric.TTFT_P50)
+    half = sample.figure(Metric.TTFT_P50).value
     half = seen.ttft_s if half is None else half
-    late = sample.get(Metric.TTFT_P95)
+    late = sample.figure(Metric.TTFT_P95).value
     return join([_pair("ttft", _seconds(half)), _pair("p95", _seconds(late)) if late is not None else EMPTY], GAP)
 
 

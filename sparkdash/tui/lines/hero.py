@@ -58,15 +58,18 @@ def speed_of(view: View, engine: Engine) -> Speed:
     profile = view.snapshot.profile(engine.profile) if view.snapshot else None
     mine = [one.state for one in view.requests if one.profile == engine.profile]
     decoding = mine.count(RequestState.STREAMING)
-    total = sample.get(Metric.DECODE)
+    total, each = sample.figure(Metric.DECODE), sample.figure(Metric.DECODE_EACH).value
+    if each is None and total.value is not None and decoding:
+        each = total.value / decoding
     return Speed(
-        total=total,
-        each=total / decoding if total is not None and decoding else None,
+        total=total.value,
+        each=each if decoding else None,
         decoding=decoding,
         computing=mine.count(RequestState.PREFILL),
         median=seen.decode_tok_s,
         best=seen.best,
         published=profile.published_decode_tok_s if profile else None,
+        estimated=total.by_gateway,
     )
 
 
@@ -152,11 +155,11 @@ def _names(speed: Speed, rows: int, top: float) -> dict[int, Line]:
 
 
 def axis(cells: int, before: int = 0) -> str:
-    """Draw a rule with times for a chart of `cells` cells that begins after `before` cells."""
-    rule = ["─"] * (before + cells)
+    """Write the times below a chart of `cells` cells that begins after `before` cells."""
+    rule = [" "] * (before + cells)
     per_minute = 60.0 / (2 * STEP_S)
     every = next((each for each in (1, 2, 5, 10, 20, 60) if each * per_minute >= 14), 60)
-    _put(rule, before + cells - 5, " now ")
+    _put(rule, before + cells - 3, "now")
     minute = every
     while (at := before + cells - 1 - round(minute * per_minute)) >= before + 2:
         _put(rule, at - 2, f" -{minute}m ")

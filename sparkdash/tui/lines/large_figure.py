@@ -7,10 +7,8 @@ Pure.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from sparkdash.domain.engine import Engine
-from sparkdash.tui.ink import EMPTY, Line, clip, dimmed, pad
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, inked, pad
 from sparkdash.tui.lines import engine_figures, hero
 from sparkdash.tui.mirror import View
 
@@ -21,40 +19,33 @@ FIVE_FROM = (110, 20)
 LEAST_CHART = 3
 
 
-class LargeFigure(NamedTuple):
-    """Rows of the card, and the times below a chart that ends them ("" where other rows do)."""
-
-    rows: list[Line]
-    axis: str = ""
-
-
-def large_figure(view: View, engine: Engine, width: int, rows: int) -> LargeFigure:
+def large_figure(view: View, engine: Engine, width: int, rows: int) -> list[Line]:
     """Lay out the figures of an engine in at most `rows` rows of `width` cells."""
     speed = hero.speed_of(view, engine)
     above = width >= ABOVE_FROM[0] and rows >= ABOVE_FROM[1]
     shown = _above(view, engine, speed, width, rows) if above else _beside(view, engine, speed, width, rows)
     if view.engine_age_s(engine.profile) is None:
         return shown
-    return shown._replace(rows=[dimmed(line) for line in shown.rows])
+    return [dimmed(line) for line in shown]
 
 
-def _beside(view: View, engine: Engine, speed: hero.Speed, width: int, rows: int) -> LargeFigure:
+def _beside(view: View, engine: Engine, speed: hero.Speed, width: int, rows: int) -> list[Line]:
     why = min(max(rows - LEAST_CHART, 0), 4)
     tall = max(rows - why, 1)
     figure = hero.figure_block(speed, tall)
     chart = hero.chart_rows(view, engine, speed, width - hero.FIGURE, tall)
     drawn = [clip(a + b, width) for a, b in zip(figure, chart, strict=True)]
-    return LargeFigure([*drawn, *engine_figures.why_rows(view, engine, width, why)])
+    return [*drawn, *engine_figures.why_rows(view, engine, width, why)]
 
 
-def _above(view: View, engine: Engine, speed: hero.Speed, width: int, rows: int) -> LargeFigure:
+def _above(view: View, engine: Engine, speed: hero.Speed, width: int, rows: int) -> list[Line]:
     five = 5 if width >= FIVE_FROM[0] and rows >= FIVE_FROM[1] else 3
     head = hero.figure_head(speed, five)
     cells = max(max(map(_cells, head)) + 3, 18)
     columns = engine_figures.why_columns(view, engine, width - cells, hero.figure_facts(speed, len(head)))
     top = [pad(a, cells) + b for a, b in zip(head, columns, strict=True)]
-    chart = hero.chart_rows(view, engine, speed, width, rows - len(top) - 1)
-    return LargeFigure([*top, EMPTY, *chart], hero.axis(width - hero.LABELS))
+    chart = hero.chart_rows(view, engine, speed, width, rows - len(top) - 2)
+    return [*top, EMPTY, *chart, inked(hero.axis(width - hero.LABELS), Ink.DIM)]
 
 
 def _cells(line: Line) -> int:

@@ -72,7 +72,7 @@ OUTCOMES: dict[SwapOutcome, tuple[str, Ink]] = {
 REQUESTS: dict[RequestState, tuple[str, Ink]] = {
     RequestState.WAITING: ("◌ waits", Ink.WARN),
     RequestState.PREFILL: ("▷ prefill", Ink.PLAIN),
-    RequestState.STREAMING: ("▶ streams", Ink.GOOD),
+    RequestState.STREAMING: ("▶ decodes", Ink.GOOD),
     RequestState.DONE: ("✓ done", Ink.DIM),
     RequestState.FAILED: ("✗ failed", Ink.BAD),
     RequestState.GONE: ("⊘ left", Ink.DIM),
@@ -115,6 +115,8 @@ def request_state(request: Request, view: View) -> Line:
         return inked(f"✗ {request.error or request.status or 'failed'}", ink)
     if request.state is RequestState.DONE and request.route in ASIDES:
         return inked(f"✓ {request.route.rpartition('/')[2]}", ink)  # it has no figures: what was it?
+    if request.state is RequestState.DONE and request.finish_reason:
+        return inked(f"✓ {request.finish_reason}", ink)
     return inked(word, ink)
 
 

@@ -82,12 +82,11 @@ class DashboardPage(FirstRunPage):
             return len(panel.draw(view, width, AS_TALL_AS_NEEDED))
 
         memory = self.query_one(MemoryBar)
-        marked = two and view.snapshot is not None and view.snapshot.toggle_a and view.snapshot.toggle_b
         return Contents(
             beside=len(others(view)),
             memory=rows(memory) - memory.chart_shown,
             gpu=rows(self.query_one(GpuRow)),
-            compare=rows(self.query_one(ComparePanel)) if marked else 0,
+            compare=rows(self.query_one(ComparePanel)) if two else 0,
         )
 
 

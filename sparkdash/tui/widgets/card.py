@@ -41,8 +41,6 @@ class Face(NamedTuple):
     title: Line
     marks: list[Line]
     engine: Engine | None = None
-    axis: str = ""
-    """Times below a chart that ends with the rows."""
 
 
 def face(view: View, width: int, rows_for: int) -> Face:
@@ -66,11 +64,10 @@ def face(view: View, width: int, rows_for: int) -> Face:
         return Face(offers(view, width), inked("no engine runs"), _marks(view))
     if engine.state is EngineState.FAILED and engine.failure:
         return Face(failure_rows(engine.failure, width), _title(view, engine), _marks(view), engine)
-    shown = large_figure(view, engine, width, rows_for)
-    rows = shown.rows
+    rows = large_figure(view, engine, width, rows_for)
     if told := stuck_engine.stuck_rows(engine, view, width):
         rows = [*told, *map(dimmed, rows)][: max(len(rows), len(told))]  # panels below keep their place
-    return Face(rows, _title(view, engine), _marks(view, engine), engine, shown.axis if not told else "")
+    return Face(rows, _title(view, engine), _marks(view, engine), engine)
 
 
 def _target_boxes(view: View, swap: Swap) -> str:
@@ -170,7 +167,4 @@ class EngineCard(Panel):
         room = max(height - 2, 0)
         shown = face(view, width - 4, room)
         body = [*shown.rows, *[EMPTY] * room][:room]
-        lines = frame(body, width, _head(shown.title, shown.marks, width - 4), _foot(shown.engine, view))
-        if shown.axis:
-            lines[-1] = inked(f"╰─{shown.axis:─<{width - 3}}╯"[:width], Ink.FAINT)
-        return lines
+        return frame(body, width, _head(shown.title, shown.marks, width - 4), _foot(shown.engine, view))

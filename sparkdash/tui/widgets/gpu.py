@@ -58,7 +58,22 @@ def gpu_line(view: View, width: int) -> Line:
     """Format this box's row in `width` cells."""
     sample = view.sample
     line = _row(sample.gpu if sample else None, sample.memory if sample else None, width, stuck=_is_stuck(view))
+    for told in _energy(view):
+        line = line + inked("     ") + told if length(line) + length(told) + 5 <= width else line
     return clip(dimmed(line) if view.sample_age_s is not None else line, width)
+
+
+def _energy(view: View) -> list[Line]:
+    """Return the energy per 1000 output tokens of the large engine, and what the box used since the daemon began."""
+    sample = view.engine_sample(view.engine.profile) if view.engine else None
+    counted, out = sample.gateway if sample else None, list[Line]()
+    if counted is not None and counted.wh_per_1k is not None:
+        out.append(inked(f"{counted.wh_per_1k:.2f}", Ink.PLAIN) + inked(" Wh per 1k out", Ink.DIM))
+    energy = view.sample.energy if view.sample else None
+    if energy is not None:
+        used = f"{energy.busy_wh:.1f} Wh busy, {energy.idle_wh:.1f} idle"
+        out.append(inked(used, Ink.PLAIN) + inked(f" ({energy.sensor})", Ink.DIM))
+    return out
 
 
 def _is_stuck(view: View) -> bool:

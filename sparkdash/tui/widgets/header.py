@@ -12,7 +12,6 @@ from textual import events
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
-from sparkdash.domain.metric import Metric
 from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify, length
 from sparkdash.tui.lines import words
@@ -82,13 +81,11 @@ def _done(swap: Swap) -> Line:
 
 def box_rate(view: View) -> Line:
     """Add up the decode rates of all engines; empty while none is known."""
-    sample = view.sample
-    known = [one.get(Metric.DECODE) for one in sample.engines.values()] if sample else []
-    told = [rate for rate in known if rate is not None]
-    if not told or view.link is not LinkState.LIVE:
+    total = view.sample.decode if view.sample and view.link is LinkState.LIVE else None
+    if total is None or total.value is None:
         return EMPTY
-    total = sum(told)
-    return inked(number(total, 1 if total < 1000 else 0), Ink.PLAIN) + inked(" tok/s  ", Ink.DIM)
+    told = number(total.value, 1 if total.value < 1000 else 0)
+    return inked(f"{'~' if total.by_gateway else ''}{told}", Ink.PLAIN) + inked(" tok/s  ", Ink.DIM)
 
 
 def _far(view: View) -> Line:

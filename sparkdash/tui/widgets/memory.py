@@ -97,11 +97,18 @@ def _beyond(span: Span) -> Span:
     return span if span.text == CACHE else span._replace(ink=Ink.BAD)
 
 
-_ROOMS = (("   ", 40), *(("  ", longest) for longest in (40, 28, 24, 20, 16, 14, 12, 10)), (" ", 10), (" ", 8))
+_ROOMS = (
+    ("   ", 40),
+    *(("  ", longest) for longest in (40, 28, 24, 20, 16, 14, 12, 10)),
+    (" ", 10),
+    (" ", 8),
+    (" ", 6),
+    (" ", 5),
+)
 """Separator of the legend and longest name, from the widest layout to the tightest."""
-LEAST_NAME = 12
+LEAST_NAME, TIGHT = 12, 5
 GAP = inked("  ")
-FIXED = ("free", "cache", "other", "engines + other", "reserve")
+FIXED = ("free", "cache", "other", "engines + other", "reserve", "kept")
 
 
 def memory_legend(memory: Memory, width: int) -> Line:
@@ -111,8 +118,8 @@ def memory_legend(memory: Memory, width: int) -> Line:
         line = join(_marks(memory, longest, most), inked(between))
         if length(line) <= width:
             return line
-    for kept in range(most - 1, -1, -1):
-        line = join(_marks(memory, _ROOMS[-1][1], kept), inked(" "))
+    for kept in range(most, -1, -1):
+        line = join(_marks(memory, TIGHT if kept == most else LEAST_NAME, kept), inked(" "))
         if length(line) <= width:
             return line
     return clip(line, width)
@@ -124,7 +131,7 @@ def legend_rows(memory: Memory, width: int) -> list[Line]:
     parts = _marks(memory, LEAST_NAME, len(memory.engines) + len(memory.strangers))
     if length(join(parts, inked(" "))) <= width:
         return [line]
-    fixed = len(FIXED) - 1
+    fixed = 4
     for longest in (40, 28, 20, 16, LEAST_NAME):
         first = join(_marks(memory, longest, len(parts))[:-fixed], GAP)
         if length(first) <= width:
@@ -134,7 +141,8 @@ def legend_rows(memory: Memory, width: int) -> list[Line]:
 
 def _marks(memory: Memory, longest: int, most: int) -> list[Line]:
     """Format every stretch, of engines and of other owners' containers the `most` largest."""
-    stretches = [*memory_parts(memory), Part("reserve", MARK, memory.reserve or None, Ink.PLAIN)]
+    word = "kept" if longest == TIGHT else "reserve"
+    stretches = [*memory_parts(memory), Part(word, MARK, memory.reserve or None, Ink.PLAIN)]
     owners = [part for part in stretches if part.name not in FIXED]
     kept = sorted(owners, key=lambda part: -(part.bytes or 0))[:most]
     rest = [part for part in owners if part not in kept]
@@ -189,7 +197,7 @@ class MemoryBar(Panel):
         stale = view.sample_age_s if memory else None
         old = inked(f"{age(stale)} old", Ink.WARN) if stale is not None else EMPTY
         if is_compact(self.app.size.height):
-            return [_one_row(memory, guard, width, old=stale is not None)]
+            return self._low(view, width)
         if view.nodes:
             short = self.app.size.height < SHORT_ROWS
             rows = BarRows(memory_bar, memory_legend)
@@ -201,6 +209,18 @@ class MemoryBar(Panel):
         body = body if stale is None else [dimmed(line) for line in body]
         body += memory_chart(view.history.memory(width - 4, view.link_at), self.chart_shown)
         return frame(body, width, _head(memory, [guard_line(guard), old], width))
+
+    @staticmethod
+    def _low(view: View, width: int) -> list[Line]:
+        """Draw a row for each box."""
+        sample = view.sample
+        guard = view.snapshot.guard if view.snapshot else None
+        rows = [_one_row("mem", sample.memory if sample else None, guard, width, old=view.sample_age_s is not None)]
+        for name in sorted(view.nodes):
+            found = sample.nodes.get(name) if sample else None
+            old = view.node_age_s(name) is not None
+            rows.append(_one_row(name, found.memory if found else None, None, width, old=old))
+        return rows
 
 
 def _head(memory: Memory, first: list[Line], width: int) -> EdgeText:
@@ -219,14 +239,15 @@ def available(memory: Memory) -> Line:
     return left + inked(" of ", Ink.DIM) + inked(gib(memory.total), Ink.STRONG)
 
 
-def _one_row(memory: Memory | None, guard: Guard | None, width: int, *, old: bool) -> Line:
+def _one_row(name: str, memory: Memory | None, guard: Guard | None, width: int, *, old: bool) -> Line:
     """Draw the bar of a low terminal, with its figures beside it."""
+    head = inked(f" {shorten(name, 8):<9}", Ink.DIM)
     if memory is None:
-        return inked(" mem      -", Ink.DIM)
+        return head + inked("-", Ink.DIM)
     told = join([guard_line(guard), available(memory)], inked("  "))
     cells = width - length(told) - 12
     bar = memory_bar(memory, cells) + inked("  ") if cells >= 8 else EMPTY
-    line = inked(" mem      ", Ink.DIM) + bar + told
+    line = head + bar + told
     return clip(dimmed(line) if old else line, width)
 
 

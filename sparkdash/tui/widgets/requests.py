@@ -5,23 +5,38 @@ Owns: the columns. Rule: figures missing in the engine's usage are "-"; nothing 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pydantic_core import to_json
 
 from sparkdash.domain.lease import Request
+from sparkdash.domain.live import LiveRequest
 from sparkdash.domain.state import OPEN
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, dimmed, frame, inked, pad
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, dimmed, frame, inked, pad, shorten
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
-from sparkdash.units import DASH, duration, number
+from sparkdash.units import DASH, duration, number, percent
 
 STATE, LEAST_PROFILE = 16, 12
-CLIENT, WHOLE_CLIENT, ROOMY = 14, 20, 120
+CLIENT, WHOLE_CLIENT, ROOMY = 12, 20, 120
 """Width of the client's name in cells, and its width in terminals of ROOMY columns and more."""
+MATTERS = 2
+"""Columns up to this `gives_way` rather cut the profile's name than go."""
+SILENT_S = 10.0
+"""Seconds without a token after which a running request says so."""
+
+
+class Progress(NamedTuple):
+    """A request, what passed through the gateway of its answer so far, and the time of the daemon's clock."""
+
+    request: Request
+    live: LiveRequest | None
+    now: float
+    here: float
 
 
 class RequestColumn(NamedTuple):
@@ -30,23 +45,73 @@ class RequestColumn(NamedTuple):
     name: str
     cells: int
     gives_way: int
-    text: Callable[[Request], str]
+    text: Callable[[Progress], str]
+
+
+def _took(of: Progress) -> str:
+    """Format the time from arrival to the end, or until now."""
+    end = of.request.finished_at
+    return duration(max((of.now if end is None else end) - of.request.started_at, 0.0))
+
+
+def _waited(of: Progress) -> str:
+    request = of.request
+    until = request.granted_at or request.finished_at or of.now
+    return duration(max(until - request.started_at, 0.0))
+
+
+def _arrived(of: Progress) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(of.request.started_at + of.here - of.now))
+
+
+def _prompt(of: Progress) -> str:
+    told, guess = of.request.prompt_tokens, of.request.prompt_estimate
+    return f"~{guess}" if told is None and guess is not None else number(told)
+
+
+def _cached(of: Progress) -> str:
+    prompt, cached = of.request.prompt_tokens, of.request.cached_tokens
+    return percent(cached / prompt) if prompt and cached is not None else DASH
+
+
+def _output(of: Progress) -> str:
+    if of.live is None or of.request.completion_tokens is not None:
+        return number(of.request.completion_tokens)
+    return _estimate(of.live, number(of.live.output_tokens))
+
+
+def _rate(of: Progress) -> str:
+    if of.live is None or of.request.decode_tok_s is not None:
+        return number(of.request.decode_tok_s, 1)
+    return _estimate(of.live, number(of.live.tok_s, 1))
+
+
+def _estimate(live: LiveRequest, text: str) -> str:
+    return f"~{text}" if live.estimated and text != DASH else text
 
 
 COLUMNS = (
-    RequestColumn("prompt", 7, 2, lambda r: number(r.prompt_tokens)),
-    RequestColumn("cached", 7, 3, lambda r: number(r.cached_tokens)),
-    RequestColumn("out", 6, 1, lambda r: number(r.completion_tokens)),
-    RequestColumn("think", 6, 4, lambda r: number(r.reasoning_tokens)),
-    RequestColumn("ttft", 7, 1, lambda r: number(r.ttft_s, 2)),
-    RequestColumn("tok/s", 7, 0, lambda r: number(r.decode_tok_s, 1)),
+    RequestColumn("at", 10, 6, _arrived),
+    RequestColumn("took", 8, 1, _took),
+    RequestColumn("prompt", 7, 2, _prompt),
+    RequestColumn("cached", 7, 2, _cached),
+    RequestColumn("out", 6, 0, _output),
+    RequestColumn("think", 6, 5, lambda of: number(of.request.reasoning_tokens)),
+    RequestColumn("wait", 7, 4, _waited),
+    RequestColumn("ttft", 7, 3, lambda of: number(of.request.ttft_s, 2)),
+    RequestColumn("tok/s", 7, 0, _rate),
 )
 
 
-def _columns(width: int) -> list[RequestColumn]:
+def _columns(width: int, longest: int) -> list[RequestColumn]:
+    """Return the columns that fit; the less important ones leave room for the `longest` profile's name."""
     columns = list(COLUMNS)
-    while columns and _profile_cells(width, columns) < LEAST_PROFILE:
-        columns.remove(max(columns, key=lambda column: column.gives_way))
+    while columns:
+        last = max(columns, key=lambda column: column.gives_way)
+        least = LEAST_PROFILE if last.gives_way <= MATTERS else max(LEAST_PROFILE, longest + 1)
+        if _profile_cells(width, columns) >= least:
+            break
+        columns.remove(last)
     return columns
 
 
@@ -69,6 +134,7 @@ class RequestTable(Table):
         """Make the table. `beside`: framed on wide terminals, where panels stand side by side."""
         super().__init__(cursor=cursor, **rest)
         self._beside = beside
+        self._longest = 0
 
     @property
     def framed(self) -> bool:
@@ -77,27 +143,42 @@ class RequestTable(Table):
 
     def head(self, width: int) -> Line:
         """Return the column titles."""
-        columns = _columns(width)
+        columns = _columns(width, self._longest)
         figures = "".join(f"{column.name:>{column.cells}}" for column in columns)
         profile = pad(inked("profile", Ink.DIM), _profile_cells(width, columns))
         return inked(f" {'client':<{_client(width)}} ", Ink.DIM) + profile + inked(f"{figures}  state", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         """Return a row for each request."""
-        return [TableRow(one.id, _line(one, view, width), _copy(one), _words(one)) for one in view.requests]
+        self._longest = max((len(one.profile) for one in view.requests), default=0)
+        columns = _columns(width, self._longest)
+        return [TableRow(one.id, _line(one, view, width, columns), _copy(one), _words(one)) for one in view.requests]
 
 
-def _line(request: Request, view: View, width: int) -> Line:
-    columns = _columns(width)
-    cells = _profile_cells(width, columns)
-    line = inked(" ") + pad(inked(request.client), _client(width)) + inked(" ") + pad(inked(request.profile), cells)
+def _line(request: Request, view: View, width: int, columns: Sequence[RequestColumn]) -> Line:
+    live = view.sample.requests.get(request.id) if view.sample and request.state in OPEN else None
+    of = Progress(request, live, view.link_at, view.here - (view.now - view.link_at))
+    line = inked(" ") + _name(request.client, _client(width)) + inked(" ")
+    line += _name(request.profile, _profile_cells(width, columns))
     for column in columns:
-        told = column.text(request)
+        told = column.text(of)
         line += align_right(inked(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
     if request.state not in OPEN:
         line = dimmed(line)
-    line += inked("  ") + words.request_state(request, view)
+    line += inked("  ") + _phase(of, view)
     return line if view.link is LinkState.LIVE else dimmed(line)
+
+
+def _name(name: str, cells: int) -> Line:
+    return pad(inked(shorten(name, max(cells - 1, 1))), cells)
+
+
+def _phase(of: Progress, view: View) -> Line:
+    """Format the state of a request; one that runs and gets no token says since when."""
+    silent = of.live.silent_s if of.live else None
+    if silent is not None and silent >= SILENT_S and not words.stuck_on(of.request, view):
+        return inked(f"! no token {words.age(silent)}", Ink.WARN)
+    return words.request_state(of.request, view)
 
 
 def _copy(request: Request) -> str:

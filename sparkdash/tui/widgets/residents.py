@@ -21,8 +21,10 @@ from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import gib, number, percent
 
 METER = 16
-NAME = (16, 34)
-"""Least and most cells of a name."""
+NAME = 16
+"""Least cells of a name."""
+ROOMY = 110
+"""Cells from which a load's estimate is told in full."""
 STATE = 17
 GAP = inked("  ")
 KEY_HINT = inked("f", Ink.STRONG) + inked(" large", Ink.DIM)
@@ -46,7 +48,9 @@ class Residents(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """Return the rows."""
         found = others(view)
-        rows = [_row(one, view, width) for one in found]
+        longest = max((len(_name(one)) for one in found), default=0)
+        cells = min(max(longest, NAME), max(width // 3, NAME))
+        rows = [_row(one, view, width, cells) for one in found]
         if height and len(rows) > height:
             kept = max(height - 1, 0)
             left = inked(f" + {len(rows) - kept} more: ", Ink.DIM)
@@ -65,10 +69,13 @@ def _name(one: Engine | Swap) -> str:
     return one.profile if isinstance(one, Engine) else goal(one)
 
 
-def _row(one: Engine | Swap, view: View, width: int) -> Line:
-    cells = min(max(width // 4, NAME[0]), NAME[1])
+def _row(one: Engine | Swap, view: View, width: int, cells: int) -> Line:
     name = shorten(_name(one), cells)
-    row = _engine(one, view, name, cells) if isinstance(one, Engine) else _load(one, view, name, cells)
+    row = (
+        _engine(one, view, name, cells)
+        if isinstance(one, Engine)
+        else _load(one, view, pad(inked(name), cells), short=width < ROOMY)
+    )
     return justify(row, KEY_HINT + inked(" "), width) if length(row) + 12 < width else clip(row, width)
 
 
@@ -85,7 +92,8 @@ def _engine(engine: Engine, view: View, name: str, cells: int) -> Line:
 
 def _figures(engine: Engine, view: View) -> Line:
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
-    rate = inked(number(sample.get(Metric.DECODE), 1), Ink.PLAIN) + inked(" tok/s", Ink.DIM)
+    value, by_gateway = sample.figure(Metric.DECODE)
+    rate = inked(f"{'~' if by_gateway else ''}{number(value, 1)}", Ink.PLAIN) + inked(" tok/s", Ink.DIM)
     kv = inked("kv ", Ink.DIM) + align_right(inked(percent(sample.get(Metric.KV_USED)), Ink.PLAIN), 5)
     memory = view.sample.memory if view.sample else None
     held = memory.engines.get(engine.profile) if memory else None
@@ -94,18 +102,18 @@ def _figures(engine: Engine, view: View) -> Line:
     return join([align_right(rate, 12), kv, size, inked(f"on {boxes}", Ink.DIM) if boxes else EMPTY], GAP)
 
 
-def _load(swap: Swap, view: View, name: str, cells: int) -> Line:
+def _load(swap: Swap, view: View, name: Line, *, short: bool) -> Line:
     still = swap.still_since is not None
     mark = inked("◌ stalled" if still else f"◌ {swap.phase}", Ink.WARN if still else Ink.PLAIN)
     since = inked(f" {words.age(view.link_at - swap.started_at)}", Ink.PLAIN)
-    head = inked(" ") + pad(inked(name, Ink.PLAIN), cells) + GAP + pad(mark + since, STATE) + inked(" ")
+    head = inked(" ") + name + GAP + pad(mark + since, STATE) + inked(" ")
     if swap.fraction is None:
         bar = inked("─" * METER, Ink.FAINT) + inked("    - ", Ink.DIM)
     else:
         done, rest = meter(swap.fraction, METER)
         bar = inked(done, Ink.WARN if still else Ink.TRACE) + inked(rest, Ink.FAINT)
         bar += inked(f" {swap.fraction * 100:3.0f} %", Ink.PLAIN)
-    return head + join([bar, _outlook(swap, view, short=cells < NAME[1])], GAP)
+    return head + join([bar, _outlook(swap, view, short=short)], GAP)
 
 
 def _outlook(swap: Swap, view: View, *, short: bool) -> Line:
