@@ -165,3 +165,22 @@ async def test_a_copy_that_fails_leaves_the_engine_that_was_to_leave_as_it_was(h
         await house.leased("wide")
     assert "draining" not in house.states("a")
     await house.leased("a")
+
+
+@pytest.mark.parametrize("gib", [80, 20], ids=["evicted for it", "beside it"])
+async def test_a_persons_stop_does_not_wait_for_a_copy(house: House, gib: int) -> None:
+    """The copy ends, the engine stops, and the start that copied begins anew for whoever waits for it."""
+    shipper = HeldShipper()
+    names = [profile("a", gib=gib), profile("wide", nodes=2, args={"tensor-parallel-size": 2})]
+    supervisor = await house.open(*names, nodes=SecondNode(house), shipper=shipper)
+    await house.leased("a")
+    wide = house.ask("wide")
+    await house.clock.drive(shipper.began.wait())
+    shipper.began.clear()
+    await house.clock.drive(supervisor.stop("a"))
+    assert house.runtime.calls == [("start", "a"), ("stop", "a")]
+    await house.clock.drive(shipper.began.wait())
+    shipper.go_on.set()
+    await house.clock.drive(wide.granted())
+    assert list(supervisor.engines) == ["wide"]
+    await wide.leave()

@@ -292,7 +292,6 @@ class Machine(RuleBasedStateMachine):
         self.swaps[swap.target] = swap
         self.touched[swap.target] = touched
         if swap.copies:
-            assert swap.evict
             assert set(swap.nodes) - {LOCAL}
             self.copying.add(swap.target)
 

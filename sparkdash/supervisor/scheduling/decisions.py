@@ -62,6 +62,12 @@ class Decisions:
                 effects.append(CancelSwap(target))
         return effects
 
+    def copying_on(self, names: Iterable[str]) -> list[str | None]:
+        """Targets of the swaps that still copy, and concern nodes of these engines."""
+        records = self._records
+        nodes = {node for name in names if name in records.residents for node in records.residents[name].nodes}
+        return [swap.target for swap in records.moving_on(nodes) if swap.stage is Stage.COPYING]
+
     def refuse_requests_for(self, target: str, error: SparkdashError) -> list[Effect]:
         """Refuse requests for an engine that does not come.
 
@@ -237,7 +243,7 @@ class Decisions:
             if cause is SwapCause.REQUEST and self._offers.repairs(target) and not choice.leaving:
                 cause = SwapCause.REPAIR
             self._offers.begun(target)
-        copies = target is not None and bool(choice.leaving) and any(node != LOCAL for node in choice.nodes)
+        copies = target is not None and any(node != LOCAL for node in choice.nodes)
         stage = Stage.COPYING if copies else Stage.DRAINING
         return [self.begin(PendingSwap(target, choice, cause, known.fingerprint if known else None, moves, stage))]
 

@@ -28,7 +28,9 @@ class Stage(Enum):
     """Stage of a swap, as far as decisions need it."""
 
     COPYING = auto()
-    """Other nodes get what the target lacks there, which takes minutes; the evicted engines still serve."""
+    """Other nodes get what the target lacks there, which takes minutes; the evicted engines still serve. A stop
+    cancels it.
+    """
     DRAINING = auto()
     """The swap waits for leases on evicted engines, and has stopped nothing."""
     GOING = auto()
