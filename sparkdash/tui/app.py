@@ -21,7 +21,7 @@ from textual.screen import Screen
 
 from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural
-from sparkdash.tui import theme
+from sparkdash.tui import editor, theme
 from sparkdash.tui.commands import palette_commands
 from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.ink import LinesForWidth
@@ -30,7 +30,10 @@ from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.messages import EngineAsked, KeyAsked, LinesArrived, PageAsked, RowChosen
 from sparkdash.tui.mirror import Mirror, View
 from sparkdash.tui.orders import UserOrders
+from sparkdash.tui.profile_orders import ProfileOrders
 from sparkdash.tui.screens import help as keys_help
+from sparkdash.tui.screens import opening
+from sparkdash.tui.screens.box import BoxPage
 from sparkdash.tui.screens.compare import ComparePage
 from sparkdash.tui.screens.dashboard import DashboardPage
 from sparkdash.tui.screens.dialog import Dialog
@@ -61,6 +64,7 @@ class SparkdashApp(App[None]):
         "compare": ComparePage,
         "logs": LogsPage,
         "history": HistoryPage,
+        "box": BoxPage,
     }
     DEFAULT_MODE = "dashboard"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -76,6 +80,8 @@ class SparkdashApp(App[None]):
         Binding("T", "traffic", "demo traffic", show=False),
         Binding("D", "doctor", "doctor", show=False),
         Binding("M", "memory", "memory by owner", show=False),
+        Binding("A", "measure", "measure A/B", show=False),
+        Binding("comma", "settings", "settings", show=False),
         Binding("colon", "command_palette", "palette", show=False),
         Binding("ctrl+p", "command_palette", "palette", show=False, priority=True),
         Binding("question_mark", "help", "help", show=False),
@@ -99,6 +105,7 @@ class SparkdashApp(App[None]):
         self.mirror = Mirror(clock, str(link.address))
         self.view: View = self.mirror.view()
         self.orders = UserOrders(self)
+        self.profile_orders = ProfileOrders(self)
         self.paints = 0
         self._paint_every_s = paint_every_s
         self._painted_at = 0.0
@@ -251,6 +258,18 @@ class SparkdashApp(App[None]):
     def action_memory(self) -> None:
         """Show who holds the memory of the daemon's box."""
         self.orders.memory()
+
+    def action_settings(self) -> None:
+        """Show every setting of the daemon's box."""
+        opening.open_settings(self)
+
+    def action_measure(self) -> None:
+        """Plan an A/B run of the marked profiles, and begin it after a look at the plan."""
+        opening.open_run_start(self)
+
+    def edit_file(self, file: Path, line: int) -> None:
+        """Hand the terminal to the owner's editor until it ends. Raises HostError."""
+        editor.edit_in_terminal(self, file, line)
 
     def action_help(self) -> None:
         """Show every key and the meaning of the figures."""

@@ -14,6 +14,7 @@ from textual.app import SystemCommand
 from sparkdash.tui import theme
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import UserOrders
+from sparkdash.tui.profile_orders import ProfileOrders
 from sparkdash.tui.widgets.header import PAGES
 
 WHAT = {
@@ -22,6 +23,7 @@ WHAT = {
     "requests": "Every remembered request",
     "compare": "A beside B, and every measured run",
     "logs": "An engine's log",
+    "box": "Memory of the box by holder, with what frees it",
     "history": "Swaps with their stages, and notices",
 }
 """Contents of each page in one line."""
@@ -32,12 +34,19 @@ class PaletteHost(Protocol):
 
     view: View
     orders: UserOrders
+    profile_orders: ProfileOrders
 
     def action_page(self, page: str) -> None:
         """Open a page."""
 
     def action_look(self, name: str) -> None:
         """Use another theme."""
+
+    def action_settings(self) -> None:
+        """Show every setting."""
+
+    def action_measure(self) -> None:
+        """Plan an A/B run of the marked profiles."""
 
     def action_help(self) -> None:
         """Show every key."""
@@ -71,6 +80,8 @@ def palette_commands(app: PaletteHost) -> Iterator[SystemCommand]:
         )
     yield SystemCommand("Doctor", "What keeps engines from running on this box (D)", app.orders.doctor)
     yield SystemCommand("Memory by owner", "Who holds the box's memory, and how to free it (M)", app.orders.memory)
+    yield SystemCommand("Settings", "Every key of config.toml; change one (,)", app.action_settings)
+    yield SystemCommand("Measure A/B", "Plan a run of the two marked profiles, then begin it (A)", app.action_measure)
     yield from _of_profiles(app)
     if app.view.snapshot and app.view.snapshot.traffic is not None:
         yield SystemCommand("Demo traffic on or off", "The demo's own requests (T)", app.orders.traffic)
@@ -95,7 +106,11 @@ def _of_profiles(app: PaletteHost) -> Iterator[SystemCommand]:
         ("Switch to {}", "Asks first if that stops something", app.orders.switch),
         ("Mark {} as A", "The A of the A/B pair", partial(app.orders.mark, side="A")),
         ("Mark {} as B", "The B of the A/B pair", partial(app.orders.mark, side="B")),
-        ("Pull the image of {}", "Fetch it without starting anything", app.orders.pull),
+        ("Pull {}", "Fetch image and weights without starting anything (p)", app.profile_orders.pull),
+        ("Pin or unpin {}", "A pinned engine stays until a person stops it (P)", app.profile_orders.pin),
+        ("Preload {} or not", "Load it when the daemon starts (L)", app.profile_orders.preload),
+        ("Edit {}", "Its file, in your editor; checked before it is kept (E)", app.profile_orders.edit),
+        ("Dry run of {}", "The command that would start its engine (D)", app.profile_orders.dry_run),
     )
     for profile in app.view.snapshot.profiles if app.view.snapshot else ():
         for title, about, action in verbs:

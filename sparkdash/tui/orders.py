@@ -7,7 +7,6 @@ Rule: only what stops something is confirmed, and the question names what stops.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine
-from contextlib import aclosing
 from functools import partial
 from typing import Literal, Protocol
 
@@ -84,10 +83,6 @@ class UserOrders:
     def reload(self) -> None:
         """Read the profiles again."""
         self._run(self._host.link.reload(), "The profile files were read again.")
-
-    def pull(self, profile: str) -> None:
-        """Fetch a profile's image, and say how its weights are fetched: by the command line."""
-        self._run(self._pull(profile))
 
     def traffic(self) -> None:
         """Switch the demo's traffic on or off."""
@@ -265,16 +260,3 @@ class UserOrders:
     async def _memory(self) -> None:
         found = await self._host.link.memory()
         await self._host.ask("memory by owner", partial(memory_holders.holder_lines, found))
-
-    async def _pull(self, name: str) -> None:
-        snapshot = self._host.view.snapshot
-        profile = snapshot.profile(name) if snapshot else None
-        if profile and profile.simulated:
-            self._host.say(f"{name} is simulated: there is nothing to fetch.")
-            return
-        async with aclosing(self._host.link.pull(profile=name)) as steps:
-            async for step in steps:
-                share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
-                self._host.say(f"{step.image}: {'there' if step.done else step.detail + share}")
-        if profile and any(ref.hf for ref in profile.weights):
-            self._host.say(f"Image there. Weights: sparkdash pull {name}")

@@ -12,8 +12,10 @@ import eager
 import pytest
 from textual.pilot import Pilot
 
+from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Run
+from sparkdash.client.address import Address
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import Event, Fact, SampleTaken
@@ -174,7 +176,7 @@ def swapping(**changes: Any) -> Snapshot:
 class ScriptedLink:
     """A daemon that says what the test says, and remembers what it was asked."""
 
-    address = "unix:/run/sparkdash.sock"
+    address = Address("http://spark-1:8484", given=True)
 
     def __init__(self) -> None:
         self.items: asyncio.Queue[Item | SparkdashError] = asyncio.Queue()
@@ -188,6 +190,12 @@ class ScriptedLink:
         """Ends a log that is followed."""
         self.reports: dict[str, Report] = {}
         """By run, the newest first."""
+        self.listed = SettingList(file="/c/config.toml", settings=())
+        self.run_plan = BenchPlan(
+            suite="smoke", about="A look", mode="standard", arms=(), order=(), cells=2, gaps=8, expected_s=60.0
+        )
+        self.files: dict[str, Any] = {}
+        """Profiles by name, as far as a test needs their source."""
         self.refuses: SparkdashError | None = None
         """Raised by the next order."""
         self.seq = 100
@@ -273,6 +281,20 @@ class ScriptedLink:
         await self._do("doctor")
         return self.diagnosis
 
+    async def settings(self) -> SettingList:
+        return self.listed
+
+    async def change_setting(self, *, key: list[str], value: str | None) -> SettingList:
+        await self._do("setting", *key, value)
+        return self.listed
+
+    async def profile(self, *, name: str) -> Any:
+        return self.files[name]
+
+    async def start_run(self, *, begin: bool, **wish: Any) -> BenchPlan:
+        await self._do("begin" if begin else "plan a run", *wish.values())
+        return self.run_plan
+
     async def runs(self) -> tuple[Run, ...]:
         return tuple(report.run for report in self.reports.values())
 
@@ -309,6 +331,13 @@ class Stage:
         """Press keys and see what comes of them."""
         await self.pilot.press(*keys)
         await self.settle()
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Wait for a moment, 30 s at most."""
+        async with asyncio.timeout(30):
+            while not true():
+                await asyncio.sleep(0.01)
+                await self.settle()
 
     async def happen(self, *facts: Fact, at: float = NOW) -> None:
         """Let facts come over the feed."""

@@ -317,7 +317,7 @@ async def test_a_lost_link_is_shown_and_mended(stage: Any, box: Any) -> None:
 async def test_no_daemon_says_how_to_start_one(stage: Any) -> None:
     """The screen waits for it without an error."""
     async with stage(None) as on:
-        assert "Looking for the daemon at unix:/run/sparkdash.sock" in on.text
+        assert "Looking for the daemon at http://spark-1:8484" in on.text
         await on.later(5)
         assert "sparkdash serve" in on.text
 

@@ -295,11 +295,11 @@ async def test_pulling_tells_how_it_goes(stage: Any, box: Any) -> None:
 
 
 @pytest.mark.parametrize(("facts", "told", "asked"), [
-    ({"weights": (ModelRef(hf="org/m"),)}, "Image there. Weights: sparkdash pull {}", True),
+    ({"weights": (ModelRef(hf="org/m"),)}, "Image there. Weights: `sparkdash pull {}` on the daemon's box.", True),
     ({"simulated": True}, "{} is simulated: there is nothing to fetch.", False),
 ], ids=["weights", "simulated"])  # fmt: skip
 async def test_a_pull_says_how_the_weights_come(stage: Any, box: Any, facts: Any, told: str, asked: bool) -> None:
-    """The key fetches the image only, and nothing of what is simulated."""
+    """From another box the key fetches the image only; nothing is fetched of what is simulated."""
     world = box.snapshot()
     profiles = tuple(p.model_copy(update=facts) if p.name == box.gpt else p for p in world.profiles)
     async with stage(world.model_copy(update={"profiles": profiles})) as on:

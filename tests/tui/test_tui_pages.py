@@ -333,7 +333,7 @@ async def test_every_page_opens_with_and_without_a_daemon(stage: Any, box: Any, 
 
 async def test_help_names_every_key(stage: Any, box: Any) -> None:
     """? opens it, escape closes it."""
-    async with stage(box.snapshot(), size=(100, 50)) as on:
+    async with stage(box.snapshot(), size=(100, 60)) as on:
         await on.press("question_mark")
         for words in (
             "scroll long lines",

@@ -12,7 +12,7 @@ from sparkdash.tui.history import STEP_S
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, wrap
 
 KEYS: tuple[tuple[str, str], ...] = (
-    ("1 2 3 4 5 6", "dashboard, profiles, requests, A/B, logs, history"),
+    ("1 2 3 4 5 6 7", "dashboard, profiles, requests, A/B, logs, history, box"),
     ("j k g G, arrows", "move; page up and down; the mouse works everywhere"),
     ("⏎ or s", "on a profile: switch to it; elsewhere s opens the profiles"),
     ("a b, space", "on a profile: mark it as A, as B, or as whichever is free"),
@@ -42,7 +42,11 @@ KEYS: tuple[tuple[str, str], ...] = (
     (": ctrl+p", "every command by its name"),
     ("ctrl+s", "save the screen as an SVG"),
     ("T", "the demo's traffic on or off"),
-    ("D", "doctor: what keeps engines from running on this box"),
+    ("D", "doctor: what keeps engines from running on this box; on a profile: the command that starts it"),
+    ("A", "plan an A/B run of the two marked profiles, with its time, then begin it"),
+    ("P L", "on a profile: pin it (it stays), preload it (with the daemon)"),
+    ("E", "on a profile: edit its file; the old one stays until the new one is valid"),
+    (",", "settings: every key of config.toml, with its meaning; enter changes one"),
     ("M", "who holds the box's memory, and the command that frees it"),
     ("q", "quit; the daemon keeps serving (`sparkdash stop --daemon --all` ends everything)"),
 )

@@ -32,6 +32,10 @@ class ProfilesPage(Page):
         Binding("b", "mark('B')", "mark as B", show=False),
         Binding("space", "mark_next", "mark", show=False),
         Binding("p", "pull", "pull", show=False),
+        Binding("P", "pin", "pin", show=False),
+        Binding("L", "preload", "preload", show=False),
+        Binding("E", "edit", "edit", show=False),
+        Binding("D", "dry_run", "dry run", show=False),
         Binding("w", "why", "why", show=False),
         Binding("u", "release", "release", show=False),
         Binding("r", "app.reload", "reload", show=False),
@@ -39,7 +43,7 @@ class ProfilesPage(Page):
     ]
 
     title_key = "profiles"
-    keys = "⏎ switch  a b mark  t flip  w why  p pull  / find  ? help"
+    keys = "⏎ switch  a b mark  A measure  w why  p pull  E edit  D dry run  P pin  L preload  / find  ? help"
     _asked: object = None
     """Profile, link state and state of the box for which the plan was read."""
     _listed: tuple[object, object] = (None, None)
@@ -89,9 +93,29 @@ class ProfilesPage(Page):
         self.action_mark("B" if taken else "A")
 
     def action_pull(self) -> None:
-        """Fetch the image of the profile under the cursor."""
+        """Fetch image and weights of the profile under the cursor."""
         if name := self.query_one(ProfileTable).cursor:
-            self.services.orders.pull(name)
+            self.services.profile_orders.pull(name)
+
+    def action_pin(self) -> None:
+        """Keep the profile under the cursor until a person stops it, or end that."""
+        if name := self.query_one(ProfileTable).cursor:
+            self.services.profile_orders.pin(name)
+
+    def action_preload(self) -> None:
+        """Load the profile under the cursor when the daemon starts, or end that."""
+        if name := self.query_one(ProfileTable).cursor:
+            self.services.profile_orders.preload(name)
+
+    def action_edit(self) -> None:
+        """Edit the file of the profile under the cursor."""
+        if name := self.query_one(ProfileTable).cursor:
+            self.services.profile_orders.edit(name)
+
+    def action_dry_run(self) -> None:
+        """Show the command that would start the profile under the cursor."""
+        if name := self.query_one(ProfileTable).cursor:
+            self.services.profile_orders.dry_run(name)
 
     def action_why(self) -> None:
         """Explain what the profile under the cursor needs, or why it cannot run."""

@@ -36,6 +36,7 @@ PAGES = {
     "compare": "A/B",
     "logs": "Logs",
     "history": "History",
+    "box": "Box",
 }
 """Titles of the pages, in the order of their keys from 1."""
 

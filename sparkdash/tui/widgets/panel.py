@@ -20,6 +20,7 @@ from sparkdash.tui.ink import EMPTY, Line
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import UserOrders
+from sparkdash.tui.profile_orders import ProfileOrders
 
 AS_TALL_AS_NEEDED = 0
 """Height that `draw` gets when a panel with `height: auto` is measured."""
@@ -32,6 +33,7 @@ class AppServices(Protocol):
     view: View
     """Latest view; the same object until the next paint."""
     orders: UserOrders
+    profile_orders: ProfileOrders
     box: BoxLook | None
     """Looks at the daemon's box; None where that is another box, or a simulated one."""
 

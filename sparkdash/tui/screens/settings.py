@@ -1,0 +1,178 @@
+"""The settings page: every key of config.toml with its value, default and meaning; changes are written at once.
+
+Owns: when the list is read, and the field for a new value. Must not know: how the file is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Input
+
+from sparkdash.api.answers import Setting, SettingList
+from sparkdash.errors import SparkdashError
+from sparkdash.tui.ink import EMPTY, Ink, Line, inked, wrap
+from sparkdash.tui.messages import RowChosen, RowMoved
+from sparkdash.tui.mirror import View
+from sparkdash.tui.screens.dialog import DialogText
+from sparkdash.tui.screens.page import Page
+from sparkdash.tui.widgets.settings import SettingDetail, SettingTable, holds
+
+KEYS = (("⏎", "write"), ("esc", "back"))
+
+
+class SettingsPage(Page):
+    """Page of all settings, opened above the others."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r", "read", "read again", show=False),
+        Binding("d", "default", "use the default", show=False),
+        Binding("q", "leave", "leave", show=False),
+    ]
+
+    title_key = "settings"
+    keys = "⏎ change  esc back  d default  r read again  / find  ? help"
+
+    def body(self) -> Iterable[Widget]:
+        """Yield the table and the meaning of one setting."""
+        yield SettingTable()
+        yield SettingDetail()
+
+    def on_mount(self) -> None:
+        """Read the settings."""
+        self._read()
+
+    def on_row_moved(self, message: RowMoved) -> None:
+        """Show the meaning of the setting under the cursor."""
+        detail = self.query_one(SettingDetail)
+        detail.chosen = self.query_one(SettingTable).setting(message.key)
+        detail.redraw()
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """Ask for a new value."""
+        message.stop()
+        self._change()
+
+    def action_show_all(self) -> None:
+        """End the search; without one, leave the page."""
+        if any(table.filter for table in self.query(SettingTable)):
+            super().action_show_all()
+        else:
+            self.dismiss()
+
+    def action_leave(self) -> None:
+        """Return to the page before."""
+        self.dismiss()
+
+    def action_read(self) -> None:
+        """Read the settings again."""
+        self._read()
+
+    def action_default(self) -> None:
+        """Remove the key under the cursor from the file, so that its default holds."""
+        found = self._chosen()
+        if found is not None and found.given:
+            self._write(found, None)
+        elif found is not None:
+            self.services.say(f"{found.name} has its default already.")
+
+    def _chosen(self) -> Setting | None:
+        table = self.query_one(SettingTable)
+        found = table.setting(table.cursor)
+        if found is not None and not found.editable:
+            file = table.listed.file if table.listed else "config.toml"
+            self.services.say(f"{found.name} is a table: edit {file}, which is read again at once.")
+            return None
+        return found
+
+    @work(group="settings", exclusive=True)
+    async def _read(self) -> None:
+        table = self.query_one(SettingTable)
+        try:
+            self._show(await self.services.link.settings())
+        except SparkdashError as error:
+            table.nothing = error.text()
+            table.redraw()
+
+    @work(group="change", exclusive=True)
+    async def _change(self) -> None:
+        if (found := self._chosen()) is None:
+            return
+        said: str | None = None
+        value: str | None = found.waits or found.value
+        while (value := await self.app.push_screen_wait(ValueDialog(found, value or "", said))) is not None:
+            try:
+                self._show(await self.services.link.change_setting(key=[found.name], value=value))
+            except SparkdashError as error:
+                said = error.text()
+                continue
+            self.services.say(f"{found.name} is {value}: {holds(found)}.")
+            return
+
+    @work(group="change", exclusive=True)
+    async def _write(self, found: Setting, value: str | None) -> None:
+        try:
+            self._show(await self.services.link.change_setting(key=[found.name], value=value))
+        except SparkdashError as error:
+            self.services.say(error.text(), bad=True)
+        else:
+            self.services.say(f"{found.name} has its default, {found.default}, again: {holds(found)}.")
+
+    def _show(self, listed: SettingList) -> None:
+        table = self.query_one(SettingTable)
+        table.listed = listed
+        table.redraw()
+        detail = self.query_one(SettingDetail)
+        detail.chosen = table.setting(table.cursor)
+        detail.redraw()
+
+
+class ValueDialog(ModalScreen[str | None]):
+    """Modal dialog with a field; its result is the new value, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", show=False)]
+
+    def __init__(self, found: Setting, value: str, said: str | None) -> None:
+        """Make a dialog. `said`: why the value before was refused."""
+        super().__init__()
+        self._value = value if value != "-" else ""
+        self._words = DialogText(found.name, partial(_value_lines, found, said), KEYS)
+
+    def compose(self) -> ComposeResult:
+        """Yield the meaning and the field."""
+        yield self._words
+        yield Input(self._value, placeholder="new value", compact=True)
+
+    def on_mount(self) -> None:
+        """Give the field the text's width and the focus."""
+        width = self._words.wanted(self.app.size.width)
+        self._words.styles.width = width
+        field = self.query_one(Input)
+        field.styles.width = width
+        field.focus()
+
+    def show(self, view: View) -> None:
+        """Do nothing: a dialog keeps its text."""
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Return the new value."""
+        event.stop()
+        self.dismiss(event.value.strip() or None)
+
+    def action_leave(self) -> None:
+        """Change nothing."""
+        self.dismiss(None)
+
+
+def _value_lines(found: Setting, said: str | None, width: int) -> list[Line]:
+    lines = wrap(found.meaning, width)
+    lines += [EMPTY, inked("default  ", Ink.DIM) + inked(found.default)]
+    lines += [inked("holds    ", Ink.DIM) + inked(holds(found))]
+    return [*lines, EMPTY, *wrap(said, width, Ink.BAD)] if said else lines

@@ -1,0 +1,163 @@
+"""What can be done from a screen: a run, a pin, an edit, a dry run, a setting. Each is seen to reach the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from sparkdash.api.answers import BenchPlan, PlannedArm, Setting, SettingList, SuiteLine
+from sparkdash.client.address import Address
+from sparkdash.domain.memory.account import Holder, Holding, MemoryAccount
+from sparkdash.domain.profile import ModelRef
+from sparkdash.errors import ProfileError
+from sparkdash.units import GIB
+
+ON_THE_BOX = Address("http://localhost", Path("/run/sparkdash.sock"))
+FINDING = {"level": "error", "line": 7, "key": "engine", "message": "must be one of vllm, not 'vlm'", "hint": "'vllm'?"}
+
+
+class PretendCommands:
+    """The box's own commands: documents as the real ones print them."""
+
+    def __init__(self) -> None:
+        self.checked: list[str] = []
+
+    async def check(self, file: Path) -> dict[str, Any]:
+        self.checked.append(text := file.read_text("utf-8"))  # noqa: ASYNC240 - a small file
+        return {"findings": [FINDING | {"file": str(file)}] if "vlm" in text else []}
+
+    async def dry_run(self, profile: str) -> dict[str, Any]:
+        argv = ["podman", "run", "-d", "--name", f"sparkdash-{profile}", "--network", "host"]
+        return {"profile": profile, "argv": argv, "nodes": [], "cannot_run": None}
+
+    async def pull_weights(self, profile: str) -> AsyncIterator[dict[str, Any]]:
+        yield {"weights": [profile], "came_bytes": GIB, "total_bytes": 4 * GIB, "bytes_per_s": None, "eta_s": 9.0}
+
+
+async def test_a_run_of_the_marked_profiles_begins_after_its_plan_was_shown(stage: Any, box: Any) -> None:
+    """The plan has the time, the launches and what stops; enter begins exactly this one."""
+    async with stage(box.snapshot(), size=(120, 40)) as on:
+        on.link.run_plan = BenchPlan(
+            suite="smoke", about="A first look", mode="standard", cells=2, gaps=8, expected_s=7800.0, stops=(box.gpt,),
+            arms=(PlannedArm(name=box.gpt, launch_s=220.0, decode_tok_s=57.0, source="seen here"), PlannedArm(name=box.coder)),
+            order=(box.gpt, box.coder, box.coder, box.gpt),
+            suites=(SuiteLine(name="smoke", about="A first look", cells=2), SuiteLine(name="seeds", about="All", cells=92)),
+        )  # fmt: skip
+        await on.press("A")
+        for row in (
+            "A gpt-oss-120b the baseline", "B qwen3-coder-30b-nvfp4", "▸ suite smoke A first look",
+            "plan 4 launches A B B A, 2 cells each, 8 to measure", "time about 2h10m from rates seen here",
+            "stops gpt-oss-120b; what serves now comes back at the end",
+        ):  # fmt: skip
+            assert any(row in line for line in on.rows), (row, on.text)
+        await on.press("j", "l")
+        assert "careful" in on.text
+        assert "the plan is made" in on.text
+        await on.press("enter")
+        assert ("begin", [box.gpt, box.coder], "smoke", "careful", None) not in on.link.asked, "its plan is not there"
+        await on.until(lambda: "plan      4 launches" in on.text)
+        await on.press("enter")
+        assert on.link.asked[-1] == ("begin", [box.gpt, box.coder], "smoke", "careful", None)
+        assert "The run begins" in on.text
+
+
+async def test_a_plan_that_is_refused_says_why_and_begins_nothing(stage: Any, box: Any) -> None:
+    """A profile that cannot run, for example."""
+    async with stage(box.snapshot(), size=(100, 30)) as on:
+        on.link.refuses = ProfileError("The suite cannot be used: line 3.")
+        await on.press("A", "enter")
+        assert "The suite cannot be used: line 3." in on.text
+        assert [order[0] for order in on.link.asked] == ["plan a run"]
+
+
+async def test_a_profile_is_pinned_and_preloaded_with_one_key(stage: Any, box: Any) -> None:
+    """And let go with the same."""
+    async with stage(box.snapshot()) as on:
+        await on.press("2", "P")
+        assert on.link.asked == [("setting", "policy", box.gpt, "pinned", "true")]
+        assert "gpt-oss-120b is pinned" in on.text
+        on.link.listed = SettingList(file="c", settings=(), pinned=(box.gpt,), preload=("a", box.gpt))
+        await on.press("P", "L")
+        assert on.link.asked[1:] == [("setting", "policy", box.gpt, "pinned", None), ("setting", "preload", '["a"]')]
+
+
+async def test_an_edit_is_kept_only_when_it_is_valid(stage: Any, box: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """The findings are shown; the old file stays until a valid one comes."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("engine: vllm\n", "utf-8")
+    edits = ["engine: vlm\n", "engine: sglang\n"]
+
+    async with stage(box.snapshot(), size=(100, 30)) as on:
+        on.link.address = ON_THE_BOX
+        on.link.files[box.gpt] = SimpleNamespace(source=f"{file}:1")
+        on.app.profile_orders._commands = commands = PretendCommands()
+        monkeypatch.setattr(on.app, "edit_file", lambda draft, _line: draft.write_text(edits.pop(0), "utf-8"))
+        await on.press("2", "E")
+        await on.until(lambda: "the edit is not valid" in on.text)
+        assert "✗ mine.yaml:7: engine: must be one of vllm, not 'vlm'" in on.text
+        assert file.read_text("utf-8") == "engine: vllm\n"
+        await on.press("enter")
+        await on.until(lambda: ("reload",) in on.link.asked)
+        assert file.read_text("utf-8") == "engine: sglang\n"
+        assert commands.checked == ["engine: vlm\n", "engine: sglang\n"]
+
+
+async def test_a_dry_run_shows_the_command_and_a_pull_fetches_the_weights_too(stage: Any, box: Any) -> None:
+    """On the daemon's own box; from another one the command line is named."""
+    world = box.snapshot()
+    with_weights = world.profiles[0].model_copy(update={"weights": (ModelRef(hf="org/m"),)})
+    async with stage(world.model_copy(update={"profiles": (with_weights, *world.profiles[1:])})) as on:
+        on.app.profile_orders._commands = PretendCommands()
+        await on.press("2", "D")
+        assert "The command of a profile is made from the files of the daemon's box." in " ".join(on.rows)
+        on.link.address = ON_THE_BOX
+        await on.press("escape", "D")
+        assert "podman run" in on.text
+        assert "--name sparkdash-gpt-oss-120b" in on.text
+        await on.press("escape", "p")
+        assert on.link.asked == [("pull", box.gpt)]
+        await on.until(lambda: "image and weights are there" in on.text)
+
+
+async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, box: Any) -> None:
+    """Enter changes one; the field stays with the reason until it is right."""
+    rows = (
+        Setting(name="reserve_gib", value="10", default="10", meaning="Memory that admission keeps free.", live=True),
+        Setting(name="port", value="8484", default="8484", meaning="Port of the gateway.", waits="9000"),
+        Setting(name="hooks", value="1 table", default="[]", meaning="Commands.", editable=False),
+    )
+    async with stage(box.snapshot(), size=(130, 30)) as on:
+        on.link.listed = SettingList(file="/c/config.toml", settings=rows)
+        await on.press("comma")
+        assert any("reserve_gib 10 10 ● now Memory that admission keeps free." in row for row in on.rows), on.text
+        assert any("port 8484 8484 ! restart Port of the gateway." in row for row in on.rows)
+        on.link.refuses = ProfileError("reserve_gib: Input should be at least 0.")
+        await on.press("enter", "backspace", "backspace", "minus", "1", "enter")
+        assert on.link.asked == [("setting", "reserve_gib", "-1")]
+        assert "reserve_gib: Input should be at least 0." in " ".join(on.rows)
+        on.link.refuses = None
+        await on.press("backspace", "backspace", "1", "2", "enter")
+        assert on.link.asked[-1] == ("setting", "reserve_gib", "12")
+        assert "reserve_gib is 12: a change holds at once." in on.text
+        await on.press("G", "enter")
+        assert "hooks is a table: edit /c/config.toml" in on.text
+        await on.press("escape")
+        assert "▸" not in on.text
+        assert "in flight" in on.text
+
+
+async def test_the_box_page_lists_who_holds_the_memory(stage: Any, box: Any) -> None:
+    """Largest first, with the command that frees it."""
+    held = (
+        Holding(kind=Holder.ENGINE, name=box.gpt, bytes=78 * GIB, gpu_bytes=70 * GIB, pid=4711, user="me"),
+        Holding(kind=Holder.PROGRAM, name="blender", bytes=9 * GIB, pid=99, user="me", remedy="kill 99"),
+    )
+    async with stage(box.snapshot(), size=(120, 30)) as on:
+        on.link.account = MemoryAccount(at=box.now, total=121 * GIB, available=30 * GIB, holdings=held)
+        await on.press("7")
+        assert any("gpt-oss-120b engine 78 GiB 70 GiB - 4711 me" in row for row in on.rows), on.text
+        await on.press("j")
+        assert "→ kill 99" in on.text
+        assert ("memory",) in on.link.asked
