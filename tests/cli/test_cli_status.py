@@ -212,3 +212,13 @@ def test_watching_prints_every_change_until_the_daemon_goes(sparkdash: Run, daem
 def test_summaries_do_not_leak_into_the_report(daemon: FakeDaemon) -> None:
     """A catalog without problems needs no line."""
     assert "profiles" not in text(daemon, profiles=(summary("a"),))
+
+
+def test_an_engine_that_served_and_failed_says_since_when_it_failed(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Not since when it had served."""
+    died = engine(
+        "gpt-oss-120b", state=EngineState.FAILED, since=BIRTH + 187, ready_at=BIRTH + 108,
+        failure=Failure(code="engine_crash", message="It died."),
+    )  # fmt: skip
+    daemon.set(at=BIRTH + 200, engines={"gpt-oss-120b": died})
+    assert "failed  13s" in sparkdash("status").out

@@ -136,7 +136,8 @@ def _unadopted(world: Snapshot) -> Iterator[str]:
 
 def _engine(engine: Engine, world: Snapshot) -> str:
     words = [engine.profile, f"{engine.kind.value} {engine.version or DASH}", engine.state.value]
-    words.append(time_since(engine.since if engine.ready_at is None else engine.ready_at, world))
+    serves = engine.state in (EngineState.READY, EngineState.DRAINING)
+    words.append(time_since(engine.ready_at if serves and engine.ready_at is not None else engine.since, world))
     if world.nodes or engine.nodes != (LOCAL,):
         words.append(f"on {boxes_text(engine.nodes, world.daemon.host)}")
     if world.is_outdated(engine.profile):

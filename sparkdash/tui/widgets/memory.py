@@ -131,11 +131,13 @@ def legend_rows(memory: Memory, width: int) -> list[Line]:
     parts = _marks(memory, LEAST_NAME, len(memory.engines) + len(memory.strangers))
     if length(join(parts, inked(" "))) <= width:
         return [line]
-    fixed = 4
-    for longest in (40, 28, 20, 16, LEAST_NAME):
-        first = join(_marks(memory, longest, len(parts))[:-fixed], GAP)
+    most, fixed = len(memory.engines) + len(memory.strangers), 4
+    tries = [(longest, most) for longest in (40, 28, 20, 16, LEAST_NAME)]
+    tries += [(LEAST_NAME, kept) for kept in range(most - 1, -1, -1)]
+    for longest, kept in tries:
+        first = join(_marks(memory, longest, kept)[:-fixed], GAP)
         if length(first) <= width:
-            return [first, join(parts[-fixed:], GAP)]
+            return [first, clip(join(parts[-fixed:], GAP), width)]
     return [line]
 
 

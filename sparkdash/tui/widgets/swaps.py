@@ -6,10 +6,26 @@ Owns: their rows. Rule: a failed swap shows its message, its hint and the engine
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, join, length, pad, wrap
+from sparkdash.tui.ink import (
+    EMPTY,
+    EdgeText,
+    Ink,
+    Line,
+    align_right,
+    clip,
+    frame,
+    inked,
+    join,
+    length,
+    pad,
+    shorten,
+    wrap,
+)
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.card import failure_rows
@@ -46,16 +62,50 @@ class SwapTable(Table):
 
     def head(self, width: int) -> Line:
         """Return the column titles."""
-        name = max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12)
+        name = _name_cells(width)
         return inked(f" {'ended':<{WHEN}}{'came':<{name}} {'left':<{name}}{'took':>{TOOK}}  outcome", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """Return a row for each ended swap."""
+        """Return a row for each ended swap and each kill of the memory guard, newest first."""
         swaps = view.snapshot.swaps if view.snapshot else ()
-        return [
-            TableRow(one.id, _line(one, view, width), one.model_dump_json(exclude_none=True), _words(one))
+        dated = [
+            (
+                one.ended_at or 0.0,
+                TableRow(one.id, _line(one, view, width), one.model_dump_json(exclude_none=True), _words(one)),
+            )
             for one in swaps
         ]
+        dated += [
+            (
+                kill.at,
+                TableRow(
+                    _kill_key(kill), _kill_line(kill, view, width), kill.model_dump_json(), f"guard {kill.profile}"
+                ),
+            )
+            for kill in _kills(view)
+        ]
+        return [row for _, row in sorted(dated, key=lambda each: -each[0])]
+
+
+def _kills(view: View) -> Sequence[GuardKill]:
+    guard = view.snapshot.guard if view.snapshot else None
+    return guard.kills if guard else ()
+
+
+def _kill_key(kill: GuardKill) -> str:
+    return f"kill {kill.profile} {kill.at}"
+
+
+def _kill_line(kill: GuardKill, view: View, width: int) -> Line:
+    """Format a kill as a row of the swaps: nothing came, the guard ended one engine."""
+    name = _name_cells(width)
+    when = pad(inked(f" {local_time(kill.at, view.now, view.here)}", Ink.DIM), WHEN + 1)
+    names = pad(inked(DASH, Ink.DIM), name) + inked(" ") + pad(inked(shorten(kill.profile, name)), name)
+    return when + names + align_right(inked(DASH, Ink.DIM), TOOK) + inked("  ") + inked("✗ guard killed", Ink.BAD)
+
+
+def _name_cells(width: int) -> int:
+    return max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12)
 
 
 def _words(swap: Swap) -> str:
@@ -65,16 +115,16 @@ def _words(swap: Swap) -> str:
 
 
 def _line(swap: Swap, view: View, width: int) -> Line:
-    name = max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12)
+    name = _name_cells(width)
     word, ink = words.OUTCOMES[swap.outcome] if swap.outcome else (DASH, Ink.DIM)
     took = None if swap.ended_at is None else swap.ended_at - swap.started_at
     when = pad(inked(f" {local_time(swap.ended_at, view.now, view.here)}", Ink.DIM), WHEN + 1)
-    came = inked(swap.target or DASH, Ink.PLAIN if swap.target else Ink.DIM)
+    came = inked(shorten(swap.target or DASH, name), Ink.PLAIN if swap.target else Ink.DIM)
     boxes = view.boxes(swap.nodes) if swap.nodes else ""
     if boxes and length(came) + len(boxes) + len(" on ") <= name:
         came += inked(f" on {boxes}", Ink.DIM)
     names = pad(came, name) + inked(" ")
-    names += pad(inked(", ".join(swap.evict) or DASH, Ink.DIM), name)
+    names += pad(inked(shorten(", ".join(swap.evict) or DASH, name), Ink.DIM), name)
     return when + names + align_right(inked(duration(took)), TOOK) + inked("  ") + inked(word, ink)
 
 
@@ -90,8 +140,11 @@ class SwapDetail(Panel):
         if height == AS_TALL_AS_NEEDED:  # for whichever is chosen: nothing moves when another one is
             height = max((len(_detail(one, width - 4, MOST)) for one in swaps), default=1) + 2
         body = [clip(line, width - 4) for line in _detail(swap, width - 4, height)] if swap else []
+        kill = next((one for one in _kills(view) if _kill_key(one) == self.chosen), None)
+        if kill is not None:
+            body = wrap(f"✗ the memory guard killed {kill.profile}: {kill.reason}", width - 4, Ink.BAD)
         body += [EMPTY] * (height - 2 - len(body))
-        title = inked(swap.target or "stop" if swap else "no swap")
+        title = inked(swap.target or "stop" if swap else kill.profile if kill else "no swap")
         if swap and swap.nodes and (boxes := view.boxes(swap.nodes)):
             title += inked(f" on {boxes}", Ink.DIM)
         return frame(body[: height - 2], width, EdgeText(title))

@@ -1,0 +1,154 @@
+"""What people saw wrong on the dashboard: each once, at the size where it was seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import SampleTaken
+from sparkdash.domain.memory.guard import Floors, Guard, GuardKill, GuardLevel
+from sparkdash.tui import ink
+from sparkdash.tui.lines.words import engine_state
+from sparkdash.tui.widgets.memory import legend_rows, memory_bar, memory_parts
+from sparkdash.units import GIB
+
+FOUR = ("gpt-oss-120b", "qwen3-coder-30b-nvfp4", "qwen3-coder-30b-nvfp4/eagle3", "embed-0.6b")
+
+
+@pytest.mark.parametrize("size", [(160, 40), (180, 40), (200, 60)])
+async def test_two_ended_swaps_are_seen_whole_or_not_at_all(stage: Any, box: Any, size: tuple[int, int]) -> None:
+    """With A and B marked; a frame that has no room is left out, and none is cut."""
+    async with stage(box.snapshot(), size=size) as on:
+        assert "No swap yet" not in on.text
+        corners = {corner: on.text.count(corner) for corner in "╭╮╰╯"}
+        assert len(set(corners.values())) == 1
+        assert ("╭ swaps " in on.text) == ("⊘ cancelled" in on.text)
+
+
+async def test_one_more_column_of_the_terminal_costs_no_column_of_the_requests(stage: Any, box: Any) -> None:
+    """Neither where the second column of panels begins, nor anywhere else."""
+    heads: list[set[str]] = []
+    async with stage(box.snapshot(), size=(60, 40)) as on:
+        for width in (60, 80, 100, 120, 140, 159, 160, 179, 180, 200, 300):
+            await on.pilot.resize_terminal(width, 40)
+            await on.settle()
+            heads.append(set(next(line for line in on.lines if "client  " in line and "tok/s  state" in line).split()))
+    needed = {"prompt", "cached", "out", "tok/s", "took", "state"}
+    assert all(needed <= head for head in heads[1:])
+    assert {"at", "think", "wait", "ttft"} <= heads[5] & heads[6]
+
+
+async def test_every_engine_has_a_row_and_the_card_stays_while_another_loads(stage: Any, box: Any) -> None:
+    """Four engines serve and a fifth loads: the large figure is the same as before, and nobody vanishes."""
+    serving = {name: box.engine(name) for name in FOUR}
+    coming = box.engine("qwen3.5-122b", EngineState.LOADING, ready_at=None, load_s=None)
+    async with stage(box.snapshot(engines=serving), size=(120, 40)) as on:
+        title = on.lines[1]
+        await on.tell(
+            box.snapshot(
+                seq=200,
+                engines={**serving, "qwen3.5-122b": coming},
+                swap=box.swap(target="qwen3.5-122b", evict=()),
+            )
+        )
+        assert on.lines[1] == title
+        for name in (*FOUR, "qwen3.5-122b"):
+            assert name in on.text
+        assert "◌ load 1m12s" in on.text
+        assert " 33 %" in on.text
+
+
+async def test_engines_without_a_row_are_counted_and_named(stage: Any, box: Any) -> None:
+    """In a small terminal."""
+    names = [f"engine-{number}" for number in range(8)]
+    async with stage(box.snapshot(engines={name: box.engine(name) for name in names}), size=(100, 24)) as on:
+        (row,) = (line for line in on.lines if " more: " in line)
+        assert "engine-7" in row
+
+
+async def test_f_makes_the_next_engine_the_large_one(stage: Any, box: Any) -> None:
+    """And a click on its row does."""
+    both = {box.gpt: box.engine(ready_at=box.now - 9000), box.coder: box.engine(box.coder)}
+    async with stage(box.snapshot(engines=both), size=(100, 30)) as on:
+        assert on.lines[1].startswith(f"╭ {box.coder} ──"), "the one that served last"
+        await on.press("f")
+        assert on.lines[1].startswith(f"╭ {box.gpt} ──")
+        row = next(i for i, line in enumerate(on.lines) if line.startswith(f" {box.coder} "))
+        await on.pilot.click(offset=(3, row))
+        await on.settle()
+        assert on.lines[1].startswith(f"╭ {box.coder} ──")
+
+
+async def test_the_title_adds_up_what_all_engines_write(stage: Any, box: Any) -> None:
+    """In tokens per second, of the whole box."""
+    both = box.sample()
+    other = both.engines[box.gpt]
+    sample = both.replace(engines={**both.engines, box.coder: other})
+    async with stage(box.snapshot(sample=sample), size=(120, 40)) as on:
+        assert "115.8 tok/s  3 in flight" in on.lines[0]
+
+
+def test_no_two_engines_look_alike_in_the_memory_bar(box: Any) -> None:
+    """Twelve of them, each with a fill of its own; free memory and the reserve stay in the legend."""
+    memory = box.sample(engines={f"engine-{number}": 6 * GIB for number in range(12)}).memory
+    engines = [part for part in memory_parts(memory) if part.name.startswith("engine-")]
+    assert len({part.glyph for part in engines}) == 12
+    assert len(ink.plain_text(memory_bar(memory, 76))) == 76
+    for width in (56, 76, 120):
+        rows = [ink.plain_text(row) for row in legend_rows(memory, width)]
+        assert all(len(row) <= width for row in rows)
+        told = "  ".join(rows)
+        assert "engines " in told or "engine-11" in told
+        assert "free 16.4" in told
+        assert "reserve 10.0" in told or "kept 10.0" in told
+
+
+@pytest.mark.parametrize("cells", [9, 12, 16, 20])
+def test_names_are_cut_so_that_they_can_be_told_apart(cells: int) -> None:
+    """Both ends stay: variants of one model differ in theirs."""
+    names = ("qwen3-coder-30b-nvfp4", "qwen3-coder-30b-nvfp4/eagle3", "qwen3-coder-30b-nvfp4/mtp")
+    cut = [ink.shorten(name, cells) for name in names]
+    assert len(set(cut)) == 3
+    assert all(len(name) <= cells for name in cut)
+    assert ink.shorten("名前の長いプロファイル", 9) == "名前…イル"
+
+
+async def test_what_is_available_stays_in_the_title_while_the_guard_acts(stage: Any, box: Any) -> None:
+    """At 80 columns, with the guard's longest word."""
+    guard = Guard(mode="act", floors=Floors(warn=12 << 30, hold=8 << 30, kill=5 << 30), level=GuardLevel.HOLD)
+    async with stage(box.snapshot(guard=guard)) as on:
+        (edge,) = (line for line in on.lines if "guard holds loads back" in line)
+        assert "available 37.4 GiB of 121.7 GiB" in edge
+
+
+async def test_nothing_goes_on_counting_while_the_link_is_lost(stage: Any, box: Any) -> None:
+    """The engine's state keeps the age that it had when the daemon was last heard."""
+    async with stage(box.snapshot()) as on:
+        before = ink.plain_text(engine_state(on.app.view.engine, on.app.view))
+        await on.tell(box.lost)
+        await on.later(120)
+        assert ink.plain_text(engine_state(on.app.view.engine, on.app.view)) == before
+        assert f"{box.gpt} ● ready 2h14m" in on.lines[0]
+
+
+async def test_a_kill_of_the_guard_is_in_the_list_of_swaps(stage: Any, box: Any) -> None:
+    """With its reason in the details."""
+    kill = GuardKill(at=box.now - 60, profile=box.gpt, available=3 * GIB, reason="3.0 GiB were available, floor 4.0.")
+    async with stage(box.snapshot(guard=Guard(mode="act", kills=(kill,))), size=(100, 30)) as on:
+        await on.press("6")
+        (row,) = (line for line in on.lines if "✗ guard killed" in line)
+        assert "13:46:00" in row
+        assert box.gpt in row
+        assert "floor 4.0" in on.text
+
+
+async def test_the_charts_are_drawn_from_what_was_measured(stage: Any, box: Any) -> None:
+    """A rate that was twice as high is drawn about twice as high."""
+    async with stage(box.snapshot(sample=None, engines={box.gpt: box.engine()}), size=(100, 40)) as on:
+        samples = [box.sample(at=box.now - 200 + at, decode=60.0 if at < 100 else 30.0) for at in range(200)]
+        await on.happen(*(SampleTaken(sample=sample) for sample in samples))
+        card = on.lines[1 : next(i for i, line in enumerate(on.lines) if line.startswith("╰"))]
+        early, late = (sum("⠁" <= line[column] <= "⣿" for line in card) for column in (45, 75))
+        assert early >= 2 * late - 1 > 1
