@@ -14,7 +14,7 @@ HAS_REAL := [ "$$(uname -m)" = x86_64 ] || { echo "The real vLLM of the tests is
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv demo test check format lint types contracts unit share metrics bench ab clean lock
+.PHONY: help venv demo test check format lint types contracts unit share metrics bench browser ab clean lock
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -77,6 +77,10 @@ metrics: $(VENV)/.dev ## how easy the source is to read, in figures
 
 bench: $(VENV)/.dev ## benchmarks: ratios against a peer in the same run, never part of the tests
 	@for b in tests/perf/*.py; do echo "== $$b"; $(BIN)/python $$b; done
+
+browser: $(VENV)/.dev ## the page for phones in a real Chromium (needs Debian's chromium)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check playwright==1.65.2
+	@$(BIN)/python tests/browser/phone.py
 
 ab: $(VENV)/.dev ## A/B over two real engines, killed in the middle: some ten minutes
 	@$(HAS_REAL)

@@ -21,7 +21,7 @@ from sparkdash.gateway.admission import audit, guard, rights
 from sparkdash.gateway.admission.access import AccessControl, Caller, CallerMemo
 from sparkdash.gateway.admission.narrow import narrow_deps
 from sparkdash.gateway.admission.rights import READ
-from sparkdash.gateway.apis import llamacpp_router, ollama, raw_upstream
+from sparkdash.gateway.apis import llamacpp_router, ollama, phone_page, raw_upstream
 from sparkdash.gateway.apis.metrics_page import serve_metrics
 from sparkdash.gateway.apis.model_list import model_list_handler
 from sparkdash.gateway.control.fastapi_app import build_control_app
@@ -57,6 +57,8 @@ class MatchedRoute(NamedTuple):
 _RELAYED = MatchedRoute(passthrough.relay_request, rights.INFERENCE, counts=True, audited=False)
 """Route of nearly every request."""
 _JSON = [(b"content-type", b"application/json")]
+_ALIVE = [*_JSON, (b"vary", b"Accept")]
+"""Headers of the answer of health routes; at the root browsers get a page instead."""
 
 
 class KnownHead:
@@ -159,6 +161,8 @@ class Gateway:
             return _RELAYED
         if guard.is_preflight(head.headers, head.method):
             return MatchedRoute(_answer_preflight, rights.ANYBODY, counts=False, audited=False)
+        if phone_page.wants_page(head):
+            return MatchedRoute(phone_page.serve_page, rights.ANYBODY, counts=False, audited=False)
         right = rights.right_of(head.method, head.path)
         if right is rights.ANYBODY:
             return MatchedRoute(_answer_alive, right, counts=False, audited=False)
@@ -211,7 +215,7 @@ async def _answer_alive(_deps: Deps, exchange: Exchange) -> None:
     if exchange.method not in READ:
         await exchange.refuse_method(exchange.head.path, READ)
         return
-    await exchange.answer(200, GatewayHealth().model_dump_json().encode(), _JSON)
+    await exchange.answer(200, GatewayHealth().model_dump_json().encode(), _ALIVE)
 
 
 def _refuse(exchange: Exchange, error: AdmissionError) -> Awaitable[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparkdash.gateway.admission import rights
-from sparkdash.gateway.apis import llamacpp_router
+from sparkdash.gateway.apis import llamacpp_router, phone_page
 from sparkdash.gateway.protocol import route
 
 Route = tuple[str, str]
@@ -31,7 +31,7 @@ def every_route(gateway: Any) -> set[Route]:
         found |= {(method, path) for method in methods - {"HEAD"}}
     reads = {f"/api/{word}" for word in READ_OLLAMA}
     found |= {("GET" if path in reads else "POST", path) for path in route.OLLAMA}
-    found |= {("GET", route.METRICS)}
+    found |= {("GET", route.METRICS)} | {("GET", path) for path in phone_page.FILES}
     found |= {("GET", "/v1/models"), ("GET", "/v1/models/NAME")}
     return found | {(method, path) for method in ("GET", "POST") for path in ("/v1/PATH", "/upstream/PROFILE/PATH")}
 

@@ -148,8 +148,7 @@ def _check_origin(origin: str, policy: OriginPolicy) -> None:
 
 
 def _check_same_origin(origin: str, host: str) -> None:
-    """Refuse every page but this origin's own. None is served here, so only a browser at /api itself has this
-    origin."""
+    """Refuse every page but this origin's own: the gateway's page for phones, or a browser at /api itself."""
     if origin not in (f"http://{host}", f"https://{host}"):
         raise AdmissionError(
             f"A web page of {origin[:80]!r} called the control API, which pages may not use.",

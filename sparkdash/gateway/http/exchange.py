@@ -33,6 +33,7 @@ STREAM_HEADERS = ResponseHeaders(
         (b"x-accel-buffering", b"no"),
     ]
 )
+_BODILESS = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
 CODING_SHOWN = 40
 SLOWEST_BODY = 64 * 1024
 """Bytes per second; a slower body is refused once its time limit is over."""
@@ -223,7 +224,7 @@ class Exchange:
 
     async def answer(self, status: int, body: bytes, headers: Headers) -> None:
         """Send a whole answer at once."""
-        self.start(status, ResponseHeaders(headers), None if status == HTTPStatus.NO_CONTENT else len(body))
+        self.start(status, ResponseHeaders(headers), None if status in _BODILESS else len(body))
         await self.finish(b"" if self.method == "HEAD" else body)
 
     async def refuse_method(self, what: str, allowed: Collection[str], dialect: Dialect = Dialect.OTHER) -> None:

@@ -1,0 +1,76 @@
+"""The page that a browser gets at the gateway's address, made for phones.
+
+Owns: which files belong to it, and the headers that keep everything else out. The page holds no data: its script reads
+the control API with the caller's key. Must not know the state.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+from importlib.resources import files
+
+from sparkdash.gateway.admission.rights import READ
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.http.parsed_head import ParsedHead
+
+ROOT = "/"
+PAGE = "/ui"
+_TYPES = {
+    "html": b"text/html; charset=utf-8",
+    "css": b"text/css; charset=utf-8",
+    "js": b"text/javascript; charset=utf-8",
+    "svg": b"image/svg+xml",
+}
+FILES = {
+    PAGE: "index.html",
+    **{f"{PAGE}/{name}": name for name in ("page.css", "page.js", "state.js", "uplot.css", "uplot.js", "icon.svg")},
+}
+"""Files of the page by their path."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_GUARDED = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-cache"),
+    (b"vary", b"Accept"),
+]
+
+
+def wants_page(head: ParsedHead) -> bool:
+    """Whether a file of the page is asked for; at the root only a browser that opens an address asks for it.
+
+    Programs that look whether the gateway is up get JSON there, as ever.
+    """
+    if head.path == ROOT:
+        return head.method in READ and "text/html" in (head.headers.get(b"accept") or "").lower()
+    return head.path.rstrip("/") in FILES
+
+
+async def serve_page(_deps: Deps, exchange: Exchange) -> None:
+    """Answer with the file, or 304 for a browser that has it."""
+    head = exchange.head
+    if exchange.method not in READ:
+        await exchange.refuse_method(head.path, READ)
+        return
+    name = FILES[PAGE if head.path == ROOT else head.path.rstrip("/")]
+    body, tag = _read(name)
+    headers = [(b"etag", tag), *_GUARDED]
+    if (head.headers.get(b"if-none-match") or "").encode() == tag:
+        await exchange.answer(304, b"", headers)
+        return
+    await exchange.answer(200, body, [(b"content-type", _TYPES[name.rpartition(".")[2]]), *headers])
+
+
+@lru_cache(maxsize=len(FILES))
+def _read(name: str) -> tuple[bytes, bytes]:
+    """Read a file of the page; return it with its entity tag."""
+    body = (files("sparkdash.gateway") / "phone" / name).read_bytes()
+    return body, b'"%b"' % sha256(body).hexdigest()[:16].encode()

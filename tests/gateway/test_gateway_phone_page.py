@@ -1,0 +1,85 @@
+"""The page for phones: who gets it, that nothing outside can get in, and that it stays small."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from sparkdash.domain import event
+from sparkdash.gateway.apis import phone_page
+
+FOLDER = files("sparkdash.gateway") / "phone"
+UPLOT = {
+    "uplot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uplot.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "uplot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+"""SHA-256 of uPlot 1.6.32's `dist/uPlot.iife.min.js`, `dist/uPlot.min.css` and `LICENSE`."""
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+def text(name: str) -> str:
+    return (FOLDER / name).read_text()
+
+
+def test_the_charting_library_is_the_published_file_and_has_its_licence() -> None:
+    assert {name: sha256((FOLDER / name).read_bytes()).hexdigest() for name in UPLOT} == UPLOT
+    assert "(v1.6.32)" in text("uplot.js")[:100]
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json", ""])
+async def test_a_program_at_the_root_gets_what_it_always_got(house: Any, accept: str) -> None:
+    answer = await house.client.get("/", headers={"accept": accept})
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    assert answer.headers["vary"] == "Accept"
+
+
+async def test_a_browser_at_the_root_gets_the_page(house: Any) -> None:
+    root, page = [await house.client.get(path, headers={"accept": BROWSER}) for path in ("/", "/ui")]
+    assert root.status_code == 200
+    assert root.headers["content-type"].startswith("text/html")
+    assert root.content == page.content
+    posted = await house.client.post("/ui", json={})
+    assert (posted.status_code, posted.headers["allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("path", sorted(phone_page.FILES))
+async def test_every_file_lets_nothing_else_in(house: Any, path: str) -> None:
+    """Scripts and styles of this origin alone, no frame, and a browser asks again only for what changed."""
+    answer = await house.client.get(path)
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+    assert policy.pop("default-src") == "'none'"
+    assert set(policy.values()) <= {"'self'", "'none'"}
+    assert policy["frame-ancestors"] == "'none'"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    again = await house.client.get(path, headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_the_page_names_only_its_own_files_and_has_no_inline_script_or_style() -> None:
+    page = text("index.html")
+    named = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert named
+    assert set(named) <= set(phone_page.FILES)
+    assert not re.search(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son\w+=", page)
+    for name in ("page.js", "state.js", "page.css"):
+        assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text(name))
+
+
+def test_the_first_paint_is_under_100_kb() -> None:
+    assert sum(len((FOLDER / name).read_bytes()) for name in phone_page.FILES.values()) < 100_000
+
+
+def test_the_page_s_names_for_facts_and_elements_exist() -> None:
+    """A fact that was renamed would silently leave the page as it was."""
+    kinds = set(re.findall(r'kind: Literal\["(\w+)"\]', inspect.getsource(event)))
+    told = set(re.findall(r"^  (\w+)\(state, ", text("state.js"), re.MULTILINE))
+    assert told
+    assert told <= kinds
+    ids = set(re.findall(r'id="([^"]+)"', text("index.html")))
+    assert set(re.findall(r'\bat\("([\w-]+)"\)', text("page.js"))) <= ids
