@@ -45,6 +45,8 @@ class Rehearsal:
     visible: float | None = None
     """Share of tokens outside the reasoning."""
     changes: Mapping[str, Any] = field(default_factory=dict)
+    at: datetime = AT
+    """When everything was measured."""
 
     def results(self) -> Results:
         """The run and its records, read."""
@@ -79,7 +81,7 @@ class Rehearsal:
                 "baseline": self.arms[0].name,
                 "mode": self.mode,
                 "seed": SEED,
-                "created_at": AT,
+                "created_at": self.at,
                 "order": tuple(order),
                 "cells": tuple(cells),
                 "host": Host(name="rehearsal"),
@@ -98,7 +100,11 @@ class Rehearsal:
         told = {"engine": "sim", "fingerprint": "f00d", "startup_s": 60.0, **self.provenance.get(slot.arm, {})}
         found: list[LaunchRecord | RequestSample | CellRecord] = [
             LaunchRecord(
-                arm=slot.arm, index=index, block=slot.block, started_at=AT, provenance=Provenance.model_validate(told)
+                arm=slot.arm,
+                index=index,
+                block=slot.block,
+                started_at=self.at,
+                provenance=Provenance.model_validate(told),
             )
         ]
         for cell in cells:
@@ -115,8 +121,8 @@ class Rehearsal:
                     key=cell.key,
                     arm=slot.arm,
                     launch=index,
-                    started_at=AT,
-                    ended_at=AT + timedelta(seconds=10),
+                    started_at=self.at,
+                    ended_at=self.at + timedelta(seconds=10),
                     drafts=100 if at else None,
                     draft_tokens=100 * len(at) if at else None,
                     accepted_tokens=sum(at) if at else None,

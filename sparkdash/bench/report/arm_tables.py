@@ -27,9 +27,8 @@ from sparkdash.bench.report.blocks import (
     format_value,
 )
 from sparkdash.bench.report.layout import Build, SpeculationMode
-from sparkdash.bench.report.report import MissingCells, Report
+from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import CellKey, Kind
-from sparkdash.units import duration
 
 HEAD_WIDTH = 7
 """Width of the context column: `ctx=16K`."""
@@ -84,7 +83,13 @@ class TableSource:
             return TableCell(DASH + notes.mark(found.verdict.text), Tone.WORSE if void else Tone.DIM)
         places = decimals(metric or self.metric)
         text = format_spread(found, places) if self._bounds else format_value(found.median, places)
-        if self.report.is_assumed(metric or self.metric, found.arm, key):
+        return self._marked(text, found.arm, key, notes, metric or self.metric)
+
+    def _marked(self, text: str, arm: str, key: CellKey, notes: Footnotes, metric: BenchMetric) -> TableCell:
+        """Return a figure with the notes on its run, and on an estimate that it hangs on."""
+        if (source := self.report.source(arm, key)) is not None:
+            text += notes.mark(f"{source.at:%Y-%m-%d}, run {source.run}")
+        if self.report.is_assumed(metric, arm, key):
             return TableCell(f"~{text}" + notes.mark(ASSUMED_NOTE), Tone.DIM)
         return TableCell(text)
 
@@ -156,26 +161,6 @@ def math_share(source: TableSource, arm: str, unknown: str = "?%") -> str:
         return DASH
     found = source.report.score(source.arm(arm) or "")
     return format_percent(found.share) if found else unknown
-
-
-def missing_note(source: TableSource, arm: str) -> TextBlock | None:
-    """Return the number of the arm's blank cells, the time and the command to fill them."""
-    if source.impossible(arm):
-        return None
-    name = source.arm(arm)
-    if name is None:
-        cells = len(source.report.run.cells)
-        return _missing(
-            MissingCells(arm=arm, cells=cells, of=cells, command=f"sparkdash bench {arm} --suite {source.suite}")
-        )
-    found = next((one for one in source.report.filling if one.arm == name), None)
-    return _missing(found) if found else None
-
-
-def _missing(one: MissingCells) -> TextBlock:
-    time = "time not known yet" if one.seconds is None else f"about {duration(one.seconds)}"
-    over = f" over {one.launches} launches" if one.launches > 1 else ""
-    return TextBlock((f"Missing {one.cells} of {one.of} cells{over}, {time}: `{one.command}`",), Tone.DIM)
 
 
 def batch_table(source: TableSource, arm: str) -> Iterator[Block]:

@@ -11,7 +11,7 @@ from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.quality import AnswerQuality, equalities, qualities
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.records import CellRecord
-from sparkdash.bench.report.assumed_cells import assumed_cells, decode_table, without_assumed
+from sparkdash.bench.report.assumed_cells import assumed_cells, with_assumed, without_assumed
 from sparkdash.bench.report.comparability import flags_between_runs, flags_within_run, paired_arms, refused_arms
 from sparkdash.bench.report.missing_cells import estimate_missing
 from sparkdash.bench.report.report import ArmReport, MetricTable, PrefixHits, Report, Speculation
@@ -31,7 +31,7 @@ def assemble_report(results: Results) -> Report:
     assumed = assumed_cells(results_of_speed)
     decoded = without_assumed(judged, assumed)
     tables = tuple(_table(results_of_speed, judged, apart, metric, speed) for metric in BenchMetric) if speed else ()
-    tables = tuple(decode_table(one, decoded, assumed) if one.metric is BenchMetric.DECODE else one for one in tables)
+    tables = with_assumed(tables, decoded, assumed)
     decode = next((table.rows for table in tables if table.metric is BenchMetric.DECODE), ())
     speculated = _speculation(results)
     return Report(

@@ -32,10 +32,16 @@ def without_assumed(results: Results, assumed: Sequence[AssumedCell]) -> Results
     return results.replace(samples=kept)
 
 
-def decode_table(table: MetricTable, decoded: Results, assumed: Sequence[AssumedCell]) -> MetricTable:
-    """Take the verdicts of those cells out of the table. `decoded`: the results without their samples."""
+def with_assumed(
+    tables: Sequence[MetricTable], decoded: Results, assumed: Sequence[AssumedCell]
+) -> tuple[MetricTable, ...]:
+    """Take the verdicts of those cells out of the decode table. `decoded`: the results without their samples."""
     if not assumed:
-        return table
+        return tuple(tables)
+    return tuple(_decode_table(one, decoded, assumed) if one.metric is BenchMetric.DECODE else one for one in tables)
+
+
+def _decode_table(table: MetricTable, decoded: Results, assumed: Sequence[AssumedCell]) -> MetricTable:
     rows = without_verdicts(table.rows, decoded.run.baseline, assumed)
     return table.replace(rows=rows, overall=overall(decoded, BenchMetric.DECODE))
 

@@ -7,11 +7,12 @@ Pure.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from statistics import median
 
 from sparkdash.bench.report.report import MissingCells
 from sparkdash.bench.results import Gap, Results
-from sparkdash.bench.run import CellKey
+from sparkdash.bench.run import CellKey, PlannedCell
 
 
 def estimate_missing(results: Results) -> tuple[MissingCells, ...]:
@@ -36,6 +37,14 @@ def estimate_missing(results: Results) -> tuple[MissingCells, ...]:
         for arm in results.run.arms
         if arm.impossible is None and by_arm[arm.name]
     )
+
+
+def estimate_blank(merged: Results, arm: str, blank: Sequence[PlannedCell], command: str) -> MissingCells:
+    """Return an estimate for the cells of merged runs that no run fills, in one launch."""
+    gaps = [Gap(launch=0, arm=arm, cell=cell.key, reps=tuple(range(cell.reps))) for cell in blank]
+    startup = [one.provenance.startup_s for one in merged.launches if one.provenance.startup_s is not None]
+    seconds = _seconds(gaps, _paces(merged), median(startup) if startup else None)
+    return MissingCells(arm=arm, cells=len(blank), of=len(merged.run.cells), seconds=seconds, command=command)
 
 
 def resume_command(run: str) -> str:

@@ -16,6 +16,7 @@ from sparkdash.bench.report import (
     arm_tables,
     charts,
     comparison_tables,
+    missing_note,
     published_figures,
     roofline_table,
     sweep_advice,
@@ -109,11 +110,29 @@ def _measured(source: TableSource) -> tuple[str, ...]:
     return (
         f"Platform: {host}",
         f"Benchmark: sparkdash bench, suite {run.suite} {run.suite_version} ({run.suite_hash[:12]}), seed {run.seed}",
-        f"Run: {run.id}, {when}, {run.mode.value}: {launches}, through {run.target}",
+        *_merged(source.report),
+        *(
+            ()
+            if source.report.sources
+            else (f"Run: {run.id}, {when}, {run.mode.value}: {launches}, through {run.target}",)
+        ),
         *_gateways(source.report),
         f"{metric.unit} is {metric.value}: {metric.definition}",
         *_client(source.report),
     )
+
+
+def _merged(report: Report) -> Iterator[str]:
+    """Describe the runs of a merged report, and what may be claimed of them."""
+    runs: dict[str, list[str]] = {}
+    for one in report.sources:
+        runs.setdefault(one.run, []).append(f"{one.at:%Y-%m-%d}")
+    if runs:
+        what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+        yield f"Merged: {what}; of each cell the newest that counts, named under its table"
+        for run in sorted(runs):
+            yield f"Run: {run}, {min(runs[run])}, {len(runs[run])} cells"
+        yield "Nights differ: a difference between runs is shown in brackets and never claimed"
 
 
 def _gateways(report: Report) -> Iterator[str]:
@@ -137,6 +156,13 @@ def _commands(source: TableSource) -> Iterator[Block]:
     run = source.report.run
     arms = [arm.profile for arm in source.report.arms if not arm.impossible]
     yield Heading(2, "Benchmark Commands")
+    if source.report.sources:
+        url = "--url " * (run.target == "url")
+        one_by_one = (
+            f"sparkdash bench {url}{shlex.quote(arm)} --suite {source.suite} --seed {run.seed}" for arm in arms
+        )
+        yield CommandBlock((*one_by_one, f"sparkdash bench show --matrix --suite {run.suite}"))
+        return
     reps = "" if run.reps is None else f" --reps {run.reps}"
     more = f"{reps} --seed {run.seed}" + " --direct" * (run.target == "direct")
     if len(arms) == 1:
@@ -191,8 +217,8 @@ def _tables(source: TableSource, layout: Layout, build: Build, above: str) -> It
 
 
 def _rest(source: TableSource, arm: str) -> Iterator[Block]:
-    if (missing := arm_tables.missing_note(source, arm)) is not None:
-        yield missing
+    if (note := missing_note.missing_note(source, arm)) is not None:
+        yield note
 
 
 def _launches(report: Report, layout: Layout) -> Iterator[Block]:

@@ -7,6 +7,8 @@ Pure.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, Overall
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.quality import AnswerQuality, OutputEquality
@@ -77,6 +79,16 @@ class AssumedCell(Frozen):
     key: CellKey
 
 
+class CellSource(Frozen):
+    """Run that fills a cell of merged runs."""
+
+    arm: str
+    key: CellKey
+    run: str
+    at: datetime
+    """When the cell was measured."""
+
+
 class Advice(Frozen):
     """Recommended value of a swept parameter for one cell, and so for its class of text."""
 
@@ -124,6 +136,8 @@ class Report(Frozen):
     flags: tuple[ComparisonFlag, ...] = ()
     assumed: tuple[AssumedCell, ...] = ()
     """Cells whose decode rates are marked, and compared with none."""
+    sources: tuple[CellSource, ...] = ()
+    """Run of each filled cell, where the report merges runs; empty: one run."""
     late_p99_ms: float | None = None
     """Client overhead in the worst valid cell: 99 % of the bytes were read within this time of their arrival."""
 
@@ -136,6 +150,10 @@ class Report(Frozen):
     def is_assumed(self, metric: BenchMetric, arm: str, key: CellKey) -> bool:
         """Whether this figure hangs on an estimate of the first chunk's tokens."""
         return metric is BenchMetric.DECODE and any((one.arm, one.key) == (arm, key) for one in self.assumed)
+
+    def source(self, arm: str, key: CellKey) -> CellSource | None:
+        """Return the run that fills a cell of merged runs."""
+        return next((one for one in self.sources if (one.arm, one.key) == (arm, key)), None)
 
     def planned(self, kind: Kind = Kind.SPEED) -> tuple[CellKey, ...]:
         """Return the planned cells of that kind, in the run's order."""

@@ -71,7 +71,7 @@ async def open_wire(
 
 
 def _known_key(run: Run) -> dict[str, str]:
-    """Return the key's header where the measured URL is the daemon that SPARKDASH_URL names; a key goes nowhere else."""
+    """Return the key's header where the measured URL is the daemon that SPARKDASH_URL names; else nothing."""
     known = find_daemon()
     asked = {at_url(arm.profile).url for arm in run.arms} if run.target == "url" else set()
     return credentials(known) if known.given and asked == {known.url} else {}
