@@ -46,6 +46,17 @@ class Policy(BaseModel):
     """Most requests at once, those that wait for the engine included; further ones get 429."""
 
 
+class HistorySettings(BaseModel):
+    """Limits of the recorded past: the table `[history]`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    max_gib: float = Field(default=1.0, ge=0.1)
+    """Size of the database file. Beyond it the oldest figures and sums are deleted; two years of four engines need
+    about 0.4 GiB. Holds from the next start of the daemon.
+    """
+
+
 class Settings(BaseModel):
     """Values of `config.toml`. Durations in seconds, memory in GiB; all finite."""
 
@@ -136,6 +147,8 @@ class Settings(BaseModel):
     """Names that mean one of several profiles: whichever runs, else the first."""
     sets: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = {}
     """Named sets of profiles that run side by side: `sparkdash use --set NAME`."""
+    history: HistorySettings = HistorySettings()
+    """Limits of what the daemon records."""
     hooks: Annotated[tuple[Hook, ...], Field(max_length=MOST_HOOKS)] = ()
     """Commands and webhooks that are told of events, each a table `[[hooks]]`."""
     min_dwell_s: float = Field(default=30.0, ge=0)

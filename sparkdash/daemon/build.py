@@ -27,6 +27,7 @@ from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.listeners import Listeners
 from sparkdash.daemon.memory_accounts import MemoryAccounts
 from sparkdash.daemon.other_nodes import OtherNodes, OtherNodesInputs
+from sparkdash.daemon.past import recording_samples, restore_past
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
 from sparkdash.domain.evidence import no_evidence
 from sparkdash.domain.lease import Request
@@ -51,6 +52,7 @@ from sparkdash.store.usage import day_of
 from sparkdash.supervisor import Supervisor, SupervisorInputs
 from sparkdash.supervisor.inputs import not_killed
 from sparkdash.telemetry import Collector, CollectorInputs
+from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 from sparkdash.wire import ConnectionLimit
 
@@ -77,12 +79,13 @@ async def _composed(
     bus = Bus(_first_snapshot(parts, listeners.url), time.time)
     async with (
         Upstream() as upstream,
-        Store.opened(_database(), bus.publish) as store,
+        Store.opened(_database(), bus.publish, int(parts.settings.history.max_gib * GIB)) as store,
         Translator(paths.runtime_dir(), parts.settings.translator_idle_s, bus.publish) as translator,
         TokenCounter(
             paths.runtime_dir(), parts.settings.translator_idle_s, parts.settings.hf_home.expanduser()
         ) as counter,
     ):
+        restore_past(bus, store)
         opened = _Opened(bus, upstream, store, translator, counter)
         daemon = _daemon(parts, profiles, opened, listeners, files, edited)
         reloading.publish_profiles(daemon, profiles)
@@ -164,6 +167,7 @@ def _daemon(
         traffic=parts.traffic,
         record=record,
         metrics=exporter.page,
+        history=store.history,
         keys=listeners.keys,
         used_today=lambda key: store.tokens_on(day_of(time.time()), key),
         audit=_written_down,
@@ -186,7 +190,7 @@ def _daemon(
             reader=parts.reader,
             pids=supervisor.pids,
             strangers=supervisor.strangers,
-            publish=bus.publish,
+            publish=recording_samples(bus.publish, store),
             settings=lambda: supervisor.settings,
             listeners=lambda: bus.listeners,
             names=supervisor.metric_names,
@@ -201,7 +205,19 @@ def _daemon(
     server = listen.Server(gateway.build(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
     hooks = HookDispatcher(bus, upstream, lambda: supervisor.settings.hooks)
     daemon = Daemon(
-        parts, bus, supervisor, collector, server, listeners.url, files, edited, rereading, hooks, exporter, others
+        parts,
+        bus,
+        supervisor,
+        collector,
+        server,
+        listeners.url,
+        files,
+        edited,
+        rereading,
+        hooks,
+        exporter,
+        store,
+        others,
     )
     holder.append(daemon)
     return daemon

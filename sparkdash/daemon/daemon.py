@@ -26,6 +26,7 @@ from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.prometheus import MetricsExporter
 from sparkdash.settings import Settings
+from sparkdash.store import Store
 from sparkdash.supervisor import Supervisor
 from sparkdash.telemetry import Collector
 
@@ -88,6 +89,8 @@ class Daemon:
     """Runs the owner's commands and webhooks."""
     exporter: MetricsExporter
     """Counts for the page of metrics."""
+    store: Store
+    """Database of what happened."""
     others: OtherNodes | None = None
     """Other nodes; None where there can be none."""
     reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)

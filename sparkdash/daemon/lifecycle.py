@@ -17,6 +17,7 @@ from sparkdash.daemon import signals
 from sparkdash.daemon.build import build_daemon
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.listeners import open_listeners
+from sparkdash.daemon.past import record_notices
 from sparkdash.daemon.reloading import watch_files
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import SparkdashError
@@ -53,6 +54,9 @@ async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[D
             group.create_task(_kept_alive(daemon, "hooks", daemon.hooks.run), name="hooks"),
             group.create_task(_kept_alive(daemon, "metrics", daemon.exporter.run), name="metrics"),
             group.create_task(_kept_alive(daemon, "profiles", lambda: watch_files(daemon)), name="profiles"),
+            group.create_task(
+                _kept_alive(daemon, "history", lambda: record_notices(daemon.bus, daemon.store)), name="history"
+            ),
             group.create_task(_farewell(daemon), name="farewell"),
             *(
                 [group.create_task(_kept_alive(daemon, "nodes", daemon.others.run), name="nodes")]

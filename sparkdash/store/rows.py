@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from sparkdash.domain.engine import Failure, Parked
+from sparkdash.domain.event import Notice
 from sparkdash.domain.incident import Incident, IncidentEnd, TakenStep
 from sparkdash.domain.lease import Request
 from sparkdash.domain.memory.contiguity import Contiguity, LoadContiguity, LoadOutcome
@@ -26,8 +27,8 @@ SwapTimes = tuple[str, str, float, tuple[Step, ...]]
 WeighedLoad = tuple[str, Weighing]
 """Fingerprint of a load, and the memory it took."""
 
-PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-PUT_REQUEST = "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT_REQUEST = f"INSERT OR REPLACE INTO requests VALUES ({', '.join('?' * 21)})"  # noqa: S608 - constant
 PUT_LOAD = (
     "INSERT INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at,"
     " measure = excluded.measure, steady_bytes = excluded.steady_bytes, peak_bytes = excluded.peak_bytes,"
@@ -44,6 +45,7 @@ GET_INCIDENTS = (
     "SELECT id, began, named_at, profile, fingerprint, why, steps, ended_at, how, note, evidence FROM incidents"
     " ORDER BY rowid"
 )
+PUT_NOTICE = "INSERT INTO notices VALUES (?, ?, ?, ?, ?)"
 PUT_CONTIGUITY = "INSERT OR REPLACE INTO contiguity VALUES (?, ?, ?, ?, ?, ?, ?)"
 GET_CONTIGUITY = (
     "SELECT id, at, profile, need_bytes, outcome, before, after FROM"
@@ -72,7 +74,7 @@ def swap_row(swap: Swap, fingerprint: str, kin: str, took_s: float, *, whole: bo
     failure = swap.failure.code if swap.failure else None
     return (
         swap.id, swap.started_at, swap.target or "", fingerprint, swap.cause.value, outcome, took_s, stages, failure,
-        kin, steps, ",".join(swap.nodes) or None,
+        kin, steps, ",".join(swap.nodes) or None, swap.model_dump_json(exclude_defaults=True),
     )  # fmt: skip
 
 
@@ -88,7 +90,7 @@ def request_row(request: Request) -> Row:
     return (
         r.id, r.started_at, r.profile, r.client, r.route, str(r.state), r.status, r.finished_at, r.ttft_s,
         r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.decode_tok_s, r.finish_reason, r.error,
-        r.reasoning_tokens, r.node,
+        r.reasoning_tokens, r.node, r.key, r.granted_at, r.stream, r.energy_wh,
     )  # fmt: skip
 
 
@@ -97,6 +99,11 @@ def put_requests(number: int) -> str:
     """Extend PUT_REQUEST to `number` rows."""
     row = PUT_REQUEST.partition("VALUES ")[2]
     return PUT_REQUEST + f", {row}" * (number - 1)
+
+
+def notice_row(notice: Notice) -> Row:
+    """Make a row for PUT_NOTICE."""
+    return (notice.at or 0.0, notice.level.value, notice.code, notice.text, notice.profile)
 
 
 def kill_row(kill: GuardKill) -> Row:

@@ -10,14 +10,21 @@ import sqlite3
 from pathlib import Path
 from types import NoneType
 
-VERSION = 10
+from sparkdash.store.history import tables as history
+from sparkdash.store.history.past_requests import REQUEST_COLUMNS, parse_request
+from sparkdash.store.history.usage_sums import sums_of
+
+VERSION = 11
 """Version of the schema, stored in `PRAGMA user_version`.
 
 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: usage by access key. 4: parked profiles. 5: the
 requests' reasoning tokens. 6: attached servers in use. 7: incidents of engines that stood still. 8: free memory by
-block size before and after loads. 9: each swap's nodes. 10: each request's node.
+block size before and after loads. 9: each swap's nodes. 10: each request's node. 11: the history: figures, usage by
+hour, notices; whole swaps; the requests' keys, waits and energy.
 """
 
+HISTORY_SINCE = 11
+"""Version that adds up requests by hour: those of older files are added up once."""
 REQUESTS_KEPT = 100_000
 """Rows of requests, about 20 MB; older ones are deleted when the database is opened and while it is written."""
 SWAPS_KEPT = 10_000
@@ -30,6 +37,8 @@ KILLS_KEPT = 1_000
 """Rows of kills by the memory guard."""
 INCIDENTS_KEPT = 500
 """Rows of incidents, less than a megabyte."""
+NOTICES_KEPT = 5_000
+"""Rows of notices, about a megabyte."""
 
 BUSY_S = 5.0
 """Longest wait for another program's lock."""
@@ -41,14 +50,15 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS swaps (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, fingerprint TEXT NOT NULL, cause TEXT NOT NULL,
         outcome TEXT NOT NULL, took_s REAL NOT NULL, stage_s TEXT NOT NULL, failure TEXT, kin TEXT, steps TEXT,
-        nodes TEXT
+        nodes TEXT, record TEXT
     )""",
     "CREATE INDEX IF NOT EXISTS swaps_by_fingerprint ON swaps (fingerprint, at)",
+    "CREATE INDEX IF NOT EXISTS swaps_by_time ON swaps (at)",
     """CREATE TABLE IF NOT EXISTS requests (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, route TEXT NOT NULL,
         state TEXT NOT NULL, status INTEGER, finished_at REAL, ttft_s REAL, prompt_tokens INTEGER,
         cached_tokens INTEGER, completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT,
-        reasoning_tokens INTEGER, node TEXT
+        reasoning_tokens INTEGER, node TEXT, key TEXT, granted_at REAL, stream INTEGER, energy_wh REAL
     )""",
     "DROP INDEX IF EXISTS requests_by_time",  # of earlier releases: cost every request, and no query used it
     """CREATE TABLE IF NOT EXISTS loads (
@@ -78,12 +88,20 @@ _TABLES = (
         key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
         completion_tokens INTEGER NOT NULL, PRIMARY KEY (key, day)
     )""",
+    *history.TABLES,
 )
 _ADDED = {
     2: ("ALTER TABLE swaps ADD COLUMN kin TEXT", "ALTER TABLE swaps ADD COLUMN steps TEXT"),
     5: ("ALTER TABLE requests ADD COLUMN reasoning_tokens INTEGER",),
     9: ("ALTER TABLE swaps ADD COLUMN nodes TEXT",),
     10: ("ALTER TABLE requests ADD COLUMN node TEXT",),
+    11: (
+        "ALTER TABLE swaps ADD COLUMN record TEXT",
+        "ALTER TABLE requests ADD COLUMN key TEXT",
+        "ALTER TABLE requests ADD COLUMN granted_at REAL",
+        "ALTER TABLE requests ADD COLUMN stream INTEGER",
+        "ALTER TABLE requests ADD COLUMN energy_wh REAL",
+    ),
 }
 """Columns by the version that added them to an existing table; always at the end, so that rows keep their order."""
 
@@ -93,6 +111,7 @@ _KEPT = {
     "kills": KILLS_KEPT,
     "incidents": INCIDENTS_KEPT,
     "contiguity": CONTIGUITY_KEPT,
+    "notices": NOTICES_KEPT,
 }
 _TRIM = (
     # by order of writing, as the clock may have been set; finding the rows does not read those that stay
@@ -124,6 +143,7 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
+        history.add_functions(database)
         _bring_up_to_date(database)
     except BaseException:
         with contextlib.suppress(sqlite3.Error):
@@ -170,5 +190,14 @@ def _bring_up_to_date(database: sqlite3.Connection) -> None:
     for statement in (*added, *_TABLES):
         database.execute(statement)
     trim(database)
+    if 0 < version < HISTORY_SINCE:
+        _add_up_requests(database)
     database.execute(f"PRAGMA user_version = {VERSION}")
     database.execute("COMMIT")
+
+
+def _add_up_requests(database: sqlite3.Connection) -> None:
+    """Add up the requests of an older file by hour; takes half a second for all that are kept."""
+    found = database.execute(f"SELECT {REQUEST_COLUMNS} FROM requests")  # noqa: S608 - constants
+    for statement, row in sums_of(map(parse_request, found)):
+        database.execute(statement, row)

@@ -13,11 +13,18 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+import structlog
+
 from sparkdash.domain.engine import Parked
 from sparkdash.domain.incident import Incident
 from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.store import rows, schema, usage
+from sparkdash.store.history import recent_past, usage_reading
+from sparkdash.store.history.recent_past import RecentPast
+from sparkdash.store.history.seconds import SecondRow
+from sparkdash.store.history.writing import TRIM_EVERY_S, write_seconds
 
+LOG = structlog.get_logger("sparkdash.store")
 AT_ONCE = 32
 """Requests in one statement: each statement costs the thread one release of the interpreter's lock."""
 TRIM_EVERY = 1_000
@@ -25,8 +32,8 @@ TRIM_EVERY = 1_000
 
 UNUSABLE = (sqlite3.Error, OSError, ValueError)
 """Exceptions of `read_database`."""
-Rows = tuple[list[rows.Row], list[tuple[str, rows.Row]]]
-"""Rows of requests, and all other rows with their statements."""
+Rows = tuple[list[rows.Row], list[tuple[str, rows.Row]], list[SecondRow]]
+"""Rows of requests, all other rows with their statements, and figures."""
 
 
 class StoredState(NamedTuple):
@@ -39,6 +46,7 @@ class StoredState(NamedTuple):
     attached: dict[str, str]
     incidents: list[Incident]
     contiguity: list[LoadContiguity]
+    past: RecentPast
     exposed: int | None
     """Earlier mode of the file if others could read it."""
 
@@ -58,6 +66,7 @@ def read_database(path: Path) -> tuple[sqlite3.Connection, StoredState]:
             attached=dict(database.execute(rows.GET_ATTACHED).fetchall()),
             incidents=[rows.parse_incident(row) for row in database.execute(rows.GET_INCIDENTS)],
             contiguity=[rows.parse_contiguity(row) for row in database.execute(rows.GET_CONTIGUITY)],
+            past=recent_past.read_recent_past(database),
             exposed=schema.close_to_others(path),
         )
     except BaseException:
@@ -67,9 +76,13 @@ def read_database(path: Path) -> tuple[sqlite3.Connection, StoredState]:
 
 
 def write_rows(
-    database: sqlite3.Connection, requests: Sequence[rows.Row], others: Sequence[tuple[str, rows.Row]]
+    database: sqlite3.Connection,
+    requests: Sequence[rows.Row],
+    others: Sequence[tuple[str, rows.Row]],
+    seconds: Sequence[SecondRow] = (),
+    most_bytes: int = 2**63,
 ) -> None:
-    """Write the rows as one transaction, and sometimes delete old rows.
+    """Write the rows as one transaction, and sometimes delete old rows; `most_bytes` limits the file.
 
     Rows before a failure are kept, unless the failure may pass by itself. A row that SQLite cannot hold (a count of
     2**63 tokens) is skipped.
@@ -82,6 +95,7 @@ def write_rows(
                 _write_requests(database, requests[at : at + AT_ONCE])
             for statement, row in others:
                 _write_one(database, statement, row)
+            _write_figures(database, seconds, most_bytes)
             if database.total_changes // TRIM_EVERY > before // TRIM_EVERY:
                 schema.trim(database)
         except sqlite3.Error as error:
@@ -93,6 +107,24 @@ def write_rows(
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise
+
+
+def _write_figures(database: sqlite3.Connection, seconds: Sequence[SecondRow], most_bytes: int) -> None:
+    """Write figures; what is wrong with them costs no other row."""
+    if not seconds:
+        return
+    database.execute("SAVEPOINT figures")
+    try:
+        write_seconds(database, seconds, most_bytes)
+        newest = seconds[-1].second
+        if newest // TRIM_EVERY_S != (seconds[0].second - 1) // TRIM_EVERY_S:
+            usage_reading.complete_days(database, newest)
+    except sqlite3.Error:
+        raise
+    except Exception:
+        LOG.exception("figures were not recorded")
+        database.execute("ROLLBACK TO figures")
+    database.execute("RELEASE figures")
 
 
 def _write_one(database: sqlite3.Connection, statement: str, row: rows.Row) -> None:

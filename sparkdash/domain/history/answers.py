@@ -102,6 +102,8 @@ class UsageTotals(Frozen):
     output_tokens: int = 0
     """Generated tokens, reasoning included."""
     reasoning_tokens: int = 0
+    energy_wh: float | None = None
+    """Energy of the requests whose energy is known; None without any."""
     waited: int = 0
     """Requests that waited for an engine."""
     wait_total_s: float = 0.0

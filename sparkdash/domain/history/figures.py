@@ -17,6 +17,10 @@ from sparkdash.domain.node import LOCAL
 
 MEMORY = "memory_bytes"
 """Memory of an engine's processes."""
+QUEUED = "gateway_waiting"
+"""Requests that wait for an engine at the gateway."""
+SILENT_S = 5.0
+"""Age of an engine's figures beyond which they are not recorded again: it is silent."""
 TOTALS = (Metric.DECODE, Metric.PREFILL, Metric.RUNNING, Metric.WAITING)
 """Figures of engines that a box has too: their sums."""
 
@@ -62,7 +66,10 @@ def all_figures() -> tuple[FigureInfo, ...]:
         name=MEMORY, label="memory", unit="bytes", of=("engine",), meaning="memory of the engine's processes"
     )
     box = [FigureInfo(name=name, label=label, unit=unit, of=("box",), meaning=text) for name, label, unit, text in _BOX]
-    return (*engine, held, *box)
+    queued = FigureInfo(
+        name=QUEUED, label="queue", unit="requests", of=("engine",), meaning="requests that wait at the gateway"
+    )
+    return (*engine, held, queued, *box)
 
 
 def unit_of(figure: str) -> str | None:
@@ -94,14 +101,13 @@ def measured_of(sample: Sample) -> Iterator[Measured]:
             yield Measured("", name, node.at, values)
 
 
-SILENT_S = 5.0
-"""Age of an engine's figures beyond which they are not recorded again: it is silent."""
-
-
 def _engine_values(engine: EngineSample, now: float) -> dict[str, float]:
-    if now - engine.at > SILENT_S:
-        return {}
-    return {metric.value: value for metric, value in engine.values.items() if value is not None}
+    """Read an engine's figures, the gateway's where the engine tells none; those of a silent engine are left out."""
+    told = engine if now - engine.at <= SILENT_S else engine.replace(values={})
+    found = {metric.value: figure.value for metric in METRICS if (figure := told.figure(metric)).value is not None}
+    if engine.gateway is not None:
+        found[QUEUED] = float(engine.gateway.waiting)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _sums(sample: Sample) -> dict[str, float]:

@@ -1,0 +1,157 @@
+"""Reading recorded figures: series of one figure, and the last minutes of several.
+
+Owns: which tiers an answer is made of. The chosen tier lacks the running bucket, which finer tiers complete. Must not
+know threads, nor who may see what beyond the profiles of the selection.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+
+from sparkdash.domain.history.answers import FigureList, RecentFigures, RecordedSubject, Series
+from sparkdash.domain.history.figures import all_figures, unit_of
+from sparkdash.domain.history.selections import RecentSelection, SeriesSelection, Visible
+from sparkdash.domain.node import LOCAL
+from sparkdash.store.history.cells import CELL, Cell, unpack_cells
+from sparkdash.store.history.tiers import SECONDS, TIERS, choose
+
+BRIDGED_S = 20
+"""Longest pause between two measurements that is no gap: an unwatched daemon measures every 5 or 15 s."""
+_SECONDS = (
+    "SELECT start, substr(cells, :at, :size) FROM history_seconds"
+    " WHERE start >= :begin AND start < :end AND subject = :subject"
+)
+_BUCKETS = (
+    "SELECT start, substr(cells, :at, :size) FROM history_buckets"
+    " WHERE step = :step AND subject = :subject AND start >= :begin AND start < :end"
+)
+
+
+def read_figures(database: sqlite3.Connection, visible: Visible) -> FigureList:
+    """List the figures, and the engines and boxes with records."""
+    found = database.execute("SELECT profile, node, first, last FROM history_subjects ORDER BY profile, node")
+    return FigureList(
+        figures=all_figures(),
+        subjects=tuple(
+            RecordedSubject(profile=profile, node=node, first=first, last=last)
+            for profile, node, first, last in found
+            if not profile or visible is None or profile in visible
+        ),
+    )
+
+
+def read_series(database: sqlite3.Connection, asked: SeriesSelection, now: float) -> Series:
+    """Read one figure; the answer is all gaps where nothing was recorded."""
+    index, step = choose(asked.since, asked.until, asked.points, now)
+    series = _Buckets(asked.since, asked.until, step)
+    place = _place(database, asked)
+    if place is not None:
+        series.add(_cells(database, index, place, series.begin, asked.until), TIERS[index].step)
+    return series.answer(asked.figure, asked.profile, asked.node)
+
+
+def read_recent(database: sqlite3.Connection, asked: RecentSelection) -> RecentFigures:
+    """Read the last minutes of these figures, or of all, for every engine and box that has some."""
+    subjects = {
+        number: (profile, node)
+        for number, profile, node in database.execute("SELECT id, profile, node FROM history_subjects")
+        if not profile or asked.visible is None or profile in asked.visible
+    }
+    names = {
+        (bool(box), position): name
+        for box, name, position in database.execute("SELECT box, name, position FROM history_figures")
+        if not asked.figures or name in asked.figures
+    }
+    found: dict[tuple[str, str, str], list[tuple[int, Cell]]] = {}
+    rows = database.execute(
+        "SELECT subject, start, cells FROM history_seconds WHERE start >= ? AND start < ?",
+        (int(asked.since), int(asked.until) + 1),
+    )
+    for number, start, cells in rows:
+        if number not in subjects:
+            continue
+        profile, node = subjects[number]
+        for position, cell in unpack_cells(cells).items():
+            if name := names.get((not profile, position)):
+                found.setdefault((name, profile, node), []).append((start, cell))
+    return RecentFigures(series=tuple(_recent(asked, key, cells) for key, cells in sorted(found.items())))
+
+
+def _recent(asked: RecentSelection, key: tuple[str, str, str], cells: list[tuple[int, Cell]]) -> Series:
+    buckets = _Buckets(asked.since, asked.until, int(asked.step_s))
+    buckets.add(cells, 1)
+    return buckets.answer(*key)
+
+
+def _place(database: sqlite3.Connection, asked: SeriesSelection) -> tuple[int, int] | None:
+    """Return the subject's number and the offset of the figure's cell; None without records."""
+    subject = database.execute(
+        "SELECT id FROM history_subjects WHERE profile = ? AND node = ?", (asked.profile, asked.node or LOCAL)
+    ).fetchone()
+    position = database.execute(
+        "SELECT position FROM history_figures WHERE box = ? AND name = ?", (int(not asked.profile), asked.figure)
+    ).fetchone()
+    return (subject[0], position[0] * CELL.size + 1) if subject and position else None
+
+
+def _cells(
+    database: sqlite3.Connection, index: int, place: tuple[int, int], begin: float, end: float
+) -> Iterator[tuple[int, Cell]]:
+    """Read the cells of a tier, and after its last complete bucket those of the finer ones."""
+    rolled = dict(database.execute("SELECT step, until FROM history_rolled").fetchall())
+    subject, at = place
+    for tier in TIERS[index::-1]:
+        until = end if tier is SECONDS else min(end, rolled.get(tier.step, begin))
+        if until <= begin:
+            continue
+        given = {"at": at, "size": CELL.size, "subject": subject, "step": tier.step, "begin": begin, "end": until}
+        for start, packed in database.execute(_SECONDS if tier is SECONDS else _BUCKETS, given):
+            if len(packed) == CELL.size and (cell := Cell._make(CELL.unpack(packed))).n:
+                yield start, cell
+        begin = until
+
+
+class _Buckets:
+    """Buckets of an answer."""
+
+    def __init__(self, since: float, until: float, step: int) -> None:
+        self.begin = int(since // step) * step
+        self._since, self._until, self._step = since, until, step
+        self._number = int((until - self.begin - 1e-9) // step) + 1
+        self._cells: dict[int, Cell] = {}
+
+    def add(self, cells: Iterable[tuple[int, Cell]], width: int) -> None:
+        """Add cells in the order of time, each `width` seconds wide."""
+        mine, step, begin = self._cells, self._step, self.begin
+        last_start, last_cell = None, None
+        for start, cell in cells:
+            index = (start - begin) // step
+            if last_start is not None and last_cell and width < start - last_start <= BRIDGED_S:
+                self._bridge((last_start - begin) // step + 1, index, last_cell)
+            known = mine.get(index)
+            mine[index] = cell if known is None or not known.n else known.plus(cell)
+            last_start, last_cell = start, cell
+
+    def _bridge(self, first: int, end: int, cell: Cell) -> None:
+        for index in range(first, end):
+            self._cells.setdefault(index, cell._replace(n=0))
+
+    def answer(self, figure: str, profile: str, node: str) -> Series:
+        """Return the series; buckets without a cell are gaps."""
+        places = range(self._number)
+        cells = [self._cells.get(place) for place in places]
+        return Series.model_construct(
+            figure=figure,
+            unit=unit_of(figure) or "",
+            profile=profile,
+            node=node,
+            since=self._since,
+            until=self._until,
+            step_s=float(self._step),
+            start=tuple(float(self.begin + place * self._step) for place in places),
+            min=tuple(cell and cell.min for cell in cells),
+            mean=tuple(cell and cell.mean for cell in cells),
+            max=tuple(cell and cell.max for cell in cells),
+            count=tuple(cell.n if cell else 0 for cell in cells),
+        )

@@ -1,0 +1,200 @@
+"""Recorded figures: charts equal plain sums over all samples, whatever the width, and gaps stay gaps."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded import START, buckets, decode_at, sample
+
+from sparkdash.domain.history.answers import Series
+from sparkdash.domain.history.figures import measured_of
+from sparkdash.domain.history.selections import RecentSelection, SeriesSelection
+from sparkdash.domain.metric import Sample
+from sparkdash.store import Store, schema
+from sparkdash.store.history import series, writing
+from sparkdash.store.history.recorded import RecordedHistory
+from sparkdash.store.history.seconds import SecondBuckets, SecondRow
+
+HOUR, DAY = 3600, 86400
+
+
+class Past:
+    """A database that is written as the store's thread does, without the thread."""
+
+    def __init__(self, path: Path, most_bytes: int = 2**40) -> None:
+        self.database = schema.connect(path)
+        self.most_bytes = most_bytes
+        self._seconds = SecondBuckets()
+        self._pending: list[SecondRow] = []
+
+    def record(self, one: Sample, *, together: int = 50) -> None:
+        """Record a sample; rows are written by the dozen."""
+        self._pending += self._seconds.add(one.at, measured_of(one))
+        if len(self._pending) >= together:
+            self.write()
+
+    def write(self) -> None:
+        """Write what is pending."""
+        self.database.execute("BEGIN")
+        writing.write_seconds(self.database, self._pending, self.most_bytes)
+        self.database.execute("COMMIT")
+        self._pending = []
+
+    def series(self, since: float, until: float, points: int, now: float, **rest: Any) -> Series:
+        """Ask for a figure; the engine's decode rate without a name."""
+        given = {"figure": "decode_tok_s", "profile": "alpha", "node": "local"} | rest
+        asked = SeriesSelection(since=since, until=until, points=points, **given)
+        return series.read_series(self.database, asked, now)
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Any:
+    """An empty database."""
+    made = Past(tmp_path / "past.db")
+    with closing(made.database):
+        yield made
+
+
+def same(series: Series, expected: dict[int, tuple[int, float, float, float]]) -> None:
+    """Every bucket equals the plain sums, and no other has a value."""
+    told = {
+        int(start): (count, low, mean, high)
+        for start, count, low, mean, high in zip(
+            series.start, series.count, series.min, series.mean, series.max, strict=True
+        )
+        if count
+    }
+    assert told.keys() == expected.keys()
+    for start, (count, *figures) in expected.items():
+        assert told[start][0] == count
+        assert told[start][1:] == pytest.approx(figures, rel=1e-5)
+
+
+def test_charts_of_every_width_equal_plain_sums_over_all_samples(past: Past) -> None:
+    """Seconds, tens of seconds, five minutes and hours, up to the last second; a spike of one second is in each."""
+    end = START + 3 * HOUR + 1234
+    for at in range(START, end + 1):
+        past.record(sample(float(at)))
+    past.write()
+    every = [(at, decode_at(at)) for at in range(START, end)]
+    for since, points in ((end - 600, 600), (end - HOUR, 300), (START, 1000), (START, 40), (START, 3)):
+        told = past.series(since, end, points, end)
+        step = int(told.step_s)
+        begin = since // step * step
+        same(told, buckets([one for one in every if one[0] >= begin], step))
+        assert max(high for high in told.max if high) > 900
+    assert {past.series(START, end, points, end).step_s for points in (1000, 40, 3)} == {20, 600, 7200}
+
+
+def test_a_pause_is_a_gap_and_slow_samples_are_none(past: Past) -> None:
+    """A bucket between two samples of an unwatched daemon repeats the one before, and says that it measured nothing."""
+    for at in (*range(START, START + 60), *range(START + 200, START + 300, 15)):
+        past.record(sample(at + 0.5))
+    past.write()
+    told = past.series(START, START + 290, 29, START + 300)
+    assert told.step_s == 10
+    assert list(told.count) == [10] * 6 + [0] * 14 + [1, 1, 0, 1, 1, 0, 1, 1, 0]
+    assert told.mean[6:20] == (None,) * 14
+    assert told.mean[22] == told.mean[21] is not None
+    assert past.series(START - 100, START, 10, START + 300).mean == (None,) * 10
+    assert past.series(START, START + 290, 29, START + 300, profile="nobody").mean == (None,) * 29
+
+
+def test_a_figure_that_is_not_known_is_no_zero(past: Past) -> None:
+    """A metric without a value has no bucket; the box has the sum of its engines."""
+    for at in range(START, START + 30):
+        past.record(sample(at))
+    past.write()
+    assert past.series(START, START + 20, 2, START + 30, figure="waiting").mean == (None, None)
+    box, engine = (past.series(START, START + 20, 2, START + 30, profile=name) for name in ("", "alpha"))
+    assert (box.mean, box.count) == (engine.mean, engine.count)
+    power = past.series(START, START + 20, 1, START + 30, profile="", figure="gpu_power_w")
+    same(power, buckets([(at, 20.0 + at % 60) for at in range(START, START + 20)], 20))
+
+
+def test_seconds_are_kept_for_an_hour_and_tens_for_two_days(past: Past) -> None:
+    """What is older is in five minutes."""
+    for at in range(START, START + 3 * DAY, 15):
+        past.record(sample(at, engine=None), together=400)
+    past.write()
+    end = START + 3 * DAY
+    count = {
+        step: past.database.execute("SELECT min(start) FROM history_buckets WHERE step = ?", (step,)).fetchone()[0]
+        for step in (10, 300)
+    }
+    (second,) = past.database.execute("SELECT min(start) FROM history_seconds").fetchone()
+    assert end - HOUR - 120 <= second <= end - HOUR + 120
+    assert end - 2 * DAY - 120 <= count[10] <= end - 2 * DAY + 120
+    assert count[300] == START // 300 * 300
+    old = past.series(START, START + HOUR, 3600, end, profile="", figure="gpu_power_w")
+    assert old.step_s == 300
+    same(old, buckets([(at, 20.0 + at % 60) for at in range(START, START + HOUR, 15)], 300))
+
+
+def test_the_file_stays_below_its_limit_and_the_oldest_leaves_first(tmp_path: Path) -> None:
+    """Forty days of slow samples and a limit that half of them reach."""
+    most = 400_000
+    past = Past(tmp_path / "past.db", most)
+    with closing(past.database):
+        end = START + 40 * DAY
+        for at in range(START, end, 280):
+            past.record(sample(at), together=200)
+        past.write()
+        assert writing.used_bytes(past.database) <= most * 1.2
+        oldest, newest = past.database.execute(
+            "SELECT min(start), max(start) FROM history_buckets WHERE step = 300"
+        ).fetchone()
+        assert START + 2 * DAY < oldest < newest
+        assert newest >= end - 900
+        assert past.database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_clock_that_is_set_back_or_ahead_ends_no_recording(past: Past) -> None:
+    """Buckets are completed on both sides."""
+    for begin in (START, START + 30 * DAY, START + HOUR):
+        for at in range(begin, begin + 601):
+            past.record(sample(at))
+        past.write()
+    for begin in (START, START + HOUR):
+        every = [(at, decode_at(at)) for at in range(begin, begin + 600)]
+        same(past.series(begin, begin + 600, 2, begin + 700), buckets(every, 300))
+
+
+async def test_the_last_minutes_are_handed_out_for_sparklines_after_a_restart(tmp_path: Path) -> None:
+    """In one answer: the wanted figures of every engine and of the box, recorded until the last second."""
+    path = tmp_path / "sparkdash.db"
+    async with Store.opened(path, lambda _: None) as store:
+        for at in range(START, START + 100):
+            store.record_sample(sample(at))
+    async with Store.opened(path, lambda _: None) as store:
+        wanted = RecentSelection(figures=("decode_tok_s",), since=START + 40, until=START + 100, step_s=2)
+        told = (await store.history.recent(wanted)).series
+        assert [(one.profile, one.figure) for one in told] == [("", "decode_tok_s"), ("alpha", "decode_tok_s")]
+        same(told[1], buckets([(at, decode_at(at)) for at in range(START + 40, START + 100)], 2))
+        figures = await store.history.figures()
+        assert [(one.profile, one.first, one.last) for one in figures.subjects] == [
+            ("", START, START + 99), ("alpha", START, START + 99),
+        ]  # fmt: skip
+        hidden = await RecordedHistory(store.read).figures(frozenset())
+        assert [one.profile for one in hidden.subjects] == [""]
+
+
+async def test_figures_that_cannot_be_written_cost_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of the history itself: the log has it, the rest is written."""
+    path = tmp_path / "sparkdash.db"
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(writing, "_roll_up", broken)
+    async with Store.opened(path, lambda _: None) as store:
+        for at in range(START, START + 5):
+            store.record_sample(sample(at))
+        store.record_attached("a", "f")
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT count(*) FROM attached").fetchone() == (1,)
+        assert database.execute("SELECT count(*) FROM history_seconds").fetchone() == (0,)

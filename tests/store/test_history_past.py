@@ -1,0 +1,159 @@
+"""Past requests, marks and what a new daemon shows of the time before it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from recorded import START, asked
+from stored import VERSION_1, swap
+
+from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.history.selections import MarkSelection, RequestSelection
+from sparkdash.domain.incident import Incident
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.memory.guard import GuardKill
+from sparkdash.domain.swap import SwapOutcome
+from sparkdash.errors import AdmissionError, DaemonError
+from sparkdash.store import Store
+
+PAST = [
+    asked(
+        n, START + n, profile="beta/fast" if n % 3 == 0 else "alpha", client="aider" if n % 4 == 0 else "codex",
+        state=RequestState.FAILED if n % 10 == 0 else RequestState.DONE, status=503 if n % 10 == 0 else 200,
+        ttft_s=None if n % 10 == 0 else (n * 7 % 50) / 10, completion_tokens=n * 13 % 97,
+        granted_at=START + n + (n * 11 % 30), finished_at=START + n + 40 + (n * 3 % 20), key="ann", energy_wh=0.5,
+        error="engine_failed" if n % 10 == 0 else None,
+    )
+    for n in range(60)
+]  # fmt: skip
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    """Sixty requests."""
+    async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as made:
+        for one in PAST:
+            made.record_request(one)
+        yield made
+
+
+async def ask(store: Store, **wanted: object) -> list[Request]:
+    """All pages of seven."""
+    found, after = list[Request](), None
+    while True:
+        page = await store.history.requests(RequestSelection(**({"limit": 7} | wanted | {"after": after})))  # type: ignore[arg-type]
+        found += page.requests
+        if (after := page.next) is None:
+            return found
+
+
+async def test_past_requests_come_whole_newest_first_page_by_page(store: Store) -> None:
+    """With every field that is kept."""
+    assert await ask(store) == PAST[::-1]
+
+
+async def test_each_filter_leaves_out_what_does_not_fit(store: Store) -> None:
+    """Alone and together; a key for some models gets its own."""
+    newest = PAST[::-1]
+    assert await ask(store, profile="alpha") == [one for one in newest if one.profile == "alpha"]
+    assert await ask(store, client="aider") == [one for one in newest if one.client == "aider"]
+    failed = [one for one in newest if one.state is RequestState.FAILED]
+    assert await ask(store, status="failed") == await ask(store, status="503") == failed
+    assert await ask(store, min_ttft=3.0) == [one for one in newest if (one.ttft_s or 0) >= 3]
+    since, until = START + 60.0, START + 80.0
+    within = [one for one in newest if since <= (one.finished_at or 0) < until]
+    assert await ask(store, since=since, until=until) == within
+    assert await ask(store, visible=frozenset({"beta/fast"}), client="codex") == [
+        one for one in newest if one.profile == "beta/fast" and one.client == "codex"
+    ]
+    assert await ask(store, visible=frozenset()) == []
+
+
+@pytest.mark.parametrize("sort", ["ttft", "wait", "duration", "output"])
+async def test_the_greatest_come_first_over_all_pages(store: Store, sort: str) -> None:
+    """Requests without the figure are left out; none is told twice."""
+    figure = {
+        "ttft": lambda one: one.ttft_s,
+        "wait": lambda one: one.granted_at - one.started_at,
+        "duration": lambda one: one.finished_at - one.started_at,
+        "output": lambda one: one.completion_tokens,
+    }[sort]
+    told = await ask(store, sort=sort)
+    assert sorted(one.id for one in told) == sorted(one.id for one in PAST if figure(one) is not None)
+    assert [figure(one) for one in told] == sorted(map(figure, told), reverse=True)
+
+
+async def test_a_page_that_no_answer_gave_is_refused(store: Store) -> None:
+    """In words, not by a fault."""
+    with pytest.raises(AdmissionError, match="continues no list"):
+        await store.history.requests(RequestSelection(after="x"))
+
+
+async def test_marks_are_what_happened_in_order(store: Store) -> None:
+    """Swaps with their end, kills, incidents, notices; of one profile only its own."""
+    store.record_swap(swap("100", 30), "f")
+    store.record_swap(swap("200", 30, outcome=SwapOutcome.FAILED), "f")
+    store.record_kill(GuardKill(at=300, profile="b", available=1, reason="Memory ran short."))
+    store.record_incident(
+        Incident(id="i", began=400, named_at=410, profile="a", fingerprint="f", why="It stood still.", note="")
+    )
+    store.record_notice(Notice(level=Level.WARNING, code="x", text="Look at this.", at=500))
+    told = (await store.history.marks(MarkSelection(since=0, until=1000, limit=10))).marks
+    assert [(one.kind.value, one.at, one.until, one.profile, one.code) for one in told] == [
+        ("swap", 100, 130, "a", "done"), ("swap", 200, 230, "a", "failed"), ("kill", 300, None, "b", "guard_kill"),
+        ("incident", 400, None, "a", "open"), ("notice", 500, None, None, "x"),
+    ]  # fmt: skip
+    assert told[1].text == "a, request: failed after 30 s: engine_crash"
+    own = await store.history.marks(MarkSelection(since=0, until=1000, limit=10, visible=frozenset({"b"})))
+    assert [one.text for one in own.marks] == ["Memory ran short."]
+    last = await store.history.marks(MarkSelection(since=0, until=1000, profile="a", limit=2))
+    assert ([one.at for one in last.marks], last.cut) == ([200, 400], True)
+
+
+async def test_a_new_daemon_knows_the_requests_swaps_notices_and_speeds_before_it(tmp_path: Path) -> None:
+    """As they were told, newest first."""
+    path, swaps = tmp_path / "sparkdash.db", [swap(str(n), 30 + n) for n in (100, 200)]
+    notice = Notice(level=Level.INFO, code="x", text="It happened.", at=5.0)
+    async with Store.opened(path, lambda _: None) as store:
+        for one in PAST:
+            store.record_request(one)
+        for each in swaps:
+            store.record_swap(each, "f")
+        store.record_notice(notice)
+    async with Store.opened(path, lambda _: None) as store:
+        past = store.past
+    assert list(past.requests) == PAST[:9:-1]
+    assert past.swaps == (swaps[1], swaps[0])
+    assert past.notices == (notice,)
+    alpha = past.figures["alpha"]
+    assert (alpha.best, alpha.decode_tok_s, len(alpha.rates)) == (50.0, 50.0, 20)
+
+
+async def test_a_swap_of_an_older_file_is_shown_too(tmp_path: Path) -> None:
+    """By its columns; who left is not known."""
+    path = tmp_path / "sparkdash.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(VERSION_1)
+        database.execute("INSERT INTO swaps VALUES ('2', 9, 'b', 'f', 'user', 'failed', 5, '{}', 'engine_crash')")
+        database.commit()
+    async with Store.opened(path, lambda _: None) as store:
+        newest, oldest = store.past.swaps
+    assert (newest.target, newest.outcome, newest.failure and newest.failure.code) == (
+        "b", SwapOutcome.FAILED, "engine_crash",
+    )  # fmt: skip
+    assert (oldest.target, oldest.ended_at, oldest.outcome) == ("a", 71.0, SwapOutcome.DONE)
+
+
+async def test_a_database_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:
+    """503 with the reason; the daemon serves on, and what it forgot at its start stays forgotten."""
+    path = tmp_path / "sparkdash.db"
+    path.write_text("this is no database, though it is long enough to look like one to a reader of headers")
+    async with Store.opened(path, lambda _: None) as store:
+        assert store.past.requests == ()
+        with pytest.raises(DaemonError) as refused:
+            await store.history.figures()
+    assert (refused.value.code, refused.value.status) == ("history_unavailable", 503)

@@ -1,0 +1,206 @@
+"""Requests added up by hour: exact counts, quantiles within 1 %, and the same from hours and from days."""
+
+from __future__ import annotations
+
+import math
+import random
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from recorded import START, asked
+from stored import VERSION_1, rows
+
+from sparkdash.domain.history.answers import Quantiles, UsageReport, UsageTotals
+from sparkdash.domain.history.selections import UsageSelection
+from sparkdash.domain.history.sketch import LogSketch, merge_packed
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.store import Store, schema
+from sparkdash.store.history import usage_reading
+from sparkdash.store.history.usage_sums import GROUPS, OTHER, sums_of, wait_of
+
+HOUR, DAY = 3600, 86400
+
+
+def traffic(number: int, seconds: int) -> list[Request]:
+    """Requests of two profiles and three clients at random times, with an error and a client that leaves now and then."""
+    chance = random.Random(7)
+    made = []
+    for n in range(number):
+        at = START + chance.random() * seconds
+        profile, client = chance.choice(("alpha", "beta/fast")), chance.choice(("codex", "aider", "curl"))
+        ended = (RequestState.FAILED, RequestState.GONE)[n % 2] if n % 20 == 0 else RequestState.DONE
+        rest = {
+            "key": chance.choice((None, "ann", "bob")), "state": ended, "granted_at": at + chance.choice((0.0, 0.0, 12.5)),
+            "finished_at": at + 60, "prompt_tokens": chance.randrange(5000), "cached_tokens": chance.randrange(100),
+            "completion_tokens": chance.randrange(900), "reasoning_tokens": chance.randrange(50),
+            "ttft_s": chance.lognormvariate(0, 1), "decode_tok_s": chance.lognormvariate(4, 0.4),
+            "energy_wh": chance.choice((None, 0.25)),
+        }  # fmt: skip
+        made.append(asked(n, at, profile=profile, client=client, **rest))
+    return made
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value at that place of the sorted ones."""
+    return sorted(values)[math.floor(share * (len(values) - 1))]
+
+
+def within_a_hundredth(told: Quantiles, values: Sequence[float]) -> None:
+    """As the answer says."""
+    assert told.count == len(values)
+    if values:
+        for share, value in ((0.5, told.p50), (0.9, told.p90), (0.95, told.p95), (0.99, told.p99)):
+            assert value == pytest.approx(quantile(values, share), rel=0.0101)
+
+
+def same(told: UsageTotals, those: Sequence[Request]) -> None:
+    """The sum of exactly those requests."""
+    assert told.requests == len(those)
+    assert told.errors == sum(one.state is RequestState.FAILED for one in those)
+    assert told.gone == sum(one.state is RequestState.GONE for one in those)
+    assert told.prompt_tokens == sum(one.prompt_tokens or 0 for one in those)
+    assert told.cached_tokens == sum(one.cached_tokens or 0 for one in those)
+    assert told.output_tokens == sum(one.completion_tokens or 0 for one in those)
+    assert told.reasoning_tokens == sum(one.reasoning_tokens or 0 for one in those)
+    assert told.energy_wh == pytest.approx(sum(one.energy_wh or 0.0 for one in those))
+    waits = [wait_of(one) for one in those if wait_of(one) > 1]
+    assert told.waited == len(waits)
+    assert told.wait_total_s == pytest.approx(sum(waits))
+    within_a_hundredth(told.wait_s, waits)
+    within_a_hundredth(told.ttft_s, [one.ttft_s for one in those if one.ttft_s is not None])
+    within_a_hundredth(told.decode_tok_s, [one.decode_tok_s for one in those if one.decode_tok_s is not None])
+
+
+def compare(report: UsageReport, made: Sequence[Request], name: Callable[[Request], str]) -> None:
+    """Each group against the requests themselves."""
+    groups = defaultdict(list)
+    for one in made:
+        groups[name(one)].append(one)
+    assert {row.group for row in report.rows} == set(groups)
+    for row in report.rows:
+        same(row, groups[row.group])
+    same(report.total, made)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> object:
+    """Five days of traffic, whose days are added up."""
+    made = schema.connect(tmp_path / "past.db")
+    with closing(made):
+        for statement, row in sums_of(traffic(3000, 5 * DAY)):
+            made.execute(statement, row)
+        usage_reading.complete_days(made, START + 6 * DAY)
+        yield made
+
+
+def test_every_group_equals_the_requests_themselves(database: sqlite3.Connection) -> None:
+    """From whole days and the hours around them, with quantiles within 1 %."""
+    made = traffic(3000, 5 * DAY)
+    everything = {"since": START, "until": START + 6 * DAY}
+    for by, name in (
+        ("profile", lambda one: one.profile),
+        ("client", lambda one: one.client),
+        ("key", lambda one: one.key or ""),
+    ):
+        report = usage_reading.read_usage(database, UsageSelection(by=by, **everything))
+        compare(report, made, name)
+        assert [row.requests for row in report.rows] == sorted((row.requests for row in report.rows), reverse=True)
+
+
+def test_days_begin_where_the_caller_is(database: sqlite3.Connection) -> None:
+    """In UTC from rows of days, elsewhere from hours; hours are in their order."""
+    made = traffic(3000, 5 * DAY)
+    for offset in (0, 2 * HOUR, -7 * HOUR):
+
+        def day(one: Request, offset: int = offset) -> str:
+            number = ((one.finished_at or 0) + offset) // DAY
+            return str(1 + int(number))
+
+        report = usage_reading.read_usage(
+            database, UsageSelection(by="day", since=START, until=START + 6 * DAY, offset_s=offset)
+        )
+        named = report.replace(
+            rows=tuple(row.replace(group=str(1 + int(((row.start or 0) + offset) // DAY))) for row in report.rows)
+        )
+        compare(named, made, day)
+        assert [row.start for row in report.rows] == sorted(row.start or 0 for row in report.rows)
+    assert report.rows[0].group == "2026-09-21"
+    hours = usage_reading.read_usage(database, UsageSelection(by="hour", since=START, until=START + DAY))
+    within = [one for one in made if (one.finished_at or 0) < START + DAY]
+    assert sum(row.requests for row in hours.rows) == len(within)
+    assert hours.rows[0].group == "2026-09-21 15:00"
+
+
+def test_filters_and_a_keys_own_profiles_cut_the_sum(database: sqlite3.Connection) -> None:
+    """What a filter leaves out is in no total."""
+    made = [one for one in traffic(3000, 5 * DAY) if one.profile == "alpha"]
+    period = {"since": START, "until": START + 6 * DAY}
+    codex = usage_reading.read_usage(database, UsageSelection(by="key", profile="alpha", client="codex", **period))
+    same(codex.total, [one for one in made if one.client == "codex"])
+    own = usage_reading.read_usage(database, UsageSelection(by="profile", visible=frozenset({"alpha"}), **period))
+    assert [row.group for row in own.rows] == ["alpha"]
+    same(own.total, made)
+
+
+async def test_sums_are_written_with_the_requests_and_outlive_the_daemon(tmp_path: Path) -> None:
+    """Two daemons, one hour: the second adds to the row of the first. Token counts beside a request do not count."""
+    path = tmp_path / "sparkdash.db"
+    made = [asked(n, START + n, key="ann", ttft_s=0.1 * (1 + n)) for n in range(40)]
+    for part in (made[:15], made[15:]):
+        async with Store.opened(path, lambda _: None) as store:
+            for one in part:
+                store.record_request(one)
+            store.record_request(asked(99, START, id="t", route="/tokenize"))
+    async with Store.opened(path, lambda _: None) as store:
+        report = await store.history.usage(UsageSelection(by="client", since=START, until=START + HOUR))
+        assert report.total.requests == 40
+        within_a_hundredth(report.total.ttft_s, [one.ttft_s or 0.0 for one in made])
+    assert rows(path, "SELECT count(*) FROM usage_hours") == [(1,)]
+
+
+async def test_the_requests_of_an_older_file_are_added_up_once(tmp_path: Path) -> None:
+    """So that the past of a box begins before its update."""
+    path = tmp_path / "sparkdash.db"
+    database = sqlite3.connect(path)
+    database.executescript(VERSION_1)
+    database.execute(
+        "INSERT INTO requests VALUES ('s', ?, 'a', 'curl', '/v1/chat/completions', 'done', 200, ?, 0.5, 10, 5, 7, 40.0,"
+        " 'stop', NULL)",
+        (START, START + 1),
+    )
+    database.commit()
+    database.close()
+    for _ in range(2):
+        async with Store.opened(path, lambda _: None) as store:
+            report = await store.history.usage(UsageSelection(by="profile", since=START, until=START + HOUR))
+            assert [(row.group, row.requests, row.output_tokens) for row in report.rows] == [("a", 1, 7)]
+
+
+def test_a_client_that_invents_names_fills_no_database() -> None:
+    """Beyond the limit they are added up as one."""
+    made = sums_of(asked(n, START, client=f"c{n}", profile=f"p{n}") for n in range(GROUPS + 500))
+    assert len(made) == GROUPS + 1
+    assert made[-1][1][1:5] == (OTHER, OTHER, "", 500)
+
+
+def test_sketches_merge_in_any_order_and_keep_what_is_no_number_as_zero() -> None:
+    """Packed or not; an empty one changes nothing."""
+    chance = random.Random(1)
+    values = [chance.lognormvariate(0, 3) for _ in range(2000)]
+    parts = [LogSketch.of(values[n::7]).pack() for n in range(7)]
+    forth, back = None, None
+    for part in parts:
+        forth = merge_packed(forth, part)
+    for part in reversed(parts):
+        back = merge_packed(part, back)
+    assert LogSketch.unpack(forth).counts == LogSketch.unpack(back).counts == LogSketch.of(values).counts
+    for share in (0.0, 0.5, 0.99, 1.0):
+        assert LogSketch.unpack(forth).quantiles((share,)) == [pytest.approx(quantile(values, share), rel=0.0101)]
+    assert LogSketch.unpack(None).quantiles((0.5,)) == [None]
+    odd = LogSketch.of([float("nan"), -1.0, 0.0, float("inf")])
+    assert odd.quantiles((0.0, 1.0))[0] == 0.0
+    assert LogSketch.unpack(odd.pack()).count == 4
