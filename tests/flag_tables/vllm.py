@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,16 @@ Keywords = dict[str, Any]
 def flags(root: Path) -> list[Observed]:
     """All flags of a tree that holds the folder `vllm`."""
     return _Reader(Source(root)).read()
+
+
+class _Filled(ast.NodeTransformer):
+    """Puts the values of one turn of a loop in the place of its names."""
+
+    def __init__(self, values: dict[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._values.get(node.id, node)
 
 
 class _Reader:
@@ -141,6 +152,12 @@ class _Reader:
         if isinstance(iterated, ast.Name) and isinstance(env.get(iterated.id), dict):
             for key, keywords in env[iterated.id].items():
                 self.add([f"--{key.replace('_', '-')}"], keywords, module)
+        elif isinstance(line.iter, ast.List) and isinstance(line.target, ast.Tuple):
+            names = [ast.unparse(name) for name in line.target.elts]
+            for row in line.iter.elts:
+                values = dict(zip(names, row.elts, strict=True)) if isinstance(row, ast.Tuple) else {}
+                body = [_Filled(values).visit(copy.deepcopy(each)) for each in line.body]
+                self.walk(body, env, module, None)
 
     def call(self, call: ast.Call, env: dict[str, Any], module: Module) -> None:
         if last_name(call.func) == "remove" and isinstance(call.func, ast.Attribute):
@@ -195,6 +212,9 @@ class _Reader:
                 choices = None
         if choices:
             one.choices = [str(choice) for choice in choices]
+            if "permutations(get_args(DetailedTraceModules)" in self.text and "--collect-detailed-traces" in names:
+                modules = [choice for choice in one.choices if choice != "None"]
+                one.choices += [",".join(pair) for pair in permutations(modules, r=2)]
         if isinstance(keywords.get("type"), ast.Lambda):
             one.folds = ".lower()" in ast.unparse(keywords["type"])
         if one.takes not in ("none", "toggle"):
