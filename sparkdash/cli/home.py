@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from sparkdash import __version__
-from sparkdash.cli.output.screen import print_json, print_note, print_text
+from sparkdash.cli.output.screen import print_json, print_text
 from sparkdash.cli.parameters import AsJson
 
 
@@ -16,10 +16,9 @@ def home() -> None:
 
         status()
         return
-    from sparkdash.client import launch
+    from sparkdash.cli.daemon.background import start_daemon_if_needed
 
-    if launch.ensure_daemon() is not None:
-        print_note(f"Started the daemon in the background; its log: {launch.log_file()}")
+    start_daemon_if_needed()
     from sparkdash.cli.setup.this_box import ThisBox
     from sparkdash.client.address import find_daemon
     from sparkdash.tui.app import run_dashboard

@@ -9,7 +9,7 @@ import fcntl
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sparkdash import paths
@@ -30,8 +30,12 @@ def log_file() -> Path:
     return paths.daemon_log()
 
 
-def ensure_daemon(*, command: Sequence[str] = COMMAND, deadline_s: float = 30.0) -> subprocess.Popen[bytes] | None:
+def ensure_daemon(
+    *, command: Sequence[str] = COMMAND, deadline_s: float = 30.0, starting: Callable[[], None] = lambda: None
+) -> subprocess.Popen[bytes] | None:
     """Return once a daemon serves, starting one when none does. The process outlives us; None when one served already.
+
+    `starting` is called before one is started.
 
     Raises:
         DaemonError: it ended, or does not serve within the deadline; a DaemonStartError with its last log lines. Or the
@@ -42,6 +46,7 @@ def ensure_daemon(*, command: Sequence[str] = COMMAND, deadline_s: float = 30.0)
             return None
         if client.address.given:
             client.state()
+    starting()
     return _start(command, deadline_s)
 
 

@@ -205,7 +205,7 @@ def _service(state: BoxState) -> Proposal:
     command = ("sparkdash service install",)
     if state.service is None:
         return Proposal(
-            Step.SERVICE, Outlook.NOTHING, "no systemd of your own; `sparkdash` and `sparkdash run` start the daemon"
+            Step.SERVICE, Outlook.NOTHING, "no systemd of your own; `sparkdash` and `sparkdash use` start the daemon"
         )
     if state.service:
         return Proposal(Step.SERVICE, Outlook.DONE, "the daemon is a service of yours", command)

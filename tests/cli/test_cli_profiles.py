@@ -347,7 +347,7 @@ def test_a_dry_run_refuses_what_could_not_run(sparkdash: Run, shelf: Path, name:
 def test_run_uses_the_daemon_that_is_there(sparkdash: Run, daemon: FakeDaemon) -> None:
     """The same as `use`, once a daemon serves."""
     assert sparkdash("run", "new").out == "new is ready at http://127.0.0.1:8484/v1 after 43s.\n"
-    assert "Started the daemon" not in sparkdash("run", "new").err
+    assert "No daemon runs" not in sparkdash("run", "new").err
 
 
 def test_logs_are_those_of_the_engine_that_is_meant(sparkdash: Run, daemon: FakeDaemon) -> None:

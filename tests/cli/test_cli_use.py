@@ -13,10 +13,12 @@ from sparkdash import paths
 from sparkdash.api.control import ControlApi
 from sparkdash.cli.engines.swap_progress import SwapProgressLine, swap_steps
 from sparkdash.cli.profiles import local_files
+from sparkdash.client import launch
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import Plan, SwapOutcome, SwapPhase
+from sparkdash.errors import DaemonError
 
 Run = Callable[..., Any]
 
@@ -418,3 +420,18 @@ def test_ctrl_c_stops_the_waiting_and_not_the_swap(daemon: FakeDaemon) -> None:
     assert (process.returncode, out) == (130, "")
     assert err == "No longer waiting; the swap continues. `sparkdash cancel` cancels it.\n"
     assert not any(path == "/api/cancel" for _, path, _ in daemon.calls)
+
+
+def test_it_starts_the_daemon_that_is_missing_and_says_so_before(
+    sparkdash: Run, nobody: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `run` does; a set as well as a profile."""
+
+    def start(*_: Any) -> None:
+        raise DaemonError("The daemon ended at once, with status 1.")
+
+    monkeypatch.setattr(launch, "_start", start)
+    for words in (("new",), ("--set", "day")):
+        done = sparkdash("use", *words)
+        assert done.code == 7
+        assert done.err.startswith(f"No daemon runs: starting one in the background; its log: {launch.log_file()}\n")

@@ -37,10 +37,9 @@ def run(
         raise typer.BadParameter(
             "use --anyway with --dry-run only: a profile that cannot run is never started.", param_hint="--anyway"
         )
-    from sparkdash.client import launch
+    from sparkdash.cli.daemon.background import start_daemon_if_needed
 
-    if launch.ensure_daemon() is not None:
-        print_note(f"Started the daemon in the background; its log: {launch.log_file()}")
+    start_daemon_if_needed()
     return asyncio.run(_bring_up(profile, ask=not yes, as_json=as_json))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparkdash.cli.daemon.background import start_daemon_if_needed
 from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait, Yes, complete_profile
 from sparkdash.errors import AdmissionError
@@ -33,7 +34,7 @@ def use(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Swap to PROFILE and wait until it answers.
+    """Swap to PROFILE and wait until it answers; starts the daemon if none runs.
 
     Shows first which engines leave, and asks if that stops something (never in a script). Running requests may finish.
     Ctrl-C ends the waiting, not the swap: `sparkdash cancel` does that.
@@ -53,6 +54,7 @@ def use(
     if name_of_set is not None:
         if profile or toggle or a or b:
             raise typer.BadParameter("--set stands alone", param_hint="--set")
+        start_daemon_if_needed()
         asyncio.run(_use_set(name_of_set, wait=not no_wait, ask=not yes, as_json=as_json))
         return
     if not profile and not (toggle or a or b):
@@ -63,6 +65,7 @@ def use(
         raise typer.BadParameter(
             "'auto' works in requests only: it means whatever runs. Name a profile", param_hint="PROFILE"
         )
+    start_daemon_if_needed()
     asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
 
 

@@ -120,11 +120,8 @@ def _connect(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
 def _first_token(profile: str) -> None:
     """Start the daemon if needed, swap to the profile, and ask it for one word."""
     from sparkdash.cli.engines.use import use
-    from sparkdash.client import launch
     from sparkdash.client.trial import attempt
 
-    if launch.ensure_daemon() is not None:
-        print_note(f"Started the daemon in the background; its log: {launch.log_file()}")
     use(profile)
     world = asyncio.run(_world())
     key = os.environ.get("SPARKDASH_KEY", "").strip() or None

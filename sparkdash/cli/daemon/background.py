@@ -1,0 +1,19 @@
+"""Start of the daemon in the background by commands that need one."""
+
+from __future__ import annotations
+
+from sparkdash.cli.output.screen import print_note
+
+
+def start_daemon_if_needed() -> None:
+    """Return once a daemon serves; where none does, say that one is started, and start it.
+
+    Raises:
+        DaemonError: it does not serve, or the owner named an address where nothing answers.
+    """
+    from sparkdash.client import launch
+
+    def tell() -> None:
+        print_note(f"No daemon runs: starting one in the background; its log: {launch.log_file()}")
+
+    launch.ensure_daemon(starting=tell)
