@@ -37,6 +37,8 @@ class SwapCause(StrEnum):
     ADOPT = "adopt"
     """An earlier daemon began the swap."""
     PRELOAD = "preload"
+    SET = "set"
+    """A person switched to a set of profiles."""
     REPAIR = "repair"
     """The previous engine was stuck."""
     DEFAULT = "default"

@@ -29,7 +29,7 @@ from sparkdash.supervisor.external.takeover import Takeover
 from sparkdash.supervisor.leasing import Leasing
 from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.model_sets import SetPlanner, set_moves, set_refusal
-from sparkdash.supervisor.move_notes import publish_death, publish_stop
+from sparkdash.supervisor.move_notes import forget_failures, publish_death, publish_stop
 from sparkdash.supervisor.owner_policy import policy_of
 from sparkdash.supervisor.parking import Parking
 from sparkdash.supervisor.planner import Planner
@@ -252,8 +252,9 @@ class Actor:
                 publish_death(self._tools.books, self.incidents, name, error)
             case Stop(profile=name):
                 publish_stop(self._tools.books, self.incidents, name, self._scheduler.records.residents)
-            case CatalogRead():
+            case CatalogRead(profiles=profiles):
                 self._take_profiles(self._read.popleft())
+                forget_failures(self._tools.books, self.incidents, profiles, self._scheduler.records.residents)
 
     def _take_profiles(self, catalog: Catalog) -> None:
         """Keep the objects of unchanged profiles, so that a lease sees at a glance that nothing was edited."""

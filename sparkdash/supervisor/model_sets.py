@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from sparkdash.catalog import Catalog
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.swap import SetMember, SetPlan
+from sparkdash.domain.swap import SetMember, SetPlan, SwapCause
 from sparkdash.errors import AdmissionError
 from sparkdash.limits import shown
 from sparkdash.settings import Settings
@@ -129,4 +129,4 @@ def set_moves(plan: SetPlan) -> Iterator[Move]:
     yield from (Stop(name) for name in plan.evict)
     missing = tuple(row.profile for row in plan.members if not row.runs)
     yield from (Release(name) for name in missing)
-    yield Preload(missing)
+    yield Preload(missing, SwapCause.SET)

@@ -1,4 +1,4 @@
-"""Move notes: what people see of a death or a stop before the scheduler handles it.
+"""Move notes: what people see of a death, a stop or a removed file before the scheduler handles it.
 
 Owns: the engine's published state and notice then, and the step of its incident. Must not know what follows.
 """
@@ -31,3 +31,10 @@ def publish_stop(books: Books, incidents: Incidents, profile: str | None, reside
         stopped = profile in (None, engine.profile) and engine.profile not in residents
         if stopped and engine.state is EngineState.FAILED:
             books.drop(engine.profile)
+
+
+def forget_failures(books: Books, incidents: Incidents, profiles: Container[str], residents: Container[str]) -> None:
+    """Drop the failed engines whose profiles are not there any more: nobody can start or stop them."""
+    for engine in list(books.engines.values()):
+        if engine.state is EngineState.FAILED and engine.profile not in profiles and engine.profile not in residents:
+            publish_stop(books, incidents, engine.profile, residents)

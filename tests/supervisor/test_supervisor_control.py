@@ -234,6 +234,22 @@ async def test_reading_the_profiles_again_stops_nothing(house: Any, make_profile
     assert house.state("a") is EngineState.READY
 
 
+async def test_a_failed_engine_goes_with_its_file(
+    house: Any, make_profile: Any, make_catalog: Any, behaviour: Any
+) -> None:
+    """Nobody could start or stop it any more; while the file is there it stays visible."""
+    house.runtime.zoo["a"] = behaviour(dies_after_s=2)
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.clock.drive(asyncio.gather(house.ask("a").granted(), return_exceptions=True))
+    house.supervisor.replace_catalog(make_catalog(make_profile("a")))
+    await house.clock.drive(house.settled())
+    assert house.state("a") is EngineState.FAILED
+    house.supervisor.replace_catalog(make_catalog(make_profile("b")))
+    await house.clock.drive(house.settled())
+    assert "a" not in house.supervisor.engines
+    assert house.states("a")[-1] is EngineState.ABSENT
+
+
 async def test_a_waiter_whose_profile_was_removed_is_told(house: Any, make_profile: Any, make_catalog: Any) -> None:
     """It would wait for ever."""
     await house.open(make_profile("a"), make_profile("b"))

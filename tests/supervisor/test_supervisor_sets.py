@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError
 from sparkdash.settings import Policy
 from sparkdash.units import GIB
@@ -35,6 +36,7 @@ async def test_the_members_come_and_the_others_leave(opened: Any) -> None:
     assert plan.evict == ("big",)
     assert sorted(opened.runtime.running()) == ["a", "b"]
     assert opened.state("a") is EngineState.READY
+    assert {swap.cause for swap in opened.swaps() if swap.target in ("a", "b")} == {SwapCause.SET}
 
 
 async def test_a_member_that_runs_stays(opened: Any) -> None:

@@ -88,6 +88,7 @@ class Preload:
     """Load these profiles before anybody asks, in this order, as far as they fit beside running engines."""
 
     profiles: tuple[str, ...]
+    cause: SwapCause = SwapCause.PRELOAD
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections import deque
 
 from sparkdash.domain.swap import SwapCause
 
-OFFERED = frozenset({SwapCause.REPAIR, SwapCause.FALLBACK, SwapCause.PRELOAD, SwapCause.DEFAULT})
+OFFERED = frozenset({SwapCause.REPAIR, SwapCause.FALLBACK, SwapCause.PRELOAD, SwapCause.SET, SwapCause.DEFAULT})
 """Causes of the swaps that nobody waits for."""
 
 
@@ -24,7 +24,8 @@ class Offers:
         """Evicted profiles, by the targets of swaps that have not succeeded yet."""
         self._repairs: deque[str] = deque()
         self.fallbacks: deque[str] = deque()
-        self._preloads: deque[str] = deque()
+        self._preloads: dict[str, SwapCause] = {}
+        """In their order, with the cause of each."""
 
     def repair(self, profile: str) -> None:
         """Offer another engine in the place of a stuck one that was ended."""
@@ -35,9 +36,10 @@ class Offers:
         """Whether an engine of this profile is to come in the place of a stuck one."""
         return profile in self._repairs
 
-    def preload(self, profiles: tuple[str, ...]) -> None:
+    def preload(self, profiles: tuple[str, ...], cause: SwapCause) -> None:
         """Offer these profiles before anybody asks."""
-        self._preloads.extend(profiles)
+        for profile in profiles:
+            self._preloads.setdefault(profile, cause)
 
     def next(self) -> tuple[str, SwapCause] | None:
         """Return the next offer and its cause."""
@@ -45,11 +47,14 @@ class Offers:
             return self._repairs[0], SwapCause.REPAIR
         if self.fallbacks:
             return self.fallbacks[0], SwapCause.FALLBACK
-        return (self._preloads[0], SwapCause.PRELOAD) if self._preloads else None
+        return next(iter(self._preloads.items()), None)
 
     def take(self) -> None:
         """Remove the profile from the offers."""
-        (self._repairs or self.fallbacks or self._preloads).popleft()
+        if offers := self._repairs or self.fallbacks:
+            offers.popleft()
+        else:
+            self._preloads.pop(next(iter(self._preloads)))
 
     def evicted(self, profile: str, target: str) -> None:
         """Note that the profile was evicted for the swap to `target`."""
@@ -65,9 +70,10 @@ class Offers:
 
     def begun(self, target: str) -> None:
         """A swap to `target` begins, offered or asked for: there is nothing to offer any more."""
-        for offers in (self._repairs, self.fallbacks, self._preloads):
+        for offers in (self._repairs, self.fallbacks):
             if target in offers:
                 offers.remove(target)
+        self._preloads.pop(target, None)
 
     def stopped(self, profile: str | None) -> None:
         """Drop the offers of what a person stopped (None: everything), and every fallback."""
@@ -75,4 +81,4 @@ class Offers:
         self.fallbacks.clear()
         for evicted in self._evicted.values():
             evicted[:] = [name for name in evicted if profile not in (None, name)]
-        self._preloads = deque(name for name in self._preloads if profile not in (None, name))
+        self._preloads = {name: cause for name, cause in self._preloads.items() if profile not in (None, name)}

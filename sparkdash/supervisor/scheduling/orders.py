@@ -41,8 +41,8 @@ class PersonOrders:
         match move:
             case Use():
                 return self._use(move, now)
-            case Preload(profiles=profiles):
-                self._offers.preload(profiles)
+            case Preload(profiles=profiles, cause=cause):
+                self._offers.preload(profiles, cause)
             case Stop(profile=profile):
                 return self._stop(profile)
             case Cancel():

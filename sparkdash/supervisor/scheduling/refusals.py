@@ -131,7 +131,8 @@ def no_room(name: str, need: Need, choice: Choice, boxes: Mapping[str, BoxMemory
 def not_offered(name: str, choice: Choice, cause: SwapCause) -> SparkdashError:
     """Build the notice that an offered profile does not fit beside running engines."""
     repair = cause is SwapCause.REPAIR
-    what = "not started again after it was stuck" if repair else "not preloaded"
+    undone = {SwapCause.REPAIR: "not started again after it was stuck", SwapCause.SET: "not loaded with its set"}
+    what = undone.get(cause, "not preloaded")
     return AdmissionError(
         f"{name} was {what}: it needs {gib(choice.needs)}, and beside what runs it does not fit.",
         code="not_restarted" if repair else "not_preloaded",

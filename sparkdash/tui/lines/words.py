@@ -59,6 +59,7 @@ CAUSES: dict[SwapCause, str] = {
     SwapCause.FALLBACK: "the swap before failed",
     SwapCause.ADOPT: "begun by an earlier daemon",
     SwapCause.PRELOAD: "preloaded",
+    SwapCause.SET: "started with its set",
     SwapCause.REPAIR: "the engine was stuck",
     SwapCause.DEFAULT: "back to the default, as nobody used the others",
 }
