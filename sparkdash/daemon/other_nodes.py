@@ -66,6 +66,7 @@ class OtherNodes:
                 hf_home=str(settings.hf_home.expanduser()),
                 cache_dir=str(settings.cache_dir.expanduser()),
                 on_change=self._tell_states,
+                on_restart=self._tell_restart,
                 on_problem=self._tell_problem,
                 figures=self.watch.make,
                 local_sample=self.watch.local_sample,
@@ -153,6 +154,10 @@ class OtherNodes:
 
     def _tell_states(self, states: dict[str, NodeState]) -> None:
         self._in.publish(NodesChanged(nodes=states))
+
+    def _tell_restart(self, node: str) -> None:
+        text = f"{node} was restarted and can be reached again. Nothing that ran on it before runs on."
+        self._in.publish(Notice(level=Level.WARNING, code="node_restarted", text=text))
 
     def _tell_problem(self, error: SparkdashError) -> None:
         self._in.publish(Notice(level=Level.ERROR, code=error.code, text=error.text()))

@@ -83,6 +83,8 @@ class NodeFacts(Frozen):
     driver: str | None = None
     cuda: str | None = None
     kernel: str | None = None
+    boot: str | None = None
+    """Id of the kernel's boot; another one than before means that the node was restarted."""
     clock_offset_s: float | None = None
     """Clock of the node less this box's clock."""
     disk_free: int | None = None

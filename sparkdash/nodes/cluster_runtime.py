@@ -238,8 +238,8 @@ class ClusterRuntime:
         """Wait for the first end of any of the engine's containers; return its exit code.
 
         Raises:
-            HostError: node_unreachable, when one of its nodes was silent for too long; link_down, when they no longer
-                reach each other; else as the runtime.
+            HostError: node_unreachable, when one of its nodes was silent for too long; node_restarted; link_down, when
+                they no longer reach each other; else as the runtime.
         """
         engine = self._engines.get(name)
         if engine is None or engine.is_local:

@@ -52,6 +52,8 @@ class NodeInputs:
     """Folder of compile caches of this box."""
     on_change: Callable[[dict[str, NodeState]], None] = lambda _: None
     """Called with all states after each change, in the event loop."""
+    on_restart: Callable[[str], object] = lambda _: None
+    """Called with the name of a node that is back from a restart."""
     on_problem: Callable[[SparkdashError], None] = lambda _: None
     """Called when the registry cannot be read; the nodes stay as they were."""
     figures: Callable[[NodeConnection], FigureStream] | None = None
@@ -243,7 +245,8 @@ class NodeDirectory:
             link.read_facts_again()
 
     def _add(self, node: Node) -> None:
-        orders = LinkOrders(partial(facts.read_facts, program=self._in.program), self._changed, self._back)
+        read = partial(facts.read_facts, program=self._in.program)
+        orders = LinkOrders(read, self._changed, self._back, self._in.on_restart)
         link = NodeLink(node, orders, self._in.figures)
         self._links[node.name] = link
         self._runtimes[node.name] = remote_podman(link.connection, self._in.program)

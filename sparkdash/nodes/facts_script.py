@@ -25,6 +25,7 @@ SIOCGIFADDR = 0x8915
 SIOCGIFNETMASK = 0x891B
 NET = Path("/sys/class/net")
 RDMA = Path("/sys/class/infiniband")
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 LOOK_S = 10
 
 
@@ -148,6 +149,7 @@ def read_facts(program: str, hf_home: str) -> dict[str, Any]:
         "driver": driver[1] if driver else None,
         "cuda": cuda[1] if cuda else None,
         "kernel": platform.release(),
+        "boot": read_text(BOOT),
         "disk_free": min((one for one in free if one is not None), default=None),
         "links": links,
         "now": time.time(),

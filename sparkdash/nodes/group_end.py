@@ -6,7 +6,7 @@ Owns: the waits for all members of one engine. Must not know what follows from a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ LOOK_EVERY_S = 0.5
 """Seconds between two looks at whether a node can be reached."""
 NODE_LOST = "node_unreachable"
 """Code of the error of an engine that lost one of its nodes."""
+NODE_RESTARTED = "node_restarted"
+"""Code of the error of an engine of which a node was restarted."""
 GONE = -1
 """Exit code of a container that is no longer there."""
 
@@ -54,15 +56,18 @@ async def wait_for_first_end(
 
     Raises:
         HostError: node_unreachable, when a member's node could not be reached for longer than `silent_s()`, or was
-            removed from the nodes; link_down.
+            removed from the nodes; node_restarted; link_down.
     """
     nodes = {member.node for member in engine.members} - {LOCAL}
+    boots = runtimes.boots(nodes)
     ends = [asyncio.ensure_future(_end_of(runtimes, member, find)) for member in engine.members]
-    losses = [asyncio.ensure_future(_loss_of(runtimes, node, silent_s)) for node in sorted(nodes)]
+    losses = [asyncio.ensure_future(_loss_of(runtimes, node, silent_s, boots)) for node in sorted(nodes)]
     if link_loss is not None:
         losses.append(asyncio.ensure_future(link_loss))
     try:
         done, _ = await asyncio.wait({*ends, *losses}, return_when=asyncio.FIRST_COMPLETED)
+        if restarted := _restarted(runtimes, boots):  # its containers have ended, and this is why
+            raise restarted
         for end in ends:
             if end in done:
                 return end.result()
@@ -86,19 +91,39 @@ async def _end_of(runtimes: AllRuntimes, member: Member, find: FindContainer) ->
         await asyncio.sleep(AGAIN_S)
 
 
-async def _loss_of(runtimes: AllRuntimes, node: str, silent_s: Callable[[], float]) -> HostError:
-    """Return the error once the node has been silent for too long, or is no node any more."""
+def _restarted(runtimes: AllRuntimes, boots: Mapping[str, str]) -> HostError | None:
+    """Return the error if a node of these boots is back with another one."""
+    now = runtimes.boots(boots)
+    restarted = [node for node, boot in boots.items() if now.get(node, boot) != boot]
+    return node_restarted(restarted[0]) if restarted else None
+
+
+async def _loss_of(
+    runtimes: AllRuntimes, node: str, silent_s: Callable[[], float], boots: Mapping[str, str]
+) -> HostError:
+    """Return the error once the node has been silent for too long, was restarted, or is no node any more."""
     loop = asyncio.get_running_loop()
     heard_at = loop.time()
     while loop.time() - heard_at <= silent_s() and node in runtimes.others.states:
         await asyncio.sleep(LOOK_EVERY_S)
         if runtimes.is_reachable(node):
             heard_at = loop.time()
+            if restarted := _restarted(runtimes, boots):
+                return restarted
     try:
         runtimes.on(node)
     except HostError as error:
         return node_lost(node, silent_s(), error)
     return node_lost(node, silent_s(), None)
+
+
+def node_restarted(node: str) -> HostError:
+    """Return the error of an engine of which a node was restarted."""
+    return HostError(
+        f"{node} was restarted while the engine ran on it.",
+        code=NODE_RESTARTED,
+        hint=f"`journalctl -b -1 -e` on {node} shows its last lines before that; start the engine again.",
+    )
 
 
 def node_lost(node: str, silent_s: float, why: HostError | None) -> HostError:

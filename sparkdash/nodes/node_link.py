@@ -62,6 +62,8 @@ class LinkOrders:
     """Called after each change of the state."""
     returned: Callable[[str], None]
     """Called with the node's name each time it can be reached again, the first time included."""
+    restarted: Callable[[str], object] = lambda _: None
+    """Called with the node's name when it is back from a restart."""
     clock: Callable[[], float] = time.time
 
 
@@ -142,7 +144,10 @@ class NodeLink:
             return error
         self._failures = 0
         self.reason = None
+        before = self._state.facts and self._state.facts.boot
         self._enter(NodeStatus.REACHABLE, None, facts)
+        if before and facts.boot and facts.boot != before:
+            self._orders.restarted(self.node.name)
         LOG.info("a node can be reached", node=self.node.name)
         self._orders.returned(self.node.name)
         tasks = [asyncio.create_task(self._refresh_facts())]

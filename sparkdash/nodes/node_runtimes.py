@@ -6,7 +6,7 @@ Owns: the contract between the runtime of all nodes and whatever holds the conne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -69,6 +69,11 @@ class AllRuntimes:
     def is_reachable(self, node: str) -> bool:
         """Whether the node can be asked now; LOCAL always can."""
         return node == LOCAL or self.others.reachable(node)
+
+    def boots(self, nodes: Iterable[str]) -> dict[str, str]:
+        """Ids of the boots of other nodes, as last read; unknown ones are left out."""
+        facts = {node: state.facts for node, state in self.others.states.items() if node in set(nodes)}
+        return {node: found.boot for node, found in facts.items() if found is not None and found.boot is not None}
 
     async def list_all(self, owner: str) -> dict[str, Sequence[ContainerInfo] | None]:
         """List our containers by node; None for another node that does not tell. Raises HostError for this box."""

@@ -167,6 +167,21 @@ async def test_a_node_that_is_silent_beyond_the_limit_ends_the_wait_with_that_re
     assert lost.value.code == "node_unreachable"
 
 
+@pytest.mark.parametrize("seen", ["the end of its container", "the other boot"])
+async def test_a_node_that_was_restarted_is_told_as_such(cluster: Cluster, seen: str) -> None:
+    """Whichever is seen first: its containers have ended, and their exit codes are not why."""
+    await cluster.runtime.start(engine_spec())
+    waiting = asyncio.create_task(cluster.runtime.wait(HEAD))
+    await asyncio.sleep(0.01)
+    cluster.nodes.boots["spark2"] = "boot-2"
+    if seen == "the end of its container":
+        cluster.b.here[WORKER].end(0)
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(HostError, match="spark2 was restarted while the engine ran on it") as lost:
+            await waiting
+    assert lost.value.code == "node_restarted"
+
+
 async def test_a_short_silence_costs_nothing_and_the_limit_begins_anew(cluster: Cluster) -> None:
     await cluster.runtime.start(engine_spec())
     waiting = asyncio.create_task(cluster.runtime.wait(HEAD))

@@ -15,7 +15,7 @@ from sparkdash.nodes import node_link
 from sparkdash.nodes.node_link import LinkOrders, NodeLink
 
 NODE = Node(name="spark2", ssh="spark2", host_key="ssh-ed25519 AAAA")
-FACTS = NodeFacts(hostname="s2", arch="aarch64", home="/h", uid=1000)
+FACTS = NodeFacts(hostname="s2", arch="aarch64", home="/h", uid=1000, boot="boot-1")
 SILENT = HostError("spark2 cannot be reached: no route.", code="node_unreachable", hint="See its cable.")
 REFUSED = HostError("spark2 refuses the login.", code="node_login_refused")
 NO_PYTHON = HostError("spark2 has no python3.", code="node_python_missing")
@@ -76,15 +76,18 @@ class Lived:
         self.facts = list(facts)
         self.changes: list[NodeStatus] = []
         self.returned: list[str] = []
+        self.restarted: list[str] = []
+        self.boot: str | None = "boot-1"
         self.changed = asyncio.Event()
-        orders = LinkOrders(self._read_facts, self._changed, self.returned.append, clock=lambda: 1000.0)
+        told = (self._changed, self.returned.append, self.restarted.append)
+        orders = LinkOrders(self._read_facts, *told, clock=lambda: 1000.0)
         connect: Any = self.connection
         self.link = NodeLink(NODE, orders, FiguresInMemory, connect)
 
     async def _read_facts(self, _: Any) -> NodeFacts:
         if self.facts:
             raise self.facts.pop(0)
-        return FACTS
+        return FACTS.replace(boot=self.boot)
 
     def _changed(self) -> None:
         self.changes.append(self.link.state.status)
@@ -155,6 +158,19 @@ async def test_a_loss_is_told_at_once_and_keeps_what_was_known(live: Callable[..
     assert lived.link.state.facts == FACTS
     await lived.until(NodeStatus.REACHABLE)
     assert lived.returned == ["spark2", "spark2"]
+
+
+@pytest.mark.parametrize(("boot", "told"), [("boot-1", []), ("boot-2", ["spark2"]), (None, [])])
+async def test_a_node_that_is_back_with_another_boot_was_restarted(
+    live: Callable[..., Lived], boot: str | None, told: list[str]
+) -> None:
+    """A link that was cut is none, nor a kernel that does not tell."""
+    lived = live()
+    await lived.until(NodeStatus.REACHABLE)
+    lived.boot = boot
+    lived.connection.lose(SILENT)
+    await lived.until(NodeStatus.REACHABLE)
+    assert lived.restarted == told
 
 
 async def test_a_stream_of_figures_that_ends_is_begun_again_and_ends_with_the_connection(

@@ -18,10 +18,11 @@ from sparkdash.domain.container import (
     Leftovers,
     PullProgress,
 )
-from sparkdash.domain.node import NodeState, NodeStatus
+from sparkdash.domain.node import NodeFacts, NodeState, NodeStatus
 from sparkdash.errors import HostError
 
 OWNER = "me"
+FACTS = NodeFacts(hostname="spark2", arch="aarch64", home="/home/lab", uid=1000)
 _BIRTHS = itertools.count(1.0)
 
 
@@ -176,13 +177,17 @@ class NodesInMemory:
     def __init__(self, *names: str) -> None:
         self.on: dict[str, NodeInMemory] = {name: NodeInMemory(name) for name in names}
         self.status = dict.fromkeys(names, NodeStatus.REACHABLE)
+        self.boots = dict.fromkeys(names, "boot-1")
         self.forwarded: set[tuple[str, int]] = set()
         self.no_forward: HostError | None = None
         self._returned: list[Callable[[str], None]] = []
 
     @property
     def states(self) -> dict[str, NodeState]:
-        return {name: NodeState(name=name, status=status, since=0.0) for name, status in self.status.items()}
+        return {
+            name: NodeState(name=name, status=status, since=0.0, facts=FACTS.replace(boot=self.boots.get(name)))
+            for name, status in self.status.items()
+        }
 
     def reachable(self, name: str) -> bool:
         return self.status.get(name) is NodeStatus.REACHABLE

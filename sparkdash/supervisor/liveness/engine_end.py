@@ -27,7 +27,7 @@ KILLED_S = 2.0
 hangs, as it does just then, is not waited for.
 """
 
-LOST = frozenset({"node_unreachable", "link_down"})
+LOST = frozenset({"node_unreachable", "node_restarted", "link_down"})
 """Codes of the error of an engine that lost one of its nodes, or the link between them."""
 REMOVED = -1000
 """Stands for the exit code of a container that is no longer there."""
@@ -44,7 +44,7 @@ async def wait_for_end(tools: Tools, container: str) -> int | None:
 
     Raises:
         HostError: node_unreachable, when a node of the engine is silent for too long: it is lost, whatever runs there;
-            link_down, when its nodes no longer reach each other.
+            node_restarted; link_down, when its nodes no longer reach each other.
     """
     asked = asyncio.ensure_future(_exit_code(tools, container))
     either: set[asyncio.Future[Any]] = {asked, *filter(None, [tools.guarded.killed(container)])}
