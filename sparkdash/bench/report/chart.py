@@ -1,21 +1,91 @@
-"""Chart of a report, and the colours that all charts share.
+"""Shapes of a report's charts, and the colours that all of them share.
 
-Owns: the shape of a chart, the colour of an arm. Must not know: what a chart shows.
+Owns: the shapes (lines over contexts, intervals around zero, bars) and the colour of an arm. Must not know: what a
+chart shows, how one is drawn (formats/svg.py).
+Rule: a panel is as wide as a telephone. Panels stand beside each other where there is room.
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sparkdash.bench.report.arm_tables import TableSource
 
 PALETTE = ("#4c8dff", "#f0883e", "#3fb27f", "#c678dd", "#d4a72c", "#e5534b", "#39c5cf", "#8b949e")
 """Colours of arms, distinguishable on dark and on light paper."""
 BETTER, WORSE, NEITHER = "#3fb27f", "#e5534b", "#8b949e"
-Trace = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PlotPoint:
+    """Value with its bounds; equal bounds are not drawn."""
+
+    value: float
+    low: float
+    high: float
+    about: str
+    """What a pointer that rests on it shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlotLine:
+    """Values of one arm, by category. A hollow line has marks only: figures that others published."""
+
+    name: str
+    colour: str
+    points: dict[str, PlotPoint]
+    hollow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinePanel:
+    """Lines over categories; the scale begins at zero."""
+
+    title: str
+    categories: tuple[str, ...]
+    lines: tuple[PlotLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalRow:
+    """Change with its interval, in per cent."""
+
+    label: str
+    colour: str
+    point: PlotPoint
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalPanel:
+    """Changes around zero, one below the other."""
+
+    title: str
+    rows: tuple[IntervalRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlotBar:
+    """Bar of one group."""
+
+    name: str
+    colour: str
+    value: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BarPanel:
+    """Groups of bars with a common scale from zero. `marks` are lines across all groups: (value, dashed)."""
+
+    title: str
+    groups: tuple[tuple[str, tuple[PlotBar, ...]], ...]
+    most: float | None = None
+    """End of the scale; None: the longest bar."""
+    marks: tuple[tuple[float, bool], ...] = ()
+
+
+Panel = LinePanel | IntervalPanel | BarPanel
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +95,13 @@ class Chart:
     name: str
     title: str
     about: str
-    data: list[Trace]
-    layout: dict[str, Any]
+    unit: str
+    panels: tuple[Panel, ...]
+    legend: tuple[tuple[str, str], ...] = ()
+    """Names and colours."""
 
 
 def arm_colour(source: TableSource, arm: str) -> str:
     """Return the arm's colour, the same in all charts."""
     order = [one.name for one in source.report.arms]
     return PALETTE[order.index(arm) % len(PALETTE)]
-
-
-def error_bars(bounds: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Build the error bars of points, by the distances of their lower and upper bounds."""
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [above for _, above in bounds],
-        "arrayminus": [below for below, _ in bounds],
-        "thickness": 1,
-    }

@@ -121,7 +121,5 @@ def _rendered(asked: ExportOptions) -> str:
     if asked.form is ReportFormat.HTML:
         from sparkdash.bench.report.formats import html
 
-        return html.render_html(
-            report_page(report, chosen, shelf), report_charts(report, chosen, shelf), html.plotly_script()
-        )
+        return html.render_html(report_page(report, chosen, shelf), report_charts(report, chosen, shelf))
     return markdown.render_markdown(report_page(report, chosen, shelf))

@@ -174,9 +174,7 @@ class ComparePage(Page):
     async def _write_html(self, report: Report) -> None:
         place = Path.cwd() / f"{report.run.id}.html"
         try:
-            text = await asyncio.to_thread(
-                lambda: html.render_html(report_page(report), report_charts(report), html.plotly_script())
-            )
+            text = await asyncio.to_thread(lambda: html.render_html(report_page(report), report_charts(report)))
             await asyncio.to_thread(place.write_text, text, encoding="utf-8")
         except SparkdashError as error:
             self.services.say(error.text(), bad=True)

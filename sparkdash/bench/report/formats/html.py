@@ -1,14 +1,12 @@
-"""Report as one self-contained HTML page. Needs no network and no other file; plotly's script is embedded.
+"""Report as one self-contained HTML page. Needs no network, no other file and no script.
 
 Owns: the page's markup. Must not know: what is drawn (charts), what is written (page).
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -24,29 +22,12 @@ from sparkdash.bench.report.blocks import (
     superscript,
 )
 from sparkdash.bench.report.chart import Chart
+from sparkdash.bench.report.formats.svg import draw_panel
 from sparkdash.bench.report.page import SIMULATED
-from sparkdash.errors import HostError
 
 
-def plotly_script() -> str:
-    """Return plotly's script, some 5 MB.
-
-    Raises:
-        HostError: `charts_missing`: plotly is not installed.
-    """
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise HostError(
-            "The HTML page needs plotly, which is not installed.",
-            code="charts_missing",
-            hint="pip install 'sparkdash[report]'; the other formats need nothing.",
-        ) from None
-    return str(get_plotlyjs())
-
-
-def render_html(page: ReportPage, charts: tuple[Chart, ...], script: str) -> str:
-    """Render the whole page. `script` is the charting library's source."""
+def render_html(page: ReportPage, charts: tuple[Chart, ...]) -> str:
+    """Render the whole page."""
     blocks = list(page.blocks)
     opening = _opening_length(blocks)
     title = next((block.text for block in blocks if isinstance(block, Heading)), "sparkdash")
@@ -56,8 +37,6 @@ def render_html(page: ReportPage, charts: tuple[Chart, ...], script: str) -> str
         head=_blocks(blocks[:opening]),
         charts="\n".join(_figure(chart) for chart in charts),
         body=_blocks(blocks[opening:]),
-        library=script,
-        figures=_json([asdict(chart) for chart in charts]),
     )
 
 
@@ -71,15 +50,12 @@ def _blocks(blocks: Sequence[Block]) -> str:
     return "\n".join(part for block in blocks for part in _block(block))
 
 
-def _json(value: object) -> str:
-    """Serialize without `<`, so that no measured text can end the script."""
-    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
-
-
 def _figure(chart: Chart) -> str:
+    keys = "".join(f'<span><i style="background:{colour}"></i>{escape(name)}</span>' for name, colour in chart.legend)
+    panels = "".join(draw_panel(panel, chart.unit) for panel in chart.panels)
     return (
-        f"<figure><h3>{escape(chart.title)}</h3><div id={chart.name!r}></div>"
-        f"<figcaption>{escape(chart.about)}</figcaption></figure>"
+        f'<figure id="{chart.name}"><h3>{escape(chart.title)}</h3><p class="legend">{keys}</p>'
+        f'<div class="panels">{panels}</div><figcaption>{escape(chart.about)}</figcaption></figure>'
     )
 
 
