@@ -57,6 +57,10 @@ class MetricNames:
     """Counter of all prompt tokens, cached ones included. `prompted` less `prefix_hits` replaces an absent `prefilled`
     (vLLM before 0.16).
     """
+    timed_prompt: tuple[str, ...] = ()
+    """Counter of computed prompt tokens that moves together with `prompt_seconds`."""
+    prompt_seconds: tuple[str, ...] = ()
+    """Counter of the seconds spent computing prompts, summed over requests."""
     generated_label: tuple[str, str] | None = None
     decode_gauge: tuple[str, ...] = ()
     """Gauge of the rate itself in tokens per second; used where `generated` is absent (SGLang before 0.5.8)."""

@@ -124,7 +124,9 @@ class EngineHistory:
         lifetime, gauges = last.counters.since(self._first or Counters()), last.gauges
         acceptance, length = self._acceptance(window)
         values = {
-            Metric.DECODE: self._decode(),
+            Metric.DECODE: (decode := self._decode()),
+            Metric.DECODE_EACH: self._each(decode),
+            Metric.PROMPT_SPEED: _ratio(window.timed_prompt or None, window.prompt_s),
             Metric.PREFILL: self._prefill(),
             Metric.PREFIX_HIT: _share(window.hits, window.queries),
             Metric.PREFIX_HIT_LIFETIME: _share(lifetime.hits, lifetime.queries),
@@ -167,6 +169,15 @@ class EngineHistory:
         if last.gauges.running == 0 and last.counters.since(self._readings[-2].counters).generated == 0:
             return 0.0  # not the tail of a window that still holds the last request
         return _per_second(last.counters.since(base.counters).generated, last.at - base.at)
+
+    def _each(self, decode: float | None) -> float | None:
+        """Divide by the mean number of running requests of the same time; None while none runs."""
+        base = self._rate_base()
+        if not decode or base is None:
+            return None
+        running = [each.gauges.running for each in self._readings if each.at >= base.at]
+        known = [count for count in running if count]
+        return decode / (sum(known) / len(known)) if known else None
 
     def _prefill(self) -> float | None:
         """Prompt tokens per second of the time in which they were computed.

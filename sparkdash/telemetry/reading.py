@@ -30,6 +30,10 @@ class Counters(NamedTuple):
     ttft_sum: float | None = None
     ttft_count: float | None = None
     preemptions: float | None = None
+    timed_prompt: float | None = None
+    """Computed prompt tokens that move together with `prompt_s`."""
+    prompt_s: float | None = None
+    """Seconds spent computing prompts."""
 
     def since(self, before: Self) -> Self:
         """Growth of each counter since `before`; None where either value is unknown."""
@@ -106,7 +110,7 @@ class Reading:
 def sample_names(names: MetricNames) -> frozenset[str]:
     """Every sample name that `reading_of` uses, for the parser to keep."""
     lists = (
-        names.generated, names.prefilled, names.prompted, names.decode_gauge, names.prefix_hits, names.prefix_queries,
+        names.generated, names.prefilled, names.prompted, names.timed_prompt, names.prompt_seconds, names.decode_gauge, names.prefix_hits, names.prefix_queries,
         names.prefix_misses, names.kv_used, names.kv_capacity, names.kv_info, names.running, names.waiting,
         names.drafts, names.draft_tokens, names.accepted, names.accepted_at, names.drafted_at, names.acceptance_gauge,
         names.acceptance_length_gauge, names.preemptions, names.started, names.deferred, names.awake, names.moving,
@@ -150,6 +154,8 @@ def _counters(scrape: Scrape, names: MetricNames, ttft: str) -> Counters:
         ttft_sum=scrape.total(f"{ttft}_sum"),
         ttft_count=scrape.total(f"{ttft}_count"),
         preemptions=total(names.preemptions),
+        timed_prompt=total(names.timed_prompt),
+        prompt_s=total(names.prompt_seconds),
     )
 
 

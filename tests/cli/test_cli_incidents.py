@@ -97,12 +97,12 @@ def test_status_says_since_when_it_is_stuck_and_what_is_done(sparkdash: Run, dae
         "memory    -",
     ]
     assert "repairs   1 repair, 4m12s on average" in lines
-    assert any("waiting 1, engine stuck: requests cancelled, looking again 40s" in line for line in lines)
+    assert any("waits #1, engine stuck: requests cancelled, looking again 40s" in line for line in lines)
 
 
 def test_requests_name_the_stuck_engine_that_they_wait_for(sparkdash: Run, daemon: FakeDaemon) -> None:
     given(daemon)
-    assert "waiting 1, engine stuck: requests cancelled, looking again 40s" in sparkdash("requests").out
+    assert "waits #1, engine stuck: requests cancelled, looking again 40s" in sparkdash("requests").out
 
 
 def test_an_engine_that_works_is_not_spoken_of(sparkdash: Run, daemon: FakeDaemon) -> None:

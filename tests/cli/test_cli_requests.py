@@ -27,13 +27,13 @@ def test_requests_with_their_ids(sparkdash: Run, daemon: FakeDaemon) -> None:
     assert (
         sparkdash("requests").out
         == """\
-id  client  profile       state        age  out  tok/s
-a1  codex   qwen          streaming  1m00s    -      -
-b2  aider   gpt-oss-120b  waiting 2    20s    -      -
+id  client  profile       state       age  prompt  out  tok/s
+a1  codex   qwen          decodes   1m00s       -    -      -
+b2  aider   gpt-oss-120b  waits #2    20s       -    -      -
 """
     )
     assert sparkdash("requests", "--all").out.splitlines()[-1].split() == [
-        "c3", "cline", "qwen", "out_of_memory", "2s", "7", "-",
+        "c3", "cline", "qwen", "out_of_memory", "2s", "-", "7", "-",
     ]  # fmt: skip
     assert [row["id"] for row in sparkdash("requests", "--all", "--json").json()] == ["a1", "b2", "c3"]
 

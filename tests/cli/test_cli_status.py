@@ -50,7 +50,7 @@ def test_a_busy_box_in_words(sparkdash: Run, daemon: FakeDaemon) -> None:
 daemon    sparkdash 0.1.0 on spark-1, up 1h01m
 url       http://127.0.0.1:8484/v1  (podman)
 engine    gpt-oss-120b  vllm 0.22.1  ready  1h01m
-speed     decode 57.9 tok/s  prefill 2140 tok/s  ttft p50 -
+speed     decode 57.9 tok/s (each -)  prompt - tok/s  ttft p50 -
 cache     prefix 76 % (lifetime -)  kv 41 % of - tokens
 accept    0.81 0.62  mean acceptance length 2.43
 queue     running 2  waiting 0
@@ -58,9 +58,9 @@ memory    16.4 GiB available of 121.7 GiB  engines 78.2 GiB  reserve 10.0 GiB
 gpu       96 %  62 W  71 °C  -
 swap      -
 requests  2 in flight
-  client  profile       state      prompt  out  ttft  tok/s
-  codex   gpt-oss-120b  streaming   18.2k    -  0.38      -
-  aider   qwen          waiting 1       -    -     -      -
+  client  profile       state     prompt  out  ttft  tok/s
+  codex   gpt-oss-120b  decodes    18.2k    -  0.38      -
+  aider   qwen          waits #1       -    -     -      -
 """
     )
 

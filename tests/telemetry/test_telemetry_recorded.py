@@ -33,6 +33,8 @@ def test_recorded_vllm(version: str, between: Between, recorded: Recorded) -> No
     assert values == pytest.approx(
         {
             Metric.DECODE: told["decode_tok_s"],
+            Metric.DECODE_EACH: told["decode_tok_s"] / told["num_running"],
+            Metric.PROMPT_SPEED: None,  # its histograms are trimmed off
             Metric.PREFILL: told["prefill_tok_s_computed"],
             Metric.PREFIX_HIT: told["prefix_hit_rate_interval"],
             Metric.PREFIX_HIT_LIFETIME: told["prefix_hit_rate_interval"],
@@ -79,6 +81,31 @@ def test_recorded_real_vllm(mode: str, between: Between, recorded: Recorded) -> 
     assert values[Metric.TTFT_P95] == pytest.approx(expected["ttft_s"]["p95"])
 
 
+@pytest.mark.parametrize(("mode", "tokens", "seconds"), [("base", 1566.0, 1.043671723), ("draft", 1338.0, 2.104135732)])
+def test_the_prompt_speed_of_a_real_vllm_is_its_tokens_by_its_own_seconds(
+    mode: str, tokens: float, seconds: float, between: Between
+) -> None:
+    """And not by the time between two looks at it, most of which it computed no prompt."""
+    values = between(
+        EngineKind.VLLM,
+        f"real-vllm-0.32.0-{mode}-before.txt",
+        f"real-vllm-0.32.0-{mode}-after.txt",
+        seconds=40.0,
+    ).values
+    assert values[Metric.PROMPT_SPEED] == pytest.approx(tokens / seconds)
+    assert values[Metric.PREFILL] == pytest.approx(tokens / 40)
+
+
+def test_the_prompt_speed_of_a_real_llama_server_is_its_tokens_by_its_own_seconds(between: Between) -> None:
+    files = ("real-llama.cpp-0c1e57098-base-before.txt", "real-llama.cpp-0c1e57098-base-after.txt")
+    assert between(EngineKind.LLAMACPP, *files).values[Metric.PROMPT_SPEED] == pytest.approx(896 / 0.057741)
+
+
+def test_the_prompt_speed_is_unknown_while_no_prompt_is_computed(between: Between) -> None:
+    file = "real-vllm-0.32.0-base-after.txt"
+    assert between(EngineKind.VLLM, file, file).values[Metric.PROMPT_SPEED] is None
+
+
 def test_recorded_real_vllm_at_work(between: Between) -> None:
     """A real vLLM in the middle of a load shows its queue, then an empty one."""
     files = ("real-vllm-0.32.0-live-midload.txt", "real-vllm-0.32.0-live-after.txt")
@@ -117,7 +144,7 @@ def test_recorded_data_parallel(recorded: Recorded, reading: Read) -> None:
 def test_recorded_dialects(dialect: str, recorded: Recorded, reading: Read) -> None:
     """Multiprocess mode and the Rust frontend's OpenMetrics are read like the classic text; neither tells a start time."""
     seen = reading(EngineKind.VLLM, recorded(f"vllm-0.33.0-{dialect}.txt"))
-    assert None not in seen.counters
+    assert None not in seen.counters._replace(timed_prompt=0.0, prompt_s=0.0)  # trimmed off
     assert seen.counters.draft_tokens == 3 * (seen.counters.drafts or 0)
     assert sum(seen.accepted_at.values()) == seen.counters.accepted
     assert len(seen.ttft) == 23

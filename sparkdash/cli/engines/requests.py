@@ -35,25 +35,28 @@ def requests(
     if as_json:
         print_json(rows)
     elif rows:
-        head = ("id", "client", "profile", "state", "age", "out", "tok/s")
-        print_text("\n".join(format_table(head, [_row(row, world) for row in rows], "<<<<>>>")))
+        head = ("id", "client", "profile", "state", "age", "prompt", "out", "tok/s")
+        print_text("\n".join(format_table(head, [_row(row, world) for row in rows], "<<<<>>>>")))
     else:
         print_text("No request is waiting or running.")
 
 
 def _row(row: Request, world: Snapshot) -> tuple[str, ...]:
+    from sparkdash.domain.text.live_text import about, figures_of_request, request_phase
     from sparkdash.domain.text.repair_text import waiting_on
     from sparkdash.units import age, number, tokens
 
-    place = f" {row.position}" if row.position is not None else ""
+    figures = figures_of_request(row, world.sample)
+    place = f" #{row.position}" if row.position is not None else ""
     engine = world.engines.get(row.profile) if row.finished_at is None else None
     stuck = waiting_on(engine.liveness, world.at) if engine is not None else ""
     return (
         row.id,
         row.client,
         row.profile,
-        row.error or f"{row.state.value}{place}{', ' if stuck else ''}{stuck}",
+        row.error or f"{request_phase(row, world.sample, world.at, timed=False)}{place}{', ' if stuck else ''}{stuck}",
         age((row.finished_at or world.at) - row.started_at),
-        tokens(row.completion_tokens),
-        number(row.decode_tok_s, 1),
+        about(tokens(figures.prompt), estimated=figures.prompt_estimated),
+        about(tokens(figures.output), estimated=figures.output_estimated),
+        number(figures.tok_s, 1),
     )

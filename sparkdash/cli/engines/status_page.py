@@ -21,6 +21,7 @@ from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
+from sparkdash.domain.text.live_text import about, figure_text, figures_of_request, request_phase
 from sparkdash.domain.text.node_text import boxes_text, step_share
 from sparkdash.domain.text.repair_text import is_told, repair_text, state_text, step_text, waiting_on
 from sparkdash.domain.text.swap_text import estimate_text, stage_text, wait_text
@@ -147,13 +148,20 @@ def _engine(engine: Engine, world: Snapshot) -> str:
 
 def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:
     get = sample.get
+
+    def shown(metric: Metric, digits: int = 0, unit: str = "") -> str:
+        return figure_text(sample.figure(metric), lambda value: number(value, digits, unit))
+
     age = world.at - sample.at
     stale = f"  ({duration(age)} old)" if age > STALE_S else ""
     yield status_row(
         "speed",
-        f"decode {number(get(Metric.DECODE), 1)} tok/s  prefill {number(get(Metric.PREFILL))} tok/s  "
-        f"ttft p50 {number(get(Metric.TTFT_P50), 2, ' s')}{stale}",
+        f"decode {shown(Metric.DECODE, 1)} tok/s (each {shown(Metric.DECODE_EACH, 1)})  "
+        f"prompt {shown(Metric.PROMPT_SPEED)} tok/s  ttft p50 {shown(Metric.TTFT_P50, 2, ' s')}{stale}",
     )
+    if not sample.values:
+        yield status_row("queue", f"in flight {shown(Metric.RUNNING)}  ~ counted by the gateway")
+        return
     yield status_row(
         "cache",
         f"prefix {percent(get(Metric.PREFIX_HIT))} (lifetime {percent(get(Metric.PREFIX_HIT_LIFETIME))})  "
@@ -162,7 +170,7 @@ def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:
     if get(Metric.ACCEPTANCE_LENGTH) is not None or sample.acceptance_at:
         places = " ".join(f"{share:.2f}" for share in sample.acceptance_at or ()) or DASH
         yield status_row("accept", f"{places}  mean acceptance length {number(get(Metric.ACCEPTANCE_LENGTH), 2)}")
-    yield status_row("queue", f"running {number(get(Metric.RUNNING))}  waiting {number(get(Metric.WAITING))}")
+    yield status_row("queue", f"running {shown(Metric.RUNNING)}  waiting {number(get(Metric.WAITING))}")
 
 
 def _requests(world: Snapshot) -> Iterator[str]:
@@ -174,15 +182,16 @@ def _requests(world: Snapshot) -> Iterator[str]:
 
 
 def _request(request: Request, world: Snapshot) -> tuple[str, ...]:
-    place = f" {request.position}" if request.position is not None else ""
+    place = f" #{request.position}" if request.position is not None else ""
     engine = world.engines.get(request.profile)
+    figures = figures_of_request(request, world.sample)
     stuck = ", " + waits if engine and (waits := waiting_on(engine.liveness, world.at)) else ""
     return (
         request.client,
         request.profile,
-        f"{request.state.value}{place}{stuck}",
-        tokens(request.prompt_tokens),
-        tokens(request.completion_tokens),
+        f"{request_phase(request, world.sample, world.at)}{place}{stuck}",
+        about(tokens(figures.prompt), estimated=figures.prompt_estimated),
+        about(tokens(figures.output), estimated=figures.output_estimated),
         number(request.ttft_s, 2),
-        number(request.decode_tok_s, 1),
+        number(figures.tok_s, 1),
     )

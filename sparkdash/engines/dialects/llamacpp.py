@@ -68,6 +68,8 @@ class LlamaCpp:
         slots="/slots",
         generated=("llamacpp:tokens_predicted_total",),
         prefilled=("llamacpp:prompt_tokens_total",),
+        timed_prompt=("llamacpp:prompt_tokens_total",),
+        prompt_seconds=("llamacpp:prompt_seconds_total",),
         prefix_hits=("llamacpp:prompt_tokens_cached_total",),
         prefix_misses=("llamacpp:prompt_tokens_total",),
         kv_used=("llamacpp:kv_cache_usage_ratio",),

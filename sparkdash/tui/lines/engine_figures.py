@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineSample, Metric
-from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.profile_figures import Figures
 from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, join, length, pad
 from sparkdash.tui.lines import words
@@ -26,15 +25,13 @@ BAR, LONG_BAR, LONG_FROM = 16, 24, 90
 WIDE = 70
 """Width from which bars stand beside the figures."""
 GAP = inked("  ")
-_MAY_BE_SILENT = frozenset({EngineKind.GENERIC, EngineKind.OPENAI})
-"""Engines that may report no figures at all."""
-_GATEWAY_COUNTS = inked("No figures of the server: medians are the gateway's own counts.", Ink.DIM)
+_GATEWAY_COUNTS = inked("No figures of the server: ~ is the gateway's own count.", Ink.DIM)
 
 
 def why_rows(view: View, engine: Engine, width: int, rows: int) -> list[Line]:
     """Format at most `rows` of the four rows, the most telling first to stay: prompt, accept, kv, prefix."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
-    silent = engine.kind in _MAY_BE_SILENT and view.engine_sample(engine.profile) is None
+    silent = not sample.values and sample.gateway is not None
     prompt = _prompt(view, engine, sample, width)
     accept = _GATEWAY_COUNTS if silent else _acceptance(view, engine, sample, width)
     prefix, kv = _prefix(sample, width), _kv_row(view, engine, sample, width)

@@ -26,6 +26,8 @@ CLIENT, WHOLE_CLIENT, ROOMY = 12, 20, 120
 """Width of the client's name in cells, and its width in terminals of ROOMY columns and more."""
 MATTERS = 2
 """Columns up to this `gives_way` rather cut the profile's name than go."""
+MANY = 8
+"""Open requests up to which they stand in order of arrival."""
 SILENT_S = 10.0
 """Seconds without a token after which a running request says so."""
 
@@ -152,7 +154,16 @@ class RequestTable(Table):
         """Return a row for each request."""
         self._longest = max((len(one.profile) for one in view.requests), default=0)
         columns = _columns(width, self._longest)
-        return [TableRow(one.id, _line(one, view, width, columns), _copy(one), _words(one)) for one in view.requests]
+        shown = _by_client(view)
+        return [TableRow(one.id, _line(one, view, width, columns), _copy(one), _words(one)) for one in shown]
+
+
+def _by_client(view: View) -> tuple[Request, ...]:
+    """Return all requests; many open ones stand by client."""
+    open_ = list(view.snapshot.requests.values()) if view.snapshot else []
+    if len(open_) > MANY:
+        open_.sort(key=lambda one: (one.client, one.started_at))
+    return (*open_, *view.requests[len(open_) :])
 
 
 def _line(request: Request, view: View, width: int, columns: Sequence[RequestColumn]) -> Line:
