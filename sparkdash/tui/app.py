@@ -11,14 +11,16 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.worker import WorkerCancelled, WorkerFailed
 
+from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural
 from sparkdash.tui import editor, theme
@@ -45,6 +47,8 @@ from sparkdash.tui.widgets.header import PAGES
 PAINT_EVERY_S = 0.25
 TICK_S = 1.0
 """Ages and times are redrawn at this interval when the daemon is silent."""
+RECALLED_S = 0.3
+"""Longest wait of the first frame for the recorded minutes; later ones are drawn when they come."""
 RETRY_S = 10.0
 """Delay before another attempt at a daemon of another version, which may have been replaced by then."""
 
@@ -132,9 +136,24 @@ class SparkdashApp(App[None]):
     async def _fold(self) -> None:
         async for item in self.link.feed():
             whole = self.mirror.fold(item)
+            if isinstance(item, Snapshot):
+                await self._recall()
             self.want_paint()
             if not whole:
                 return
+
+    async def _recall(self) -> None:
+        """Ask for the last minutes before this dashboard; the first frame waits for the answer, but not long."""
+        worker = self.run_worker(self._recalled(), group="past", exclusive=True)
+        with suppress(TimeoutError, WorkerFailed, WorkerCancelled):
+            await asyncio.wait_for(asyncio.shield(worker.wait()), RECALLED_S)
+
+    async def _recalled(self) -> None:
+        try:
+            self.mirror.recall(await self.link.recorded_past())
+        except SparkdashError:  # an older daemon, or one whose database cannot be read
+            return
+        self.want_paint()
 
     def want_paint(self) -> None:
         """Schedule a paint; requests in quick succession become one paint."""

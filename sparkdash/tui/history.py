@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from sparkdash.domain.history.answers import RecentFigures
 from sparkdash.domain.metric import Memory, Metric, Sample
+from sparkdash.domain.node import LOCAL
 
 STEP_S = 2.0
 """Seconds of one bar: the 30 bars that fit beside the figures at 80 columns show a minute."""
@@ -22,6 +24,9 @@ MEMORY_STEP_S = 5.0
 MEMORY_KEPT = 360
 """Half an hour."""
 SHOWN = (Metric.DECODE, Metric.PROMPT_SPEED, Metric.PREFIX_HIT, Metric.KV_USED)
+_RECORDED = frozenset(metric.value for metric in SHOWN)
+BOX_MEMORY = ("memory_available_bytes", "memory_free_bytes", "page_cache_bytes")
+"""Recorded figures of a box from which its memory is drawn."""
 
 
 class BucketRing:
@@ -38,6 +43,12 @@ class BucketRing:
             self._buckets[-1] = (last, total + value, count + 1)
         else:
             self._buckets.append((index, value, 1))
+
+    def recall(self, begin: int, means: Sequence[float | None]) -> None:
+        """Put recorded means where none were seen; the first is of bucket `begin`."""
+        recorded = {index: (index, mean, 1) for index, mean in enumerate(means, begin) if mean is not None}
+        known = recorded | {bucket[0]: bucket for bucket in self._buckets}
+        self._buckets = deque((known[index] for index in sorted(known)), maxlen=KEPT)
 
     def last(self, count: int, now: float) -> list[float | None]:
         """Return the `count` buckets up to the one that contains `now`, oldest first."""
@@ -67,6 +78,37 @@ class FigureHistory:
                 if value is not None:
                     self._rings.setdefault((profile, metric), BucketRing()).add(engine.at, value)
 
+    def recall(self, figures: RecentFigures) -> None:
+        """Put recorded figures where none were seen."""
+        begin = int(figures.begin // STEP_S)
+        for series in figures.series:
+            if series.figure in _RECORDED and series.profile and series.node == LOCAL:
+                ring = self._rings.setdefault((series.profile, Metric(series.figure)), BucketRing())
+                ring.recall(begin, series.mean)
+
+    def recall_memory(self, figures: RecentFigures, now: Memory) -> None:
+        """Put the recorded memory where none was seen; what is not recorded is as `now`."""
+        held: dict[int, dict[str, int | None]] = {}
+        box: dict[str, dict[int, int]] = {}
+        for series in figures.series:
+            for index, value in enumerate(series.mean, int(figures.begin // MEMORY_STEP_S)):
+                if value is not None and series.node == LOCAL and series.profile:
+                    held.setdefault(index, {})[series.profile] = int(value)
+                elif value is not None and series.node == LOCAL:
+                    box.setdefault(series.figure, {})[index] = int(value)
+        available, free, cache = (box.get(name, {}) for name in BOX_MEMORY)
+        recorded = {
+            index: now.replace(
+                available=available[index],
+                free=free.get(index, now.free),
+                page_cache=cache.get(index),
+                engines=held.get(index, {}),
+                strangers=(),
+            )
+            for index in available
+        }
+        self._memory = deque(sorted((recorded | dict(self._memory)).items(), key=_index), maxlen=MEMORY_KEPT)
+
     def last(self, profile: str, metric: Metric, count: int, now: float) -> Sequence[float | None]:
         """Return the last `count` buckets of one figure; all None if never seen."""
         ring = self._rings.get((profile, metric))
@@ -84,3 +126,7 @@ class FigureHistory:
             self._memory[-1] = (self._memory[-1][0], memory)
         else:
             self._memory.append((index, memory))
+
+
+def _index(one: tuple[int, Memory]) -> int:
+    return one[0]

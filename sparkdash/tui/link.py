@@ -6,6 +6,7 @@ documents as values. Must not know: terminals, panels. Rule: methods return valu
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -18,8 +19,11 @@ from sparkdash.bench.run import Run
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import follow_feed
 from sparkdash.domain.event import Event
+from sparkdash.domain.history.answers import RecentFigures
+from sparkdash.domain.history.figures import MEMORY
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import DaemonError
+from sparkdash.tui.history import BOX_MEMORY, KEPT, MEMORY_KEPT, MEMORY_STEP_S, SHOWN, STEP_S
 
 LOG_TAIL = 1000
 """Lines of an engine's log that are read before following it."""
@@ -28,6 +32,14 @@ LOG_TAIL = 1000
 @dataclass(frozen=True, slots=True)
 class Disconnected:
     """State of the feed while the link is lost; the next item ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPast:
+    """What the daemon recorded of the last minutes: the figures of sparklines, and the memory."""
+
+    figures: RecentFigures
+    memory: RecentFigures
 
 
 Item = Snapshot | Event | Disconnected
@@ -49,6 +61,16 @@ class DaemonLink(AsyncClient):
         async with aclosing(follow_feed(self)) as items:
             async for item in items:
                 yield Disconnected() if item is None else item
+
+    async def recorded_past(self) -> RecordedPast:
+        """Return what the daemon recorded of the last minutes. Raises SparkdashError, also of a daemon without it."""
+        figures, memory = await asyncio.gather(
+            self.history_recent(figure=[metric.value for metric in SHOWN], seconds=STEP_S * KEPT, step_s=STEP_S),
+            self.history_recent(
+                figure=[*BOX_MEMORY, MEMORY], seconds=MEMORY_STEP_S * MEMORY_KEPT, step_s=MEMORY_STEP_S
+            ),
+        )
+        return RecordedPast(figures, memory)
 
     def follow_log(self, profile: str) -> AsyncGenerator[str, None]:
         """Yield the last lines of an engine's log, then each new one until the engine ends."""

@@ -25,7 +25,7 @@ from sparkdash.domain.text.node_text import boxes_text
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.first_run import IdleBox
 from sparkdash.tui.history import FigureHistory
-from sparkdash.tui.link import Disconnected, Item
+from sparkdash.tui.link import Disconnected, Item, RecordedPast
 
 STALE_S = 3.0
 """Seconds after which a sample is stale: three missed ticks."""
@@ -199,6 +199,13 @@ class Mirror:
         """Record that the daemon refused the link."""
         self._refusal = error
         self._set_link(LinkState.REFUSED)
+
+    def recall(self, past: RecordedPast) -> None:
+        """Put the recorded minutes before those that were seen."""
+        self._history.recall(past.figures)
+        sample = self._snapshot.sample if self._snapshot else None
+        if sample and sample.memory:
+            self._history.recall_memory(past.memory, sample.memory)
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show an answer to the user for a few seconds."""

@@ -20,6 +20,7 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import Event, Fact, SampleTaken
 from sparkdash.domain.finding import Diagnosis
+from sparkdash.domain.history.answers import RecentFigures
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
@@ -31,7 +32,7 @@ from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.first_run import BoxLook
-from sparkdash.tui.link import Disconnected, Item
+from sparkdash.tui.link import Disconnected, Item, RecordedPast
 from sparkdash.units import GIB
 
 NOW = 1_760_104_020.0
@@ -198,6 +199,8 @@ class ScriptedLink:
         """Profiles by name, as far as a test needs their source."""
         self.refuses: SparkdashError | None = None
         """Raised by the next order."""
+        self.past = RecordedPast(*[RecentFigures(begin=NOW, step_s=2)] * 2)
+        """Recorded before the dashboard began."""
         self.seq = 100
 
     def tell(self, item: Item | SparkdashError) -> None:
@@ -219,6 +222,9 @@ class ScriptedLink:
                 raise item
             yield item
             self.items.task_done()
+
+    async def recorded_past(self) -> RecordedPast:
+        return self.past
 
     async def _do(self, *order: Any) -> None:
         self.asked.append(order)

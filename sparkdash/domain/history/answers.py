@@ -67,10 +67,23 @@ class Series(Frozen):
     """Measurements in each bucket."""
 
 
-class RecentFigures(Frozen):
-    """Several figures over the last minutes, in buckets of one width: what a sparkline begins with."""
+class RecentSeries(Frozen):
+    """Means of one figure over the last minutes, with five digits; None is a gap."""
 
-    series: tuple[Series, ...] = ()
+    figure: str
+    profile: str
+    """Profile of the engine; empty for a box."""
+    node: str
+    mean: tuple[float | None, ...] = ()
+
+
+class RecentFigures(Frozen):
+    """Several figures over the last minutes, in the same buckets: what a sparkline begins with."""
+
+    begin: float
+    """Beginning of the first bucket."""
+    step_s: float
+    series: tuple[RecentSeries, ...] = ()
 
 
 class Quantiles(Frozen):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from sparkdash.domain.history.answers import FigureList, RecentFigures, RecordedSubject, Series
+from sparkdash.domain.history.answers import FigureList, RecentFigures, RecentSeries, RecordedSubject, Series
 from sparkdash.domain.history.figures import all_figures, unit_of
 from sparkdash.domain.history.selections import RecentSelection, SeriesSelection, Visible
 from sparkdash.domain.node import LOCAL
-from sparkdash.store.history.cells import CELL, Cell, unpack_cells
+from sparkdash.store.history.cells import CELL, Cell
 from sparkdash.store.history.tiers import SECONDS, TIERS, choose
 
 BRIDGED_S = 20
@@ -58,30 +58,35 @@ def read_recent(database: sqlite3.Connection, asked: RecentSelection) -> RecentF
         for number, profile, node in database.execute("SELECT id, profile, node FROM history_subjects")
         if not profile or asked.visible is None or profile in asked.visible
     }
-    names = {
-        (bool(box), position): name
-        for box, name, position in database.execute("SELECT box, name, position FROM history_figures")
-        if not asked.figures or name in asked.figures
-    }
+    places: dict[bool, list[tuple[str, int]]] = {False: [], True: []}
+    for box, name, position in database.execute("SELECT box, name, position FROM history_figures"):
+        if not asked.figures or name in asked.figures:
+            places[bool(box)].append((name, position * CELL.size))
     found: dict[tuple[str, str, str], list[tuple[int, Cell]]] = {}
     rows = database.execute(
         "SELECT subject, start, cells FROM history_seconds WHERE start >= ? AND start < ?",
         (int(asked.since), int(asked.until) + 1),
     )
     for number, start, cells in rows:
-        if number not in subjects:
+        profile, node = subjects.get(number, (None, ""))
+        if profile is None:
             continue
-        profile, node = subjects[number]
-        for position, cell in unpack_cells(cells).items():
-            if name := names.get((not profile, position)):
-                found.setdefault((name, profile, node), []).append((start, cell))
-    return RecentFigures(series=tuple(_recent(asked, key, cells) for key, cells in sorted(found.items())))
+        for name, offset in places[not profile]:
+            if offset < len(cells) and (cell := Cell._make(CELL.unpack_from(cells, offset))).n:
+                found.setdefault((profile, node, name), []).append((start, cell))
+    step = int(asked.step_s)
+    return RecentFigures(
+        begin=float(int(asked.since // step) * step),
+        step_s=float(step),
+        series=tuple(_recent(asked, key, found[key]) for key in sorted(found)),
+    )
 
 
-def _recent(asked: RecentSelection, key: tuple[str, str, str], cells: list[tuple[int, Cell]]) -> Series:
+def _recent(asked: RecentSelection, key: tuple[str, str, str], cells: list[tuple[int, Cell]]) -> RecentSeries:
     buckets = _Buckets(asked.since, asked.until, int(asked.step_s))
     buckets.add(cells, 1)
-    return buckets.answer(*key)
+    profile, node, figure = key
+    return RecentSeries(figure=figure, profile=profile, node=node, mean=buckets.means())
 
 
 def _place(database: sqlite3.Connection, asked: SeriesSelection) -> tuple[int, int] | None:
@@ -136,6 +141,11 @@ class _Buckets:
     def _bridge(self, first: int, end: int, cell: Cell) -> None:
         for index in range(first, end):
             self._cells.setdefault(index, cell._replace(n=0))
+
+    def means(self) -> tuple[float | None, ...]:
+        """Return the means of all buckets with five digits."""
+        cells = map(self._cells.get, range(self._number))
+        return tuple(None if cell is None else float(f"{cell.mean:.5g}") for cell in cells)
 
     def answer(self, figure: str, profile: str, node: str) -> Series:
         """Return the series; buckets without a cell are gaps."""
