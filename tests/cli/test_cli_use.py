@@ -435,3 +435,12 @@ def test_it_starts_the_daemon_that_is_missing_and_says_so_before(
         done = sparkdash("use", *words)
         assert done.code == 7
         assert done.err.startswith(f"No daemon runs: starting one in the background; its log: {launch.log_file()}\n")
+
+
+def test_a_name_for_several_is_told_with_what_it_means(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """`[any]` in config.toml: the daemon plans the one that it means."""
+    daemon.set(profiles=(summary("new"),))
+    daemon.plans["coder"] = Plan(profile="new", fits=True, expected_s=220)
+    done = sparkdash("use", "coder")
+    assert done.out.startswith("new is ready")
+    assert done.err.splitlines()[0] == "coder means new now."

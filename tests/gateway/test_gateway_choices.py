@@ -76,3 +76,14 @@ async def test_the_list_of_models_has_them(chosen: Any) -> None:
     assert "none" not in found
     one = (await chosen.client.get("/v1/models/either")).json()
     assert (one["id"], one["root"]) == ("either", "alpha")
+
+
+async def test_an_owner_may_plan_and_use_such_a_name(chosen: Any, tools: Any) -> None:
+    """As a request does: what runs, else the first."""
+    plan = await chosen.client.get("/api/plan/either")
+    assert plan.json()["profile"] == "alpha"
+    chosen.bus.publish(EngineChanged(engine=tools.ready("alpha", EngineState.ABSENT)))
+    begun = await chosen.client.post("/api/use", json={"profile": "either"})
+    assert (begun.status_code, begun.json()["profile"]) == (202, "beta/fast")
+    unknown = await chosen.client.post("/api/use", json={"profile": "neither"})
+    assert unknown.status_code == 404

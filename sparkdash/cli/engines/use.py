@@ -99,6 +99,8 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
     """Bring a profile up: print what leaves, confirm, swap, wait, report."""
     world = await client.state()
     plan = await client.plan(name=name)
+    if not _is_name_of(name, plan.profile, world):
+        print_note(f"{name} means {plan.profile} now.")
     if plan.expected_s == 0 and not plan.evict:
         return _runs_already(plan, world, as_json=as_json)
     _announce(plan, world)
@@ -109,6 +111,14 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
         return _done(plan, await _up(client, plan.profile), as_json=as_json)
     plan = await client.use(profile=plan.profile)
     return _begun(plan, as_json=as_json)
+
+
+def _is_name_of(name: str, profile: str, world: Snapshot) -> bool:
+    """Whether this is a profile's own name or alias; a name for several in `config.toml` is not."""
+    known = world.profile(profile)
+    return known is None or any(
+        name.lower() in (one.lower(), one.rpartition("/")[2].lower()) for one in (known.name, *known.serves)
+    )
 
 
 def _warn(plan: Plan, world: Snapshot) -> None:

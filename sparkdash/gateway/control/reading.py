@@ -25,6 +25,7 @@ from sparkdash.gateway.control.caller import CallerDeps, KeyCheck
 from sparkdash.gateway.control.registration import serves, serves_raw
 from sparkdash.gateway.control.streams import DOCUMENT, STREAM, TEXT, FeedResponse, encode_lines
 from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.relay.model_names import meant_profile
 from sparkdash.limits import COUNT
 from sparkdash.rules.secret import redact_profile
 
@@ -80,7 +81,7 @@ async def profile(name: str, deps: CallerDeps) -> Profile:
 async def plan(name: str, deps: CallerDeps) -> Plan:
     """Say what `use` would evict, whether the profile fits, and how long it takes."""
     await deps.refresh()
-    return await deps.supervisor.plan(name)
+    return await deps.supervisor.plan(meant_profile(name, deps.catalog(), deps.choices(), deps.bus.snapshot))
 
 
 async def incidents(

@@ -18,6 +18,7 @@ from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.caller import CallerDeps, LeaseToken
 from sparkdash.gateway.control.registration import serves
 from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.relay.model_names import meant_profile
 
 
 def add_routes(api: APIRouter) -> None:
@@ -35,7 +36,8 @@ async def use(body: UseBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = N
     """Begin to make a profile resident."""
     deps.exclusive.admit(x_sparkdash_lease)
     await deps.refresh()
-    return await deps.supervisor.use(body.profile, cause=SwapCause(body.cause))
+    name = meant_profile(body.profile, deps.catalog(), deps.choices(), deps.bus.snapshot)
+    return await deps.supervisor.use(name, cause=SwapCause(body.cause))
 
 
 async def use_set(body: UseSetBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> SetPlan:

@@ -52,6 +52,11 @@ def resolve_model(
     return other, find_profile(other, catalog)
 
 
+def meant_profile(name: str, catalog: CatalogPort, choices: Choices, snapshot: Snapshot) -> str:
+    """Return the profile that an owner means: of a name for several the one that runs, else the first that can."""
+    return resolve_model(name, catalog, {}, choices, snapshot)[0]
+
+
 def chosen_name(names: Sequence[str], snapshot: Snapshot) -> str | None:
     """Choose of several profiles: the first that runs, else the first that comes, else the first; None of none."""
     states = [engine.state if (engine := snapshot.engines.get(name)) else None for name in names]
