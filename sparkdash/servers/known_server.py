@@ -6,7 +6,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -31,5 +31,7 @@ class KnownServer:
     """Flags that the server needs to be reachable, and to be called by the profile's name."""
     env: Mapping[str, str] = field(default_factory=lambda: NO_ENV)
     shm_size: str | None = None
+    speculation: Callable[[Mapping[str, ArgValue]], str | None] = lambda _: None
+    """Speculation that a profile's args switch on, such as "mtp k=2"; None without."""
     tried: str = "not tried on hardware"
     """Where the description was seen to work."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from sparkdash.domain.servers.routes import ServerRoute
 from sparkdash.domain.servers.spec import LogFailure, LogStage, ServerKind, ServerMetrics, ServerSpec
+from sparkdash.servers.drafting import atlas_speculation, lucebox_speculation
 from sparkdash.servers.known_server import KnownServer
 
 NO_METRICS = ServerMetrics(path=None)
@@ -19,6 +20,7 @@ _ATLAS = KnownServer(
     source="Avarok-Cybersecurity/atlas, README and spark-server's sources, 2026",
     command=("spark", "serve", "{target}"),  # without a model it opens a chooser and waits for a person
     args={"bind": "127.0.0.1", "port": "{port}", "model-name": "{name}"},
+    speculation=atlas_speculation,
     spec=ServerSpec(
         kind=ServerKind.ATLAS,
         routes=(ServerRoute.CHAT, ServerRoute.COMPLETIONS, ServerRoute.RESPONSES, ServerRoute.MESSAGES),
@@ -51,6 +53,7 @@ _LUCEBOX = KnownServer(
     source="Luce-Org/lucebox-hub, server/README.md and http_server.cpp, July 2026",
     command=("dflash_server", "{target}"),
     args={"host": "127.0.0.1", "port": "{port}", "model-name": "{name}"},
+    speculation=lucebox_speculation,
     spec=ServerSpec(
         kind=ServerKind.LUCEBOX,
         routes=(ServerRoute.CHAT, ServerRoute.RESPONSES, ServerRoute.MESSAGES),

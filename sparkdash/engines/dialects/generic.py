@@ -90,9 +90,10 @@ class Generic:
         """Configured context in tokens, from the profile."""
         return profile.context
 
-    def speculation(self, profile: Profile) -> str | None:  # noqa: ARG002 - the contract's signature
-        """Return None: the flags of the server are not known."""
-        return None
+    def speculation(self, profile: Profile) -> str | None:
+        """Describe the speculation of a known server; None of any other, whose flags are not known."""
+        known = known_server(profile)
+        return known.speculation(profile.args) if known else None
 
     def read_log(self, line: str) -> LoadProgress | None:
         """Read the progress in one line of the start-up log, by the profile's own patterns."""
