@@ -13,7 +13,8 @@ from sparkdash.cli.profiles.import_export import ExportFormat, _exported
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter, adapter_of
+from sparkdash.errors import ProfileError
 from sparkdash.paths import shipped_profiles
 
 LAUNCH = LaunchContext(port=8000, containerised=True, hf_home="/home/me/.cache/huggingface", cache_dir="/home/me/cache")
@@ -74,3 +75,34 @@ def test_what_is_exported_comes_back_equal(name: str, form: ExportFormat) -> Non
     if form is not ExportFormat.SPARKRUN:
         assert _place(again) == _place(spec)
     assert not [str(remark) for remark in imported.remarks if remark.kind == "unknown"]
+
+
+READ_AS_VLLM = {"qwen3-asr-1.7b", "voxtral-mini-4b-realtime"}
+"""Servers whose program is vLLM's: they come back as that engine, which adds a flag of its own."""
+OTHERS = {
+    name: profile
+    for name, profile in load_catalog([shipped_profiles()]).profiles.items()
+    if profile.engine is EngineKind.GENERIC and profile.image and profile.nodes == 1
+}
+
+
+@pytest.mark.parametrize("form", list(ExportFormat))
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_a_server_without_a_dialect_comes_back_equal_or_is_refused(name: str, form: ExportFormat) -> None:
+    """Known by its image or program, or taken for any server that publishes a port; sparkrun has no runtime for it."""
+    profile = OTHERS[name]
+    spec = adapter_of(profile).container(profile, LAUNCH)
+    if form is ExportFormat.SPARKRUN:
+        with pytest.raises(ProfileError, match="sparkrun has no runtime for the server of"):
+            _exported(form, profile, spec)
+        return
+    imported = importers.import_profiles(_exported(form, profile, spec), "back")
+    (document,) = imported.profiles
+    found = write.load_imported({"back": write.yaml_text(document, imported, "x")})
+    assert found.problems == (), yaml.safe_dump(document)
+    (back,) = found.profiles.values()
+    again = comparable(adapter_of(back).container(back, LAUNCH), back)
+    if name in READ_AS_VLLM:
+        again["argv"].remove("--enable-prompt-tokens-details")
+    assert again == comparable(spec, profile)
+    assert back.engine is (EngineKind.VLLM if name in READ_AS_VLLM else EngineKind.GENERIC)

@@ -7,6 +7,7 @@ Pure.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -27,15 +28,18 @@ _IMAGES = (
     (ServerKind.KOKORO, r"/kokoro-fastapi"),
 )
 """Known servers by their published images."""
+_PROGRAMS = {"dflash_server": ServerKind.LUCEBOX, "sd-server": ServerKind.SD_CPP}
+"""Known servers without a published image, by their programs."""
 _SIGNALS = ("SIGINT", "SIGQUIT")
 _BOUND = ("127.0.0.1", "0.0.0.0", "localhost", "::")  # noqa: S104 - what imported commands say
 
 Options = list[tuple[str, str | None]]
 
 
-def known_image(image: str) -> ServerKind | None:
-    """Return the known server that an image holds, by its name."""
-    return next((kind for kind, pattern in _IMAGES if re.search(pattern, image)), None)
+def known_container(image: str, words: Sequence[str]) -> ServerKind | None:
+    """Return the known server of a container, by its image's name or by the first word of its command."""
+    by_image = (kind for kind, pattern in _IMAGES if re.search(pattern, image))
+    return next(by_image, None) or (_PROGRAMS.get(PurePosixPath(words[0]).name) if words else None)
 
 
 def _published_port(options: Options) -> int | None:
@@ -56,7 +60,7 @@ def read_any_server(
     """
     image, entrypoint, port = container["image"], container.pop("entrypoint", []), _published_port(options)
     container.pop("names", None)
-    kind = known_image(image)
+    kind = known_container(image, [*entrypoint, *words])
     if kind is None and port is None:
         return None
     made = _known(KNOWN[kind], [*entrypoint, *words], notes) if kind else _unknown(words, entrypoint, port, notes)

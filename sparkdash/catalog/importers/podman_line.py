@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sparkdash.catalog.importers import engine_line, podman_fields
-from sparkdash.catalog.importers.any_server import known_image, read_any_server
+from sparkdash.catalog.importers.any_server import known_container, read_any_server
 from sparkdash.catalog.importers.engine_line import EnginePart
 from sparkdash.catalog.importers.podman_flags import split_options
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
@@ -196,7 +196,7 @@ def _container(
     hint = container.pop("name", "")
     inside = _unwrap([*container.get("entrypoint", []), *words[index + 1 :]], notes)
     found = engine_line.recognise_engine(inside.words, words[index])
-    if found is None and (any_server or known_image(words[index])):
+    if found is None and (any_server or known_container(words[index], inside.words)):
         own = name or hint.removeprefix("sparkdash-")
         return read_any_server(words[index + 1 :], container, options, notes, own)
     container.pop("entrypoint", None)

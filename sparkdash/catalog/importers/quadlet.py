@@ -72,7 +72,7 @@ def import_quadlet(text: str, name: str | None = None) -> Imported:
             notes.unknown(f"Container.{key}")
     if not image:
         raise import_refused("The unit has no `Image=` in [Container].")
-    made = podman_line.import_command(Command([*words, *entry, image, *command], {}), notes, name)
+    made = podman_line.import_command(Command([*words, *entry, image, *command], {}), notes, name, any_server=True)
     if made is None:
         raise import_refused("The unit's command starts no engine that sparkdash knows.")
     return notes.imported("quadlet", made)
