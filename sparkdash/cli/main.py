@@ -17,7 +17,7 @@ from sparkdash.cli import connect, doctor, home, hooks, keys, memory
 from sparkdash.cli.bench import ab
 from sparkdash.cli.bench import commands as bench
 from sparkdash.cli.daemon import demo, serve, service
-from sparkdash.cli.engines import incidents, logs, release, requests, run, status, stop, use, why
+from sparkdash.cli.engines import history, incidents, logs, release, requests, run, status, stop, use, why
 from sparkdash.cli.nodes import commands as nodes
 from sparkdash.cli.output.screen import print_text
 from sparkdash.cli.profiles import add as add_from_source
@@ -41,6 +41,7 @@ for command in (
     stop.cancel,
     requests.requests,
     incidents.incidents,
+    history.history,
     release.release,
     logs.logs,
     run.run,

@@ -27,6 +27,7 @@ from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import EngineState, Failure, Parked
 from sparkdash.domain.event import Fact, Level, Notice, SwapChanged
 from sparkdash.domain.finding import Finding, Status
+from sparkdash.domain.history.answers import PastRequests
 from sparkdash.domain.incident import Incident, Repairs, RepairTime
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.liveness import Liveness, LivenessState
@@ -54,6 +55,7 @@ FROM_THE_DAEMON: dict[str, tuple[str, ...]] = {
     "status": ("status",),
     "status --json": ("status", "--json"),
     "incidents": ("incidents",),
+    "history": ("history", "--by", "request"),
     "memory": ("memory",),
     "requests": ("requests", "--all"),
     "release": ("release",),
@@ -171,6 +173,7 @@ def evil_world(world: Snapshot) -> dict[str, Any]:
 def evil(daemon: FakeDaemon) -> FakeDaemon:
     """A daemon all of whose words are hostile, and whose swaps fail with hostile reasons."""
     daemon.set(**evil_world(daemon.bus.snapshot))
+    daemon.past["requests"] = PastRequests(requests=daemon.bus.snapshot.recent)
     daemon.plans["new"] = poisoned(
         Plan(
             profile="new", evict=("old",), reasons={"old": "idle"}, beside=("small",), verdict="It fits.", held="Wait."

@@ -75,6 +75,8 @@ class FakeDaemon:
         self.plans: dict[str, Plan] = {}
         self.whole: dict[str, Profile] = {}
         self.memory: MemoryAccount | None = None
+        self.past: dict[str, Any] = {}
+        """Answers of /api/history by the last part of the path."""
         self.log_lines: list[str] = ["first line", "second line"]
         self.pulls: list[PullProgress] = []
         self.pull_error: dict[str, Any] | None = None
@@ -236,6 +238,7 @@ class FakeDaemon:
             web.get("/api/profiles/{name:.+}", self._profile),
             web.get("/api/plan/{name:.+}", self._plan),
             web.get("/api/incidents", self._incidents),
+            web.get("/api/history/{part}", self._past),
             web.get("/api/logs/{name:.+}", self._logs),
             web.get("/api/memory", self._memory),
             web.post("/api/use", self._use),
@@ -273,6 +276,10 @@ class FakeDaemon:
         world, profile = self.bus.snapshot, request.query.get("profile")
         kept = tuple(one for one in world.incidents if profile in (None, one.profile))
         return _json(IncidentList(incidents=kept, repairs=world.repairs))
+
+    async def _past(self, request: web.Request) -> web.Response:
+        told = self.past[request.match_info["part"]]
+        return _json(told.pop(0) if isinstance(told, list) else told)
 
     async def _plan(self, request: web.Request) -> web.Response:
         return _json(self._planned(request.match_info["name"]))

@@ -1,0 +1,151 @@
+"""`sparkdash history`: what this box did, from the daemon's records.
+
+Owns: the options, and which records they mean. Must not know how tables look.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import print_json, print_text, terminal_width
+from sparkdash.cli.parameters import AsJson, complete_profile
+
+if TYPE_CHECKING:
+    from sparkdash.cli.engines.history_period import AskedPeriod
+    from sparkdash.cli.engines.history_tables import HistoryTable
+    from sparkdash.client.blocking import Client
+    from sparkdash.domain.lease import Request
+
+SHOWN_REQUESTS = 40
+"""Requests of a table; --json and --csv give all of the period."""
+SHOWN_POINTS = 24
+GIVEN_POINTS = 1_000
+"""Buckets of --json and --csv."""
+PAGE = 1_000
+
+
+class By(StrEnum):
+    """What the records are listed by."""
+
+    PROFILE = "profile"
+    CLIENT = "client"
+    KEY = "key"
+    HOUR = "hour"
+    DAY = "day"
+    REQUEST = "request"
+    EVENT = "event"
+    FIGURE = "figure"
+
+
+def history(
+    by: Annotated[
+        By, typer.Option(help="Add requests up by this; or list single requests, events, or the recorded figures.")
+    ] = By.PROFILE,
+    since: Annotated[str, typer.Option(help="Beginning: 90m, 12h, 7d, or 2026-11-20 and 2026-11-20T14:00.")] = "1d",
+    until: Annotated[str, typer.Option(help="End, in the same forms.")] = "now",
+    profile: Annotated[str | None, typer.Option(help="Only this profile.", autocompletion=complete_profile)] = None,
+    client: Annotated[str | None, typer.Option(help="Only this client, such as codex.")] = None,
+    figure: Annotated[str | None, typer.Option(help="Show this figure over time; `--by figure` lists them.")] = None,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")] = False,
+) -> None:
+    """Show what this box did: requests, tokens, speeds, events.
+
+    Requests are added up by hour; quantiles are within 1 %. Figures are kept at 1 s
+    for an hour, at 10 s for two days and at 5 minutes for two years. --json and
+    --csv give everything of the period.
+
+    \b
+    Examples:
+      sparkdash history
+      sparkdash history --by day --since 30d
+      sparkdash history --by request --since 2h --profile gpt-oss-120b
+      sparkdash history --figure decode_tok_s --profile gpt-oss-120b --since 6h
+      sparkdash history --by figure
+      sparkdash history --by request --since 30d --csv > requests.csv
+    """
+    import time
+
+    from sparkdash.cli.engines.history_period import parse_period
+    from sparkdash.client.blocking import Client
+
+    period = parse_period(since, until, time.time())
+    whole = as_json or as_csv
+    with Client() as daemon:
+        if figure is not None:
+            found = _figure(daemon, figure, profile, period, GIVEN_POINTS if whole else SHOWN_POINTS)
+        elif by is By.REQUEST:
+            found = _requests(daemon, profile, client, period, whole=whole)
+        elif by is By.EVENT:
+            found = _events(daemon, profile, period)
+        elif by is By.FIGURE:
+            found = _figures(daemon)
+        else:
+            found = _usage(daemon, by, profile, client, period)
+    if as_json:
+        print_json(found.document)
+    elif as_csv:
+        print_text(found.csv(), nl=False)
+    else:
+        print_text(found.text(terminal_width()))
+
+
+def _usage(daemon: Client, by: By, profile: str | None, client: str | None, period: AskedPeriod) -> HistoryTable:
+    from sparkdash.api.requests import UsageQuery
+    from sparkdash.cli.engines.history_tables import usage_table
+
+    asked = UsageQuery.model_validate({"by": by.value})
+    return usage_table(
+        daemon.history_usage(
+            by=asked.by,
+            since=period.since,
+            until=period.until,
+            profile=profile,
+            client=client,
+            offset_s=period.offset_s,
+        )
+    )
+
+
+def _figure(daemon: Client, figure: str, profile: str | None, period: AskedPeriod, points: int) -> HistoryTable:
+    from sparkdash.cli.engines.history_tables import series_table
+
+    found = daemon.history_series(figure=figure, profile=profile, since=period.since, until=period.until, points=points)
+    return series_table(found)
+
+
+def _requests(
+    daemon: Client, profile: str | None, client: str | None, period: AskedPeriod, *, whole: bool
+) -> HistoryTable:
+    from sparkdash.cli.engines.history_tables import request_table
+
+    found: list[Request] = []
+    after: str | None = None
+    while True:
+        page = daemon.history_requests(
+            since=period.since,
+            until=period.until,
+            profile=profile,
+            client=client,
+            limit=PAGE if whole else SHOWN_REQUESTS,
+            after=after,
+        )
+        found += page.requests
+        after = page.next
+        if after is None or not whole:
+            return request_table(found, more=after is not None)
+
+
+def _events(daemon: Client, profile: str | None, period: AskedPeriod) -> HistoryTable:
+    from sparkdash.cli.engines.history_tables import event_table
+
+    return event_table(daemon.history_marks(since=period.since, until=period.until, profile=profile))
+
+
+def _figures(daemon: Client) -> HistoryTable:
+    from sparkdash.cli.engines.history_tables import figure_table
+
+    return figure_table(daemon.history_figures())

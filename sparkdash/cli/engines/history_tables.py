@@ -1,0 +1,199 @@
+"""Tables of the recorded past, as text and as CSV.
+
+Owns: columns, and how values are written. CSV has whole numbers and Unix seconds, text what people read.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+
+from sparkdash.cli.output.tables import fit_table
+from sparkdash.domain.history.answers import FigureList, MarkList, Series, UsageReport, UsageTotals
+from sparkdash.domain.lease import Request
+from sparkdash.units import bit_rate, duration, gib, number, percent, tokens
+
+WITHIN = "Quantiles are within 1 %."
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTable:
+    """One answer in all its forms."""
+
+    document: object
+    """For JSON."""
+    head: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    align: str
+    least: tuple[str, ...]
+    """Columns that a narrow terminal omits, in this order."""
+    raw_head: tuple[str, ...]
+    raw_rows: list[tuple[object, ...]]
+    nothing: str
+    foot: str = ""
+
+    def text(self, columns: int) -> str:
+        """Format for a terminal of that width."""
+        if not self.rows:
+            return self.nothing
+        lines, left_out = fit_table(self.head, self.rows, self.align, self.least, columns)
+        omitted = f"Omitted for the width of the terminal: {', '.join(left_out)}." if left_out else ""
+        return "\n".join(filter(None, (*lines, self.foot, omitted)))
+
+    def csv(self) -> str:
+        """Format as CSV with a head."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(self.raw_head)
+        writer.writerows(["" if cell is None else cell for cell in row] for row in self.raw_rows)
+        return out.getvalue()
+
+
+def usage_table(report: UsageReport) -> HistoryTable:
+    """Requests added up by group, the total last."""
+    rows = [_usage_row(row) for row in report.rows]
+    if len(rows) > 1:
+        rows.append(_usage_row(report.total))
+    head = (report.by, "requests", "failed", "prompt", "cached", "out", "think", "ttft p50", "p95", "tok/s p50",
+            "waited", "wait p95", "Wh")  # fmt: skip
+    sketched = ("wait_s", "ttft_s", "decode_tok_s")
+    plain = [name for name in UsageTotals.model_fields if name not in sketched]
+    quantiles = [(name, share) for name in sketched for share in ("p50", "p90", "p95", "p99")]
+    return HistoryTable(
+        document=report,
+        head=head,
+        rows=rows,
+        align="<" + ">" * (len(head) - 1),
+        least=("Wh", "think", "wait p95", "waited", "cached", "p95", "prompt", "failed"),
+        raw_head=(*plain, *(f"{name}_{share}" for name, share in quantiles)),
+        raw_rows=[
+            (
+                *(getattr(row, name) for name in plain),
+                *(getattr(getattr(row, name), share) for name, share in quantiles),
+            )
+            for row in report.rows
+        ],
+        nothing="No request ended in this period.",
+        foot=WITHIN,
+    )
+
+
+def _usage_row(row: UsageTotals) -> tuple[str, ...]:
+    return (
+        row.group or "-",
+        str(row.requests),
+        str(row.errors),
+        tokens(row.prompt_tokens),
+        percent(row.cached_tokens / row.prompt_tokens if row.prompt_tokens else None),
+        tokens(row.output_tokens),
+        tokens(row.reasoning_tokens),
+        duration(row.ttft_s.p50),
+        duration(row.ttft_s.p95),
+        number(row.decode_tok_s.p50, 1),
+        str(row.waited),
+        duration(row.wait_s.p95),
+        number(row.energy_wh, 1),
+    )
+
+
+def series_table(series: Series) -> HistoryTable:
+    """One figure by bucket; gaps are "-"."""
+    buckets = list(zip(series.start, series.min, series.mean, series.max, series.count, strict=True))
+    unit = series.unit
+    return HistoryTable(
+        document=series,
+        head=("from", "min", "mean", "max", "measured"),
+        rows=[(_clock(start), *(_value(v, unit) for v in values), str(n)) for start, *values, n in buckets]
+        if any(value is not None for value in series.mean)
+        else [],
+        align="<>>>>",
+        least=("measured",),
+        raw_head=("start", "min", "mean", "max", "count"),
+        raw_rows=[tuple(bucket) for bucket in buckets],
+        nothing=f"Nothing is recorded of {series.figure} in this period.",
+        foot=f"{series.figure}, {unit}; {duration(series.step_s)} in each row.",
+    )
+
+
+def request_table(requests: Sequence[Request], *, more: bool) -> HistoryTable:
+    """Single requests, newest first."""
+    return HistoryTable(
+        document=requests,
+        head=("ended", "client", "profile", "end", "wait", "ttft", "took", "prompt", "cached", "out", "tok/s"),
+        rows=[_request_row(one) for one in requests],
+        align="<<<<>>>>>>>",
+        least=("cached", "prompt", "wait", "client", "took"),
+        raw_head=tuple(field.name for field in fields(Request)),
+        raw_rows=[tuple(asdict(one).values()) for one in requests],
+        nothing="No request ended in this period.",
+        foot="There are more: `--csv` and `--json` list all." if more else "",
+    )
+
+
+def _request_row(one: Request) -> tuple[str, ...]:
+    wait = one.granted_at - one.started_at if one.granted_at is not None else None
+    took = one.finished_at - one.started_at if one.finished_at is not None else None
+    return (
+        _clock(one.finished_at or one.started_at),
+        one.client,
+        one.profile,
+        one.error or one.finish_reason or one.state.value,
+        duration(wait),
+        duration(one.ttft_s),
+        duration(took),
+        tokens(one.prompt_tokens),
+        tokens(one.cached_tokens),
+        tokens(one.completion_tokens),
+        number(one.decode_tok_s, 1),
+    )
+
+
+def event_table(found: MarkList) -> HistoryTable:
+    """Swaps, kills, incidents and notices, oldest first."""
+    return HistoryTable(
+        document=found,
+        head=("at", "what", "how", "text"),
+        rows=[(_clock(mark.at), mark.kind.value, mark.code, mark.text) for mark in found.marks],
+        align="<<<<",
+        least=("how",),
+        raw_head=("kind", "at", "until", "profile", "level", "code", "text"),
+        raw_rows=[
+            (mark.kind.value, mark.at, mark.until, mark.profile, mark.level.value, mark.code, mark.text)
+            for mark in found.marks
+        ],
+        nothing="Nothing happened in this period.",
+        foot="Older events of the period were left out: name a later --since or an earlier --until."
+        if found.cut
+        else "",
+    )
+
+
+def figure_table(found: FigureList) -> HistoryTable:
+    """Names of the figures."""
+    of = ", ".join(sorted({subject.profile for subject in found.subjects if subject.profile}))
+    return HistoryTable(
+        document=found,
+        head=("figure", "of", "unit", "meaning"),
+        rows=[(info.name, ", ".join(info.of), info.unit, info.meaning) for info in found.figures],
+        align="<<<<",
+        least=(),
+        raw_head=("name", "of", "unit", "meaning"),
+        raw_rows=[(info.name, " ".join(info.of), info.unit, info.meaning) for info in found.figures],
+        nothing="No figure is recorded.",
+        foot=f"Recorded of: {of}." if of else "",
+    )
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _value(value: float | None, unit: str) -> str:
+    if unit == "bytes":
+        return gib(value)
+    if unit == "share":
+        return percent(value, 1)
+    return bit_rate(value) if unit == "bytes/s" else number(value, 1)

@@ -1,0 +1,152 @@
+"""`sparkdash history`: sums, single requests, events and figures, for people and for programs."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from fake_daemon import FakeDaemon
+from recorded import START, asked
+
+from sparkdash.cli.engines.history_period import parse_moment, parse_period
+from sparkdash.domain.event import Level
+from sparkdash.domain.history.answers import (
+    FigureList,
+    MarkKind,
+    MarkList,
+    PastRequests,
+    Quantiles,
+    RecordedSubject,
+    Series,
+    TimelineMark,
+    UsageReport,
+    UsageTotals,
+)
+from sparkdash.domain.history.figures import all_figures
+from sparkdash.errors import AdmissionError
+
+Run = Callable[..., Any]
+ALPHA = UsageTotals(
+    group="alpha", requests=120, errors=3, prompt_tokens=1_200_000, cached_tokens=600_000, output_tokens=90_000,
+    reasoning_tokens=500, energy_wh=12.3, waited=7, wait_total_s=70, wait_s=Quantiles(count=7, p50=9, p90=12, p95=31, p99=31),
+    ttft_s=Quantiles(count=117, p50=0.4, p90=1.0, p95=2.5, p99=4.0),
+    decode_tok_s=Quantiles(count=117, p50=51.25, p90=60, p95=61, p99=62),
+)  # fmt: skip
+BETA = UsageTotals(group="beta/fast", requests=2)
+
+
+def query(daemon: FakeDaemon) -> dict[str, str]:
+    """Parameters of the last call."""
+    return {name: values[0] for name, values in parse_qs(urlsplit(daemon.calls[-1][1]).query).items()}
+
+
+def test_requests_are_added_up_with_their_total(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """By profile over the last day; unknown figures are "-", the accuracy is said."""
+    daemon.past["usage"] = UsageReport(
+        since=0, until=1, by="profile", rows=(ALPHA, BETA), total=ALPHA.replace(group="all", requests=122)
+    )
+    done = sparkdash("history")
+    lines = [line.split() for line in done.out.splitlines()]
+    assert lines[0][0] == "profile"
+    assert [line[:2] for line in lines[1:4]] == [["alpha", "120"], ["beta/fast", "2"], ["all", "122"]]
+    assert "51.2" in lines[1]
+    assert "-" in lines[2]
+    assert "within 1 %" in done.out
+    assert "Omitted for the width of the terminal: Wh" in done.out
+    told = query(daemon)
+    assert told["by"] == "profile"
+    assert float(told["until"]) - float(told["since"]) == pytest.approx(86400)
+
+
+def test_a_period_a_profile_and_a_client_are_asked_for(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """As they were typed; the days are this terminal's."""
+    daemon.past["usage"] = UsageReport(since=0, until=1, by="day")
+    done = sparkdash(
+        "history", "--by", "day", "--since", "7d", "--until", "1d", "--profile", "beta/fast", "--client", "codex"
+    )
+    assert done.out == "No request ended in this period.\n"
+    told = query(daemon)
+    assert (told["profile"], told["client"], told["by"]) == ("beta/fast", "codex", "day")
+    assert float(told["until"]) - float(told["since"]) == pytest.approx(6 * 86400)
+    assert int(told["offset_s"]) == datetime.now().astimezone().utcoffset().total_seconds()  # type: ignore[union-attr]
+
+
+def test_csv_has_every_request_of_the_period_and_a_table_the_newest(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Page by page; a table says that there are more."""
+    made = [asked(n, START + n) for n in range(3)]
+    pages = [PastRequests(requests=(made[2], made[1]), next="2:2"), PastRequests(requests=(made[0],))]
+    daemon.past["requests"] = list(pages)
+    rows = list(csv.DictReader(sparkdash("history", "--by", "request", "--csv").out.splitlines()))
+    assert [row["id"] for row in rows] == [one.id for one in reversed(made)]
+    assert (rows[0]["ttft_s"], rows[0]["key"], rows[0]["state"]) == ("0.5", "", "done")
+    assert query(daemon)["after"] == "2:2"
+    daemon.past["requests"] = list(pages)
+    shown = sparkdash("history", "--by", "request").out
+    assert shown.count("codex") == 2
+    assert "There are more" in shown
+    daemon.past["requests"] = list(pages)
+    assert [one["id"] for one in sparkdash("history", "--by", "request", "--json").json()] == [
+        one.id for one in reversed(made)
+    ]
+
+
+def test_a_figure_over_time_shows_gaps_as_unknown(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """With its unit and the width of a row; one without records says so."""
+    series = Series(
+        figure="kv_used", unit="share", profile="alpha", node="local", since=START, until=START + 20, step_s=10,
+        start=(START, START + 10), min=(0.1, None), mean=(0.25, None), max=(0.5, None), count=(10, 0),
+    )  # fmt: skip
+    daemon.past["series"] = series
+    lines = sparkdash("history", "--figure", "kv_used", "--profile", "alpha", "--since", "1h").out.splitlines()
+    assert [line.split()[2:] for line in lines[1:3]] == [
+        ["10.0", "%", "25.0", "%", "50.0", "%", "10"], ["-", "-", "-", "0"],
+    ]  # fmt: skip
+    assert lines[3] == "kv_used, share; 10s in each row."
+    assert sparkdash("history", "--figure", "kv_used", "--csv").out.splitlines()[2] == f"{START + 10}.0,,,,0"
+    assert sparkdash("history", "--figure", "kv_used", "--json").json()["mean"] == [0.25, None]
+    daemon.past["series"] = series.replace(mean=(None, None))
+    assert "Nothing is recorded of kv_used" in sparkdash("history", "--figure", "kv_used").out
+
+
+def test_events_and_the_names_of_figures_are_listed(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """In their own columns."""
+    mark = TimelineMark(kind=MarkKind.KILL, at=START, profile="a", level=Level.ERROR, code="guard_kill", text="Short.")
+    daemon.past["marks"] = MarkList(marks=(mark,), cut=True)
+    shown = sparkdash("history", "--by", "event").out
+    assert "guard_kill  Short." in shown
+    assert "Older events" in shown
+    subject = RecordedSubject(profile="alpha", node="local", first=1, last=2)
+    daemon.past["figures"] = FigureList(figures=all_figures(), subjects=(subject,))
+    listed = sparkdash("history", "--by", "figure").out
+    assert "gpu_power_w" in listed
+    assert "Recorded of: alpha." in listed
+
+
+def test_a_time_that_is_none_is_refused_with_the_forms(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Before the daemon is asked; a period that ends before it begins, too."""
+    for argv in (("--since", "yesterday"), ("--since", "1d", "--until", "2d")):
+        done = sparkdash("history", *argv)
+        assert done.code == 3
+        assert "Hint:" in done.err
+    assert daemon.calls == []
+
+
+def test_moments_are_ages_or_dates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the terminal's own time."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    now = 1_790_000_000.0
+    assert parse_moment("now", now) == now
+    assert [now - parse_moment(text, now) for text in ("90s", "1.5h", "2w")] == [90, 5400, 14 * 86400]
+    assert parse_moment("2026-09-21", now) == 1_789_948_800
+    assert parse_moment("2026-09-21T15:00+01:00", now) == 1_789_999_200
+    assert parse_moment("9999999d", now) == 0
+    assert parse_period("1h", "now", now).offset_s == 0
+    for text in ("", "-1d", "1y", "99999-01-01"):
+        with pytest.raises(AdmissionError):
+            parse_moment(text, now)
