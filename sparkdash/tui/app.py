@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ from sparkdash.tui import editor, theme
 from sparkdash.tui.commands import palette_commands
 from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.ink import LinesForWidth
+from sparkdash.tui.kept_choices import KeptChoices
 from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.messages import EngineAsked, KeyAsked, LinesArrived, PageAsked, RowChosen
@@ -81,7 +83,8 @@ class SparkdashApp(App[None]):
         Binding("t", "flip", "flip A/B", show=False),
         Binding("x", "cancel", "cancel the swap", show=False),
         Binding("S", "stop", "stop the engine", show=False),
-        Binding("T", "traffic", "demo traffic", show=False),
+        Binding("T", "next_look", "next theme", show=False),
+        Binding("ctrl+t", "traffic", "demo traffic", show=False),
         Binding("D", "doctor", "doctor", show=False),
         Binding("M", "memory", "memory by owner", show=False),
         Binding("A", "measure", "measure A/B", show=False),
@@ -101,8 +104,13 @@ class SparkdashApp(App[None]):
         clock: Callable[[], float] = time.time,
         paint_every_s: float = PAINT_EVERY_S,
         box: BoxLook | None = None,
+        kept: KeptChoices | None = None,
     ) -> None:
-        """Make the app. `box` looks at the box that the daemon runs on; None: that is another one, or simulated."""
+        """Make the app.
+
+        `box` looks at the box that the daemon runs on; None: that is another one, or simulated. `kept` has the choices
+        of earlier starts.
+        """
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.link = link
         self.box = box
@@ -116,7 +124,8 @@ class SparkdashApp(App[None]):
         self._paint_wanted = False
         for look in theme.textual_themes():
             self.register_theme(look)
-        self.theme = _first_theme()
+        self._kept = kept or KeptChoices()
+        self.theme = theme.first_theme(os.environ, self._kept.theme)
 
     def on_mount(self) -> None:
         """Open the feed and start the clock."""
@@ -291,12 +300,21 @@ class SparkdashApp(App[None]):
         editor.edit_in_terminal(self, file, line)
 
     def action_help(self) -> None:
-        """Show every key and the meaning of the figures."""
-        self.push_screen(Dialog("help", keys_help.help_lines))
+        """Show the keys of the page and of every page, and the meaning of the figures."""
+        page = next((screen.title_key for screen in self.screen_stack if isinstance(screen, Page)), "")
+        title = f"help: {PAGES[page]}" if page in PAGES else "help"
+        self.push_screen(Dialog(title, partial(keys_help.help_lines, page)))
 
     def action_look(self, name: str) -> None:
-        """Use the named theme."""
-        self.theme = name
+        """Use the theme of that name in `theme.NAMES`, now and at the next start."""
+        self.theme = theme.NAMES[name]
+        self._kept.keep_theme(name)
+
+    def action_next_look(self) -> None:
+        """Use the next theme."""
+        name = theme.next_name(self.theme)
+        self.action_look(name)
+        self.say(f"Theme: {name}.")
 
     def action_save_screen(self) -> None:
         """Save the screen as an SVG and show its path."""
@@ -315,13 +333,6 @@ class SparkdashApp(App[None]):
             self.say(f"Copied {self.view.snapshot.daemon.url}.")
 
 
-def _first_theme() -> str:
-    """Choose the theme by NO_COLOR (https://no-color.org) and SPARKDASH_THEME (dark or light)."""
-    if os.environ.get("NO_COLOR"):
-        return theme.PLAIN
-    return theme.LIGHT if os.environ.get("SPARKDASH_THEME") == "light" else theme.DARK
-
-
 def run_dashboard(url: str | None = None, box: BoxLook | None = None) -> None:
     """Run the dashboard of the daemon at `url`, or of this user's daemon, until the user quits.
 
@@ -330,6 +341,6 @@ def run_dashboard(url: str | None = None, box: BoxLook | None = None) -> None:
 
     async def live() -> None:
         async with aclosing(DaemonLink(url)) as link:
-            await SparkdashApp(link, box=box).run_async()
+            await SparkdashApp(link, box=box, kept=KeptChoices.of_this_user()).run_async()
 
     asyncio.run(live())

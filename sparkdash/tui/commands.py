@@ -11,7 +11,6 @@ from typing import Protocol
 
 from textual.app import SystemCommand
 
-from sparkdash.tui import theme
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import UserOrders
 from sparkdash.tui.profile_orders import ProfileOrders
@@ -27,6 +26,15 @@ WHAT = {
     "history": "Swaps with their stages, and notices",
 }
 """Contents of each page in one line."""
+THEMES = {
+    "dark": "Light text on dark",
+    "light": "Dark text on light",
+    "contrast": "High contrast, on black",
+    "safe": "On dark, told apart with every kind of colour vision",
+    "safe-light": "The same on light",
+    "plain": "The terminal's own colours",
+}
+"""Themes by their names in `theme.NAMES`."""
 
 
 class PaletteHost(Protocol):
@@ -84,10 +92,9 @@ def palette_commands(app: PaletteHost) -> Iterator[SystemCommand]:
     yield SystemCommand("Measure A/B", "Plan a run of the two marked profiles, then begin it (A)", app.action_measure)
     yield from _of_profiles(app)
     if app.view.snapshot and app.view.snapshot.traffic is not None:
-        yield SystemCommand("Demo traffic on or off", "The demo's own requests (T)", app.orders.traffic)
-    yield SystemCommand("Theme: dark", "Light text on dark", partial(app.action_look, theme.DARK))
-    yield SystemCommand("Theme: light", "Dark text on light", partial(app.action_look, theme.LIGHT))
-    yield SystemCommand("Theme: no colour", "The terminal's own colours", partial(app.action_look, theme.PLAIN))
+        yield SystemCommand("Demo traffic on or off", "The demo's own requests (ctrl+t)", app.orders.traffic)
+    for name, about in THEMES.items():
+        yield SystemCommand(f"Theme: {name}", f"{about} (T: the next one)", partial(app.action_look, name))
     yield SystemCommand("Copy the clients' URL", "The base URL for clients", app.action_copy_url)
     yield SystemCommand("Screenshot", "Save the screen as an SVG (ctrl+s)", app.action_save_screen)
     yield SystemCommand("Help", "Every key and the meaning of the figures (?)", app.action_help)

@@ -36,6 +36,8 @@ class Ink(StrEnum):
     """State that deserves attention."""
     BAD = "bad"
     """State that demands action."""
+    HIT = "hit"
+    """Text that was searched for; `lit` marks the place that the search stands at."""
 
 
 class Span(NamedTuple):

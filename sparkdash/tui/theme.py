@@ -1,7 +1,9 @@
-"""Themes: dark, light, and one without colour.
+"""Themes: dark, light, high contrast, two for every kind of colour vision, and one without colour.
 
 Owns: the style of each Ink. Must not know: what is drawn with it.
-Contrast: dimmed text keeps at least 4.5 : 1 against the background in both themes (WCAG AA); frames are decoration.
+Contrast (WCAG AA): text keeps 4.5 : 1 against the background and the cursor's row, charts 3 : 1 against the background;
+frames are decoration. In the safe themes good, warn and bad differ by more than 27 (CIE76) in all three kinds of colour
+blindness.
 """
 
 from __future__ import annotations
@@ -15,21 +17,45 @@ from sparkdash.tui.ink import Ink
 
 DARK = "sparkdash-dark"
 LIGHT = "sparkdash-light"
+CONTRAST = "sparkdash-contrast"
+SAFE = "sparkdash-safe"
+SAFE_LIGHT = "sparkdash-safe-light"
 PLAIN = "ansi-dark"
 """Textual's theme in the terminal's own colours: what Textual draws itself (the palette) then fits the plain inks."""
+
+NAMES: dict[str, str] = {
+    "dark": DARK, "light": LIGHT, "contrast": CONTRAST, "safe": SAFE, "safe-light": SAFE_LIGHT, "plain": PLAIN,
+}  # fmt: skip
+"""Themes by the name that the user types and reads, in the order of the key."""
 
 _COLOURS: dict[str, dict[str, str]] = {
     DARK: {
         "background": "#0f1317", "lit": "#22303a",
-        "plain": "#cbd3da", "strong": "#f3f6f8", "dim": "#85919c", "faint": "#3b454e",
-        "good": "#86c06c", "trace": "#557f47", "warn": "#e2ab45", "bad": "#ec6a63",
+        "plain": "#cbd3da", "strong": "#f3f6f8", "dim": "#8f9ba6", "faint": "#3b454e",
+        "good": "#86c06c", "trace": "#557f47", "warn": "#e2ab45", "bad": "#f0766f",
     },
     LIGHT: {
         "background": "#fbfbf8", "lit": "#e2eadc",
-        "plain": "#2c333a", "strong": "#0b0f13", "dim": "#66707a", "faint": "#c6ccd0",
-        "good": "#367a1c", "trace": "#8fb67d", "warn": "#945c00", "bad": "#b3261e",
+        "plain": "#2c333a", "strong": "#0b0f13", "dim": "#5c666f", "faint": "#b9c0c5",
+        "good": "#2f6f18", "trace": "#6f9c5c", "warn": "#8a5600", "bad": "#b3261e",
+    },
+    CONTRAST: {
+        "background": "#000000", "lit": "#1f3b57",
+        "plain": "#ffffff", "strong": "#ffffff", "dim": "#c8c8c8", "faint": "#8a8a8a",
+        "good": "#7dff5a", "trace": "#4fbf35", "warn": "#ffd000", "bad": "#ff8f87",
+    },
+    SAFE: {
+        "background": "#0f1317", "lit": "#22303a",
+        "plain": "#cbd3da", "strong": "#f3f6f8", "dim": "#8f9ba6", "faint": "#3b454e",
+        "good": "#56b4e9", "trace": "#3a7ca3", "warn": "#f0e442", "bad": "#ff7f50",
+    },
+    SAFE_LIGHT: {
+        "background": "#fbfbf8", "lit": "#e2eadc",
+        "plain": "#2c333a", "strong": "#0b0f13", "dim": "#5c666f", "faint": "#b9c0c5",
+        "good": "#005b94", "trace": "#5a93b8", "warn": "#756600", "bad": "#c2185b",
     },
 }  # fmt: skip
+_ON_LIGHT = frozenset({LIGHT, SAFE_LIGHT})
 
 _BOLD = frozenset({Ink.STRONG, Ink.BAD})
 
@@ -42,6 +68,7 @@ _WITHOUT_COLOUR: dict[Ink, Style] = {
     Ink.TRACE: Style(),
     Ink.WARN: Style(bold=True),
     Ink.BAD: Style(bold=True, underline=True),
+    Ink.HIT: Style(bold=True, underline=True),
 }
 
 Looks = Mapping[tuple[Ink, bool], Style]
@@ -51,9 +78,13 @@ Looks = Mapping[tuple[Ink, bool], Style]
 def _coloured(colours: dict[str, str]) -> dict[tuple[Ink, bool], Style]:
     looks: dict[tuple[Ink, bool], Style] = {}
     for ink in Ink:
+        if ink is Ink.HIT:
+            continue
         look = Style(color=colours[ink], bgcolor=colours["background"], bold=ink in _BOLD or None)
         looks[ink, False] = look
         looks[ink, True] = look + Style(bgcolor=colours["lit"])
+    looks[Ink.HIT, False] = Style(color=colours["warn"], bgcolor=colours["lit"], bold=True)
+    looks[Ink.HIT, True] = Style(color=colours["background"], bgcolor=colours["warn"], bold=True)
     return looks
 
 
@@ -83,11 +114,30 @@ def _theme(name: str) -> Theme:
         background=colours["background"],
         surface=colours["background"],
         panel=colours["lit"],
-        dark=name == DARK,
+        dark=name not in _ON_LIGHT,
         variables={"block-cursor-background": colours["lit"], "block-cursor-foreground": colours["strong"]},
     )
 
 
 def textual_themes() -> list[Theme]:
     """Return the themes to register; the one without colour is Textual's own."""
-    return [_theme(DARK), _theme(LIGHT)]
+    return [_theme(name) for name in _COLOURS]
+
+
+def next_name(theme: str) -> str:
+    """Return the name of the theme that follows `theme`."""
+    names = list(NAMES)
+    at = list(NAMES.values()).index(theme) if theme in NAMES.values() else -1
+    return names[(at + 1) % len(names)]
+
+
+def first_theme(env: Mapping[str, str], kept: str | None) -> str:
+    """Choose the theme of a start: NO_COLOR (https://no-color.org), SPARKDASH_THEME, the kept name, the terminal's
+    background as far as COLORFGBG tells it.
+    """
+    if env.get("NO_COLOR"):
+        return PLAIN
+    for name in (env.get("SPARKDASH_THEME"), kept):
+        if name in NAMES:
+            return NAMES[name]
+    return LIGHT if env.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15") else DARK

@@ -311,10 +311,10 @@ async def test_a_pull_says_how_the_weights_come(stage: Any, box: Any, facts: Any
 async def test_the_demos_traffic_can_be_switched(stage: Any, box: Any) -> None:
     """Elsewhere there is none to switch."""
     async with stage(box.snapshot(traffic=True)) as on:
-        await on.press("T")
+        await on.press("ctrl+t")
         assert on.link.asked == [("traffic", False)]
     async with stage(box.snapshot(seq=500)) as on:
-        await on.press("T")
+        await on.press("ctrl+t")
         assert "Only the demo has traffic of its own." in on.text
 
 

@@ -224,8 +224,8 @@ async def test_the_log_follows_holds_and_finds(stage: Any, box: Any) -> None:
         assert "INFO line 99" in on.text
         assert "following" in on.lines[1]
         await on.press("slash", *"needle", "enter")
-        assert "ERROR the needle red" in on.lines[2]
-        assert "held at 21-" in on.lines[1]
+        assert "ERROR the needle red" in on.text
+        assert "held at " in on.lines[1]
         assert "“needle” 1 line," in on.text
         await on.press("G")
         assert "following" in on.lines[1]
@@ -334,7 +334,7 @@ async def test_every_page_opens_with_and_without_a_daemon(stage: Any, box: Any, 
 async def test_help_names_every_key(stage: Any, box: Any) -> None:
     """? opens it, escape closes it."""
     async with stage(box.snapshot(), size=(100, 60)) as on:
-        await on.press("question_mark")
+        await on.press("5", "question_mark")
         for words in (
             "scroll long lines",
             "flip between A and B",
@@ -433,7 +433,7 @@ async def test_no_colour_means_no_colour(stage: Any, box: Any, monkeypatch: pyte
 async def test_both_themes_colour_states_differently_from_text(stage: Any, box: Any) -> None:
     """The accent, amber and red are three colours in the dark and in the light theme."""
     async with stage(box.snapshot(), size=(80, 30)) as on:
-        for theme in ("sparkdash-dark", "sparkdash-light"):
+        for theme in ("dark", "light", "contrast", "safe", "safe-light"):
             on.app.action_look(theme)
             await on.settle()
             inks = {

@@ -14,10 +14,12 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, LinesForWidth, clip, frame, inked, join, length
+from sparkdash.tui.messages import KeyAsked
 from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets.header import KEY_NAMES
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 
-PAGE, ALL = 10, 100_000
+PAGE, ALL, WHEEL = 10, 100_000, 3
 """Scroll steps in lines."""
 WIDEST, LEAST = 72, 44
 """Widest prose, which is hard to read beyond, and narrowest frame, in cells."""
@@ -50,6 +52,25 @@ class DialogText(Panel):
         far = inked("j k scroll", Ink.DIM) if len(lines) > room else EMPTY
         keys = join([inked(key, Ink.STRONG) + inked(f" {word}", Ink.DIM) for key, word in self._keys], inked("   "))
         return frame(shown, width, EdgeText(inked(self._title, Ink.STRONG), far), EdgeText(keys))
+
+    def on_click(self, event: events.Click) -> None:
+        """Press the key whose hint in the lower edge was clicked."""
+        at = 2
+        for key, word in self._keys:
+            end = at + len(f"{key} {word}")
+            if event.y == self.size.height - 1 and at <= event.x < end:
+                event.stop()
+                self.post_message(KeyAsked(KEY_NAMES.get(key.split(" ")[0], key.split(" ")[0])))
+                return
+            at = end + 3
+
+    def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
+        """Scroll down."""
+        self.scroll(WHEEL)
+
+    def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
+        """Scroll up."""
+        self.scroll(-WHEEL)
 
     def scroll(self, by: int) -> None:
         """Scroll by `by` lines."""

@@ -5,9 +5,7 @@ Owns: the field. Must not know: what is searched.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.binding import Binding, BindingType
+from textual import events
 from textual.widgets import Input
 
 from sparkdash.tui.messages import SearchChanged
@@ -15,8 +13,6 @@ from sparkdash.tui.messages import SearchChanged
 
 class SearchField(Input):
     """Search field. Enter leaves it and keeps the search; Escape ends the search."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "drop", "show all", show=False)]
 
     def __init__(self) -> None:
         super().__init__(placeholder="find", compact=True)
@@ -28,10 +24,26 @@ class SearchField(Input):
         self.display = True
         self.focus()
 
+    async def _on_key(self, event: events.Key) -> None:
+        """Type the key; Escape ends the search at once, so that keys which came with it are commands.
+
+        A binding would run only after this widget has typed the keys behind Escape.
+        """
+        if self.display and event.key != "escape":
+            await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
+        if self.display:
+            self.action_drop()
+        else:
+            self.app.simulate_key(event.key)
+
     def action_drop(self) -> None:
         """End the search and hide the field."""
         self.value = ""
         self.display = False
+        self.screen.set_focus(None)
         self.post_message(SearchChanged("", left=True))
 
     def on_input_changed(self, event: Input.Changed) -> None:

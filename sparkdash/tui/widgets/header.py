@@ -14,10 +14,11 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify, length
+from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.node_lines import hosts_line
 from sparkdash.tui.lines.swap_progress import goal
-from sparkdash.tui.messages import PageAsked
+from sparkdash.tui.messages import KeyAsked, PageAsked
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import counted, number
@@ -28,6 +29,9 @@ RECENT_S = 600.0
 
 LEAST_FOR_RATE = 72
 """Columns from which the title has the box's rate."""
+
+KEY_NAMES = {"/": "slash", "?": "question_mark", "⏎": "enter", "esc": "escape", ",": "comma", ":": "colon"}
+"""Keys of the hints by the names that Textual gives them, where they differ."""
 
 PAGES = {
     "dashboard": "Dash",
@@ -106,8 +110,13 @@ class NoticeRow(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """Return the notice row."""
-        line = _said(view) or _failed(view) or _notice(view) or _problems(view)
+        line = notice_row(view)
         return [clip(inked(" ") + line, width)] if line else [EMPTY]
+
+
+def notice_row(view: View) -> Line:
+    """Return the answer to the last key, else the latest notice; empty without one."""
+    return _said(view) or _failed(view) or _notice(view) or _problems(view)
 
 
 def _said(view: View) -> Line:
@@ -159,23 +168,37 @@ class Footer(Panel):
         super().__init__()
         self._page = page
         self._keys = keys
-        self._places: list[tuple[int, str]] = []
+        self._key_places: list[tuple[int, int, str]] = []
+        """First cell, cell after the last, and key of each hint that is shown."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
-        """Return the footer."""
+        """Return the footer; in a low terminal a notice takes its place."""
+        if self.is_attached and is_compact(self.app.size.height) and (told := notice_row(view)):
+            self._key_places = []
+            return [clip(inked(" ") + told, width)]
         names = [_page_name(f"{i} ", title, name == self._page) for i, (name, title) in enumerate(PAGES.items(), 1)]
         left = inked(" ") + join(names, inked(" "))
-        return [justify(left, self._fitting(width - length(left) - 2), width)]
+        hints = self._fitting(width - length(left) - 2)
+        at = width - length(join([_key(hint) for hint in hints], GAP)) - 1
+        self._key_places = []
+        for hint in hints:
+            self._key_places += [(at + first, at + last, key) for first, last, key in _hint_places(hint)]
+            at += length(_key(hint) + GAP)
+        return [justify(left, join([_key(hint) for hint in hints], GAP) + inked(" "), width)]
 
-    def _fitting(self, room: int) -> Line:
-        """Return as many keys as fit; the last one, help, always does."""
-        *first, last = (_key(pair) for pair in self._keys.split("  "))
-        while first and length(join([*first, last], GAP)) >= room:
+    def _fitting(self, room: int) -> list[str]:
+        """Return as many hints as fit; the last one, help, always does."""
+        *first, last = self._keys.split("  ")
+        while first and length(join([_key(hint) for hint in (*first, last)], GAP)) >= room:
             first.pop()
-        return join([*first, last], GAP) + inked(" ")
+        return [*first, last]
 
     def on_click(self, event: events.Click) -> None:
-        """Open the page whose name was clicked."""
+        """Open the page whose name was clicked, or press the key of the hint."""
+        for first, last, key in self._key_places:
+            if first <= event.x < last:
+                self.post_message(KeyAsked(key))
+                return
         end = 1
         for i, (name, title) in enumerate(PAGES.items(), 1):
             end += len(f"{i} {title} ")
@@ -190,6 +213,22 @@ def _page_name(digit: str, title: str, here: bool) -> Line:
 
 def _key(pair: str) -> Line:
     """Format a key and its word: `c end it`; several one-letter words are keys: `a b mark`."""
+    keys, rest = _keys_of(pair)
+    return inked(" ".join(keys), Ink.STRONG) + inked(f" {rest}", Ink.DIM)
+
+
+def _keys_of(pair: str) -> tuple[list[str], str]:
     first, *rest = pair.split(" ")
     keys = [first, *takewhile(lambda each: len(each) == 1, rest)]
-    return inked(" ".join(keys), Ink.STRONG) + inked(f" {' '.join(rest[len(keys) - 1 :])}", Ink.DIM)
+    return keys, " ".join(rest[len(keys) - 1 :])
+
+
+def _hint_places(pair: str) -> list[tuple[int, int, str]]:
+    """Return the cells of each key of a hint; its word belongs to the last one."""
+    keys, _ = _keys_of(pair)
+    places, at = [], 0
+    for key in keys:
+        places.append((at, at + len(key) + 1, KEY_NAMES.get(key, key)))
+        at += len(key) + 1
+    first, _, key = places[-1]
+    return [*places[:-1], (first, len(pair), key)]

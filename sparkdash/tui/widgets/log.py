@@ -6,6 +6,7 @@ Rule: pausing stops the display, not the reading; a hidden log is not read.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, Span, clip, frame, inked, join, strip_controls
+from sparkdash.tui.lines.log_folds import LogRow, add_folded, as_row, drop_first
 from sparkdash.tui.messages import LinesArrived
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import Panel
@@ -40,6 +42,7 @@ class LogPanel(Panel, can_focus=True):
         Binding("right,l", f"side({SIDE})", "right", show=False),
         Binding("left,h", f"side(-{SIDE})", "left", show=False),
         Binding("space", "pause", "pause", show=False),
+        Binding("o", "fold", "access lines", show=False),
         Binding("n", "next(1)", "next found", show=False),
         Binding("N", "next(-1)", "found before", show=False),
         Binding("tab,right_square_bracket", "engine(1)", "next engine", show=False),
@@ -50,6 +53,11 @@ class LogPanel(Panel, can_focus=True):
         super().__init__(**rest)
         self.lines: deque[str] = deque(maxlen=KEPT)
         self.search = ""
+        self.folds = True
+        self._rows: list[LogRow] = []
+        """What is shown of the lines: runs of access lines are one row while `folds`."""
+        self._hit: int | None = None
+        """Row of the found text that was gone to last."""
         self.chosen: str | None = None
         self._source: tuple[str, str | None] | None = None
         """Profile and container of the log that is read; None when none is."""
@@ -73,9 +81,10 @@ class LogPanel(Panel, can_focus=True):
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the lines are the panel's own
         """Return the framed lines."""
         room = max(height - 2, 0)
-        begin = max(len(self.lines) - room, 0) if self._top is None else self._top
-        shown = list(self.lines)[begin : begin + room]
-        body = [self._inked(line, width - 4) for line in shown] or [inked(self._silence(), Ink.DIM)]
+        begin = max(len(self._rows) - room, 0) if self._top is None else self._top
+        shown = list(enumerate(self._rows[begin : begin + room], begin))
+        body = [self._inked(row, width - 4, here=place == self._hit) for place, row in shown]
+        body = body or [inked(self._silence(), Ink.DIM)]
         body += [EMPTY] * (room - len(body))
         return frame(
             body, width, EdgeText(inked("log ") + inked(self._whose, Ink.STRONG), self._mode(begin, room)), self._foot()
@@ -84,14 +93,15 @@ class LogPanel(Panel, can_focus=True):
     def find(self, text: str) -> None:
         """Highlight `text` and scroll to its last occurrence; "" ends the search."""
         self.search = text
+        self._refold()
         if text:
-            self._seek(range(len(self.lines) - 1, -1, -1))
+            self._seek(range(len(self._rows) - 1, -1, -1))
         self.redraw()
 
     def action_move(self, by: int) -> None:
         """Scroll by `by` lines; scrolling up stops following."""
         room = self.size.height - 2
-        last = max(len(self.lines) - room, 0)
+        last = max(len(self._rows) - room, 0)
         top = (last if self._top is None else self._top) + by
         self._top = None if top >= last else max(top, 0)
         self.redraw()
@@ -117,13 +127,19 @@ class LogPanel(Panel, can_focus=True):
 
     def action_pause(self) -> None:
         """Hold the display, or follow again."""
-        self._top = max(len(self.lines) - (self.size.height - 2), 0) if self._top is None else None
+        self._top = max(len(self._rows) - (self.size.height - 2), 0) if self._top is None else None
+        self.redraw()
+
+    def action_fold(self) -> None:
+        """Fold runs of access lines, or show each."""
+        self.folds = not self.folds
+        self._refold()
         self.redraw()
 
     def action_next(self, way: int) -> None:
         """Scroll to the next or previous occurrence of the search."""
-        at = self._top if self._top is not None else len(self.lines)
-        self._seek(range(at + 1, len(self.lines)) if way > 0 else range(at - 1, -1, -1))
+        at = self._hit if self._hit is not None else len(self._rows)
+        self._seek(range(at + 1, len(self._rows)) if way > 0 else range(at - 1, -1, -1))
         self.redraw()
 
     def action_engine(self, way: int) -> None:
@@ -168,7 +184,8 @@ class LogPanel(Panel, can_focus=True):
             return
         self._source, self._whose = source, source[0]
         self.lines.clear()
-        self._top, self._left, self._ended = None, 0, None
+        self._rows.clear()
+        self._top, self._left, self._ended, self._hit = None, 0, None, None
         self.run_worker(self._read(source[0]), group="log", exclusive=True)
 
     async def _read(self, profile: str) -> None:
@@ -182,26 +199,55 @@ class LogPanel(Panel, can_focus=True):
         self.post_message(LinesArrived())
 
     def _add(self, line: str) -> None:
-        if len(self.lines) == KEPT and self._top:
-            self._top -= 1
+        if len(self.lines) == KEPT:
+            gone = drop_first(self._rows)
+            self._top = max(self._top - gone, 0) if self._top else self._top
+            self._hit = self._hit - gone if self._hit else None
         self.lines.append(line)
+        self._put(line)
         self.post_message(LinesArrived())
 
-    def _seek(self, places: range) -> None:
-        needle = self.search.lower()
-        lines = list(self.lines)
-        found = next((i for i in places if needle in lines[i].lower()), None) if needle else None
-        if found is not None:
-            self._top = found
+    def _put(self, line: str) -> None:
+        if self.folds and not self.search:
+            add_folded(self._rows, line)
+        else:
+            self._rows.append(as_row(line))
 
-    def _inked(self, line: str, width: int) -> Line:
-        seen = line[self._left :]
-        ink = _level(line)
-        at = seen.lower().find(self.search.lower()) if self.search else -1
-        if at < 0:
+    def _refold(self) -> None:
+        """Make the rows anew: a search looks into every line, folded or not."""
+        followed = self._top is None
+        self._rows, self._hit = [], None
+        for line in self.lines:
+            self._put(line)
+        last = max(len(self._rows) - max(self.size.height - 2, 1), 0)
+        self._top = None if followed else min(self._top or 0, last)
+
+    def _seek(self, places: range) -> None:
+        """Go to the first of these rows with the searched text, and put it into the middle of the panel."""
+        needle = self.search.lower()
+        found = next((i for i in places if needle in self._rows[i].text.lower()), None) if needle else None
+        if found is None:
+            return
+        self._hit = found
+        room = max(self.size.height - 2, 1)
+        self._top = max(min(found - room // 2, len(self._rows) - room), 0)
+        at, width = self._rows[found].text.lower().find(needle), max(self.size.width - 4, 1)
+        if not self._left <= at <= self._left + width - len(needle):
+            self._left = max(at - width // 2, 0) if at + len(needle) > width else 0
+
+    def _inked(self, row: LogRow, width: int, *, here: bool) -> Line:
+        if row.folded:
+            return clip(inked(row.shown(), Ink.WARN if row.odd else Ink.DIM), width)
+        seen, ink = row.text[self._left :], _level(row.text)
+        if not self.search:
             return clip(inked(seen, ink), width)
-        end = at + len(self.search)
-        return clip((*inked(seen[:at], ink), Span(seen[at:end], Ink.STRONG, lit=True), *inked(seen[end:], ink)), width)
+        out: list[Span] = []
+        places = [found.span() for found in re.finditer(re.escape(self.search), seen, re.IGNORECASE)]
+        end = 0
+        for first, last in places:
+            out += [*inked(seen[end:first], ink), Span(seen[first:last], Ink.HIT, lit=here)]
+            end = last
+        return clip((*out, *inked(seen[end:], ink)), width)
 
     def _silence(self) -> str:
         return self._ended or ("The log is empty." if self._source else "No engine is running, so there is no log.")
@@ -209,7 +255,7 @@ class LogPanel(Panel, can_focus=True):
     def _mode(self, begin: int, room: int) -> Line:
         if self._top is None:
             return inked("following", Ink.GOOD)
-        return inked(f"held at {begin + 1}-{min(begin + room, len(self.lines))} of {len(self.lines)}", Ink.WARN)
+        return inked(f"held at {begin + 1}-{min(begin + room, len(self._rows))} of {len(self._rows)}", Ink.WARN)
 
     def _foot(self) -> EdgeText:
         found = sum(self.search.lower() in line.lower() for line in self.lines) if self.search else 0
@@ -217,7 +263,9 @@ class LogPanel(Panel, can_focus=True):
             inked(f"“{self.search}” {counted(found, 'line')}, n next N previous", Ink.DIM) if self.search else EMPTY
         )
         over = inked(self._ended, Ink.DIM) if self._ended and self.lines else EMPTY
-        return EdgeText(join([search, over], inked(" · ", Ink.DIM)))
+        hidden = sum(row.lines for row in self._rows if row.folded)
+        folded = inked(f"{hidden} access lines folded, o shows them", Ink.DIM) if hidden else EMPTY
+        return EdgeText(join([search, over, folded], inked(" · ", Ink.DIM)))
 
 
 def _level(line: str) -> Ink:

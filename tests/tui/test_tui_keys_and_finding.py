@@ -1,0 +1,126 @@
+"""Finding in logs, folded access lines, help per page, and the mouse on every hint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from textual import events
+
+from sparkdash.tui.lines.log_folds import LogRow, add_folded, drop_first
+from sparkdash.tui.screens.dialog import Dialog
+
+OK = 'INFO:     127.0.0.1:5{:04d} - "POST /v1/chat/completions HTTP/1.1" 200 OK'
+BAD = 'INFO:     127.0.0.1:50001 - "POST /v1/completions HTTP/1.1" 400 Bad Request'
+LLAMA = "srv  log_server_r: request: POST /v1/chat/completions 127.0.0.1 200"
+
+
+def folded(*lines: str) -> list[LogRow]:
+    """Rows of these lines."""
+    rows: list[LogRow] = []
+    for line in lines:
+        add_folded(rows, line)
+    return rows
+
+
+def test_access_lines_are_one_row_and_other_lines_stay() -> None:
+    """What is no success is named."""
+    rows = folded("loading", OK.format(1), BAD, OK.format(2), "Avg prompt throughput", LLAMA, LLAMA, OK.format(3))
+    assert [row.shown() for row in rows] == [
+        "loading",
+        "··· 3 access lines, 1 not 2xx: POST /v1/completions 400 ···",
+        "Avg prompt throughput",
+        "··· 3 access lines, all 2xx ···",
+    ]
+
+
+def test_one_access_line_is_shown_as_it_is() -> None:
+    """There is nothing to fold."""
+    assert [row.shown() for row in folded("a", OK.format(1), "b")] == ["a", OK.format(1), "b"]
+
+
+def test_the_oldest_lines_go_out_of_a_fold_one_by_one() -> None:
+    """The row goes with its last line."""
+    rows = folded(OK.format(1), OK.format(2), "after")
+    assert [drop_first(rows), drop_first(rows), drop_first(rows), drop_first(rows)] == [0, 1, 1, 1]
+    assert rows == []
+
+
+async def test_find_goes_to_the_hit_and_marks_every_one(stage: Any, box: Any, link: Any) -> None:
+    """In the middle of the panel, also where the text stands far to the right."""
+    lines = [f"line {number}" for number in range(200)]
+    lines[50] = "x" * 120 + " needle and needle"
+    lines[150] = "the needle"
+    link.log[box.gpt] = lines
+    async with stage(box.snapshot()) as on:
+        await on.press("5", "slash", *"needle")
+        assert any("the needle" in line for line in on.lines[8:16])
+        await on.press("enter", "N")
+        (panel,) = on.app.screen.query("LogPanel")
+        hits = [span for line in panel._lines for span in line if span.ink == "hit"]
+        assert [span.text for span in hits] == ["needle", "needle"]
+        assert all(span.lit for span in hits), "the search stands here"
+        assert "needle and needle" in on.text
+        await on.press("n")
+        assert "the needle" in on.text
+
+
+async def test_access_lines_are_folded_until_they_are_asked_for(stage: Any, box: Any, link: Any) -> None:
+    """A search looks into each of them."""
+    link.log[box.gpt] = ["first", *(OK.format(number) for number in range(38)), "last"]
+    async with stage(box.snapshot()) as on:
+        await on.press("5")
+        assert "··· 38 access lines, all 2xx ···" in on.text
+        assert "38 access lines folded, o shows them" in on.text
+        await on.press("o")
+        assert "50037" in on.text
+        await on.press("o", "slash", *"50020")
+        assert "50020" in on.text
+        await on.press("escape")
+        assert "··· 38 access lines" in on.text
+
+
+async def test_escape_and_a_digit_that_come_together_are_two_commands(stage: Any, box: Any) -> None:
+    """As from a fast hand or a terminal multiplexer: the digit opens its page."""
+    async with stage(box.snapshot()) as on:
+        await on.press("slash", *"co")
+        on.app.post_message(events.Key("escape", "\x1b"))
+        on.app.post_message(events.Key("6", "6"))
+        for _ in range(6):
+            await on.pilot.pause()
+        await on.settle()
+        assert "╭ notices " in on.text
+        await on.press("1")
+        assert "co" not in on.lines[22]
+
+
+@pytest.mark.parametrize(("page", "told", "not_told"), [
+    ("5", "fold the access lines", "end the request"), ("3", "end the request", "fold the access lines"),
+])  # fmt: skip
+async def test_help_begins_with_the_keys_of_its_page(stage: Any, box: Any, page: str, told: str, not_told: str) -> None:
+    """And names the page; those of other pages are left out."""
+    async with stage(box.snapshot(), size=(100, 60)) as on:
+        await on.press(page, "question_mark")
+        assert "╭ help: " in on.text
+        assert told in on.text
+        assert not_told not in on.text
+
+
+async def test_every_hint_of_the_footer_answers_a_click(stage: Any, box: Any) -> None:
+    """Words and keys alike; a dialog's hints too."""
+    async with stage(box.snapshot(), size=(120, 30)) as on:
+        foot = on.lines[29]
+        await on.pilot.click(offset=(foot.index("? help") + 3, 29))
+        await on.settle()
+        assert isinstance(on.app.screen, Dialog)
+        row = next(i for i, line in enumerate(on.lines) if "esc close" in line)
+        await on.pilot.click(offset=(on.lines[row].index("esc close") + 1, row))
+        await on.settle()
+        assert not isinstance(on.app.screen, Dialog)
+        await on.pilot.click(offset=(foot.index("/ find"), 29))
+        await on.settle()
+        assert on.app.screen.query_one("SearchField").display
+        await on.press("escape")
+        await on.pilot.click(offset=(foot.index("s switch"), 29))
+        await on.settle()
+        assert "About gpt-oss-120b" in on.text
