@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from sparkdash import __version__
-from sparkdash.cli import connect, doctor, home, hooks, keys, memory
+from sparkdash.cli import connect, doctor, home, hooks, keys, memory, web
 from sparkdash.cli.bench import ab
 from sparkdash.cli.bench import commands as bench
 from sparkdash.cli.daemon import demo, serve, service
@@ -53,6 +53,7 @@ for command in (
     doctor.doctor,
     setup.setup,
     memory.memory,
+    web.web,
     home.version,
 ):
     app.command()(command)

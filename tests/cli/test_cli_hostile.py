@@ -113,7 +113,7 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
     "service status": ("service", "status"),
 }
 NOTHING_FROM_OUTSIDE = {
-    "serve", "demo", "version", "hooks list", "hooks test", "keys add", "profiles rules", "profiles schema", "service install", "service uninstall",
+    "serve", "demo", "web", "version", "hooks list", "hooks test", "keys add", "profiles rules", "profiles schema", "service install", "service uninstall",
 }  # fmt: skip
 """What they print is ours or the owner's own; the daemon's log has a test of its own below."""
 

@@ -1,0 +1,56 @@
+"""`sparkdash web`: the dashboard of the terminal in a browser."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from sparkdash.cli.output.screen import print_json, print_note, print_text
+from sparkdash.cli.parameters import AsJson
+
+PORT = 8485
+SCREEN = (sys.executable, "-m", "sparkdash.cli.web_screen")
+
+
+def web(
+    port: Annotated[int, typer.Option(help="Port on loopback; 0 takes a free one.", min=0, max=65535)] = PORT,
+    as_json: AsJson = False,
+) -> None:
+    """Serve the dashboard to a browser on this box.
+
+    It prints an address with a token, which opens the dashboard; the browser then keeps a cookie. From another box,
+    forward the port: `ssh -L 8485:127.0.0.1:8485 spark`. At most four tabs are served at once. Ctrl-C ends it; the
+    daemon and its engines keep running. For a phone, open the gateway's own address instead.
+
+    \b
+    Examples:
+      sparkdash web
+      sparkdash web --port 0 --json
+      SPARKDASH_URL=http://127.0.0.1:9000 sparkdash web
+    """
+    if find_spec("textual_serve") is None:
+        from sparkdash.errors import HostError
+
+        raise HostError(
+            "`sparkdash web` needs textual-serve, which is not installed.",
+            code="web_missing",
+            hint="pip install 'sparkdash[web]', where sparkdash is; the page for phones at the gateway needs nothing.",
+        )
+    import asyncio
+
+    from sparkdash.cli.daemon.background import start_daemon_if_needed
+    from sparkdash.web.server import serve_dashboard
+
+    start_daemon_if_needed()
+
+    def ready(address: str) -> None:
+        if as_json:
+            print_json({"url": address})
+        else:
+            print_text(address)
+            print_note("Open this address in a browser on this box. Ctrl-C ends it.")
+
+    asyncio.run(serve_dashboard(port, SCREEN, ready))
