@@ -93,8 +93,7 @@ def compare_runs(old: Report, new: Report, metric: BenchMetric = BenchMetric.DEC
 
 def _pair_cells(old: Report, new: Report, metric: BenchMetric, flags: Sequence[ComparisonFlag]) -> Iterator[CellPair]:
     """Pair the figures of every cell that at least one run measured; a refused pair has no change."""
-    refused = _refuse_all(flags)
-    apart = {flag.arm for flag in flags if flag.refuses}
+    apart = {arm.name for arm in new.arms} if _refuse_all(flags) else {flag.arm for flag in flags if flag.refuses}
     keys = dict.fromkeys((*old.planned(), *new.planned()))
     for ours, theirs in paired_arms(new, old):
         for key in keys:
@@ -102,7 +101,7 @@ def _pair_cells(old: Report, new: Report, metric: BenchMetric, flags: Sequence[C
             if before is None and after is None:
                 continue
             assumed = new.is_assumed(metric, ours.name, key) or old.is_assumed(metric, theirs.name, key)
-            moved = None if refused or assumed or ours.name in apart else _change(before, after)
+            moved = None if assumed or ours.name in apart else _change(before, after)
             yield CellPair(profile=ours.profile, key=key, old=before, new=after, change=moved)
 
 

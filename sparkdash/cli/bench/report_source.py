@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sparkdash.bench.report.layout import Layout
     from sparkdash.bench.report.page import LocalProfiles
     from sparkdash.bench.report.report import Report
+    from sparkdash.bench.run import Run
     from sparkdash.domain.profile import Profile
     from sparkdash.domain.weights import WeightFacts
 
@@ -68,14 +69,30 @@ def merge_matrix(run: str | None, suite: str | None, math: str | None, *, simula
     from sparkdash.bench import run_folder
     from sparkdash.bench.report.assemble import add_math_scores
     from sparkdash.bench.report.merged_runs import merge_runs, select_runs
-    from sparkdash.errors import AdmissionError
 
     if run is not None:
         raise typer.BadParameter("--matrix reads all runs of a suite; give --suite instead of a RUN", param_hint="RUN")
     places = {place.name: place for place in run_list.readable_runs(run_folder.list_runs())}
     known = [run_folder.read_run(place) for place in places.values()]
+
+    def merged(runs: Sequence[Run]) -> Report:
+        return merge_runs([run_folder.read_results(places[one.id]) for one in runs])
+
+    chosen = _chosen_runs(known, suite, simulated=True if simulated else None)
+    report = merged(chosen)
+    if math is not None:
+        return add_math_scores(report, read_report(math))
+    asked = select_runs(known, MATH, simulated=chosen[0].simulated) if chosen[0].suite != MATH else []
+    return add_math_scores(report, merged(asked)) if asked else report
+
+
+def _chosen_runs(known: Sequence[Run], suite: str | None, *, simulated: bool | None) -> list[Run]:
+    """Return the runs of one matrix; tell how many of another version of the suite are left out."""
+    from sparkdash.bench.report.merged_runs import select_runs
+    from sparkdash.errors import AdmissionError
+
     runs = [one for one in known if suite is not None or one.suite != MATH]
-    chosen = select_runs(runs, suite, simulated=True if simulated else None)
+    chosen = select_runs(runs, suite, simulated=simulated)
     if not chosen:
         raise AdmissionError(
             f"There is no run of {suite or 'any suite'} to merge.", code="run_not_found", status=404,
@@ -84,12 +101,7 @@ def merge_matrix(run: str | None, suite: str | None, math: str | None, *, simula
     first = chosen[0]
     if others := sum(one.suite == first.suite and one.suite_hash != first.suite_hash for one in runs):
         print_note(f"{others} runs of another version of the suite {first.suite} are left out.")
-    report = merge_runs([run_folder.read_results(places[one.id]) for one in chosen])
-    if math is not None:
-        return add_math_scores(report, read_report(math))
-    asked = select_runs(known, MATH, simulated=first.simulated) if first.suite != MATH else []
-    scored = [run_folder.read_results(places[one.id]) for one in asked]
-    return add_math_scores(report, merge_runs(scored)) if scored else report
+    return chosen
 
 
 def choose_layout(report: Report, name: str | None, metric: str | None) -> Layout:
