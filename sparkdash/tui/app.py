@@ -41,9 +41,11 @@ from sparkdash.tui.screens.box import BoxPage
 from sparkdash.tui.screens.compare import ComparePage
 from sparkdash.tui.screens.dashboard import DashboardPage
 from sparkdash.tui.screens.dialog import Dialog
-from sparkdash.tui.screens.lists import HistoryPage, LogsPage, RequestsPage
+from sparkdash.tui.screens.history import HistoryPage
+from sparkdash.tui.screens.lists import LogsPage
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.screens.profiles import ProfilesPage
+from sparkdash.tui.screens.requests import RequestsPage
 from sparkdash.tui.widgets.header import PAGES
 
 PAINT_EVERY_S = 0.25

@@ -19,11 +19,11 @@ from sparkdash.tui.widgets.header import PAGES
 WHAT = {
     "dashboard": "Running engine, speed, memory, requests",
     "profiles": "All profiles with their memory need; switch here",
-    "requests": "Every remembered request",
+    "requests": "Running requests, and the recorded past",
     "compare": "A beside B, and every measured run",
     "logs": "An engine's log",
     "box": "Memory of the box by holder, with what frees it",
-    "history": "Swaps with their stages, and notices",
+    "history": "Charts from minutes to months, usage, swaps and notices",
 }
 """Contents of each page in one line."""
 THEMES = {

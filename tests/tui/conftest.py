@@ -20,7 +20,17 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import Event, Fact, SampleTaken
 from sparkdash.domain.finding import Diagnosis
-from sparkdash.domain.history.answers import RecentFigures
+from sparkdash.domain.history.answers import (
+    FigureList,
+    MarkList,
+    PastRequests,
+    RecentFigures,
+    RecordedSubject,
+    Series,
+    TimelineMark,
+    UsageReport,
+)
+from sparkdash.domain.history.figures import all_figures, unit_of
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
@@ -197,6 +207,12 @@ class ScriptedLink:
         )
         self.files: dict[str, Any] = {}
         """Profiles by name, as far as a test needs their source."""
+        self.recorded: Callable[[str | None, float], float | None] = lambda _profile, _at: 50.0
+        """Value of every figure of a profile at a moment."""
+        self.marks: tuple[TimelineMark, ...] = ()
+        self.usage = UsageReport(since=0.0, until=NOW, by="profile")
+        self.past_requests = [PastRequests()]
+        """Answers, one after the other; the last one stays."""
         self.refuses: SparkdashError | None = None
         """Raised by the next order."""
         self.past = RecordedPast(*[RecentFigures(begin=NOW, step_s=2)] * 2)
@@ -300,6 +316,33 @@ class ScriptedLink:
     async def start_run(self, *, begin: bool, **wish: Any) -> BenchPlan:
         await self._do("begin" if begin else "plan a run", *wish.values())
         return self.run_plan
+
+    async def history_figures(self) -> FigureList:
+        subjects = tuple(RecordedSubject(profile=name, node="local", first=0.0, last=NOW) for name in ("", GPT, CODER))
+        return FigureList(figures=all_figures(), subjects=subjects)
+
+    async def history_series(
+        self, *, figure: str, since: float, until: float, points: int, profile: str | None = None
+    ) -> Series:
+        await self._do("series", figure, profile, since, until)
+        step = max((until - since) / points, 1.0)
+        start = tuple(since + number * step for number in range(points))
+        means = tuple(self.recorded(profile, at) for at in start)
+        return Series(
+            figure=figure, unit=unit_of(figure) or "", profile=profile or "", node="local", since=since, until=until,
+            step_s=step, start=start, min=means, mean=means, max=means, count=tuple(one is not None for one in means),
+        )  # fmt: skip
+
+    async def history_marks(self, *, since: float, until: float, profile: str | None = None) -> MarkList:
+        return MarkList(marks=tuple(one for one in self.marks if since <= (one.until or one.at) and one.at < until))
+
+    async def history_usage(self, *, by: Any, since: float, until: float, **_rest: Any) -> UsageReport:
+        await self._do("usage", by, since, until)
+        return self.usage.model_copy(update={"by": by})
+
+    async def history_requests(self, **wish: Any) -> PastRequests:
+        await self._do("past", wish["sort"], wish["status"], wish["min_ttft"], wish["after"])
+        return self.past_requests.pop(0) if len(self.past_requests) > 1 else self.past_requests[0]
 
     async def runs(self) -> tuple[Run, ...]:
         return tuple(report.run for report in self.reports.values())

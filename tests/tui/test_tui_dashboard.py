@@ -214,7 +214,7 @@ async def test_problems_of_profile_files_can_all_be_read(stage: Any, box: Any) -
     problems = tuple(f"{folder}/p{n}.yaml:3: imge: unknown key. Did you mean 'image'?" for n in range(4))
     async with stage(box.snapshot(problems=problems)) as on:
         assert "4 problems in profile files (page 6, n): p0.yaml:3: imge: unknown" in on.lines[22]
-        await on.press("6")
+        await on.press("6", "v")
         assert "n all" in on.text
         await on.press("n")
         told = " ".join("".join(on.rows).split())

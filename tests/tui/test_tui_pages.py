@@ -261,7 +261,7 @@ async def test_the_history_shows_stages_and_last_words(stage: Any, box: Any) -> 
     """A failed swap is told with its hint and the engine's log."""
     failed = box.ended("s9", SwapOutcome.FAILED, failure=box.failure)
     async with stage(box.snapshot(swaps=(failed, box.ended("s8")))) as on:
-        await on.press("6")
+        await on.press("6", "v")
         assert "✗ failed" in on.lines[2]
         assert "load 3m10s  warm 9.8s" in on.text
         assert "→ Lower gpu-memory-utilization" in on.text
@@ -275,7 +275,7 @@ async def test_the_history_gives_its_rows_to_the_swaps(stage: Any, box: Any) -> 
     old = Notice(level=Level.INFO, code="held", text="measured", at=box.now)
     swaps = tuple(box.ended(f"s{number}") for number in range(12))
     async with stage(box.snapshot(swaps=swaps, notices=(old,))) as on:
-        await on.press("6")
+        await on.press("6", "v")
         assert sum("✓ done" in line for line in on.lines) == len(swaps)
         (told,) = (line for line in on.lines if "measured" in line)
         assert told.split()[1] == time.strftime("%H:%M:%S", time.localtime(box.now))
@@ -333,8 +333,13 @@ async def test_every_page_opens_with_and_without_a_daemon(stage: Any, box: Any, 
 
 async def test_help_names_every_key(stage: Any, box: Any) -> None:
     """? opens it, escape closes it."""
+<<<<<<< HEAD
     async with stage(box.snapshot(), size=(100, 60)) as on:
         await on.press("5", "question_mark")
+=======
+    async with stage(box.snapshot(), size=(110, 70)) as on:
+        await on.press("question_mark")
+>>>>>>> 346d0e0e (tui: the history page charts the recorded past; the requests page reads it, filtered, as time lines)
         for words in (
             "scroll long lines",
             "flip between A and B",

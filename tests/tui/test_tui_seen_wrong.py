@@ -137,7 +137,7 @@ async def test_a_kill_of_the_guard_is_in_the_list_of_swaps(stage: Any, box: Any)
     """With its reason in the details."""
     kill = GuardKill(at=box.now - 60, profile=box.gpt, available=3 * GIB, reason="3.0 GiB were available, floor 4.0.")
     async with stage(box.snapshot(guard=Guard(mode="act", kills=(kill,))), size=(100, 30)) as on:
-        await on.press("6")
+        await on.press("6", "v")
         (row,) = (line for line in on.lines if "✗ guard killed" in line)
         assert "13:46:00" in row
         assert box.gpt in row

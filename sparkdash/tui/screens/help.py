@@ -50,7 +50,13 @@ BY_PAGE: dict[str, Keys] = {
         ("D", "the command that starts it"),
         ("S", "stop its engine"),
     ),
-    "requests": (("c", "end the request"),),
+    "requests": (
+        ("c", "end the request"),
+        ("p", "the recorded past, or the running requests again"),
+        ("o  r", "in the past: slowest first, and other orders; read again"),
+        ("/", "in the past: client:codex profile:gpt-oss status:5xx ttft>2s wait>10s took>1m out>1k, and words"),
+        ("⏎", "a request as a time line: wait, swap, prefill, decode"),
+    ),
     "compare": (
         ("tab n m h", "move from runs to cells; next arm; copy as Markdown; write the HTML page"),
         ("e  r", "end the measurement; resume the run under the cursor"),
@@ -61,7 +67,15 @@ BY_PAGE: dict[str, Keys] = {
         ("tab", "next engine"),
         ("h l, arrows", "scroll long lines"),
     ),
-    "history": (("n", "every notice, and every problem of a profile file"),),
+    "history": (
+        ("[ ]  + -", "shorter or longer period; zoom at the cursor; the wheel zooms at the mouse"),
+        ("← →  h l  0", "cursor; earlier and later; up to now. A click sets the cursor, a drag pans"),
+        ("f F  o", "next figure and the one before; next profile, or the box"),
+        ("p  O", "the period before over it; another profile over it"),
+        ("b  m", "group of the table below: profile, client, key, hour, day; marks of swaps and events"),
+        ("v", "swaps and notices instead of charts"),
+        ("n", "every notice, and every problem of a profile file"),
+    ),
     "box": (("r", "read again"),),
 }
 """Keys of each page of `header.PAGES`."""

@@ -1,0 +1,127 @@
+"""Charts of lines: the lowest and the highest value of each dot column, one or two series over each other.
+
+Owns: dots, the values' axis, the time axis with marks, the cursor. Must not know: what is charted.
+Rule: a spike of one bucket is as high as any other; unmeasured buckets are blank.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from sparkdash.tui.ink import Ink, Line, Span, align_right, inked, merge_spans, pad
+
+_BITS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
+"""Bits of the left and the right dots of a cell, lowest first."""
+_DOTS = 4
+AXIS = 9
+"""Cells of the values' axis at the right."""
+
+
+class Range(NamedTuple):
+    """Lowest and highest value of one dot column."""
+
+    low: float
+    high: float
+
+
+Ranges = Sequence[Range | None]
+
+
+class ChartMark(NamedTuple):
+    """Sign below the chart, at a share (0..1) of its width."""
+
+    at: float
+    glyph: str
+    ink: Ink
+
+
+def nice_top(highest: float) -> float:
+    """Return the next round number at or above `highest`: 1, 2, 2.5 or 5 times a power of ten."""
+    if highest <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(highest))
+    return next(step * power for step in (1.0, 2.0, 2.5, 5.0, 10.0) if step * power >= highest * 0.9999)
+
+
+def range_chart(
+    first: Ranges, second: Ranges, rows: int, top: float, *, cursor: int | None, axis: Callable[[float], str]
+) -> list[Line]:
+    """Draw both series in `rows` lines, two columns a cell, the axis at the right; `cursor` is a cell with a line."""
+    full = rows * _DOTS
+    spans = [_levels(series, top, full) for series in (first, second)]
+    cells = (max(len(first), len(second)) + 1) // 2
+    lines: list[Line] = []
+    for row in range(rows):
+        base = (rows - 1 - row) * _DOTS
+        told = [_cell(spans, place, base, lit=place == cursor) for place in range(cells)]
+        lines.append(merge_spans(told) + align_right(inked(_axis_text(row, rows, top, axis), Ink.DIM), AXIS))
+    return lines
+
+
+def _axis_text(row: int, rows: int, top: float, axis: Callable[[float], str]) -> str:
+    if row == 0:
+        return axis(top)
+    if row == rows - 1:
+        return axis(0.0)
+    return axis(top / 2) if rows >= 5 and row == rows // 2 else ""
+
+
+def _levels(series: Ranges, top: float, full: int) -> list[tuple[int, int] | None]:
+    """Return the dots of each column, joined to the column before so that a line has no holes."""
+    found: list[tuple[int, int] | None] = []
+    before: tuple[int, int] | None = None
+    for one in series:
+        own = None if one is None else (_level(one.low, top, full), _level(one.high, top, full))
+        joined = own
+        if own is not None and before is not None:
+            joined = (min(own[0], max(before[1], 0)), max(own[1], before[0]))
+        found.append(joined)
+        before = own
+    return found
+
+
+def _level(value: float, top: float, full: int) -> int:
+    return min(max(round(value / top * full) - 1, 0), full - 1)
+
+
+def _cell(spans: Sequence[Sequence[tuple[int, int] | None]], place: int, base: int, *, lit: bool) -> Span:
+    bits = [_dots(levels, place, base) for levels in spans]
+    if bits[0]:
+        return Span(chr(0x2800 + (bits[0] | bits[1])), Ink.GOOD, lit)
+    if bits[1]:
+        return Span(chr(0x2800 + bits[1]), Ink.DIM, lit)
+    return Span("┊" if lit else " ", Ink.DIM, lit)
+
+
+def _dots(levels: Sequence[tuple[int, int] | None], place: int, base: int) -> int:
+    found = 0
+    for side in (0, 1):
+        column = 2 * place + side
+        span = levels[column] if column < len(levels) else None
+        if span is not None:
+            found |= sum(_BITS[side][dot] for dot in range(_DOTS) if span[0] <= base + dot <= span[1])
+    return found
+
+
+def mark_row(marks: Sequence[ChartMark], cells: int) -> Line:
+    """Draw the marks in one line; where several meet, the worst is drawn."""
+    order = (Ink.DIM, Ink.PLAIN, Ink.GOOD, Ink.WARN, Ink.BAD)
+    row = [Span(" ", Ink.PLAIN)] * cells
+    for mark in sorted(marks, key=lambda one: order.index(one.ink) if one.ink in order else 0):
+        place = min(max(int(mark.at * cells), 0), cells - 1)
+        row[place] = Span(mark.glyph, mark.ink)
+    return merge_spans(row)
+
+
+def tick_row(ticks: Sequence[tuple[float, str]], cells: int) -> Line:
+    """Write the texts below their places, shares of the width; one that would touch another is left out."""
+    row = ""
+    for at, text in ticks:
+        place = int(at * cells)
+        if place >= len(row) + (2 if row else 0) and place + len(text) <= cells:
+            row = row.ljust(place) + text
+    return pad(inked(row, Ink.DIM), cells)

@@ -1,0 +1,300 @@
+"""The history page: charts of recorded figures with the usage of the same period, or the swaps and notices.
+
+Owns: window, figure and profile of the chart, and when they are read. Must not know: how they are drawn or recorded.
+Rule: a hidden page reads nothing; a chart that ends now is read again at most once per bucket.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.widget import Widget
+
+from sparkdash.domain.history.answers import FigureInfo, FigureList, Series
+from sparkdash.domain.history.selections import MOST_POINTS, UsageGroup
+from sparkdash.errors import SparkdashError
+from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow
+from sparkdash.tui.messages import RowMoved
+from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.screens.dialog import Dialog
+from sparkdash.tui.screens.page import Page
+from sparkdash.tui.widgets.chart import ChartDragged, ChartPanel, ChartZoomed
+from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable, notice_lines
+from sparkdash.tui.widgets.usage import UsageTable, many
+
+AGAIN_S = 2.0
+"""Least interval between two reads of a chart that ends now."""
+GROUPS: tuple[UsageGroup, ...] = ("profile", "client", "key", "hour", "day")
+FIRST = (
+    "decode_tok_s", "decode_each_tok_s", "prompt_tok_s", "ttft_p95_s", "running", "kv_used", "prefix_hit", "acceptance",
+    "memory_bytes", "gpu_power_w", "memory_available_bytes", "gpu_utilization", "gpu_temperature_c",
+)  # fmt: skip
+"""Figures that come first when `f` goes through them, as far as there are records."""
+BOX = ""
+"""Profile of the series of a whole box."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChartSubject:
+    """Figure of a profile's engine, or of the box."""
+
+    figure: str
+    profile: str
+
+
+class HistoryPage(Page):
+    """Page with a chart above the usage of its period; `v` shows the swaps and notices instead."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left_square_bracket", "period(-1)", "shorter", show=False),
+        Binding("right_square_bracket", "period(1)", "longer", show=False),
+        Binding("plus,equals_sign", "zoom(0.5)", "zoom in", show=False),
+        Binding("minus", "zoom(2.0)", "zoom out", show=False),
+        Binding("left", "cursor(-1)", "cursor left", show=False),
+        Binding("right", "cursor(1)", "cursor right", show=False),
+        Binding("shift+left,h", "pan(-0.25)", "earlier", show=False),
+        Binding("shift+right,l", "pan(0.25)", "later", show=False),
+        Binding("0", "now", "up to now", show=False),
+        Binding("f", "figure(1)", "next figure", show=False),
+        Binding("F", "figure(-1)", "figure before", show=False),
+        Binding("o", "profile(1)", "next profile", show=False),
+        Binding("O", "over", "another profile over it", show=False),
+        Binding("p", "before", "the period before over it", show=False),
+        Binding("m", "marks", "marks", show=False),
+        Binding("b", "group", "group by", show=False),
+        Binding("v", "swaps", "swaps and notices", show=False),
+        Binding("n", "notices", "every notice", show=False),
+    ]
+
+    title_key = "history"
+    keys = "[ ] period  f figure  o profile  p before  b group  v swaps  ? help"
+    AUTO_FOCUS = "UsageTable"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: FigureList | None = None
+        self._subject = ChartSubject(FIRST[0], BOX)
+        self._second: str | None = None
+        """Profile that is drawn over the first; None: none."""
+        self._is_before_shown = False
+        self._are_marks_shown = True
+        self._by: UsageGroup = "profile"
+        self._read_at = 0.0
+        self._was_linked = False
+        self._today = ""
+
+    def body(self) -> Iterable[Widget]:
+        """Yield chart and usage, and the swaps that `v` shows."""
+        yield Vertical(ChartPanel(), UsageTable(), id="charts")
+        yield Vertical(SwapTable(), SwapDetail(), NoticeList(), id="past-swaps")
+
+    def on_mount(self) -> None:
+        """Begin with the charts."""
+        self.query_one("#past-swaps").display = False
+
+    def on_screen_resume(self) -> None:
+        """Read what is charted when the page opens."""
+        super().on_screen_resume()
+        self._read()
+
+    def show(self, view: View) -> None:
+        """Draw the view; read again when the link came back, or when a chart that ends now has a new bucket."""
+        super().show(view)
+        if not self.is_current or not self.query(ChartPanel):
+            return
+        linked, before = view.link is LinkState.LIVE, self._was_linked
+        self._was_linked = linked
+        chart = self.query_one(ChartPanel)
+        due = max(AGAIN_S, chart.first.step_s if chart.first else AGAIN_S)
+        if (linked and not before) or (linked and chart.window.end is None and view.here - self._read_at >= due):
+            self._read()
+
+    def on_row_moved(self, message: RowMoved) -> None:
+        """Show the details of the swap under the cursor."""
+        if self.query_one("#past-swaps").display:
+            detail = self.query_one(SwapDetail)
+            detail.chosen = message.key
+            detail.redraw()
+
+    def on_chart_zoomed(self, message: ChartZoomed) -> None:
+        """Zoom at the mouse."""
+        chart = self.query_one(ChartPanel)
+        self._look(chart.window.zoomed(message.factor, message.at, self.services.view.now))
+
+    def on_chart_dragged(self, message: ChartDragged) -> None:
+        """Pan with the mouse."""
+        self._look(self.query_one(ChartPanel).window.panned(message.share, self.services.view.now))
+
+    def action_period(self, by: int) -> None:
+        """Show the next longer or shorter period."""
+        self._look(self.query_one(ChartPanel).window.stepped(by))
+
+    def action_zoom(self, factor: float) -> None:
+        """Zoom at the cursor, else at the end."""
+        chart, now = self.query_one(ChartPanel), self.services.view.now
+        begin, end = chart.window.period(now)
+        inside = chart.cursor is not None and begin <= chart.cursor <= end
+        at = (chart.cursor - begin) / (end - begin) if inside and chart.cursor is not None else 1.0
+        self._look(chart.window.zoomed(factor, at, now))
+
+    def action_pan(self, share: float) -> None:
+        """Show an earlier or later period."""
+        self._look(self.query_one(ChartPanel).window.panned(share, self.services.view.now))
+
+    def action_now(self) -> None:
+        """Let the window end now, without a cursor."""
+        chart = self.query_one(ChartPanel)
+        chart.cursor = None
+        self._look(ChartWindow(chart.window.length_s))
+
+    def action_cursor(self, by: int) -> None:
+        """Move the cursor over the chart."""
+        self.query_one(ChartPanel).move_cursor(by, self.services.view.now)
+
+    def action_figure(self, by: int) -> None:
+        """Chart the next figure that the profile, or the box, has."""
+        names = [one.name for one in self._figures()]
+        if names:
+            at = names.index(self._subject.figure) if self._subject.figure in names else -by
+            self._chart(ChartSubject(names[(at + by) % len(names)], self._subject.profile))
+
+    def action_profile(self, by: int) -> None:
+        """Chart the next profile with records, or the box."""
+        profiles = self._profiles()
+        at = profiles.index(self._subject.profile) if self._subject.profile in profiles else -by
+        profile = profiles[(at + by) % len(profiles)]
+        has = [one.name for one in self._figures(profile)]
+        figure = self._subject.figure if self._subject.figure in has or not has else has[0]
+        self._chart(ChartSubject(figure, profile))
+
+    def action_over(self) -> None:
+        """Draw the next other profile over this one; after the last one none."""
+        others = [one for one in self._profiles() if one not in (BOX, self._subject.profile)]
+        choices: list[str | None] = [None, *others]
+        at = choices.index(self._second) if self._second in choices else 0
+        self._second, self._is_before_shown = choices[(at + 1) % len(choices)], False
+        if not others:
+            self.services.say("No other profile has records.")
+        self._read()
+
+    def action_before(self) -> None:
+        """Draw the period before over this one, or no more."""
+        self._is_before_shown, self._second = not self._is_before_shown, None
+        self._read()
+
+    def action_marks(self) -> None:
+        """Show or hide swaps and events."""
+        self._are_marks_shown = not self._are_marks_shown
+        self._read()
+
+    def action_group(self) -> None:
+        """Add the requests up by another group."""
+        self._by = GROUPS[(GROUPS.index(self._by) + 1) % len(GROUPS)]
+        self._read()
+
+    def action_swaps(self) -> None:
+        """Show the swaps and notices, or the charts again."""
+        charts, swaps = self.query_one("#charts"), self.query_one("#past-swaps")
+        charts.display, swaps.display = swaps.display, not swaps.display
+        self.set_focus(self.query_one(SwapTable) if swaps.display else self.query_one(UsageTable))
+        self.call_after_refresh(self.show, self.services.view)
+
+    def action_notices(self) -> None:
+        """Show every notice and every problem of a profile file in full."""
+        self.app.push_screen(Dialog("notices", partial(notice_lines, self.services.view)))
+
+    def _profiles(self) -> list[str]:
+        found = {one.profile for one in self._known.subjects} if self._known else set()
+        return [BOX, *sorted(found - {BOX})]
+
+    def _figures(self, profile: str | None = None) -> list[FigureInfo]:
+        """Return the figures of a profile, or of the one that is charted; familiar ones first."""
+        name = self._subject.profile if profile is None else profile
+        of = "engine" if name else "box"
+        found = [one for one in (self._known.figures if self._known else ()) if of in one.of]
+        rank = {figure: number for number, figure in enumerate(FIRST)}
+        return sorted(found, key=lambda one: rank.get(one.name, len(FIRST)))
+
+    def _look(self, window: ChartWindow) -> None:
+        chart = self.query_one(ChartPanel)
+        chart.window = window
+        chart.redraw()
+        self._read()
+
+    def _chart(self, subject: ChartSubject) -> None:
+        self._subject = subject
+        chart = self.query_one(ChartPanel)
+        chart.first = chart.second = None
+        if self._second == subject.profile:
+            self._second = None
+        chart.title = self._title()
+        chart.redraw()
+        self._read()
+
+    def _title(self) -> str:
+        label = next(
+            (one.label for one in (self._known.figures if self._known else ()) if one.name == self._subject.figure), ""
+        )
+        window = self.query_one(ChartPanel).window.name
+        return f"{self._subject.profile or 'box'} · {label or self._subject.figure} · {window}"
+
+    @work(group="history", exclusive=True)
+    async def _read(self) -> None:
+        """Read series, marks and usage of the window."""
+        view, chart = self.services.view, self.query_one(ChartPanel)
+        self._read_at = view.here
+        begin, end = chart.window.period(view.now)
+        try:
+            if self._known is None or self._read_at - self._known_at > 60:
+                self._known, self._known_at = await self.services.link.history_figures(), self._read_at
+            chart.first = await self._series(self._subject.profile, begin, end)
+            await self._read_second(begin, end)
+            found = await self.services.link.history_marks(since=begin, until=end) if self._are_marks_shown else None
+            chart.marks = found.marks if found else ()
+            await self._read_usage(begin, end)
+        except SparkdashError as error:
+            chart.failure_text = error.text()
+            chart.first = chart.first if error.code != "no_history" else None
+        else:
+            chart.failure_text = None
+        chart.title = self._title()
+        chart.redraw()
+
+    _known_at = 0.0
+
+    async def _read_second(self, begin: float, end: float) -> None:
+        chart = self.query_one(ChartPanel)
+        if self._is_before_shown:
+            length = end - begin
+            chart.second = await self._series(self._subject.profile, begin - length, end - length)
+            chart.second_shift_s, chart.second_name = length, "before"
+        elif self._second is not None:
+            chart.second = await self._series(self._second, begin, end)
+            chart.second_shift_s, chart.second_name = 0.0, self._second
+        else:
+            chart.second = None
+
+    async def _series(self, profile: str, begin: float, end: float) -> Series:
+        points = min(max(2 * self.query_one(ChartPanel).cells, 60), MOST_POINTS)
+        return await self.services.link.history_series(
+            figure=self._subject.figure, profile=profile or None, since=max(begin, 0.0), until=end, points=points
+        )
+
+    async def _read_usage(self, begin: float, end: float) -> None:
+        table, offset = self.query_one(UsageTable), time.localtime(end).tm_gmtoff
+        table.report = await self.services.link.history_usage(
+            by=self._by, since=max(begin, 0.0), until=end, profile=self._subject.profile or None, offset_s=offset
+        )
+        now = self.services.view.now
+        midnight = now - (now + offset) % DAY_S
+        today = (await self.services.link.history_usage(by="profile", since=midnight, until=now, offset_s=offset)).total
+        told = f"today {many(today.requests)} requests, {many(today.output_tokens)} tokens out"
+        table.title = f"{told} · by {self._by} in the chart's hours"
+        table.redraw()

@@ -1,0 +1,166 @@
+"""The requests page: the running requests, and with `p` the recorded past, filtered and sorted by the daemon.
+
+Owns: the filter, the order, and when the past is read. Must not know: how rows are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from sparkdash.domain.history.selections import RequestOrder
+from sparkdash.domain.lease import Request
+from sparkdash.errors import SparkdashError
+from sparkdash.tui.lines.request_filter import HELP, RequestFilter, parse_filter
+from sparkdash.tui.lines.request_timeline import timeline_lines
+from sparkdash.tui.messages import RowChosen, RowMoved, SearchChanged
+from sparkdash.tui.screens.dialog import Dialog
+from sparkdash.tui.screens.page import Page
+from sparkdash.tui.widgets.past_requests import PastTable
+from sparkdash.tui.widgets.requests import RequestDetail, RequestTable
+
+ORDERS: dict[RequestOrder, str] = {
+    "newest": "newest first", "ttft": "slowest first token first", "wait": "longest wait first",
+    "duration": "slowest first", "output": "longest answer first",
+}  # fmt: skip
+WANTED, PAGE_ROWS, MOST_PAGES = 200, 500, 20
+"""Rows that are shown, rows of one answer, and answers that are read for a filter that few rows fit."""
+PAUSE_S = 0.3
+"""Time after a letter of the filter before the past is read."""
+AROUND_S = 1.0
+
+
+class RequestsPage(Page):
+    """Page of the requests, running ones or past ones."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "cancel", "end the request", show=False),
+        Binding("p", "past", "the past", show=False),
+        Binding("o", "order", "order", show=False),
+        Binding("r", "read", "read again", show=False),
+    ]
+
+    title_key = "requests"
+    keys = "p past  c end it  o order  ⏎ time line  / filter  ? help"
+    AUTO_FOCUS = "RequestTable"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._filter = RequestFilter()
+        self._order: RequestOrder = "newest"
+
+    def body(self) -> Iterable[Widget]:
+        """Yield the table of running requests, that of past ones, and the details of one request."""
+        yield RequestTable()
+        yield PastTable()
+        yield RequestDetail()
+
+    def on_mount(self) -> None:
+        """Begin with the running requests."""
+        self.query_one(PastTable).display = False
+
+    @property
+    def _is_past(self) -> bool:
+        return bool(self.query_one(PastTable).display)
+
+    def on_row_moved(self, message: RowMoved) -> None:
+        """Show the details of the request under the cursor."""
+        if not self._is_past:
+            detail = self.query_one(RequestDetail)
+            detail.chosen = message.key
+            detail.redraw()
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """Open the request under the cursor as a time line."""
+        message.stop()
+        found = self.query_one(PastTable).request(message.key) if self._is_past else self._ended(message.key)
+        if found is None:
+            self.services.say("This request has not ended yet: its time line comes with its end.")
+        else:
+            self._open(found)
+
+    def _ended(self, key: str) -> Request | None:
+        return next((one for one in self.services.view.requests if one.id == key and one.finished_at), None)
+
+    def on_search_changed(self, message: SearchChanged) -> None:
+        """Filter the running requests as words, the past ones by its conditions."""
+        if not self._is_past:
+            super().on_search_changed(message)
+            return
+        self._filter = parse_filter(message.text)
+        self.set_timer(PAUSE_S, partial(self._read_if, self._filter))
+        if message.left:
+            self.set_focus(self.query_one(PastTable))
+
+    def action_cancel(self) -> None:
+        """End the request under the cursor."""
+        request_id = self.query_one(RequestTable).cursor
+        if request_id and not self._is_past:
+            self.services.orders.cancel_request(request_id)
+
+    def action_past(self) -> None:
+        """Show the past, or the running requests again."""
+        live, past = self.query_one(RequestTable), self.query_one(PastTable)
+        live.display, past.display = past.display, not past.display
+        self.query_one(RequestDetail).display = live.display
+        self.set_focus(past if past.display else live)
+        if past.display:
+            self.services.say(f"The past, {ORDERS[self._order]}. o changes the order. / filters: {HELP}")
+            self._read()
+        self.call_after_refresh(self.show, self.services.view)
+
+    def action_order(self) -> None:
+        """Sort the past by another figure."""
+        names = list(ORDERS)
+        self._order = names[(names.index(self._order) + 1) % len(names)]
+        if self._is_past:
+            self.services.say(f"The past, {ORDERS[self._order]}.")
+            self._read()
+
+    def action_read(self) -> None:
+        """Read the past again."""
+        if self._is_past:
+            self._read()
+
+    def _read_if(self, wanted: RequestFilter) -> None:
+        if wanted is self._filter:
+            self._read()
+
+    @work(group="past", exclusive=True)
+    async def _read(self) -> None:
+        table, wanted = self.query_one(PastTable), self._filter
+        try:
+            table.found = tuple(await self._fitting(wanted))
+            table.nothing = f"No past request fits. Conditions: {HELP}"
+        except SparkdashError as error:
+            table.found, table.nothing = (), error.text()
+        table.redraw()
+
+    async def _fitting(self, wanted: RequestFilter) -> list[Request]:
+        """Read pages until enough requests fit; client and profile are looked for here, where parts of names count."""
+        found: list[Request] = []
+        after: str | None = None
+        for _ in range(MOST_PAGES):
+            page = await self.services.link.history_requests(
+                status=wanted.exact_status, min_ttft=wanted.min_ttft, sort=self._order, limit=PAGE_ROWS, after=after
+            )
+            found += [one for one in page.requests if wanted.fits(one)]
+            after = page.next
+            if after is None or len(found) >= WANTED:
+                break
+        return found[:WANTED]
+
+    @work(group="timeline", exclusive=True)
+    async def _open(self, one: Request) -> None:
+        try:
+            begin, end = one.started_at - AROUND_S, (one.granted_at or one.finished_at or one.started_at) + AROUND_S
+            marks = (await self.services.link.history_marks(since=begin, until=end, profile=one.profile)).marks
+        except SparkdashError:  # the wait then stays whole
+            marks = ()
+        title = f"{one.client} · {one.profile} · {one.id}"
+        await self.app.push_screen_wait(Dialog(title, partial(timeline_lines, one, marks)))

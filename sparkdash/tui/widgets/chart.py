@@ -1,0 +1,252 @@
+"""Chart of one recorded figure over a window of time, with a cursor, marks, and another series over it.
+
+Owns: the drawing of series that the page has read, and the mouse. Must not know: how they are read.
+Rule: a widget gets one bucket per dot column; the daemon makes the buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from textual import events
+from textual.message import Message
+
+from sparkdash.domain.event import Level
+from sparkdash.domain.history.answers import MarkKind, Series, TimelineMark
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, join
+from sparkdash.tui.lines.chart_window import ChartWindow, moment_text, span_text, ticks
+from sparkdash.tui.lines.range_chart import AXIS, ChartMark, Range, mark_row, nice_top, range_chart, tick_row
+from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
+from sparkdash.units import DASH, size
+
+TICK_CELLS = 16
+LEAST_ROWS = 3
+NEAR = 0.01
+"""Share of the width within which a mark is told beside the cursor."""
+
+
+class ChartZoomed(Message):
+    """The wheel was turned over the chart; `at` is the share of its width."""
+
+    def __init__(self, factor: float, at: float) -> None:
+        super().__init__()
+        self.factor, self.at = factor, at
+
+
+class ChartDragged(Message):
+    """The chart was dragged by a share of its width."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+
+class ChartPanel(Panel):
+    """Framed chart. The page sets the fields, then calls `redraw`."""
+
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.window = ChartWindow()
+        self.title = ""
+        self.first: Series | None = None
+        self.second: Series | None = None
+        self.second_shift_s = 0.0
+        """Seconds by which the second series is older; 0: another profile in the same period."""
+        self.second_name = ""
+        self.marks: Sequence[TimelineMark] = ()
+        self.failure_text: str | None = None
+        self.cursor: float | None = None
+        """Moment under the cursor, Unix seconds."""
+        self._pressed_at: int | None = None
+        self._dragged = False
+
+    @property
+    def cells(self) -> int:
+        """Cells of the chart itself."""
+        return max(self.size.width - 4 - AXIS, 1)
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        """Return the framed chart."""
+        if height == AS_TALL_AS_NEEDED:
+            height = 12
+        begin, end = self.window.period(view.now)
+        inner, rows = width - 4, height - 4
+        if self.first is None or rows < LEAST_ROWS:
+            told = [inked(self.failure_text or "reading the history…", Ink.BAD if self.failure_text else Ink.DIM)]
+            return frame([*told, *[EMPTY] * (height - 3)][: height - 2], width, EdgeText(inked(self.title, Ink.STRONG)))
+        cells = inner - AXIS
+        top = nice_top(
+            max((value for one in (self.first, self.second) if one for value in one.max if value), default=0)
+        )
+        cursor = self._cell_of(self.cursor, begin, end, cells)
+        unit = unit_text(self.first.unit)
+        first = columns(self.first, begin, end, 2 * cells)
+        second = columns(self.second, begin - self.second_shift_s, end - self.second_shift_s, 2 * cells)
+        lines = range_chart(first, second, rows, top, cursor=cursor, axis=unit)
+        shares = [(share(at, begin, end), text) for at, text in ticks(begin, end, cells // TICK_CELLS)]
+        lines += [mark_row(self._signs(begin, end), cells), tick_row(shares, cells)]
+        foot = EdgeText(self._mark_text(begin, end), inked(self._span(begin, end), Ink.DIM))
+        return frame(lines, width, EdgeText(self._head(width - 9), EMPTY), foot)
+
+    def _span(self, begin: float, end: float) -> str:
+        step = self.first.step_s if self.first else 0.0
+        return f"{moment_text(begin, 60)} to {moment_text(end, 60)}, {span_text(step)} a bucket"
+
+    def _head(self, width: int) -> Line:
+        parts = [inked(self.title, Ink.STRONG)]
+        if self.first is not None:
+            parts += self._values()
+        return clip(join(parts, inked("  ")), width)
+
+    def _values(self) -> list[Line]:
+        """Return the values under the cursor, else the last ones."""
+        first = self.first
+        if first is None:
+            return []
+        unit = unit_text(first.unit)
+        at = self.cursor
+        own = bucket_at(first, at)
+        moment = inked(moment_text(at, first.step_s), Ink.PLAIN) if at is not None else inked("last", Ink.DIM)
+        parts = [moment, _value_text(first, own, unit, Ink.GOOD)]
+        if self.second is not None:
+            other = bucket_at(self.second, at - self.second_shift_s if at is not None else None)
+            parts.append(inked(f"{self.second_name} ", Ink.DIM) + _value_text(self.second, other, unit, Ink.PLAIN))
+            parts.append(_change(_mean(first, own), _mean(self.second, other)))
+        return parts
+
+    def _signs(self, begin: float, end: float) -> list[ChartMark]:
+        return [ChartMark(share(one.at, begin, end), *sign_of(one)) for one in self.marks if begin <= one.at < end]
+
+    def _mark_text(self, begin: float, end: float) -> Line:
+        """Return the mark nearest to the cursor, or the meaning of the signs."""
+        if self.cursor is None or not self.marks:
+            return inked("▲ swap  ! kill, incident", Ink.DIM) if self.marks else EMPTY
+        near = min(self.marks, key=lambda one: abs(one.at - (self.cursor or 0.0)))
+        if abs(near.at - self.cursor) > (end - begin) * NEAR:
+            return EMPTY
+        glyph, ink = sign_of(near)
+        return inked(f"{glyph} ", ink) + inked(f"{moment_text(near.at, 60)[-5:]} {near.text}")
+
+    def _cell_of(self, at: float | None, begin: float, end: float, cells: int) -> int | None:
+        return None if at is None or not begin <= at <= end else min(int(share(at, begin, end) * cells), cells - 1)
+
+    def move_cursor(self, by: int, now: float) -> None:
+        """Move the cursor by cells; the first move puts it at the end of the window."""
+        begin, end = self.window.period(now)
+        cell = (end - begin) / self.cells
+        if self.cursor is None or not begin <= self.cursor <= end:
+            self.cursor = end - cell / 2 if by < 0 else begin + cell / 2
+        else:
+            self.cursor = min(max(self.cursor + by * cell, begin), end)
+        self.redraw()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Zoom in at the mouse."""
+        event.stop()
+        self.post_message(ChartZoomed(0.5, self._share_at(event.x)))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Zoom out at the mouse."""
+        event.stop()
+        self.post_message(ChartZoomed(2.0, self._share_at(event.x)))
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Begin a drag."""
+        self._pressed_at, self._dragged = event.x, False
+        self.capture_mouse()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Pan while the button is held."""
+        if self._pressed_at is not None and event.x != self._pressed_at:
+            self._dragged = True
+            self.post_message(ChartDragged((self._pressed_at - event.x) / self.cells))
+            self._pressed_at = event.x
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Set the cursor where the button was pressed and not moved."""
+        self.release_mouse()
+        if self._pressed_at is not None and not self._dragged:
+            begin, end = self.window.period(self.services.view.now)
+            self.cursor = begin + self._share_at(event.x) * (end - begin)
+            self.redraw()
+        self._pressed_at = None
+
+    def _share_at(self, x: int) -> float:
+        return min(max((x - 2 + 0.5) / self.cells, 0.0), 1.0)
+
+
+def sign_of(mark: TimelineMark) -> tuple[str, Ink]:
+    """Return glyph and ink of a mark."""
+    if mark.kind is MarkKind.SWAP:
+        return "▲", Ink.BAD if mark.level is Level.ERROR else Ink.GOOD
+    if mark.kind is MarkKind.NOTICE:
+        return "·", Ink.WARN if mark.level is not Level.INFO else Ink.DIM
+    return "!", Ink.BAD
+
+
+def share(at: float, begin: float, end: float) -> float:
+    """Return the place of a moment in a period, 0..1."""
+    return (at - begin) / (end - begin) if end > begin else 0.0
+
+
+def columns(series: Series | None, begin: float, end: float, count: int) -> list[Range | None]:
+    """Put a series' buckets into `count` dot columns: the lowest and the highest of each."""
+    found: list[Range | None] = [None] * count
+    if series is None or end <= begin:
+        return found
+    wide = (end - begin) / count
+    for start, low, high in zip(series.start, series.min, series.max, strict=True):
+        if low is None or high is None:
+            continue
+        first = max(int((start - begin) / wide), 0)
+        last = min(max(int((start + series.step_s - begin) / wide - 0.001), first), count - 1)
+        for place in range(first, last + 1):
+            own = found[place]
+            found[place] = Range(min(low, own.low), max(high, own.high)) if own else Range(low, high)
+    return found
+
+
+def bucket_at(series: Series, at: float | None) -> int | None:
+    """Return the index of the bucket that holds `at`, or of the last one with a value; None without one."""
+    if at is None:
+        return next((place for place in reversed(range(len(series.start))) if series.count[place]), None)
+    return next((place for place, start in enumerate(series.start) if start <= at < start + series.step_s), None)
+
+
+def unit_text(unit: str) -> Callable[[float], str]:
+    """Return the format of a figure's values."""
+    match unit:
+        case "bytes" | "bytes/s":
+            suffix = "/s" if unit.endswith("/s") else ""
+            return lambda value: f"{size(int(value))}{suffix}"
+        case "share":
+            return lambda value: f"{value * 100:.3g} %"
+        case "tok/s" | "requests" | "tokens":
+            return _plain_number
+        case _:
+            return lambda value: f"{value:.3g} {unit}"
+
+
+def _plain_number(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _mean(series: Series, place: int | None) -> float | None:
+    return None if place is None else series.mean[place]
+
+
+def _value_text(series: Series, place: int | None, unit: Callable[[float], str], ink: Ink) -> Line:
+    mean = _mean(series, place)
+    if mean is None or place is None:
+        return inked(DASH, Ink.DIM)
+    low, high = series.min[place], series.max[place]
+    span = f" ({unit(low)} to {unit(high)})" if low is not None and high is not None and low != high else ""
+    return inked(unit(mean), ink) + inked(span, Ink.DIM)
+
+
+def _change(now: float | None, before: float | None) -> Line:
+    if now is None or not before:
+        return EMPTY
+    return inked(f"{(now / before - 1) * 100:+.0f} %", Ink.STRONG)

@@ -1,0 +1,90 @@
+"""Table of ended requests out of the recorded past.
+
+Owns: the columns. Must not know: how they are read and filtered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.tui.ink import Ink, Line, align_right, clip, inked, pad
+from sparkdash.tui.lines.request_filter import request_figures
+from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets.table import Table, TableRow
+from sparkdash.units import DASH, duration, number, percent
+
+TIME, CLIENT, PROFILE, FINISH = 13, 14, 18, 20
+
+
+class PastColumn(NamedTuple):
+    """Column between the profile and the end; the highest `gives_way` leaves a narrow terminal first."""
+
+    name: str
+    cells: int
+    gives_way: int
+    text: Callable[[Request], str]
+
+
+COLUMNS = (
+    PastColumn("prompt", 8, 2, lambda one: number(one.prompt_tokens)),
+    PastColumn("cached", 8, 4, lambda one: percent(_cached(one))),
+    PastColumn("think", 7, 6, lambda one: number(one.reasoning_tokens)),
+    PastColumn("out", 7, 1, lambda one: number(one.completion_tokens)),
+    PastColumn("wait", 8, 2, lambda one: duration(request_figures(one)["wait"])),
+    PastColumn("ttft", 7, 1, lambda one: number(one.ttft_s, 2)),
+    PastColumn("tok/s", 7, 3, lambda one: number(one.decode_tok_s, 1)),
+    PastColumn("took", 8, 0, lambda one: duration(request_figures(one)["took"])),
+    PastColumn("Wh", 7, 5, lambda one: number(one.energy_wh, 2)),
+)
+
+
+def _cached(one: Request) -> float | None:
+    return None if one.cached_tokens is None or not one.prompt_tokens else one.cached_tokens / one.prompt_tokens
+
+
+def _columns(width: int) -> list[PastColumn]:
+    found = list(COLUMNS)
+    while sum(one.cells for one in found) + 1 + TIME + CLIENT + PROFILE + FINISH > width and len(found) > 1:
+        found.remove(max(found, key=lambda one: one.gives_way))
+    return found
+
+
+class PastTable(Table):
+    """Table of past requests. The page sets `found` and `told`."""
+
+    title = "past requests"
+    nothing = "reading the past…"
+    found: tuple[Request, ...] = ()
+
+    def head(self, width: int) -> Line:
+        """Return the column titles."""
+        columns = _columns(width)
+        figures = "".join(f"{one.name:>{one.cells}}" for one in columns)
+        return inked(f" {'time':<{TIME}}{'client':<{CLIENT}}{'profile':<{PROFILE}}{figures}  finish", Ink.DIM)
+
+    def rows(self, view: View, width: int) -> list[TableRow]:
+        """Return a row for each request."""
+        columns = _columns(width)
+        return [TableRow(one.id, _past_line(one, columns, view.now, width), one.id, "") for one in self.found]
+
+    def set_filter(self, text: str) -> None:
+        """Leave the rows as they are: the page asks for those that fit."""
+
+    def request(self, key: str | None) -> Request | None:
+        """Return the request of a row."""
+        return next((one for one in self.found if one.id == key), None)
+
+
+def _past_line(one: Request, columns: list[PastColumn], now: float, width: int) -> Line:
+    form = "%H:%M:%S" if now - one.started_at < 86400 else "%d %b %H:%M"
+    line = inked(f" {time.strftime(form, time.localtime(one.started_at)):<{TIME}}", Ink.DIM)
+    line += pad(inked(one.client), CLIENT - 1) + inked(" ") + pad(inked(one.profile), PROFILE - 1) + inked(" ")
+    for column in columns:
+        told = column.text(one)
+        line += align_right(inked(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
+    bad = one.state is RequestState.FAILED
+    end = f"{one.status} {one.error or ''}" if bad else one.finish_reason or one.state.value
+    return clip(line + inked("  ") + inked(end, Ink.BAD if bad else Ink.DIM), width)

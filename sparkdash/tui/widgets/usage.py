@@ -1,0 +1,102 @@
+"""Table of the requests of a period, added up by profile, client, key, hour or day.
+
+Owns: the columns. Must not know: how requests are added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sparkdash.domain.history.answers import UsageReport, UsageTotals
+from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, pad
+from sparkdash.tui.mirror import View
+from sparkdash.tui.widgets.table import Table, TableRow
+from sparkdash.units import DASH, duration, number, percent
+
+LEAST_GROUP, WIDEST_GROUP = 16, 32
+TOTAL = "all"
+
+
+class UsageColumn(NamedTuple):
+    """Column of the table; on a narrow terminal the columns with the highest `gives_way` are left out."""
+
+    name: str
+    cells: int
+    gives_way: int
+    text: Callable[[UsageTotals], str]
+
+
+def many(count: int) -> str:
+    """Format a count in four figures: "604", "96.1 M"."""
+    for unit, step in (("G", 1_000_000_000), ("M", 1_000_000), ("k", 10_000)):
+        if count >= step:
+            return f"{count / (1000 if unit == 'k' else step):.1f} {unit}"
+    return str(count)
+
+
+def _pair(first: str, second: str) -> str:
+    return DASH if first == second == DASH else f"{first} / {second}"
+
+
+COLUMNS = (
+    UsageColumn("requests", 10, 0, lambda one: many(one.requests)),
+    UsageColumn("prompt", 9, 2, lambda one: many(one.prompt_tokens)),
+    UsageColumn(
+        "cached", 8, 3, lambda one: percent(one.cached_tokens / one.prompt_tokens if one.prompt_tokens else None)
+    ),
+    UsageColumn("out", 9, 1, lambda one: many(one.output_tokens)),
+    UsageColumn("think", 9, 6, lambda one: many(one.reasoning_tokens) if one.reasoning_tokens else DASH),
+    UsageColumn("wait p95", 10, 5, lambda one: duration(one.wait_s.p95)),
+    UsageColumn("ttft p50/95", 15, 4, lambda one: _pair(number(one.ttft_s.p50, 2), number(one.ttft_s.p95, 2, " s"))),
+    UsageColumn("tok/s p50", 11, 3, lambda one: number(one.decode_tok_s.p50, 1)),
+    UsageColumn("errors", 8, 2, lambda one: str(one.errors + one.gone) if one.errors + one.gone else DASH),
+)
+
+
+def _columns(width: int) -> list[UsageColumn]:
+    found = list(COLUMNS)
+    while sum(one.cells for one in found) + LEAST_GROUP + 1 > width and len(found) > 1:
+        found.remove(max(found, key=lambda one: one.gives_way))
+    return found
+
+
+class UsageTable(Table):
+    """Table of the groups, with their sum above them. `report` is set by the page."""
+
+    title = "requests"
+    nothing = "No request was recorded in this period."
+    report: UsageReport | None = None
+
+    def head(self, width: int) -> Line:
+        """Return the column titles."""
+        columns = _columns(width)
+        by = self.report.by if self.report else ""
+        return (
+            inked(" ")
+            + pad(inked(by, Ink.DIM), _group(width, columns))
+            + inked("".join(f"{one.name:>{one.cells}}" for one in columns), Ink.DIM)
+        )
+
+    def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the report
+        """Return the sum, and a row for each group."""
+        if self.report is None or not self.report.rows:
+            return []
+        columns = _columns(width)
+        rows = [TableRow(one.group, _totals(one, columns, width), one.group) for one in self.report.rows]
+        whole = _totals(self.report.total, columns, width, sum_of=len(rows))
+        return [*rows, TableRow(TOTAL, whole, "")] if len(rows) > 1 else rows
+
+
+def _group(width: int, columns: list[UsageColumn]) -> int:
+    return min(width - 1 - sum(one.cells for one in columns), WIDEST_GROUP)
+
+
+def _totals(one: UsageTotals, columns: list[UsageColumn], width: int, sum_of: int = 0) -> Line:
+    name = inked(f"all {sum_of}", Ink.STRONG) if sum_of else inked(one.group)
+    line = inked(" ") + pad(name, _group(width, columns) - 1) + inked(" ")
+    for column in columns:
+        told = column.text(one)
+        bad = column.name == "errors" and told != DASH
+        line += align_right(inked(told, Ink.BAD if bad else Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
+    return clip(line or EMPTY, width)

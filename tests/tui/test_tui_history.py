@@ -1,0 +1,184 @@
+"""The recorded past on the screen: charts, usage, past requests and their time lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from textual import events
+
+from sparkdash.domain.event import Level
+from sparkdash.domain.history.answers import (
+    MarkKind,
+    PastRequests,
+    Quantiles,
+    Series,
+    TimelineMark,
+    UsageReport,
+    UsageTotals,
+)
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.errors import AdmissionError
+from sparkdash.tui.ink import plain_text
+from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S, ChartWindow, ticks
+from sparkdash.tui.lines.range_chart import Range, nice_top, range_chart
+from sparkdash.tui.lines.request_filter import parse_filter
+from sparkdash.tui.lines.request_timeline import parts_of
+from sparkdash.tui.widgets.chart import ChartPanel, columns
+
+WIDE = (120, 40)
+
+
+def past(box: Any, ident: str, **changes: Any) -> Request:
+    """A request that waited 60 s, 40 of them for a swap."""
+    values: dict[str, Any] = {
+        "state": RequestState.DONE, "started_at": box.now - 100, "granted_at": box.now - 40, "finished_at": box.now - 30,
+        "ttft_s": 4.0, "status": 200, "finish_reason": "stop", "prompt_tokens": 1000, "cached_tokens": 900,
+        "completion_tokens": 320, "decode_tok_s": 53.3,
+    }  # fmt: skip
+    return box.request(ident, **(values | changes))
+
+
+def swap_mark(box: Any) -> TimelineMark:
+    """A load of gpt-oss that ended when the request was granted."""
+    return TimelineMark(
+        kind=MarkKind.SWAP, at=box.now - 80, until=box.now - 40, profile=box.gpt, level=Level.INFO, code="done",
+        text="gpt-oss-120b loaded in 40s",
+    )  # fmt: skip
+
+
+async def test_a_chart_shows_the_recorded_figure_with_its_marks_and_the_usage_below(stage: Any, box: Any) -> None:
+    """Of the box first; o charts a profile, p lays the period before over it."""
+    async with stage(box.snapshot(), size=WIDE) as on:
+        on.link.marks = (swap_mark(box),)
+        totals = UsageTotals(
+            group=box.gpt, requests=8411, prompt_tokens=96_100_000, cached_tokens=89_373_000, output_tokens=2_900_000,
+            ttft_s=Quantiles(count=9, p50=0.41, p95=1.9), errors=3,
+        )  # fmt: skip
+        on.link.usage = UsageReport(since=0.0, until=box.now, by="profile", rows=(totals,), total=totals)
+        await on.press("6")
+        await on.until(lambda: "box · decode" in on.text)
+        assert "last  50" in on.lines[1]
+        assert any("▲" in line for line in on.lines[2:24])
+        assert any("gpt-oss-120b 8411 96.1 M 93 %" in row and "0.41 / 1.90 s" in row for row in on.rows), on.text
+        await on.press("o", "p")
+        await on.until(lambda: "before 50" in on.text)
+        assert "gpt-oss-120b · decode" in on.lines[1]
+        series = [order for order in on.link.asked if order[0] == "series"][-2:]
+        assert series[0][3] == series[1][4], "the second period ends where the first begins"
+
+
+async def test_zoom_pan_and_cursor_by_keys_and_mouse(stage: Any, box: Any) -> None:
+    """The cursor reads the values; the wheel zooms where the mouse is."""
+    async with stage(box.snapshot(), size=WIDE) as on:
+        on.link.recorded = lambda _profile, at: 90.0 if at < box.now - 1800 else 30.0
+        await on.press("6")
+        chart = on.app.screen.query_one(ChartPanel)
+        await on.press("left")
+        await on.until(lambda: "13:4" in on.lines[1] and " 30" in on.lines[1])
+        await on.press(*["left"] * 80)
+        assert " 90" in on.lines[1]
+        await on.press("0", "right_square_bracket")
+        assert chart.window == ChartWindow(6 * HOUR_S)
+        await on.press("h")
+        assert chart.window.end == pytest.approx(box.now - 1.5 * HOUR_S)
+        await on.press("0", "plus")
+        assert chart.window == ChartWindow(3 * HOUR_S)
+        where = {"x": 2, "y": 4, "delta_x": 0, "delta_y": 0, "button": 0, "shift": False, "meta": False, "ctrl": False}
+        chart.post_message(events.MouseScrollUp(chart, **where))
+        await on.until(lambda: chart.window.length_s == 1.5 * HOUR_S)
+        assert chart.window.period(box.now)[0] == pytest.approx(box.now - 3 * HOUR_S, abs=60)
+        await on.pilot.click(ChartPanel, offset=(60, 5))
+        assert chart.cursor is not None
+        begin, end = chart.window.period(box.now)
+        assert begin < chart.cursor < end
+
+
+async def test_a_daemon_without_a_history_says_so(stage: Any, box: Any) -> None:
+    """In the chart's place."""
+    async with stage(box.snapshot(), size=WIDE) as on:
+        on.link.refuses = AdmissionError("Nothing is recorded here.", code="no_history")
+        await on.press("6")
+        await on.until(lambda: "Nothing is recorded here." in on.text)
+
+
+async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage: Any, box: Any) -> None:
+    """The daemon is asked for what it can look for; the rest is looked for here, page by page."""
+    async with stage(box.snapshot(), size=WIDE) as on:
+        on.link.marks = (swap_mark(box),)
+        failed = past(
+            box, "p2", client="curl", state=RequestState.FAILED, status=503, error="engine_crash", finish_reason=None
+        )
+        on.link.past_requests = [
+            PastRequests(requests=(past(box, "p1"), failed)), PastRequests(requests=(failed,), next="x"),
+            PastRequests(requests=(past(box, "p3"),)),
+        ]  # fmt: skip
+        await on.press("3", "p")
+        await on.until(lambda: "engine_crash" in on.text)
+        assert any("codex gpt-oss-120b 1000 90 %" in row for row in on.rows), on.text
+        await on.press("o", "slash", *"status:5xx ttft>2s", "enter")
+        await on.until(lambda: ("past", "ttft", None, 2.0, "x") in on.link.asked)
+        await on.settle()
+        rows = [row for row in on.rows if "gpt-oss-120b" in row and "13:" in row]
+        assert len(rows) == 1
+        assert "503 engine_crash" in rows[0]
+        await on.press("enter")
+        await on.until(lambda: "meanwhile" in on.text)
+        for told in (
+            "waits     20s  for its place in the queue",
+            "swap      40s",
+            "prefill   4.00s  100 computed of 1000",
+        ):
+            assert told in on.text, on.text
+
+
+def test_the_parts_of_a_request_add_up_to_its_time(box: Any) -> None:
+    """Wait, swap, prefill, decode."""
+    one = past(box, "p1")
+    parts = parts_of(one, (swap_mark(box),))
+    assert [(part.name, part.seconds) for part in parts] == [("waits", 20), ("swap", 40), ("prefill", 4), ("decode", 6)]
+    gone = past(box, "p2", granted_at=None, ttft_s=None)
+    assert [(part.name, part.seconds) for part in parts_of(gone, ())] == [("waits", 70)]
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("", True), ("client:cod", True), ("client:aider", False), ("status:2xx ttft>3s", True), ("ttft>4s", False),
+        ("wait>59s out>0.3k", True), ("took>2m", False), ("status:done stop", True), ("status:5xx", False), ("gpt-oss chat", True),
+    ],
+)  # fmt: skip
+def test_a_filter_takes_conditions_and_words(box: Any, text: str, fits: bool) -> None:
+    """Parts of names count, figures must be greater."""
+    assert parse_filter(text).fits(past(box, "p1")) is fits
+
+
+def test_a_spike_of_one_bucket_is_drawn_at_any_width() -> None:
+    """The highest value of a column counts, gaps are blank."""
+    count = 1000
+    values = tuple(None if place >= 500 else 100.0 if place == 250 else 1.0 for place in range(count))
+    series = Series(
+        figure="f", unit="", profile="", node="local", since=0.0, until=1000.0, step_s=1.0,
+        start=tuple(map(float, range(count))), min=values, mean=values, max=values, count=(1,) * count,
+    )  # fmt: skip
+    found = columns(series, 0.0, 1000.0, 40)
+    assert found[10] == Range(1.0, 100.0)
+    assert found[21:] == [None] * 19
+    lines = range_chart(found, [], 4, nice_top(100.0), cursor=15, axis=lambda value: f"{value:g}")
+    assert [plain_text(line).strip().split()[-1] for line in lines][::3] == ["100", "0"]
+    assert plain_text(lines[0])[5] != " "
+    assert plain_text(lines[0])[6:15].strip() == ""
+    assert plain_text(lines[0])[15] == "┊"
+
+
+def test_a_window_keeps_the_moment_under_the_mouse_and_never_ends_in_the_future() -> None:
+    """Zoom, pan and named periods."""
+    now = 1_000_000.0
+    day = ChartWindow(DAY_S)
+    near = day.zoomed(0.5, 0.25, now)
+    assert near.period(now)[0] + 0.25 * near.length_s == pytest.approx(now - 0.75 * DAY_S)
+    assert near.panned(9.0, now).end is None
+    assert day.stepped(1).name == "1w"
+    assert day.stepped(-1).name == "6h"
+    assert all(now - DAY_S < at <= now for at, _ in ticks(now - DAY_S, now, 8))
+    assert 0 < len(ticks(now - 365 * DAY_S, now, 8)) <= 9
