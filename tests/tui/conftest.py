@@ -211,8 +211,8 @@ class ScriptedLink:
         """Value of every figure of a profile at a moment."""
         self.marks: tuple[TimelineMark, ...] = ()
         self.usage = UsageReport(since=0.0, until=NOW, by="profile")
-        self.past_requests = [PastRequests()]
-        """Answers, one after the other; the last one stays."""
+        self.past_requests: dict[str | None, PastRequests] = {None: PastRequests()}
+        """Answers by the place in the list that they go on from."""
         self.refuses: SparkdashError | None = None
         """Raised by the next order."""
         self.past = RecordedPast(*[RecentFigures(begin=NOW, step_s=2)] * 2)
@@ -342,7 +342,7 @@ class ScriptedLink:
 
     async def history_requests(self, **wish: Any) -> PastRequests:
         await self._do("past", wish["sort"], wish["status"], wish["min_ttft"], wish["after"])
-        return self.past_requests.pop(0) if len(self.past_requests) > 1 else self.past_requests[0]
+        return self.past_requests[wish["after"]]
 
     async def runs(self) -> tuple[Run, ...]:
         return tuple(report.run for report in self.reports.values())
