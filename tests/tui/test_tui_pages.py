@@ -333,13 +333,8 @@ async def test_every_page_opens_with_and_without_a_daemon(stage: Any, box: Any, 
 
 async def test_help_names_every_key(stage: Any, box: Any) -> None:
     """? opens it, escape closes it."""
-<<<<<<< HEAD
     async with stage(box.snapshot(), size=(100, 60)) as on:
         await on.press("5", "question_mark")
-=======
-    async with stage(box.snapshot(), size=(110, 70)) as on:
-        await on.press("question_mark")
->>>>>>> 346d0e0e (tui: the history page charts the recorded past; the requests page reads it, filtered, as time lines)
         for words in (
             "scroll long lines",
             "flip between A and B",

@@ -90,8 +90,8 @@ class RequestsPage(Page):
     def on_search_changed(self, message: SearchChanged) -> None:
         """Filter the running requests as words, the past ones by its conditions."""
         if not self._is_past:
-            super().on_search_changed(message)
-            return
+            return  # the handler of the base comes next
+        message.prevent_default()
         self._filter = parse_filter(message.text)
         self.set_timer(PAUSE_S, partial(self._read_if, self._filter))
         if message.left:
