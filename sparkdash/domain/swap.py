@@ -101,7 +101,8 @@ class Swap(Frozen):
     """Learned duration of the whole swap; None before the first."""
     fraction: float | None = None
     """Share of the whole swap, 0..1. Never falls; 1 only once done. Measured against earlier swaps where there are any,
-    else against the memory that the target needs. None: unknown, as while the swap takes far longer than ever.
+    else by the log's share of the weights, else by the memory that the target needs. None: unknown, as while the swap
+    takes far longer than ever.
     """
     still_since: float | None = None
     """Time since which the load shows no progress: no new log line, no memory taken. Set after half a minute; None

@@ -110,7 +110,8 @@ class Reading:
 def sample_names(names: MetricNames) -> frozenset[str]:
     """Every sample name that `reading_of` uses, for the parser to keep."""
     lists = (
-        names.generated, names.prefilled, names.prompted, names.timed_prompt, names.prompt_seconds, names.decode_gauge, names.prefix_hits, names.prefix_queries,
+        names.generated, names.prefilled, names.prompted, names.timed_prompt, names.prompt_seconds,
+        names.decode_gauge, names.prefix_hits, names.prefix_queries,
         names.prefix_misses, names.kv_used, names.kv_capacity, names.kv_info, names.running, names.waiting,
         names.drafts, names.draft_tokens, names.accepted, names.accepted_at, names.drafted_at, names.acceptance_gauge,
         names.acceptance_length_gauge, names.preemptions, names.started, names.deferred, names.awake, names.moving,

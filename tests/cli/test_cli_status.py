@@ -11,6 +11,7 @@ from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.live import Energy, GatewayFigures, LiveRequest
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.memory.guard import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric
@@ -63,6 +64,32 @@ requests  2 in flight
   aider   qwen          waits #1       -    -     -      -
 """
     )
+
+
+def test_the_energy_is_told_with_its_sensor_and_by_tokens(daemon: FakeDaemon) -> None:
+    gateway = GatewayFigures(wh_per_1k=0.297)
+    figures = {"a": EngineSample(at=BIRTH + 9, gateway=gateway), "b": EngineSample(at=BIRTH + 9)}
+    energy = Energy(sensor="GPU only", since=BIRTH, busy_wh=861.2, idle_wh=2590.0)
+    told = sample(at=BIRTH + 9, engines=figures, gpu=Gpu(power_w=62), energy=energy)
+    lines = text(daemon, at=BIRTH + 9, sample=told).splitlines()
+    assert "energy    861 Wh busy  2.59 kWh idle  (GPU only)  a 0.30 Wh per 1k tokens" in lines
+
+
+def test_an_attached_servers_figures_are_the_gateways_and_marked(daemon: FakeDaemon) -> None:
+    gateway = GatewayFigures(in_flight=64, decode_tok_s=3000.4, decode_each_tok_s=46.9, ttft_p50_s=0.2)
+    told = sample(at=BIRTH + 9, engines={"a": EngineSample(at=BIRTH + 9, gateway=gateway)})
+    lines = text(daemon, at=BIRTH + 9, engines={"a": engine("a")}, sample=told).splitlines()
+    assert "speed     decode ~3000.4 tok/s (each ~46.9)  prompt - tok/s  ttft p50 ~0.20 s" in lines
+    assert "queue     in flight ~64  ~ counted by the gateway" in lines
+
+
+def test_a_running_request_tells_its_tokens_so_far(daemon: FakeDaemon) -> None:
+    live = LiveRequest(profile="a", output_tokens=312, tok_s=57.1, silent_s=0.1)
+    request = Request(id="1", client="codex", profile="a", route="chat", state=RequestState.STREAMING,
+                      started_at=BIRTH, granted_at=BIRTH + 3, prompt_estimate=4410, ttft_s=0.4)  # fmt: skip
+    told = sample(at=BIRTH + 9, requests={"1": live})
+    lines = text(daemon, at=BIRTH + 9, requests={"1": request}, sample=told).splitlines()
+    assert lines[-1].split() == ["codex", "a", "decodes", "6s", "~4.4k", "~312", "0.40", "57.1"]
 
 
 def test_json_is_the_snapshot(sparkdash: Run, daemon: FakeDaemon) -> None:

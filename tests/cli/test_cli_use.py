@@ -239,7 +239,7 @@ def test_the_line_of_phases_marks_the_present_one() -> None:
     )
     still = now.model_copy(update={"still_since": BIRTH + 60})
     assert swap_steps(still, BIRTH + 190) == (
-        "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 2m10s, no progress for 2m10s"
+        "drain stop reclaim preflight create [load weights 63 %] warm  38 % in 2m10s, stalled: no progress for 2m10s"
     )
     assert swap_steps(swap("a"), BIRTH + 61) == "[drain] stop reclaim preflight create load warm  1s, first load here"
 

@@ -28,10 +28,10 @@ SLOWER = steps(reclaim=2, create=1, start=10, weights=90, weights_done=7, compil
 
 
 def test_nothing_known_is_nothing_said() -> None:
-    """A first load without a need: no share and no time, whatever its log says."""
+    """A first load without a need, whose log names no share: no share and no time."""
     course = SwapEta()
     course.enter(SwapPhase.LOAD, 0)
-    says(course, "weights", 5, 0.8)
+    says(course, "weights", 5)
     assert course.estimate(30) == Estimate(None, None, None, None)
     assert course.learned_from == 0
 
@@ -44,6 +44,28 @@ def test_a_first_load_moves_with_the_memory_that_it_takes() -> None:
     for taken, share in ((10, 0.1), (60, 0.6), (40, 0.6), (130, BY_MEMORY)):
         course.took(taken)
         assert course.estimate(1) == Estimate(share)
+
+
+def test_a_first_load_goes_by_its_log_and_not_by_memory_that_others_move() -> None:
+    """Nine shards of fourteen: what a neighbour takes shows no more than the next shard, and a stuck load stays there."""
+    course = SwapEta(needs=100)
+    course.enter(SwapPhase.LOAD, 0)
+    for shard in range(1, 10):
+        says(course, "weights", shard * 10, shard / 14)
+        course.took(shard * 6)
+    assert course.estimate(91).fraction == pytest.approx(0.54)
+    course.took(1000)
+    for later in (100, 1000, 10_000):
+        assert course.estimate(later).fraction == pytest.approx(BY_MEMORY * 10 / 14)
+    says(course, "compile", 10_001)
+    assert course.estimate(10_002).fraction == pytest.approx(BY_MEMORY)
+
+
+def test_a_first_load_without_a_need_goes_by_its_log_alone() -> None:
+    course = SwapEta()
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 5, 0.5)
+    assert course.estimate(30) == Estimate(0.5 * BY_MEMORY)
 
 
 def test_one_earlier_load_tells_what_is_left_and_no_spread() -> None:
@@ -230,6 +252,5 @@ def test_whatever_happens_it_never_goes_back_and_is_never_full(
         assert found.fraction is None or before <= found.fraction <= NEARLY
         before = found.fraction or before
         assert (found.eta_s is None) == (not past)
-        assert past or needs or found.fraction is None
         if found.low_s is not None and found.high_s is not None and found.eta_s is not None:
             assert 0 <= found.low_s <= found.eta_s <= found.high_s

@@ -11,7 +11,9 @@ from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import EngineChanged, SwapChanged
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.domain.text.swap_text import progress_text
+from sparkdash.host.processes import proc
 from sparkdash.store import Store
+from sparkdash.units import GIB
 
 
 async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_profile: Any, behaviour: Any) -> None:
@@ -135,8 +137,31 @@ async def test_a_load_that_stands_still_says_so_and_is_never_almost_done(
     assert all(swap.phase is SwapPhase.LOAD for swap in still)
     began = still[0].still_since
     assert house.clock.now() - began == pytest.approx(600, abs=2)
-    assert progress_text(still[-1], began + 130) == "weights 50 % · no progress for 2m10s"
+    assert progress_text(still[-1], began + 130) == "weights 50 % · stalled: no progress for 2m10s, ended in 7m50s"
+    assert {round(swap.gives_up_at - swap.still_since) for swap in still} == {600}
+    assert still[-1].heard_at is not None
     assert house.swaps()[-1].still_since is None
+
+
+async def test_memory_that_others_move_is_no_progress_of_a_stuck_load(
+    house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody copies files and starts programs, and the load's own processes do nothing: it is given up in time."""
+    monkeypatch.setattr(proc, "taken_in", lambda pids: dict.fromkeys(pids, GIB))
+    house.runtime.zoo["a"] = behaviour(never_ready=True)
+    await house.open(make_profile("a"), no_progress_s=60)
+    taken = house.reader.memory
+
+    def moved_by_others() -> Any:
+        memory, step = taken(), int(house.clock.time % 10_000) * GIB // 50
+        return memory.model_copy(update={"available": memory.available - step, "page_cache": GIB + step})
+
+    house.reader.memory = moved_by_others
+    began, asking = house.clock.time, house.ask("a")
+    (error,) = await house.clock.drive(asyncio.gather(asking.granted(), return_exceptions=True))
+    assert error.code == "no_progress"
+    assert house.clock.time - began < 120
+    assert any(swap.still_since is not None for swap in told(house, "a"))
 
 
 async def test_a_load_that_moves_again_no_longer_stands_still(house: Any, make_profile: Any, behaviour: Any) -> None:

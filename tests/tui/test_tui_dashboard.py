@@ -124,8 +124,11 @@ async def test_a_swap_that_takes_longer_than_it_ever_did_says_so(stage: Any, box
 
 async def test_a_load_that_stands_still_says_so(stage: Any, box: Any) -> None:
     """In place of an estimate, which it would belie."""
-    async with stage(box.swapping(swap=box.swap(still_since=box.now - 130))) as on:
-        assert "no progress for 2m10s" in on.lines[4]
+    async with stage(
+        box.swapping(swap=box.swap(still_since=box.now - 130, gives_up_at=box.now + 1070, heard_at=box.now - 131))
+    ) as on:
+        assert "stalled: no progress for 2m10s, ended in 17m50s" in on.lines[4]
+        assert "log, 2m11s ago" in on.text
         assert "left" not in on.lines[4]
 
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 
 from sparkdash.cli.engines.status_rows import status_row, time_since, wrapped_rows
 from sparkdash.domain.container import Stranger
+from sparkdash.domain.live import Energy
 from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import Gpu, Memory, NodeSample
 from sparkdash.domain.node import NodeState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.text.node_text import is_silent, link_between, link_errors, link_text, used_link
-from sparkdash.units import DASH, GIB, duration, gib, number, percent
+from sparkdash.units import DASH, GIB, duration, energy_text, gib, number, percent
 
 STALE_S = 5.0
 """Figures older than this are shown with their age."""
@@ -76,6 +77,8 @@ def _box(world: Snapshot) -> Iterator[str]:
     gpu = world.sample.gpu if world.sample else None
     if gpu:
         yield status_row("gpu", _gpu(gpu))
+        if world.sample and world.sample.energy:
+            yield status_row("energy", _energy(world.sample.energy, world))
         if world.sample and world.sample.low_power:
             yield from wrapped_rows(
                 "", "stuck in its low-power state, which slows every engine: unplug the power for a minute"
@@ -112,6 +115,15 @@ def _memory(memory: Memory) -> str:
     held = [size for size in memory.engines.values() if size is not None]
     engines = gib(sum(held)) if held or not memory.engines else DASH
     return f"{gib(memory.available)} available of {gib(memory.total)}  engines {engines}  reserve {gib(memory.reserve)}"
+
+
+def _energy(energy: Energy, world: Snapshot) -> str:
+    """Format the energy since the daemon started, and that per 1,000 output tokens of each profile."""
+    engines = world.sample.engines if world.sample else {}
+    rates = {name: each.gateway.wh_per_1k for name, each in engines.items() if each.gateway}
+    told = [f"{name} {number(rate, 2)} Wh per 1k tokens" for name, rate in rates.items() if rate is not None]
+    spent = f"{energy_text(energy.busy_wh)} busy  {energy_text(energy.idle_wh)} idle  ({energy.sensor})"
+    return "  ".join((spent, *told))
 
 
 def _gpu(gpu: Gpu) -> str:

@@ -24,7 +24,7 @@ from sparkdash.domain.swap import Swap
 from sparkdash.domain.text.live_text import about, figure_text, figures_of_request, request_phase
 from sparkdash.domain.text.node_text import boxes_text, step_share
 from sparkdash.domain.text.repair_text import is_told, repair_text, state_text, step_text, waiting_on
-from sparkdash.domain.text.swap_text import estimate_text, stage_text, wait_text
+from sparkdash.domain.text.swap_text import estimate_text, heard_text, stage_text, wait_text
 from sparkdash.units import DASH, age, duration, number, percent, tokens
 
 
@@ -64,7 +64,7 @@ def _measuring(now: Measuring) -> Iterator[str]:
 def swap_line(swap: Swap, now: float) -> str:
     """Describe a swap: "to gpt-oss-120b: load weights 63 %  38 % in 43s, about 1m40s left"."""
     goal = f"to {swap.target}" if swap.target else "stop"
-    words = (f"{goal}: {phase_text(swap)}", wait_text(swap, now), time_text(swap, now))
+    words = (f"{goal}: {phase_text(swap)}", wait_text(swap, now), time_text(swap, now), heard_text(swap, now))
     return "  ".join(filter(None, words))
 
 

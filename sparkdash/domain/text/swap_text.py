@@ -61,19 +61,31 @@ def wait_text(swap: Swap, now: float) -> str:
 
 
 def still_text(swap: Swap, now: float) -> str:
-    """Word the standstill, such as "no progress for 2m10s"; empty while the load moves."""
-    return "" if swap.still_since is None else f"no progress for {age(now - swap.still_since)}"
+    """Word the standstill and what follows, such as "no progress for 2m10s, ended in 17m50s"; empty while the load
+    moves.
+    """
+    if swap.still_since is None:
+        return ""
+    words = f"no progress for {age(now - swap.still_since)}"
+    return words if swap.gives_up_at is None else f"{words}, ended in {age(max(0.0, swap.gives_up_at - now))}"
+
+
+def heard_text(swap: Swap, now: float) -> str:
+    """Word the age of the log's last line, such as "last line 3s ago"; empty before the first, and after the load."""
+    if swap.heard_at is None or swap.phase is not SwapPhase.LOAD:
+        return ""
+    return f"last line {age(max(0.0, now - swap.heard_at))} ago"
 
 
 def estimate_text(swap: Swap, now: float) -> str:
     """Word the estimate: "about 1m40s left (1m20s to 2m10s)", "longer than usual", or "first load here".
 
-    "no progress for 2m10s" replaces each of these. Empty for a swap that only stops.
+    "stalled: no progress for 2m10s, ended in 17m50s" replaces each of these. Empty for a swap that only stops.
     """
     if swap.target is None:
         return ""
     if swap.still_since is not None:
-        return still_text(swap, now)
+        return f"stalled: {still_text(swap, now)}"
     rest = time_left(swap, now)
     if rest is None:
         return "first load here"

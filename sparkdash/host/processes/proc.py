@@ -101,24 +101,26 @@ def anonymous_of_others(pids: set[int], proc: Path = PROC) -> int:
 
 
 def taken_in(pids: Iterable[int], proc: Path = PROC) -> dict[int, int]:
-    """Bytes that each process has read from any source, plus its resident memory with file pages, by pid.
+    """Bytes that each process has read and written anywhere, plus its resident memory with file pages, by pid.
 
-    Reads count for this user's processes only, as others' may not be asked. Ended processes are left out.
+    Writes are in it for downloads, whose reads from sockets the kernel does not count. Both count for this user's
+    processes only, as others' may not be asked. Ended processes are left out.
     """
     found = {}
     for pid in pids:
         resident = _summed(pid, ("VmRSS:",), proc)
         if resident is not None:
-            found[pid] = resident + (_read_chars(pid, proc) or 0)
+            found[pid] = resident + (_moved_chars(pid, proc) or 0)
     return found
 
 
-def _read_chars(pid: int, proc: Path) -> int | None:
+def _moved_chars(pid: int, proc: Path) -> int | None:
     try:
         lines = (proc / str(pid) / "io").read_text().splitlines()
     except OSError:
         return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("rchar:")), None)
+    counts = [int(line.split()[1]) for line in lines if line.startswith(("rchar:", "wchar:"))]
+    return sum(counts) if counts else None
 
 
 def _summed(pid: int, names: tuple[str, ...], proc: Path) -> int | None:

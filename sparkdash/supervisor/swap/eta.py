@@ -5,7 +5,8 @@ in as monotonic seconds.
 
 A step is a phase, or within the load a stage of the engine's own log. The drain is no step: how long it takes depends
 on the requests that run, not on what is loaded. Neither is a copy to another node, which happens once. Nothing is
-invented: without an earlier swap there is no estimate of time, and without a known need no share either.
+invented: without an earlier swap there is no estimate of time, and the share is that of the weights in the log, and the
+memory taken of a known need within what the log leaves open.
 
 The share is a place on the course of earlier swaps. It moves with finished steps, with the log's own share of the
 present step, and with time only within the present step, at most one of its own steps ahead of the log. A load without
@@ -35,7 +36,12 @@ BY_TIME = 0.9
 AHEAD = 0.5
 """Most by which time may be ahead of the log within a stage, while the stage's steps are not known."""
 BY_MEMORY = 0.8
-"""Largest share of the way that taken memory can show: later stages (compiling, graphs, the warm-up) take none."""
+"""Largest share of a first load that weights or taken memory can show: later stages (compiling, graphs, the warm-up)
+take no memory.
+"""
+WEIGHTS = "weights"
+AFTER_WEIGHTS = frozenset({"compile", "kv", "graphs", "warmup", "http", "ready"})
+"""Stages of the log that begin once the weights are there."""
 LONGER = 1.5
 LONGER_S = 10.0
 """A stage that takes this many times, and seconds, longer than ever before has no estimate any more."""
@@ -79,6 +85,10 @@ class SwapEta:
         self._stride: float | None = None
         """Largest step between two shares that the log showed in this stage."""
         self._reached = 0.0
+        self._told: float | None = None
+        """Share of the weights that the log has shown."""
+        self._told_step = 0.0
+        """Largest step between two such shares."""
 
     def enter(self, phase: SwapPhase, now: float) -> None:
         """Enter this phase."""
@@ -94,11 +104,19 @@ class SwapEta:
         if self._phase is not SwapPhase.LOAD:
             return
         complete = progress.fraction is not None and progress.fraction >= 1.0
+        self._heard_weights(progress)
         name = f"{progress.stage} done" if complete else progress.stage
         if name != self._plain():
             self._go_on(name, now, None if complete else progress.fraction)
         elif not complete and progress.fraction is not None:
             self._heard_share(progress.fraction)
+
+    def _heard_weights(self, progress: LoadProgress) -> None:
+        if progress.stage in AFTER_WEIGHTS:
+            self._told = 1.0
+        elif progress.stage == WEIGHTS and progress.fraction is not None:
+            before, self._told = self._told or 0.0, max(self._told or 0.0, progress.fraction)
+            self._told_step = max(self._told_step, self._told - before)
 
     def _heard_share(self, share: float) -> None:
         self._first = share if self._first is None else self._first
@@ -117,7 +135,7 @@ class SwapEta:
     def estimate(self, now: float) -> Estimate:
         """Estimate as of now. The fraction never falls."""
         if not self._past:
-            return Estimate(self._ratchet(self._by_memory()))
+            return Estimate(self._ratchet(self._first_course()))
         fraction = self._ratchet(median(self._place(past, now) for past in self._past))
         left = sorted(self._left(past, now) for past in self._past)
         several = len(left) > 1
@@ -202,8 +220,15 @@ class SwapEta:
         known = [past.took(self._step) for past in self._past if self._step in past.place]
         return now - self._since > LONGER * max(known or [self._left(past, now) for past in self._past]) + LONGER_S
 
-    def _by_memory(self) -> float | None:
-        return min(BY_MEMORY, self._taken / self._needs) if self._needs and self._taken else None
+    def _first_course(self) -> float | None:
+        """Share of a first load: by the memory that it needs, within what its own log shows of the weights.
+
+        Memory that others move takes it no further than the log's next step.
+        """
+        by_memory = min(BY_MEMORY, self._taken / self._needs) if self._needs and self._taken else None
+        if self._told is None:
+            return by_memory
+        return min(max(by_memory or 0.0, BY_MEMORY * self._told), BY_MEMORY * min(1.0, self._told + self._told_step))
 
     def _ratchet(self, fraction: float | None) -> float | None:
         if fraction is None:

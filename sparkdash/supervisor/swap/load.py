@@ -4,10 +4,10 @@ Owns: the engine's log while it loads, its progress, when it is given up, and th
 before, or who waits.
 
 Rule: a load has no time limit of its own (a 120B model from a slow disk takes an hour); it has one on standing
-still. A line of a shape not seen before counts as progress, and so does memory that is taken, or a page cache that
-grows: weights that an engine maps from their file show nowhere else. Beside another load its own processes' figures
-count instead (`process_progress`). A line that only repeats (vLLM's "No available
-shared memory broadcast block found in 60 seconds") does not, nor does processor time: an engine that hangs spins.
+still. A line of a shape not seen before counts as progress, and so does what its own processes read, write and hold
+(`process_progress`). Where nobody can ask them, memory of the box that is taken counts, or a page cache that grows,
+unless another load is under way. A line that only repeats (vLLM's "No available shared memory broadcast block found in
+60 seconds") does not, nor does processor time: an engine that hangs spins.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TELL_S = 0.25
 TAKEN = 64 * MIB
 """Memory that an engine must have taken for it to count as progress."""
 OWN_EVERY_S = 2.0
-"""Seconds between two looks at its own processes, beside another load."""
+"""Seconds between two looks at its own processes."""
 
 _NUMBERS = re.compile(r"[\d.:%]+")
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class Loading:
         while not await self._while_it_lives(self._alive()):
             self._tell()
             still = self._tools.clock.monotonic() - self._moved_at
-            self._record.still(still)
+            self._record.still(still, self._tools.settings.no_progress_s)
             if still >= self._tools.settings.no_progress_s:
                 raise await self._stood_still(still)
             passed = self._tools.clock.monotonic() - began
@@ -171,6 +171,7 @@ class Loading:
 
     def _heard(self, line: str) -> None:
         self._tools.logbook.add(self._profile.name, line)
+        self._record.heard()
         if LOCAL in self._nodes:
             self._tools.guarded.heard_load()
         progress = self._adapter.read_log(line)
@@ -201,12 +202,12 @@ class Loading:
         own: bool | None = None
         while True:
             now = self._tools.clock.monotonic()
-            alone = not self._tools.books.loading(but=self._profile.name, on=self._nodes)
-            if not alone and now - own_at >= OWN_EVERY_S:
+            if now - own_at >= OWN_EVERY_S:
                 own, own_at = await self._own.moved(), now
                 if own:
                     self._moved_at = now
-            if self._look_at_memory() and (alone or own is None):
+            alone = not self._tools.books.loading(but=self._profile.name, on=self._nodes)
+            if self._nodes_that_moved() - ({LOCAL} if own is not None else set()) and (alone or own is None):
                 self._moved_at = self._tools.clock.monotonic()
             await self._tools.clock.sleep(POLL_S)
 
@@ -221,15 +222,16 @@ class Loading:
                     self._tools.guarded.driver_refused(refused)
                 await self._tools.clock.sleep(POLL_S)
 
-    def _look_at_memory(self) -> bool:
-        """Whether the memory of any of its nodes shows progress, whoever's that is."""
-        moved = False
+    def _nodes_that_moved(self) -> set[str]:
+        """Return those of its nodes whose memory shows progress, whoever's that is."""
+        moved = set[str]()
         for node in self._nodes:
             if (memory := last_memory(self._tools, node)) is not None:
                 taken = self._scale.note(memory.available, node) if self._scale else 0
                 if node == self._nodes[0]:
-                    self._record.took(taken)
-                moved |= self._has_moved(node, memory)
+                    self._record.took(taken if self._own.held is None else min(taken, self._own.held))
+                if self._has_moved(node, memory):
+                    moved.add(node)
         return moved
 
     def _has_moved(self, node: str, memory: Memory) -> bool:

@@ -1,9 +1,9 @@
-"""Progress of one load by its own processes: bytes that they read, and memory that they hold.
+"""Progress of one load by its own processes: bytes that they read or write, and memory that they hold.
 
 Owns: those figures from look to look. Must not know what else shows progress, nor when a load counts as still.
 
-The box's memory and page cache move with every load. Beside another one they say nothing of this load: a hung load
-looked alive for as long as its neighbour loaded.
+The box's memory and page cache move with every program: a hung load looked alive for as long as a neighbour loaded,
+or a person copied files.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class ProcessProgress:
         self._enough = enough
         self._seen: dict[int, int] = {}
         self._gained = 0
+        self.held: int | None = None
+        """Bytes of memory that they held at the last look; None while unknown."""
 
     async def moved(self) -> bool | None:
         """Whether the processes have taken in enough since that was last so; None when nobody can tell.
@@ -42,6 +44,7 @@ class ProcessProgress:
                     self._tools.runtime.pids(self._container), self._tools.reader.gpu()
                 )
                 found = await in_thread(lambda: proc.taken_in(pids))
+                self.held = self._tools.reader.engine_bytes(pids, reading) if pids else None
             for pid, held in (reading.processes or {}).items():
                 if pid in pids:
                     found[pid] = found.get(pid, 0) + held

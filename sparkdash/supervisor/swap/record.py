@@ -18,6 +18,8 @@ MOVED_S = 2.0
 """An estimate is published when its fraction rose by MOVED, or its time is off by MOVED_S and by that share of
 itself.
 """
+HEARD_S = 2.0
+"""Age of the last line at which a newer one is published by itself."""
 STILL_S = 30.0
 """Seconds without progress after which a load counts as still: importing, mapping and compiling are mostly silent for
 less.
@@ -31,6 +33,7 @@ class SwapRecord:
         self._publish = publish
         self._clock = clock
         self._course = course
+        self._heard_at: float | None = None
         self._phase_began = clock.monotonic()
         course.enter(swap.phase, self._phase_began)
         self.swap = swap
@@ -51,6 +54,7 @@ class SwapRecord:
                     until=None,
                     progress=None,
                     still_since=None,
+                    gives_up_at=None,
                 )
             )
 
@@ -70,11 +74,20 @@ class SwapRecord:
         if self._moved():
             self._tell(self.swap)
 
-    def still(self, seconds: float) -> None:
-        """Set for how long the load has shown no progress. Published when that becomes long, and when it ends."""
+    def heard(self) -> None:
+        """Note a line of the engine's log; published with the next change, or HEARD_S later."""
+        self._heard_at = self._clock.now()
+
+    def still(self, seconds: float, limit_s: float) -> None:
+        """Set for how long the load has shown no progress, and for how long it may.
+
+        Published when that becomes long, and when it ends.
+        """
         if (seconds >= STILL_S) != (self.swap.still_since is not None):
             since = self._clock.now() - seconds if seconds >= STILL_S else None
-            self._tell(self.swap.replace(still_since=since))
+            self._tell(self.swap.replace(still_since=since, gives_up_at=None if since is None else since + limit_s))
+        elif (self._heard_at or 0.0) - (self.swap.heard_at or 0.0) >= HEARD_S:
+            self._tell(self.swap)
 
     def waiting(self, count: int) -> None:
         """Set how many requests wait for the target."""
@@ -91,6 +104,7 @@ class SwapRecord:
             eta_high_s=None,
             eta_at=None,
             still_since=None,
+            gives_up_at=None,
             fraction=1.0 if outcome is SwapOutcome.DONE else self.swap.fraction,
             steps=self._course.steps(self._clock.monotonic()),
             ended_at=self._clock.now(),
@@ -108,6 +122,7 @@ class SwapRecord:
         """Publish the swap with an estimate made now."""
         estimate = self._course.estimate(self._clock.monotonic())
         self.swap = swap.replace(
+            heard_at=self._heard_at,
             fraction=estimate.fraction,
             eta_s=estimate.eta_s,
             eta_low_s=estimate.low_s,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
-from sparkdash.domain.text.swap_text import estimate_text, stage_text, still_text, time_left, wait_text
+from sparkdash.domain.text.swap_text import estimate_text, heard_text, stage_text, still_text, time_left, wait_text
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.spark import meter
@@ -75,7 +75,7 @@ def _times(swap: Swap, view: View) -> Line:
     if swap.target is None:
         return elapsed
     if swap.still_since is not None:
-        return elapsed + inked(f"   {still_text(swap, view.now)}", Ink.WARN)
+        return elapsed + inked(f"   stalled: {still_text(swap, view.now)}", Ink.WARN)
     if rest is None:
         return elapsed + inked("   first load here: no estimate", Ink.DIM)
     ink = Ink.STRONG if rest.s or rest.high_s else Ink.WARN
@@ -94,7 +94,9 @@ def _log(swap: Swap, view: View) -> Line:
     if waits := wait_text(swap, view.now):
         return inked(waits, Ink.PLAIN)
     detail = swap.progress.detail if swap.progress else ""
-    return inked("log ", Ink.DIM) + (inked(detail, Ink.PLAIN) if detail else inked("-", Ink.DIM))
+    heard = heard_text(swap, view.now).removeprefix("last line ")
+    label = f"log, {heard}  " if heard else "log "
+    return inked(label, Ink.DIM) + (inked(detail, Ink.PLAIN) if detail else inked("-", Ink.DIM))
 
 
 def _waiting(swap: Swap, view: View, width: int) -> Line:
