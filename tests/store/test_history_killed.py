@@ -1,0 +1,57 @@
+"""A daemon that is killed at any moment: no torn record, nothing lost that the database had, and the next one goes on."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from recorded import START, buckets, decode_at
+
+from sparkdash.domain.history.selections import SeriesSelection
+from sparkdash.store import schema
+from sparkdash.store.history import series
+
+DOOMED = Path(__file__).with_name("doomed_store.py")
+
+
+def killed_after(file: Path, first: int, lines: int) -> int:
+    """Run a recorder, kill it once it has told so many times what is written; return the last second that it told."""
+    command = [sys.executable, str(DOOMED), str(file), str(first), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        told = [child.stdout.readline() for _ in range(lines)]
+        child.kill()
+    return int(told[-1])
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_recorder_loses_nothing_that_was_written_and_tears_nothing(tmp_path: Path) -> None:
+    """Several lives over one file: seconds without holes, requests that agree with their sums, charts of plain sums."""
+    file, chance, first = tmp_path / "past.db", random.Random(3), START
+    every: list[tuple[float, float]] = []
+    for _ in range(3):
+        told = killed_after(file, first, chance.randrange(5, 40))
+        with closing(schema.connect(file)) as database:
+            assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            found = [start for (start,) in database.execute(
+                "SELECT DISTINCT start FROM history_seconds WHERE start >= ? ORDER BY start", (first,)
+            )]  # fmt: skip
+            assert found == list(range(first, found[-1] + 1))
+            assert found[-1] >= told
+            every += [(at, decode_at(at)) for at in found]
+            (requests,) = database.execute("SELECT count(*) FROM requests").fetchone()
+            assert database.execute("SELECT sum(requests) FROM usage_hours").fetchone() == (requests,)
+            wanted = SeriesSelection(
+                figure="decode_tok_s", profile="alpha", node="local", since=START, until=found[-1] + 1, points=30
+            )
+            answer = series.read_series(database, wanted, found[-1] + 1)
+        expected = buckets(every, int(answer.step_s))
+        assert sum(answer.count) == len(every)
+        for start, mean in zip(answer.start, answer.mean, strict=True):
+            if int(start) in expected:
+                assert mean == pytest.approx(expected[int(start)][2], rel=1e-4)
+        first = found[-1] + 7
