@@ -38,6 +38,8 @@ class KnownSpeeds(Frozen):
     decode_tok_s: float | None = None
     source: str | None = None
     """Origin of the rate."""
+    estimated: bool = False
+    """Whether rate or start is an estimate that nobody measured on this profile."""
 
 
 class RunTarget(Frozen):
@@ -152,8 +154,9 @@ def speeds_of(arms: Sequence[Arm], world: Snapshot, launch_s: Mapping[str, float
         if rate is None and summary is not None and summary.published_decode_tok_s is not None:
             rate, source = summary.published_decode_tok_s, "published"
         found[arm.name] = KnownSpeeds(
-            launch_s=launch_s.get(arm.profile), decode_tok_s=rate, source=source if rate else None
-        )
+            launch_s=launch_s.get(arm.profile), decode_tok_s=rate, source=source if rate else None,
+            estimated=source == "published",
+        )  # fmt: skip
     return found
 
 

@@ -126,11 +126,14 @@ def _ceilings(source: TableSource, roofs: tuple[CellCeiling, ...]) -> Chart:
 def _beside(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Chart:
     """Draw own figures beside published ones."""
     groups = tuple(
-        (label, (PlotBar("published", NEITHER, theirs, f"{theirs:.1f}"), PlotBar("here", PALETTE[0], ours, f"{ours:.1f}")))
+        (
+            label,
+            (PlotBar("published", NEITHER, theirs, f"{theirs:.1f}"), PlotBar("here", PALETTE[0], ours, f"{ours:.1f}")),
+        )
         for arm in source.report.arms
         for one in published.get(arm.profile, ())
         for label, theirs, ours in _published_pairs(source, arm.name, one)
-    )  # fmt: skip
+    )
     about = "Other boxes, prompts and harnesses: a difference here is no verdict."
     return _bar_chart("published", "Beside the published figures", about, BarPanel("", groups), "tok/s")
 

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from sparkdash.bench.measure import box_lease
 from sparkdash.bench.measure.http_client import BenchClient
-from sparkdash.bench.plan import run_plan
 from sparkdash.bench.run import Host, Run
 from sparkdash.client.address import at_url, credentials, find_daemon
 from sparkdash.client.client import AsyncClient
@@ -89,14 +88,3 @@ def host_facts(world: Snapshot | None) -> Host:
         driver=gpu.driver if gpu else None,
         memory_bytes=memory.total if memory else None,
     )
-
-
-async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, run_plan.KnownSpeeds]:
-    """Return the known speed of each arm and the time that its start takes."""
-    if client is None or world is None:
-        return {}
-    starts: dict[str, float | None] = {}
-    for name in {arm.profile for arm in run.arms if arm.impossible is None}:
-        seen = world.figures.get(name)
-        starts[name] = (seen.load_s if seen else None) or (await client.plan(name=name)).expected_s or None
-    return run_plan.speeds_of(run.arms, world, starts)

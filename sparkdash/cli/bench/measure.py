@@ -26,7 +26,7 @@ from sparkdash.bench.plan import run_plan, suites, sweep_file
 from sparkdash.bench.report import assumed_cells
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode, Run
-from sparkdash.cli.bench import daemon_access, progress, reports, sweep_profiles
+from sparkdash.cli.bench import daemon_access, known_speeds, progress, reports, sweep_profiles
 from sparkdash.cli.bench.plan_document import plan_document
 from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.client.client import AsyncClient
@@ -145,7 +145,7 @@ async def _work(
     """Print the plan, ask for confirmation, measure the missing cells and print the results."""
     place = paths.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
-    speeds = await daemon_access.arm_speeds(run, client, world)
+    speeds = await known_speeds.arm_speeds(run, client, world)
     expected = run_plan.expected_s(gaps, speeds)
     if wish.dry_run and wish.as_json:
         print_json(plan_document(results, suite, speeds, expected, world))

@@ -53,8 +53,15 @@ def print_plan(
     if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
         print_wrapped(f"The run stops {', '.join(stopped)}; the engine that serves now comes back at the end.")
     sources = {one.source for one in speeds.values() if one.source}
-    known = f"about {duration(expected_s)}, from decode rates {' and '.join(sorted(sources))}" if expected_s else None
-    print_wrapped(f"Expected time: {known}." if known else "The expected time is known after the first launch.")
+    print_wrapped(_expected_text(expected_s, sources, estimated=any(one.estimated for one in speeds.values())))
+
+
+def _expected_text(expected_s: float | None, sources: set[str], *, estimated: bool) -> str:
+    if not expected_s:
+        return "The expected time is known after the first launch."
+    about = "~" if estimated else "about "
+    mark = "; ~ is an estimate, which the first launch corrects" if estimated else ""
+    return f"Expected time: {about}{duration(expected_s)}, from decode rates {' and '.join(sorted(sources))}{mark}."
 
 
 def _arm_text(arm: Arm, run: Run) -> str:

@@ -93,7 +93,8 @@ def _plan_lines(plan: BenchPlan, width: int) -> list[Line]:
     if plan.expected_s is None:
         lines += _wrapped("time", inked("known after the first launch", Ink.DIM), width)
     else:
-        time = inked(f"about {duration(plan.expected_s)}", Ink.STRONG) + inked(f"  from {known}", Ink.DIM)
+        about = "~" if any(arm.estimated for arm in plan.arms) else "about "
+        time = inked(f"{about}{duration(plan.expected_s)}", Ink.STRONG) + inked(f"  from {known}", Ink.DIM)
         lines += _wrapped("time", time, width)
     for arm in plan.arms:
         if arm.impossible:
