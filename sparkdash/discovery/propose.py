@@ -45,8 +45,12 @@ class BoxState:
     profiles: Sequence[ProfileSummary]
     stock: Mapping[str, ProfileStock]
     box_bytes: int | None = None
+    reserve_bytes: int = 0
+    """Memory that no engine may use."""
     running: str | None = None
     """Profile that answers now."""
+    simulated: bool = False
+    """Whether the daemon that answers simulates its engines."""
     own_files: Collection[str] = ()
     """Names of files in the owner's profile folder."""
     origins: Collection[str] = ()
@@ -112,7 +116,7 @@ def first_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
     for _, profile in attached_profiles(state.discovered.servers):  # its own order: the first is begun with
         if profile["profile"] in attached:
             return attached[profile["profile"]], "a server that runs has it"
-    able = [one for one in state.profiles if _can_run(one, state.box_bytes)]
+    able = [one for one in state.profiles if _can_run(one, state)]
     whole = [one for one in able if _weights_here(one, state.stock)]
     if ready := [one for one in whole if _image_here(one, state.stock)]:
         return _strongest(ready), "its image and weights are on this box"
@@ -183,9 +187,12 @@ def _coming_profile(state: BoxState) -> str | None:
 def _model(state: BoxState, coming: str | None) -> Proposal:
     if coming is not None:
         return Proposal(Step.MODEL, Outlook.NOTHING, f"nothing to fetch: a server has {coming} already")
+    if state.simulated:
+        return Proposal(Step.MODEL, Outlook.NOTHING, "nothing to fetch: the daemon that answers is simulated")
     chosen = first_profile(state)
     if chosen is None:
         box = "this box" if state.box_bytes is None else f"the {gib(state.box_bytes)} of this box"
+        box += f" beside the reserve of {gib(state.reserve_bytes)}" if state.reserve_bytes else ""
         found = (
             f"no profile is called {state.chosen!r}"
             if state.chosen
@@ -221,7 +228,10 @@ def _clients(state: BoxState) -> Proposal:
     if not missing:
         return Proposal(Step.CLIENTS, Outlook.DONE, f"set up: {', '.join(state.clients)}")
     commands = tuple(f"sparkdash connect {name} --write" for name in missing)
-    return Proposal(Step.CLIENTS, Outlook.PROPOSED, f"found here: {', '.join(missing)}", commands, missing)
+    found = f"found here: {', '.join(missing)}"
+    if state.simulated:  # it is gone soon, and its address with it
+        return Proposal(Step.CLIENTS, Outlook.OFFERED, f"{found}; the daemon is simulated", commands, missing)
+    return Proposal(Step.CLIENTS, Outlook.PROPOSED, found, commands, missing)
 
 
 def _first_token(state: BoxState, coming: str | None) -> Proposal:
@@ -234,8 +244,9 @@ def _first_token(state: BoxState, coming: str | None) -> Proposal:
     return Proposal(Step.FIRST_TOKEN, Outlook.PROPOSED, found, (f"sparkdash use {name}",), (name,))
 
 
-def _can_run(one: ProfileSummary, box_bytes: int | None) -> bool:
-    fits = one.needs_bytes is not None and (box_bytes is None or one.needs_bytes < box_bytes)
+def _can_run(one: ProfileSummary, state: BoxState) -> bool:
+    room = None if state.box_bytes is None else state.box_bytes - state.reserve_bytes
+    fits = one.needs_bytes is not None and (room is None or one.needs_bytes <= room)
     return one.cannot_run is None and one.nodes == 1 and one.engine not in _ELSEWHERE and fits
 
 

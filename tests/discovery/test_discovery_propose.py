@@ -173,3 +173,20 @@ def test_a_server_that_will_be_attached_saves_the_download() -> None:
     assert proposal(found, Step.FIRST_TOKEN).subjects == ("gpt-oss-20b",)
     named = state(summary("gpt-oss-20b"), discovered=Discovered(servers=(OLLAMA,)), chosen="gpt-oss-20b")
     assert propose(named, attaches=True) == propose(named)
+
+
+def test_a_profile_that_fits_only_into_the_reserve_is_not_proposed() -> None:
+    """Its start would be refused after the download."""
+    large, small = summary("gpt-oss-20b", needs_bytes=23 * GIB), summary("small", needs_bytes=5 * GIB)
+    box = {"box_bytes": 24 * GIB, "reserve_bytes": 10 * GIB}
+    assert first_profile(state(large, small, **box)) == (small, "the smallest that can be pulled")
+    found = proposal(state(large, **box), Step.MODEL)
+    assert found.outlook is Outlook.NOTHING
+    assert found.found.endswith("fits into the 24.0 GiB of this box beside the reserve of 10.0 GiB")
+
+
+def test_for_a_simulated_daemon_nothing_is_fetched_and_no_client_is_changed_unasked() -> None:
+    found = state(summary("gpt-oss-20b"), simulated=True, clients={"codex": False})
+    assert proposal(found, Step.MODEL).outlook is Outlook.NOTHING
+    clients = proposal(found, Step.CLIENTS)
+    assert (clients.outlook, clients.found) == (Outlook.OFFERED, "found here: codex; the daemon is simulated")

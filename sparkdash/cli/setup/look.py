@@ -16,6 +16,7 @@ from sparkdash import paths, settings
 from sparkdash.discovery.found import Discovered
 from sparkdash.discovery.propose import BoxState
 from sparkdash.discovery.steps import Step
+from sparkdash.units import GIB
 
 if TYPE_CHECKING:
     from sparkdash.connect.gateway_target import GatewayTarget
@@ -49,12 +50,15 @@ def look_at_box(model: str | None, steps: Collection[Step], ports: tuple[int, ..
     profiles, _ = profile_summaries()
     looks = bool({Step.ATTACH, Step.IMPORT, Step.SOURCES} & set(steps))
     own = paths.config_dir() / "profiles"
+    running, simulated = _answering()
     return BoxState(
         discovered=asyncio.run(discover(own_port=known.port, further_ports=ports)) if looks else Discovered(),
         profiles=profiles,
         stock=local_stock(profiles, make_runtime(known), known),
         box_bytes=box_bytes(),
-        running=_running(),
+        reserve_bytes=int(known.reserve_gib * GIB),
+        running=running,
+        simulated=simulated,
         own_files=frozenset(file.name for file in own.iterdir()) if own.is_dir() else frozenset(),
         origins=imported_files(own),
         sources=[source.name for source in read_sources()],
@@ -79,16 +83,17 @@ def imported_files(folder: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def _running() -> str | None:
+def _answering() -> tuple[str | None, bool]:
+    """Return the profile that answers now, and whether the daemon simulates its engines."""
     from sparkdash.client.blocking import Client
     from sparkdash.errors import SparkdashError
 
     try:
         with Client() as client:
-            active = client.state().active
+            world = client.state()
     except SparkdashError:
-        return None
-    return active.profile if active else None
+        return None, False
+    return world.active.profile if world.active else None, world.daemon.simulated
 
 
 def _service() -> bool | None:
