@@ -17,7 +17,9 @@ from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES,
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile, ProfileSummary
+from sparkdash.domain.task import Task
 from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.capabilities.tasks import tasks_of
 from sparkdash.engines.estimate.launch_need import estimate_launch
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.registry import adapter_of
@@ -94,6 +96,12 @@ def profile_summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
     found = configured_catalog()
     shown = tuple(summarize(profile, adapter_of(profile)) for profile in found.profiles.values())
     return shown, tuple(map(str, found.problems))
+
+
+def profiles_without_text() -> frozenset[str]:
+    """Return the profiles that are known to write no text: speech, embeddings, pictures."""
+    known = {name: tasks_of(profile, None) for name, profile in configured_catalog().profiles.items()}
+    return frozenset(name for name, tasks in known.items() if tasks is not None and Task.GENERATE not in tasks)
 
 
 def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:

@@ -49,6 +49,8 @@ class BoxState:
     """Memory that no engine may use."""
     running: str | None = None
     """Profile that answers now."""
+    without_text: Collection[str] = ()
+    """Profiles that write no text: speech, embeddings, pictures. None of them gives a first token."""
     simulated: bool = False
     """Whether the daemon that answers simulates its engines."""
     own_files: Collection[str] = ()
@@ -134,7 +136,9 @@ def _box(state: BoxState) -> Proposal:
     if not state.problems:
         return Proposal(Step.BOX, Outlook.DONE, "nothing keeps engines from running", ("sparkdash doctor",))
     found = f"the doctor found {counted(len(state.problems), 'fault')} to mend first: {', '.join(state.problems)}"
-    return Proposal(Step.BOX, Outlook.PROPOSED, found, ("sparkdash doctor",), tuple(state.problems))
+    return Proposal(
+        Step.BOX, Outlook.PROPOSED, found, (f"sparkdash doctor {' '.join(state.problems)}",), tuple(state.problems)
+    )
 
 
 def _attach(state: BoxState) -> Proposal:
@@ -238,7 +242,7 @@ def _first_token(state: BoxState, coming: str | None) -> Proposal:
     chosen = first_profile(state)
     name = coming or (chosen[0].name if chosen else None)
     if name is None:
-        return Proposal(Step.FIRST_TOKEN, Outlook.NOTHING, "there is no profile to ask")
+        return Proposal(Step.FIRST_TOKEN, Outlook.NOTHING, "there is no profile to ask; `sparkdash demo` needs none")
     runs = name in (coming, state.running)
     found = f"asks {name} for one word" if runs else f"starts {name} and asks it for one word"
     return Proposal(Step.FIRST_TOKEN, Outlook.PROPOSED, found, (f"sparkdash use {name}",), (name,))
@@ -247,7 +251,8 @@ def _first_token(state: BoxState, coming: str | None) -> Proposal:
 def _can_run(one: ProfileSummary, state: BoxState) -> bool:
     room = None if state.box_bytes is None else state.box_bytes - state.reserve_bytes
     fits = one.needs_bytes is not None and (room is None or one.needs_bytes <= room)
-    return one.cannot_run is None and one.nodes == 1 and one.engine not in _ELSEWHERE and fits
+    able = one.cannot_run is None and one.nodes == 1 and one.engine not in _ELSEWHERE
+    return able and fits and one.name not in state.without_text
 
 
 _ELSEWHERE = (EngineKind.OPENAI, EngineKind.REMOTE, EngineKind.SIM)

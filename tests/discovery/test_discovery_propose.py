@@ -190,3 +190,9 @@ def test_for_a_simulated_daemon_nothing_is_fetched_and_no_client_is_changed_unas
     assert proposal(found, Step.MODEL).outlook is Outlook.NOTHING
     clients = proposal(found, Step.CLIENTS)
     assert (clients.outlook, clients.found) == (Outlook.OFFERED, "found here: codex; the daemon is simulated")
+
+
+def test_a_model_that_writes_no_text_is_no_beginning() -> None:
+    """A first token is asked for: speech and embeddings give none."""
+    speech, chat = summary("speech", needs_bytes=3 * GIB), summary("chat")
+    assert first_profile(state(speech, chat, without_text={"speech"})) == (chat, "the smallest that can be pulled")

@@ -26,7 +26,7 @@ def carry_out(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
     """Carry out one step. Raises SparkdashError, typer.Exit: as the command does."""
     match proposal.step:
         case Step.BOX:
-            _show_box()
+            _show_box(proposal)
         case Step.ATTACH:
             _attach(proposal, state)
         case Step.IMPORT:
@@ -43,10 +43,11 @@ def carry_out(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
             _first_token(proposal.subjects[0])
 
 
-def _show_box() -> None:
+def _show_box(proposal: Proposal) -> None:
+    """Show the faults alone: the whole list is long, and they would scroll away."""
     from sparkdash.cli.doctor import doctor
 
-    doctor()
+    doctor(list(proposal.subjects))
 
 
 def _attach(proposal: Proposal, state: BoxState) -> None:

@@ -133,4 +133,5 @@ def _is_wanted(one: Proposal, *, yes: bool) -> bool:
         return False
     if yes:
         return one.outlook is Outlook.PROPOSED
-    return confirm(f"\n{one.step.value}: {one.found}. Do it?", default=one.outlook is Outlook.PROPOSED, ends=True)
+    question = "Show each with its mend?" if one.step is Step.BOX else "Do it?"
+    return confirm(f"\n{one.step.value}: {one.found}. {question}", default=one.outlook is Outlook.PROPOSED, ends=True)

@@ -41,7 +41,7 @@ def look_at_box(model: str | None, steps: Collection[Step], ports: tuple[int, ..
     Raises:
         ProfileError: the settings or the list of sources cannot be read.
     """
-    from sparkdash.cli.local import box_bytes, make_runtime, profile_summaries
+    from sparkdash.cli.local import box_bytes, make_runtime, profile_summaries, profiles_without_text
     from sparkdash.cli.profiles.local_files import local_stock
     from sparkdash.discovery.look import discover
     from sparkdash.sources.source_file import read_sources
@@ -58,6 +58,7 @@ def look_at_box(model: str | None, steps: Collection[Step], ports: tuple[int, ..
         box_bytes=box_bytes(),
         reserve_bytes=int(known.reserve_gib * GIB),
         running=running,
+        without_text=profiles_without_text(),
         simulated=simulated,
         own_files=frozenset(file.name for file in own.iterdir()) if own.is_dir() else frozenset(),
         origins=imported_files(own),
