@@ -52,6 +52,7 @@ from sparkdash.store.usage import day_of
 from sparkdash.supervisor import Supervisor, SupervisorInputs
 from sparkdash.supervisor.inputs import not_killed
 from sparkdash.telemetry import Collector, CollectorInputs
+from sparkdash.tracing import RequestTracer
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 from sparkdash.wire import ConnectionLimit
@@ -84,9 +85,10 @@ async def _composed(
         TokenCounter(
             paths.runtime_dir(), parts.settings.translator_idle_s, parts.settings.hf_home.expanduser()
         ) as counter,
+        RequestTracer(lambda: bus.snapshot, bus.publish) as tracer,
     ):
         restore_past(bus, store)
-        opened = _Opened(bus, upstream, store, translator, counter)
+        opened = _Opened(bus, upstream, store, translator, counter, tracer)
         daemon = _daemon(parts, profiles, opened, listeners, files, edited)
         reloading.publish_profiles(daemon, profiles)
         yield daemon
@@ -100,6 +102,7 @@ class _Opened(NamedTuple):
     store: Store
     translator: Translator
     counter: TokenCounter
+    tracer: RequestTracer
 
 
 def _daemon(
@@ -110,7 +113,7 @@ def _daemon(
     files: ProfileFiles,
     edited: asyncio.Event,
 ) -> Daemon:
-    bus, upstream, store, translator, counter = opened
+    bus, upstream, store, translator, counter, tracer = opened
     holder: list[Daemon] = []
     kernel_log = KernelLog()
     others = _other_nodes(parts, bus, lambda: holder[0].supervisor.settings if holder else parts.settings)
@@ -150,6 +153,7 @@ def _daemon(
         store.record_request(request)
         supervisor.served(request)
         exporter.record(request)
+        tracer.record(request)
 
     read = parts.load_settings
     deps = gateway.Deps(

@@ -33,7 +33,7 @@ assert "Usage" in out.getvalue()
         pytest.param("import sparkdash.tui.app", HEAVY - {"textual"}, id="the TUI"),
         pytest.param(
             "import sparkdash.daemon",
-            {"textual", "litellm", "huggingface_hub", "jinja2", "tokenizers"},
+            {"textual", "litellm", "huggingface_hub", "jinja2", "tokenizers", "prometheus_client", "aiohttp"},
             id="the daemon",
         ),
         pytest.param("import sparkdash.client.client", HEAVY, id="the client"),
