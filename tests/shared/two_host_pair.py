@@ -94,6 +94,12 @@ def until_gone(hosts: TwoHosts, *on: str, limit_s: float = 90) -> None:
         time.sleep(0.2)
 
 
+def plug_in(hosts: TwoHosts, daemon: HostDaemon) -> None:
+    """Plug the cable in again and have the silent node tried now; by itself the daemon does so within 15 s."""
+    hosts.link(up=True)
+    daemon.post("/api/reload", {})
+
+
 def notices(daemon: HostDaemon) -> str:
     """Text of all notices."""
     return "\n".join(each["text"] for each in daemon.state()["notices"])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_sshd import LocalSshd
 from two_host_pair import daemon_that_knows_b
 from two_hosts import SSHD, HostDaemon, TwoHosts, unique_net
 
@@ -49,3 +50,25 @@ def new_host_daemon(hosts: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -
 def daemon(hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon]) -> HostDaemon:
     """A daemon on host a that knows host b."""
     return daemon_that_knows_b(hosts, new_host_daemon(node_silent_s=5))
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[LocalSshd]:
+    """One sshd for all tests of a file; a socket's path must be short."""
+    with tempfile.TemporaryDirectory(prefix="sshd", dir="/tmp") as folder:
+        made = LocalSshd(Path(folder))
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@pytest.fixture
+def sshd(machine: LocalSshd, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSshd]:
+    """A running sshd that ssh has the key for."""
+    for name, value in machine.variables.items():
+        monkeypatch.setenv(name, value)
+    machine.stop()
+    machine.extra = ""
+    yield machine.start()
+    machine.stop()

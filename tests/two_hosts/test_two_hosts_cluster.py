@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from two_host_pair import HEAD, NAME, WORKER, opened_stream, profile, until_gone, up
+from two_host_pair import HEAD, NAME, WORKER, opened_stream, plug_in, profile, until_gone, up
 from two_hosts import HostDaemon, TwoHosts
 
 pytestmark = [pytest.mark.podman]
@@ -82,7 +82,7 @@ def test_a_profile_pinned_to_the_other_host_answers_over_a_forwarded_port_beside
     assert said.endswith("data: [DONE]\n\n")
     state = daemon.until_state(lambda state: state["engines"]["there"]["state"] == "failed")
     assert state["engines"]["here"]["state"] == "ready"
-    hosts.link(up=True)
+    plug_in(hosts, daemon)
     until_gone(hosts, "b")
 
 
@@ -95,7 +95,7 @@ def test_a_head_removed_while_no_daemon_ran_costs_its_worker_too(
     hosts.run("a", "podman", "rm", "--force", "--time", "0", HEAD)
     hosts.link(up=not silent)
     daemon.start()
-    hosts.link(up=True)
+    plug_in(hosts, daemon)
     until_gone(hosts, "b")
 
 
@@ -110,6 +110,6 @@ def test_an_engine_on_a_host_that_is_silent_at_the_start_is_adopted_when_it_retu
     daemon.start()
     daemon.until_state(lambda state: state["nodes"]["spark2"]["status"] == "unreachable")
     assert "there" not in daemon.state()["engines"]
-    hosts.link(up=True)
+    plug_in(hosts, daemon)
     daemon.until_state(lambda state: state["engines"].get("there", {}).get("state") == "ready")
     assert daemon.state()["engines"]["there"]["nodes"] == ["spark2"]

@@ -16,6 +16,7 @@ from two_host_pair import (
     daemon_that_knows_b,
     failure_of,
     notices,
+    plug_in,
     profile,
     shut,
     until_engine,
@@ -72,7 +73,7 @@ def test_a_link_cut_while_an_engine_stops_ends_the_side_that_answers_and_the_oth
     assert NAME not in daemon.state()["engines"]
     assert hosts.containers("a") == {}
     assert daemon.state()["nodes"]["spark2"]["owed"] == [WORKER]
-    hosts.link(up=True)
+    plug_in(hosts, daemon)
     until_gone(hosts, "b")
 
 

@@ -7,51 +7,21 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import local_sshd
 import pytest
 from local_sshd import LocalSshd
 
-from sparkdash.domain.node import LOCAL, NodeFacts, NodeStatus
 from sparkdash.errors import HostError
-from sparkdash.host.box import BoxReader
 from sparkdash.nodes import connection as connections
-from sparkdash.nodes import facts, host_keys, node_file, node_link, ssh_errors
+from sparkdash.nodes import host_keys
 from sparkdash.nodes.connection import NodeConnection
-from sparkdash.nodes.directory import NodeDirectory, NodeInputs
 from sparkdash.nodes.fingerprint import fingerprint
-from sparkdash.nodes.node_link import LinkOrders, NodeLink
 
 pytestmark = [pytest.mark.podman]
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[LocalSshd]:
-    """One sshd for all tests of the file; a socket's path must be short."""
-    with tempfile.TemporaryDirectory(prefix="sshd", dir="/tmp") as folder:
-        made = LocalSshd(Path(folder))
-        try:
-            yield made
-        finally:
-            made.close()
-
-
-@pytest.fixture
-def sshd(machine: LocalSshd, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSshd]:
-    """A running sshd that ssh has the key for."""
-    for name, value in machine.variables.items():
-        monkeypatch.setenv(name, value)
-    machine.stop()
-    machine.extra = ""
-    yield machine.start()
-    machine.stop()
 
 
 class Opened:
@@ -125,10 +95,11 @@ async def test_an_address_that_ssh_refuses_is_named() -> None:
 # Calls
 
 
-@pytest.mark.parametrize("code", [0, 1, 7, 126, 254, 255])
-async def test_the_exit_code_of_a_program_comes_through(node: NodeConnection, code: int) -> None:
-    done = await node.run(["sh", "-c", f"echo out; echo err >&2; exit {code}"], deadline_s=20)
-    assert (done.code, done.out, done.err) == (code, "out\n", "err\n")
+async def test_the_exit_code_of_a_program_comes_through(node: NodeConnection) -> None:
+    codes = [0, 1, 7, 126, 254, 255]
+    calls = (node.run(["sh", "-c", f"echo out; echo err >&2; exit {code}"], deadline_s=20) for code in codes)
+    done = [(each.code, each.out, each.err) for each in await asyncio.gather(*calls)]
+    assert done == [(code, "out\n", "err\n") for code in codes]
 
 
 async def test_a_program_that_a_signal_ends_has_128_and_its_number(node: NodeConnection) -> None:
@@ -397,179 +368,3 @@ async def test_a_followed_program_ends_on_the_node_when_this_side_is_killed(
         pid = int((tmp_path / "pid").read_text())
         os.kill(process.pid, signal.SIGKILL)
         await until(lambda: not Path(f"/proc/{pid}").exists())
-
-
-# The life of one node
-
-
-async def read_facts(connection: NodeConnection) -> NodeFacts:
-    """The facts of the node, whose podman is asked nothing."""
-    return await facts.read_facts(connection, "true")
-
-
-async def test_a_node_is_reachable_silent_and_reachable_again_and_says_so(
-    sshd: LocalSshd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(node_link, "RETRY_S", (0.05, 0.1))
-    seen: list[NodeStatus] = []
-    returned: list[str] = []
-    orders = LinkOrders(read_facts, lambda: seen.append(link.state.status), returned.append)
-    link = NodeLink(sshd.node, orders)
-    task = asyncio.create_task(link.run())
-    try:
-        await until(lambda: link.reachable)
-        assert link.state.facts is not None
-        assert link.state.facts.hostname == os.uname().nodename
-        assert link.settled.is_set()
-        sshd.stop()
-        await until(lambda: link.state.status is NodeStatus.UNREACHABLE)
-        assert "spark2" in (link.state.reason or "")
-        assert link.state.facts is not None
-        sshd.start()
-        await until(lambda: link.reachable)
-        assert returned == ["spark2", "spark2"]
-        assert link.reason is None
-        assert [one for one, other in zip(seen, [None, *seen], strict=False) if one is not other] == [
-            NodeStatus.REACHABLE,
-            NodeStatus.UNREACHABLE,
-            NodeStatus.REACHABLE,
-        ]
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    assert not link.connection.alive
-
-
-async def test_a_node_with_another_key_is_refused_and_not_silent(sshd: LocalSshd) -> None:
-    node = sshd.node
-    sshd.stop()
-    sshd.new_host_key()
-    sshd.start()
-    link = NodeLink(node, LinkOrders(read_facts, lambda: None, lambda _: None))
-    task = asyncio.create_task(link.run())
-    await asyncio.wait_for(link.settled.wait(), 30)
-    assert link.state.status is NodeStatus.REFUSED
-    assert link.reason is not None
-    assert link.reason.code == ssh_errors.KEY_CHANGED
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-# All nodes of the registry
-
-
-async def test_the_directory_follows_its_registry(sshd: LocalSshd, tmp_path: Path) -> None:
-    registry = tmp_path / "nodes.toml"
-    told: list[dict[str, NodeStatus]] = []
-    problems: list[str] = []
-    directory = NodeDirectory(
-        NodeInputs(
-            read=lambda: node_file.read_nodes(registry),
-            reader=BoxReader(),
-            program="true",
-            hf_home="/srv/hf",
-            cache_dir="/srv/cache",
-            on_change=lambda states: told.append({name: state.status for name, state in states.items()}),
-            on_problem=lambda error: problems.append(error.code),
-        )
-    )
-    assert directory.names == (LOCAL,)
-    task = asyncio.create_task(directory.run())
-    try:
-        node_file.add_node(registry, sshd.node)
-        directory.reload()
-        assert directory.names == (LOCAL, "spark2")
-        await directory.first_tries(30)
-        assert directory.reachable("spark2")
-        assert told[-1] == {"spark2": NodeStatus.REACHABLE}
-        (launch,) = directory.launch_on(("spark2",))
-        home = str(Path.home())
-        assert (launch.hf_home, launch.cache_dir) == (f"{home}/.cache/huggingface", f"{home}/.cache/sparkdash")
-        (here,) = directory.launch_on((LOCAL,))
-        assert (here.address, here.hf_home, here.cache_dir) == ("127.0.0.1", "/srv/hf", "/srv/cache")
-        assert directory.memory("spark2") is None
-        with pytest.raises(HostError) as refused:
-            directory.runtime("spark9")
-        assert refused.value.code == "node_unknown"
-        registry.write_text("spark2 = 1\n")
-        directory.reload()
-        assert (problems, directory.names) == (["nodes_invalid"], (LOCAL, "spark2"))
-        registry.unlink()
-        directory.reload()
-        assert directory.names == (LOCAL,)
-        assert told[-1] == {}
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_engines_of_a_silent_node_are_refused_with_the_reason(sshd: LocalSshd, tmp_path: Path) -> None:
-    registry = tmp_path / "nodes.toml"
-    node_file.add_node(registry, sshd.node)
-    sshd.stop()
-    directory = NodeDirectory(
-        NodeInputs(lambda: node_file.read_nodes(registry), BoxReader(), "true", "/srv/hf", "/srv/cache")
-    )
-    task = asyncio.create_task(directory.run())
-    try:
-        await directory.first_tries(30)
-        with pytest.raises(HostError, match="cannot be reached") as refused:
-            directory.launch_on((LOCAL, "spark2"))
-        assert refused.value.code == "node_unreachable"
-        with pytest.raises(HostError):
-            await directory.forward("spark2", 12345)
-        await directory.cancel_forward("spark2", 12345)
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-# The commands
-
-
-@pytest.fixture
-def run(sshd: LocalSshd, tmp_path: Path) -> Run:
-    """Runs a `sparkdash nodes` command as a process of its own, in folders of its own."""
-    env = {**os.environ, **sshd.variables, "NO_COLOR": "1", "COLUMNS": "100", "SPARKDASH_URL": "http://127.0.0.1:1"}
-    env |= {f"SPARKDASH_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "STATE", "RUNTIME")}
-
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "sparkdash", "nodes", *words]
-        return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
-
-    return call
-
-
-def test_a_box_is_added_with_its_key_shown_listed_and_removed(run: Run, sshd: LocalSshd, tmp_path: Path) -> None:
-    address = ("--ssh", sshd.target, "--port", str(sshd.port))
-    unconfirmed = run("add", "spark2", *address)
-    print_of_key = fingerprint(sshd.host_key)
-    assert unconfirmed.returncode == 5
-    assert f"--fingerprint {print_of_key}" in unconfirmed.stderr
-    assert not (tmp_path / "config" / "nodes.toml").exists()
-    wrong = run("add", "spark2", *address, "--fingerprint", "SHA256:" + "A" * 43)
-    assert (wrong.returncode, print_of_key in wrong.stderr) == (5, True)
-    added = run("add", "spark2", *address, "--fingerprint", print_of_key)
-    assert added.returncode == 0, added.stderr
-    assert os.uname().nodename in added.stdout
-    (node,) = node_file.read_nodes(tmp_path / "config" / "nodes.toml")
-    assert (node.host_key, node.port) == (sshd.host_key, sshd.port)
-    twice = run("add", "spark2", *address, "--yes")
-    assert (twice.returncode, "There is a node 'spark2' already." in twice.stderr) == (3, True)
-    listed = run("list")
-    assert listed.stdout.splitlines()[1].split()[:3] == ["spark2", f"{sshd.target}:{sshd.port}", "-"]
-    removed = run("remove", "spark2")
-    assert (removed.returncode, removed.stdout) == (0, "Removed: spark2.\n")
-    assert run("remove", "spark2").returncode == 3
-    assert run("list").stdout.startswith("No other nodes.")
-
-
-def test_a_box_that_refuses_the_login_is_not_added(run: Run, sshd: LocalSshd, tmp_path: Path) -> None:
-    keys = (sshd.folder / "authorized_keys").read_text()
-    (sshd.folder / "authorized_keys").write_text("")
-    try:
-        done = run("add", "spark2", "--ssh", sshd.target, "--port", str(sshd.port), "--yes")
-    finally:
-        (sshd.folder / "authorized_keys").write_text(keys)
-    assert (done.returncode, "ssh-copy-id" in done.stderr) == (5, True)
-    assert not (tmp_path / "config" / "nodes.toml").exists()
