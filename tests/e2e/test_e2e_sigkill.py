@@ -63,6 +63,7 @@ def comes_back(daemon: Any, expected: set[str]) -> None:
     # the daemon serves before it has looked at what its predecessor left
     state = daemon.until(lambda state: state["swap"] is None and ready(state) == expected)
     assert {profile["name"] for profile in state["profiles"]} == {"north", "south"}
+    assert ("north", "user", "done") in [(one["target"], one["cause"], one["outcome"]) for one in state["swaps"]]
     assert engines(daemon) == dict.fromkeys(expected, "ready")
     assert marked(daemon) == {f"sparkdash-{name}" for name in expected}
     for name in ("north",) if expected == {"south"} else ("south",):
