@@ -80,9 +80,17 @@ async def test_an_idle_box_is_offered_before_it_was_looked_at(stage: Any, box: A
         await on.settle()
         assert "a attaches Ollama, port 11434: qwen3-8b and 2 more" in on.rows
         assert "2 point a client. c copies the recipe of codex; again: zed" in on.rows
-        assert "! doctor D 1 fault and 1 remark" in on.rows
+        assert "! this box D doctor: 1 fault and 1 remark" in on.rows
         await on.later(5)
         assert here.done == [("look",)]
+
+
+async def test_a_narrow_terminal_keeps_the_keys_and_the_words(stage: Any, box: Any) -> None:
+    here = WatchedBox(BoxFindings(servers=(OLLAMA,), clients=("codex", "zed")))
+    here.may_end.set()
+    async with stage(box.snapshot(engines={}, requests={}), box=here, size=(60, 15)) as on:
+        assert "a attaches Ollama, port 11434: qwen3-8b and 2 more" in on.rows
+        assert "2 c copies the recipe of codex; again: zed" in on.rows
 
 
 async def test_a_box_at_work_is_not_looked_at(stage: Any, box: Any) -> None:

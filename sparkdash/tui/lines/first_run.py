@@ -7,6 +7,8 @@ Pure.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sparkdash.domain.finding import Status
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.first_run import IdleBox, RunningServer, fitting, on_disk
@@ -14,8 +16,16 @@ from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, pad, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.units import counted, gib
 
-KEY_COLUMN = 20
-"""Cells before the key."""
+KEY_COLUMN, NARROW = 20, 66
+"""Cells before the key, and the width below which the steps are numbers alone."""
+
+
+class Offer(NamedTuple):
+    """One row: its step, its key and what the key does."""
+
+    step: str
+    key: str
+    words: str
 
 
 def first_run_rows(view: View, width: int) -> list[Line]:
@@ -23,24 +33,23 @@ def first_run_rows(view: View, width: int) -> list[Line]:
     snapshot, idle = view.snapshot, view.idle
     if snapshot is None:
         return []
-    rows = [_offer("1 no engine runs.", "p", _profiles_words(snapshot, idle))]
+    offers = [Offer("1 no engine runs.", "p", _profiles_words(snapshot, idle))]
     if idle.server is not None:
-        rows.append(_offer("", "a", server_words(idle.server)))
+        offers.append(Offer("", "a", server_words(idle.server)))
     elif idle.found is not None and idle.found.containers:
-        rows.append(_offer("", "", f"containers that run: {', '.join(idle.found.containers)}"))
-    rows.append(_offer("2 point a client.", "c", _client_words(idle, snapshot.daemon.url)))
+        offers.append(Offer("", "", f"containers that run: {', '.join(idle.found.containers)}"))
+    offers.append(Offer("2 point a client.", "c", _client_words(idle, snapshot.daemon.url)))
     if idle.can_run_commands:
-        rows.append(_offer("3 nothing at hand?", "d", "shows all of this on a simulated box"))
-        rows.append(_offer("", "i", _setup_words(idle)))
-    rows.append(_doctor_row(idle))
-    return [clip(row, width) for row in rows]
+        offers.append(Offer("3 nothing at hand?", "d", "shows all of this on a simulated box"))
+        offers.append(Offer("", "i", _setup_words(idle)))
+    return [*(_laid(one, width) for one in offers), clip(_doctor_row(idle, width), width)]
 
 
 def no_profile_rows(view: View, width: int) -> list[Line]:
     """Say what to do on a box without any profile."""
     rows = [inked("No profiles yet, so there is nothing to run.")]
     if view.idle.server is not None:
-        rows.append(clip(_offer("", "a", server_words(view.idle.server)), width))
+        rows.append(_laid(Offer("", "a", server_words(view.idle.server)), width))
     rows += wrap(
         "→ `sparkdash setup` finds the models on this box. Or put a YAML file into ~/.config/sparkdash/profiles, then "
         "press r.",
@@ -62,8 +71,10 @@ def server_words(server: RunningServer) -> str:
     return f"attaches {server.kind}, {place}: {first}{others}"
 
 
-def _offer(step: str, key: str, words: str) -> Line:
-    return pad(inked(step, Ink.PLAIN), KEY_COLUMN) + pad(inked(key, Ink.STRONG), 3) + inked(words, Ink.PLAIN)
+def _laid(offer: Offer, width: int, ink: Ink = Ink.PLAIN) -> Line:
+    column = KEY_COLUMN if width >= NARROW else 2
+    step = pad(clip(inked(offer.step if width >= NARROW else offer.step[:1], ink), column), column)
+    return clip(step + pad(inked(offer.key, Ink.STRONG), 3) + inked(offer.words, ink), width)
 
 
 def _profiles_words(snapshot: Snapshot, idle: IdleBox) -> str:
@@ -90,7 +101,7 @@ def _setup_words(idle: IdleBox) -> str:
     return "goes through all steps, from a model to a first token"
 
 
-def _doctor_row(idle: IdleBox) -> Line:
+def _doctor_row(idle: IdleBox, width: int) -> Line:
     faults, remarks = idle.count(Status.FAIL), idle.count(Status.WARN)
     if idle.looking:
         return inked("  looking for servers, clients and faults on this box …", Ink.DIM)
@@ -99,4 +110,4 @@ def _doctor_row(idle: IdleBox) -> Line:
     told = [counted(faults, "fault")] if faults else []
     told += [counted(remarks, "remark")] if remarks else []
     ink = Ink.BAD if faults else Ink.WARN
-    return pad(inked("! doctor", ink), KEY_COLUMN) + pad(inked("D", Ink.STRONG), 3) + inked(" and ".join(told), ink)
+    return _laid(Offer("! this box", "D", f"doctor: {' and '.join(told)}"), width, ink)
