@@ -17,6 +17,7 @@ from sparkdash.tui.ink import Ink, Line, Span, align_right, inked, merge_spans, 
 _BITS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 """Bits of the left and the right dots of a cell, lowest first."""
 _DOTS = 4
+_ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 AXIS = 9
 """Cells of the values' axis at the right."""
 
@@ -40,11 +41,11 @@ class ChartMark(NamedTuple):
 
 
 def nice_top(highest: float) -> float:
-    """Return the next round number at or above `highest`: 1, 2, 2.5 or 5 times a power of ten."""
+    """Return the next round number at or above `highest`, some digits of _ROUND times a power of ten."""
     if highest <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))
-    return next(step * power for step in (1.0, 2.0, 2.5, 5.0, 10.0) if step * power >= highest * 0.9999)
+    return next(step * power for step in _ROUND if step * power >= highest * 0.9999)
 
 
 def range_chart(

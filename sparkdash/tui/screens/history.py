@@ -88,7 +88,6 @@ class HistoryPage(Page):
         self._by: UsageGroup = "profile"
         self._read_at = 0.0
         self._was_linked = False
-        self._today = ""
 
     def body(self) -> Iterable[Widget]:
         """Yield chart and usage, and the swaps that `v` shows."""
@@ -295,6 +294,7 @@ class HistoryPage(Page):
         now = self.services.view.now
         midnight = now - (now + offset) % DAY_S
         today = (await self.services.link.history_usage(by="profile", since=midnight, until=now, offset_s=offset)).total
-        told = f"today {many(today.requests)} requests, {many(today.output_tokens)} tokens out"
-        table.title = f"{told} · by {self._by} in the chart's hours"
+        energy = f", {today.energy_wh:.3g} Wh" if today.energy_wh is not None else ""
+        told = f"{many(today.requests)} requests, {many(today.output_tokens)} tokens out{energy}"
+        self.query_one(ChartPanel).today = f"today {told}"
         table.redraw()

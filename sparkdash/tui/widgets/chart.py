@@ -50,6 +50,8 @@ class ChartPanel(Panel):
         super().__init__(**rest)
         self.window = ChartWindow()
         self.title = ""
+        self.today = ""
+        """Totals of today, for the upper edge."""
         self.first: Series | None = None
         self.second: Series | None = None
         self.second_shift_s = 0.0
@@ -88,7 +90,7 @@ class ChartPanel(Panel):
         shares = [(share(at, begin, end), text) for at, text in ticks(begin, end, cells // TICK_CELLS)]
         lines += [mark_row(self._signs(begin, end), cells), tick_row(shares, cells)]
         foot = EdgeText(self._mark_text(begin, end), inked(self._span(begin, end), Ink.DIM))
-        return frame(lines, width, EdgeText(self._head(width - 9), EMPTY), foot)
+        return frame(lines, width, EdgeText(self._head(width - 9), inked(self.today, Ink.DIM)), foot)
 
     def _span(self, begin: float, end: float) -> str:
         step = self.first.step_s if self.first else 0.0

@@ -39,6 +39,11 @@ def _pair(first: str, second: str) -> str:
     return DASH if first == second == DASH else f"{first} / {second}"
 
 
+def _per_1k(one: UsageTotals) -> float | None:
+    """Return the energy of a thousand generated tokens."""
+    return one.energy_wh / one.output_tokens * 1000 if one.energy_wh is not None and one.output_tokens else None
+
+
 COLUMNS = (
     UsageColumn("requests", 10, 0, lambda one: many(one.requests)),
     UsageColumn("prompt", 9, 2, lambda one: many(one.prompt_tokens)),
@@ -50,6 +55,8 @@ COLUMNS = (
     UsageColumn("wait p95", 10, 5, lambda one: duration(one.wait_s.p95)),
     UsageColumn("ttft p50/95", 15, 4, lambda one: _pair(number(one.ttft_s.p50, 2), number(one.ttft_s.p95, 2, " s"))),
     UsageColumn("tok/s p50", 11, 3, lambda one: number(one.decode_tok_s.p50, 1)),
+    UsageColumn("Wh", 8, 5, lambda one: number(one.energy_wh, 1)),
+    UsageColumn("Wh per 1k", 11, 7, lambda one: number(_per_1k(one), 2)),
     UsageColumn("errors", 8, 2, lambda one: str(one.errors + one.gone) if one.errors + one.gone else DASH),
 )
 
@@ -71,7 +78,7 @@ class UsageTable(Table):
     def head(self, width: int) -> Line:
         """Return the column titles."""
         columns = _columns(width)
-        by = self.report.by if self.report else ""
+        by = f"{self.report.by}, whole hours" if self.report else ""
         return (
             inked(" ")
             + pad(inked(by, Ink.DIM), _group(width, columns))
