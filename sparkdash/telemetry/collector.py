@@ -189,6 +189,7 @@ class Collector:
                 looked if self._inputs.traffic else None,
                 ready,
                 self._inputs.clock(),
+                frozenset(name for name, source in followed.items() if not source.is_live),
             ),
             memory=self._taken(lambda: self._memory(reading), None),
             gpu=reading.gpu,

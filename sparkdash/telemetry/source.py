@@ -138,6 +138,11 @@ class MetricsSource:
             return replace(told, unanswered_since=self._asked_at)
         return told
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the figures move while a request runs; True while unknown."""
+        return self._names is None or self._names.is_live
+
     async def close(self) -> None:
         """Cancel the running scrape."""
         if self._task is not None:

@@ -7,12 +7,13 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from sparkdash.domain.live import GatewayFigures, TrafficLook
-from sparkdash.domain.metric import EngineSample
+from sparkdash.domain.metric import EngineSample, Metric
 
+_RATES = frozenset({Metric.DECODE, Metric.DECODE_EACH})
 NOTHING_PASSED = TrafficLook({}, {}, None)
 QUIET = GatewayFigures(decode_tok_s=0.0)
 """Figures of a profile that nobody asked yet."""
@@ -27,12 +28,22 @@ class LooksAtTraffic(Protocol):
 
 
 def with_gateway(
-    samples: Mapping[str, EngineSample], looked: TrafficLook | None, serving: Iterable[str], at: float
+    samples: Mapping[str, EngineSample],
+    looked: TrafficLook | None,
+    serving: Iterable[str],
+    at: float,
+    late: Collection[str] = (),
 ) -> dict[str, EngineSample]:
-    """Add the gateway's figures to each serving engine; one without figures of its own has those alone."""
+    """Add the gateway's figures to each serving engine; one without figures of its own has those alone.
+
+    `late`: engines whose counters move when a request ends. Their own rates are bursts, so the gateway's replace them.
+    """
     if looked is None:
         return dict(samples)
-    told = {name: looked.profiles.get(name, QUIET) for name in serving}
-    return dict(samples) | {
-        name: samples.get(name, EngineSample(at=at)).replace(gateway=figures) for name, figures in told.items()
-    }
+    joined = dict(samples)
+    for name in serving:
+        known = samples.get(name, EngineSample(at=at))
+        own = {metric: value for metric, value in known.values.items() if metric not in _RATES}
+        values = own if name in late else known.values
+        joined[name] = known.replace(values=values, gateway=looked.profiles.get(name, QUIET))
+    return joined

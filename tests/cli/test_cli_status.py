@@ -76,11 +76,14 @@ def test_the_energy_is_told_with_its_sensor_and_by_tokens(daemon: FakeDaemon) ->
 
 
 def test_an_attached_servers_figures_are_the_gateways_and_marked(daemon: FakeDaemon) -> None:
-    gateway = GatewayFigures(in_flight=64, decode_tok_s=3000.4, decode_each_tok_s=46.9, ttft_p50_s=0.2)
+    gateway = GatewayFigures(
+        in_flight=64, decode_tok_s=3000.4, decode_each_tok_s=46.9, ttft_p50_s=0.2, requests=7, output_tokens=18204
+    )
     told = sample(at=BIRTH + 9, engines={"a": EngineSample(at=BIRTH + 9, gateway=gateway)})
     lines = text(daemon, at=BIRTH + 9, engines={"a": engine("a")}, sample=told).splitlines()
     assert "speed     decode ~3000.4 tok/s (each ~46.9)  prompt - tok/s  ttft p50 ~0.20 s" in lines
     assert "queue     in flight ~64  ~ counted by the gateway" in lines
+    assert "ended     7 requests  18.2k output tokens" in lines
 
 
 def test_a_running_request_tells_its_tokens_so_far(daemon: FakeDaemon) -> None:

@@ -46,6 +46,14 @@ def test_a_figure_that_the_engine_lacks_is_the_gateways() -> None:
     assert joined.figure(Metric.KV_USED) == Figure()
 
 
+def test_the_rate_of_an_engine_that_counts_at_the_end_is_the_gateways() -> None:
+    """Its own would be nothing while it decodes, and a burst afterwards."""
+    own = EngineSample(at=1.0, values={Metric.DECODE: 0.0, Metric.KV_USED: 0.4})
+    joined = with_gateway({"attached": own}, look(), ["attached"], 1.0, {"attached"})["attached"]
+    assert joined.figure(Metric.DECODE) == Figure(3000.0, by_gateway=True)
+    assert joined.figure(Metric.KV_USED) == Figure(0.4)
+
+
 def test_nobody_counts_without_a_gateway() -> None:
     assert with_gateway({}, None, ["attached"], 1.0) == {}
     assert Sample(at=1.0).decode == Figure()

@@ -161,6 +161,9 @@ def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:
     )
     if not sample.values:
         yield status_row("queue", f"in flight {shown(Metric.RUNNING)}  ~ counted by the gateway")
+        if sample.gateway and sample.gateway.requests:
+            ended = sample.gateway
+            yield status_row("ended", f"{ended.requests} requests  {tokens(ended.output_tokens)} output tokens")
         return
     yield status_row(
         "cache",

@@ -1,0 +1,102 @@
+"""A real llama-server without any figures of its own: what the gateway counts of it, held against what clients saw.
+
+The server is attached (`engine: openai`), with its metrics and its slots switched off.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+PROMPT = "spark memory engine stream token cache profile swap " * 40
+TOKENS = 1200
+"""Output tokens of each client."""
+CLIENTS = 3
+LATE_S = 0.5
+"""Most by which a client reads a token later than the gateway passed it on, while other tests run."""
+
+
+@pytest.fixture(scope="module")
+def spark(new_daemon: Callable[..., Any], llama: Path, ports: tuple[int, int]) -> Iterator[Any]:
+    """A daemon that uses a silent server, which somebody else started."""
+    words = [llama / "bin/llama-server", "--model", llama / "tiny.gguf", "--no-slots", "--parallel", str(CLIENTS)]
+    more = ["--host", "127.0.0.1", "--port", str(ports[0]), "--ctx-size", str(4096 * CLIENTS), "--threads", "1"]
+    with subprocess.Popen([*words, *more], stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert any("listening on" in line for line in running.stderr)
+        with subprocess.Popen(["cat"], stdin=running.stderr, stdout=subprocess.DEVNULL):
+            daemon = new_daemon(runtime="process")
+            daemon.write(
+                "theirs",
+                f"profile: theirs\nengine: openai\nurl: http://127.0.0.1:{ports[0]}/v1\ncontext: 4096\n",
+            )
+            yield daemon.start()
+            running.kill()
+
+
+class StreamingClient(threading.Thread):
+    """One client, with the time at which it read each token."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self.times: list[float] = []
+        self.usage: dict[str, Any] = {}
+
+    def run(self) -> None:
+        body = {
+            "model": "theirs", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, "stream": True,
+            "stream_options": {"include_usage": True}, "messages": [{"role": "user", "content": PROMPT}],
+        }  # fmt: skip
+        request = urllib.request.Request(
+            f"{self._url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            for line in answer:
+                if not line.startswith(b"data: {"):
+                    continue
+                event = json.loads(line[6:])
+                self.usage = event.get("usage") or self.usage
+                if event["choices"] and event["choices"][0]["delta"].get("content"):
+                    self.times.append(time.time())
+
+    def seen(self, at: float) -> int:
+        """Tokens that it had read by then."""
+        return bisect.bisect_right(self.times, at)
+
+
+def test_the_gateways_count_of_a_silent_engine_is_what_its_clients_saw(spark: Any) -> None:
+    """Tokens so far and the rate of all while they run; every token once they have ended."""
+    clients = [StreamingClient(spark.url) for _ in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    samples: dict[float, dict[str, Any]] = {}
+    while any(client.is_alive() for client in clients):
+        state = spark.state()
+        if state["sample"] is not None:
+            samples[state["sample"]["at"]] = state["sample"]
+        time.sleep(0.1)
+    running = {at: each for at, each in samples.items() if len(each["requests"]) == CLIENTS}
+    assert running, "the clients were too quick to be seen"
+    for at, sample in running.items():
+        told = sum(each["output_tokens"] or 0 for each in sample["requests"].values())
+        least, most = (sum(client.seen(moment) for client in clients) for moment in (at - 0.1, at + LATE_S))
+        assert 0.98 * least - CLIENTS <= told <= 1.02 * most + CLIENTS, (at, least, told, most)
+    assert any(sample["engines"]["theirs"]["gateway"]["decode_tok_s"] for sample in running.values())
+    state = spark.until(lambda state: not state["requests"] and not (state["sample"] or {}).get("requests"))
+    counted = state["sample"]["engines"]["theirs"]["gateway"]
+    assert counted["output_tokens"] == sum(client.usage["completion_tokens"] for client in clients) == TOKENS * CLIENTS
+    assert counted["prompt_tokens"] == sum(client.usage["prompt_tokens"] for client in clients)
+    assert counted["requests"] == CLIENTS
+    assert state["sample"]["engines"]["theirs"]["values"] == {}
