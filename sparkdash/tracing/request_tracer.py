@@ -10,6 +10,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol, Self
 
 import structlog
@@ -25,6 +27,8 @@ LOG = structlog.get_logger("sparkdash.tracing")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 CLOSE_S = 2.0
 """Longest wait for the last spans when the daemon ends."""
+MOST_WAITING = 4096
+"""Requests that wait for the thread; further ones are not traced."""
 EXTRA = "pip install 'sparkdash[otel]'"
 
 
@@ -53,15 +57,23 @@ class RequestTracer:
     def __init__(self, snapshot: Callable[[], Snapshot], publish: Callable[[Fact], object]) -> None:
         self._snapshot = snapshot
         self._writer = _writer(publish) if traces_wanted() else None
+        self._thread = ThreadPoolExecutor(1, "traces")
+        self._waiting = 0
+        """Requests that the thread has not taken yet."""
 
     def record(self, request: Request) -> None:
-        """Trace an ended request."""
-        if self._writer is None:
+        """Trace an ended request, in a thread: the SDK takes a quarter of a millisecond for its spans."""
+        if self._writer is None or self._waiting >= MOST_WAITING:
             return
         snapshot = self._snapshot()
         engine = snapshot.engines.get(request.profile)
-        span = plan_spans(request, provider=engine.kind if engine else None, swap=_swap_of(request, snapshot))
-        self._writer.write(span)
+        plan = partial(plan_spans, request, provider=engine.kind if engine else None, swap=_swap_of(request, snapshot))
+        self._waiting += 1
+        self._thread.submit(self._write, self._writer, plan)
+
+    def _write(self, writer: SpanWriter, plan: Callable[[], PlannedSpan]) -> None:
+        self._waiting -= 1
+        writer.write(plan())
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,9 +81,13 @@ class RequestTracer:
     async def __aexit__(self, *_error: object) -> None:
         """Send the last spans, within CLOSE_S: a collector that is gone must not hold up the daemon's end."""
         if self._writer is not None:
-            closing = threading.Thread(target=self._writer.close, name="traces", daemon=True)
+            closing = threading.Thread(target=self._close, args=(self._writer,), name="traces end", daemon=True)
             closing.start()
             await asyncio.to_thread(closing.join, CLOSE_S)
+
+    def _close(self, writer: SpanWriter) -> None:
+        self._thread.shutdown()
+        writer.close()
 
 
 def _writer(publish: Callable[[Fact], object]) -> SpanWriter | None:

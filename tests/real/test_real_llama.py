@@ -110,6 +110,27 @@ def test_its_counters_are_what_was_sent(llama_spark: Any) -> None:
     )
 
 
+def exported(spark: Any, metric: str, profile: str) -> float | None:
+    """A counter of the profile's engine on the page for Prometheus; None while it is not there."""
+    with urllib.request.urlopen(f"{spark.url}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    marks = (f"sparkdash_{metric}{{", f'profile="{profile}"', 'source="engine"')
+    found = [float(line.rsplit(" ", 1)[1]) for line in lines if all(mark in line for mark in marks)]
+    return found[0] if found else None
+
+
+def test_the_exported_counters_are_what_was_sent(llama_spark: Any) -> None:
+    """To the token, without the warm-up, and by the engine's own count."""
+    prompts, cached = sum(usage.prompt_tokens for usage in SENT), cached_tokens()
+    wanted = {
+        "output_tokens_total": sum(usage.completion_tokens for usage in SENT),
+        "prompt_computed_tokens_total": prompts - cached,
+        "prompt_cached_tokens_total": cached,
+        "prompt_tokens_total": prompts,
+    }
+    llama_spark.until(lambda _: {name: exported(llama_spark, name, "small") for name in wanted} == wanted)
+
+
 def test_what_is_asked_every_second_leaves_no_line_in_its_log(llama_spark: Any) -> None:
     """Over three looks at its figures the log stays as it was."""
     before = llama_spark.sparkdash("logs", "small").stdout

@@ -137,6 +137,24 @@ def test_the_prefix_cache_figures_equal_the_engines_own(spark: Any) -> None:
     assert 0 < sampled(state, "tiny", "prefix_hit_lifetime") < 1
 
 
+def exported(spark: Any, metric: str, profile: str) -> float | None:
+    """A counter of the profile's engine on the page for Prometheus; None while it is not there."""
+    with urllib.request.urlopen(f"{spark.url}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    marks = (f"sparkdash_{metric}{{", f'profile="{profile}"', 'source="engine"')
+    found = [float(line.rsplit(" ", 1)[1]) for line in lines if all(mark in line for mark in marks)]
+    return found[0] if found else None
+
+
+def test_the_exported_counters_are_what_was_sent(spark: Any) -> None:
+    """To the token, without the warm-up, and by the engine's own count."""
+    wanted = {
+        "output_tokens_total": sum(usage.completion_tokens for usage in SENT),
+        "prompt_tokens_total": sum(usage.prompt_tokens for usage in SENT),
+    }
+    spark.until(lambda _: {name: exported(spark, name, "tiny") for name in wanted} == wanted)
+
+
 def test_a_requests_own_rate_is_among_its_profiles_figures(spark: Any) -> None:
     """Greedily the random model may say half a character for ever; and on a busy box the engine may say all of an answer at once,
     which has no rate."""
