@@ -119,6 +119,15 @@ def test_a_reranker_keeps_its_own_path(spark: Any) -> None:
     assert (status, [row["index"] for row in answer]) == (200, [0, 1])
 
 
+def test_a_reranker_takes_the_usual_request_too(spark: Any) -> None:
+    """`documents` become its `texts`, and its answer `results`."""
+    asked = {"model": "ranks", "query": "an animal", "documents": ["a cat", {"text": "a stone"}], "top_n": 1}
+    status, answer = spark.call("POST", "/v1/rerank", asked, timeout=90)
+    assert (status, answer["model"], [row["index"] for row in answer["results"]]) == (200, "ranks", [0])
+    untouched = {"model": "ranks", "query": "an animal", "documents": ["a cat"]}
+    assert spark.call("POST", "/upstream/ranks/rerank", untouched, timeout=90)[0] == 422
+
+
 def test_a_model_that_ollama_has_not_pulled_fails_the_load_with_its_words(spark: Any, tmp_path: Path) -> None:
     """Ollama's health path says yes to everything; only the proof loads the model."""
     spark.write("unpulled", _document(ServerKind.OLLAMA, tmp_path, profile="unpulled", model_id="nobody:1b"))

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 from sparkdash.domain.base import per_request
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.servers.spec import ServerKind
 from sparkdash.engines.versions import version_of
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.compat import CompatTarget, apply_rules, rules_for
 from sparkdash.gateway.protocol.peek import NO_OPTIONS, PeekedBody
+from sparkdash.gateway.protocol.rerank import RERANK_PATHS, Ranking, as_texts
 from sparkdash.gateway.protocol.rewrite import Edits, rename_model, rewrite_body
 from sparkdash.gateway.protocol.route import Dialect, Route
 from sparkdash.limits import shown
@@ -49,6 +51,12 @@ class PreparedBody(NamedTuple):
     """Whether the gateway asked for the counts: the chunk that carries them is not for the client."""
     mirrors: bool = False
     """Whether the answer's reasoning is sent under both of its names."""
+    ranking: Ranking | None = None
+    """Set where the answer of a reranker has another form than the client expects."""
+
+
+AS_IT_IS = PreparedBody(b"")
+"""Of an answer in which nothing changes; the body is sent elsewhere."""
 
 
 @per_request
@@ -61,6 +69,8 @@ class _ProfileRules:
     """Whether the engine counts a stream's tokens when asked to, and the profile leaves the asking to the gateway."""
     off: frozenset[MendName]
     """Compat rules that the profile switches off."""
+    ranks_texts: bool
+    """Whether the server reranks in words of its own."""
     mirrors: bool
     """Whether a chat's reasoning goes to the client under both of its names."""
 
@@ -70,7 +80,8 @@ class _ProfileRules:
         edits = profile.request or profile.request_set or profile.request_strip or profile.modes
         sets_usage = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
         counts = _counts_on_request(profile) and not sets_usage
-        return cls(bool(edits), counts, frozenset(profile.mends_off), profile.mirror_reasoning)
+        ranks = profile.engine is EngineKind.GENERIC and server_of(profile).kind is ServerKind.TEI
+        return cls(bool(edits), counts, frozenset(profile.mends_off), ranks, profile.mirror_reasoning)
 
 
 def _counts_on_request(profile: Profile) -> bool:
@@ -113,6 +124,7 @@ class RequestPreparer:
         if peeked.model_span is not None:
             return PreparedBody(body if name is None else rename_model(body, peeked.model_span, name))
         rules = self._rules_of(profile)
+        ranking = None
         adds_usage = peeked.stream and rules.engine_counts and _lacks_usage(peeked, route)
         try:
             if name is not None or rules.edits:
@@ -121,10 +133,13 @@ class RequestPreparer:
                 body = rewrite_body(body, _WITH_USAGE, has_none=peeked.stream_options is NO_OPTIONS)
             if route.profile is None and (needed := rules_for(body, route.dialect, rules.off)):
                 body = apply_rules(body, needed, _target(profile, version))
+            if rules.ranks_texts and route.profile is None and route.path in RERANK_PATHS:
+                body, ranking = as_texts(body, peeked.model or profile.name)
         except (ValueError, RecursionError) as error:
             text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
             raise AdmissionError(text, code="invalid_json") from None
-        return PreparedBody(body, adds_usage, rules.mirrors and route.generates and route.dialect is Dialect.CHAT)
+        mirrors = rules.mirrors and route.generates and route.dialect is Dialect.CHAT
+        return PreparedBody(body, adds_usage, mirrors, ranking)
 
     def _rules_of(self, profile: Profile) -> _ProfileRules:
         seen = self._rules.get(profile.name)

@@ -58,16 +58,16 @@ async def dispatch_request(
     sent_at = deps.monotonic()
     needed = False if translator is None else _must_translate(context, lease, translator)
     if needed is not True:
-        body, adds_usage, mirrors = _prepare(context, lease)
+        prepared = _prepare(context, lease)
         uploaded = None if context.upload is None else _renamed_upload(context.upload, context, lease)
-        opened = _open(context, lease, uploaded or body, is_remote=is_remote)
-        del body  # the body is freed once an answer comes
+        opened = _open(context, lease, uploaded or prepared.body, is_remote=is_remote)
+        prepared = prepared._replace(body=b"")  # the body is freed once an answer comes
         async with opened as answer:
             if needed is False or answer.status not in UNKNOWN_PATH:
                 if is_remote:
                     await _raise_remote_refusal(context, lease, answer)
                 local = None if is_remote else lease
-                await reply.take(answer, sent_at, on_client_stuck, lease=local, adds_usage=adds_usage, mirrors=mirrors)
+                await reply.take(answer, sent_at, on_client_stuck, lease=local, prepared=prepared)
                 return
     assert translator is not None  # noqa: S101 - without one nothing is needed of it
     translator.unsupported.add(_incarnation(context, lease))

@@ -22,7 +22,9 @@ from sparkdash.gateway.protocol import frames, padding, problems, soundness
 from sparkdash.gateway.protocol.counts import error_code
 from sparkdash.gateway.protocol.mirror import mirror_splice
 from sparkdash.gateway.protocol.overflow import overflow_error
+from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody
 from sparkdash.gateway.protocol.problems import client_status
+from sparkdash.gateway.protocol.rerank import RankSplice
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.splices import ContinuedMessage, ContinuedResponse, Splice, WithoutUsage
 from sparkdash.gateway.protocol.tap import Tap
@@ -126,14 +128,12 @@ class Reply:
         on_client_stuck: Callable[[ClientStuck], object],
         *,
         lease: LeasePort | None = None,
-        adds_usage: bool = False,
-        mirrors: bool = False,
+        prepared: PreparedBody = AS_IT_IS,
     ) -> Awaitable[None]:
         """Relay an engine's answer to the request that was sent at `sent_at`.
 
-        `lease` is the engine's, None for a remote service. `adds_usage`: the stream has counts that the client did not
-        ask for. `mirrors`: thinking is sent under both of its names. `on_client_stuck` is called when the
-        client takes no more bytes.
+        `lease` is the engine's, None for a remote service. `prepared` says what must change in the answer.
+        `on_client_stuck` is called when the client takes no more bytes.
 
         Raises: AdmissionError: the engine refused, and the client gets the refusal in other words. UpstreamError: the
         engine broke off, is dead, or gave no usable answer; the client was sent none of it.
@@ -147,9 +147,11 @@ class Reply:
         if answer.status == BAD_REQUEST and self._route.generates:
             return self._refused(answer)
         stream = answer.content_type == EVENT_STREAM
-        self._splice = self._spliced(adds_usage=adds_usage) if stream else None
-        if mirrors:
+        self._splice = self._spliced(adds_usage=prepared.adds_usage) if stream else None
+        if prepared.mirrors:
             self._splice = mirror_splice(stream=stream, before=self._splice)
+        if prepared.ranking is not None:
+            self._splice = RankSplice(prepared.ranking)
         return self._pass_on(answer, sent_at, on_client_stuck)
 
     async def _pass_on(
