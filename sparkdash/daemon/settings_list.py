@@ -23,7 +23,7 @@ from sparkdash.api.answers import Setting, SettingList
 from sparkdash.daemon.config_revision import LIVE
 from sparkdash.errors import HostError, ProfileError
 from sparkdash.locked_file import lock_file, replace_file
-from sparkdash.settings import Settings, parse_settings
+from sparkdash.settings import HistorySettings, Settings, parse_settings
 from sparkdash.toml_edit import set_toml_value
 from sparkdash.units import counted
 
@@ -87,6 +87,8 @@ def value_text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, HistorySettings):
+        return f"{{ {', '.join(f'{key} = {value_text(one)}' for key, one in value)} }}"
     if isinstance(value, Mapping):
         return ", ".join(map(str, value)) or UNSET
     if isinstance(value, Sequence) and not isinstance(value, str):

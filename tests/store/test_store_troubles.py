@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
+from recorded import START, sample
+from recorded import asked as past_request
 from stored import VERSION_1, asked, rows, swap
 from structlog.testing import capture_logs
 
@@ -17,8 +19,9 @@ from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.swap import Step
-from sparkdash.store import Store, schema, usage
+from sparkdash.store import Store, pending_rows, records, schema, usage
 from sparkdash.store import store as store_module
+from sparkdash.store.history.seconds import SecondRow
 from sparkdash.store.transactions import AT_ONCE
 
 
@@ -147,6 +150,51 @@ async def test_what_cannot_be_written_now_is_written_later(
     assert [int(id_) for (id_,) in rows(path, "SELECT id FROM requests ORDER BY rowid")] == list(range(110))
     assert [int(id_) for (id_,) in rows(path, "SELECT id FROM swaps ORDER BY rowid")] == list(range(110))
     assert rows(path, "SELECT sum(requests), sum(prompt_tokens) FROM key_usage") == [(110, 110)]
+
+
+@pytest.mark.parametrize("trouble", [locked, full])
+async def test_figures_wait_for_the_disk_and_go_on(
+    trouble: Callable[..., AbstractContextManager[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The history pauses, and says so once; nothing of the time is missing later."""
+    path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
+    monkeypatch.setattr(schema, "BUSY_S", 0.0)
+    monkeypatch.setattr(records, "FIGURES_S", 0.0)
+    monkeypatch.setattr(store_module, "TOGETHER_S", 0.0)
+    monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
+
+    async def code() -> str:
+        fact = await told.get()
+        assert isinstance(fact, Notice)
+        return fact.code
+
+    async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
+        with trouble(path, store):
+            for number in range(50):
+                store.record_request(past_request(number, START, client="c" * 400))
+            assert await code() == "store_waits"
+            for at in range(START, START + 100):
+                store.record_sample(sample(at))
+        assert await code() == "store_written"
+        store.record_sample(sample(START + 100))
+    assert rows(path, "SELECT min(start), max(start), count(DISTINCT start) FROM history_seconds") == [
+        (START, START + 100, 101)
+    ]
+    assert rows(path, "SELECT count(*), sum(n) FROM requests, (SELECT sum(requests) n FROM usage_hours)") == [
+        (50, 2500)
+    ]
+
+
+def test_figures_that_wait_too_long_lose_their_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of requests are none of them."""
+    monkeypatch.setattr(pending_rows, "SECONDS_HELD", 40)
+    pending = pending_rows.PendingRows()
+    pending.add_request(past_request(1, START))
+    pending.add_seconds([SecondRow(second, "a", "local", {}) for second in range(100)])
+    pending.put_back(pending.take())
+    requests, others, seconds = pending.take()
+    assert (len(requests), len(others)) == (1, 1)
+    assert [row.second for row in seconds] == list(range(60, 100))
 
 
 async def test_the_database_lives_in_one_named_thread_that_ends_with_it(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ def test_every_setting_has_a_meaning_and_a_default(tmp_path: Path) -> None:
     assert (rows["reserve_gib"].value, rows["reserve_gib"].default, rows["reserve_gib"].waits) == ("12", "10", "10")
     assert "whispered" not in found.model_dump_json()
     assert (rows["hooks"].value, rows["hooks"].editable) == ("1 table", False)
+    assert rows["history"].value == "{ max_gib = 1 }"
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,7 @@ def test_every_setting_has_a_meaning_and_a_default(tmp_path: Path) -> None:
         (["guard"], "warn", 'guard = "warn"\n'),
         (["preload"], "a, b/c", 'preload = ["a", "b/c"]\n'),
         (["drain_s"], "3", "drain_s = 3\n"),
+        (["history"], "{ max_gib = 2 }", "history = { max_gib = 2 }\n"),
         (["policy", "a/b", "pinned"], "true", '\n[policy."a/b"]\npinned = true\n'),
     ],
 )
