@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -86,15 +87,20 @@ def compare(report: UsageReport, made: Sequence[Request], name: Callable[[Reques
     same(report.total, made)
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> object:
-    """Five days of traffic, whose days are added up."""
+@pytest.fixture(params=["UTC", "Europe/Berlin", "Asia/Kolkata"])
+def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    """Five days of traffic, whose days are added up by a box somewhere."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
     made = schema.connect(tmp_path / "past.db")
     with closing(made):
         for statement, row in sums_of(traffic(3000, 5 * DAY)):
             made.execute(statement, row)
         usage_reading.complete_days(made, START + 6 * DAY)
+        assert made.execute("SELECT count(DISTINCT start) FROM usage_days").fetchone()[0] >= 5
         yield made
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_every_group_equals_the_requests_themselves(database: sqlite3.Connection) -> None:
@@ -144,6 +150,19 @@ def test_filters_and_a_keys_own_profiles_cut_the_sum(database: sqlite3.Connectio
     own = usage_reading.read_usage(database, UsageSelection(by="profile", visible=frozenset({"alpha"}), **period))
     assert [row.group for row in own.rows] == ["alpha"]
     same(own.total, made)
+
+
+def test_a_day_that_was_added_up_by_a_clock_ahead_is_added_up_again(database: sqlite3.Connection) -> None:
+    """Requests that came later belong to it."""
+    made = traffic(3000, 5 * DAY)
+    late = [asked(9000 + n, START + 5 * DAY + n) for n in range(7)]
+    usage_reading.complete_days(database, START + 30 * DAY)
+    for statement, row in sums_of(late):
+        database.execute(statement, row)
+    usage_reading.complete_days(database, START + 5 * DAY)
+    usage_reading.complete_days(database, START + 8 * DAY)
+    report = usage_reading.read_usage(database, UsageSelection(by="profile", since=START, until=START + 8 * DAY))
+    same(report.total, [*made, *late])
 
 
 async def test_sums_are_written_with_the_requests_and_outlive_the_daemon(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sparkdash.domain.history.answers import UsageReport, UsageTotals
@@ -91,9 +92,12 @@ def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageRepo
     """Add up the requests of a period."""
     begin = int(asked.since // HOUR_S) * HOUR_S
     end = -int(-asked.until // HOUR_S) * HOUR_S
-    name, width = _grouping(asked)
+    name = _grouping(asked)
+    spans = [_Span("usage_hours", begin, end)]
+    if asked.by != "hour":
+        spans = _spans(database, begin, end, asked.offset_s if asked.by == "day" else None)
     groups: dict[tuple[str, int | None], _Group] = {}
-    for row in _rows(database, asked, _spans(database, begin, end, hours_only=bool(width))):
+    for row in _rows(database, asked, spans):
         key = name(row)
         if key not in groups:
             groups[key] = _Group()
@@ -109,15 +113,20 @@ def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageRepo
 
 
 def complete_days(database: sqlite3.Connection, now: int) -> None:
-    """Add up the hours of days that are over into rows of days."""
-    end = (now - LATE_S) // DAY_S * DAY_S
+    """Add up the hours of days of this box's own time that are over into rows of days."""
+    end = _day_of(now - LATE_S)
     known = database.execute("SELECT until FROM history_rolled WHERE step = ?", (DAY_S,)).fetchone()
-    if known and known[0] <= end < known[0] + DAY_S:
+    begin = known[0] if known else 0
+    if begin == end:
         return
-    begin = known[0] if known and known[0] <= end else _first_day(database, end)
+    if begin > end:  # the clock was ahead: hours may still be added to those days
+        database.execute("DELETE FROM usage_days WHERE start >= ?", (end,))
     days: dict[tuple[object, ...], _Group] = {}
+    starts: dict[int, int] = {}
     for row in _select(database, _Span("usage_hours", begin, end), ()):
-        key = (row[0] // DAY_S * DAY_S, *row[1:4])
+        if row[0] not in starts:
+            starts[row[0]] = max(_day_of(row[0]), begin)
+        key = (starts[row[0]], *row[1:4])
         if key not in days:
             days[key] = _Group()
         days[key].add(row)
@@ -129,38 +138,49 @@ def complete_days(database: sqlite3.Connection, now: int) -> None:
     database.execute("INSERT OR REPLACE INTO history_rolled VALUES (?, ?)", (DAY_S, end))
 
 
-def _first_day(database: sqlite3.Connection, end: int) -> int:
-    (oldest,) = database.execute("SELECT min(start) FROM usage_hours").fetchone()
-    return end if oldest is None else min(int(oldest) // DAY_S * DAY_S, end)
+def _day_of(second: int) -> int:
+    """Return the first full hour of the day in this box's own time."""
+    midnight = datetime.fromtimestamp(second).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    return -int(-midnight.timestamp() // HOUR_S) * HOUR_S
 
 
-def _grouping(asked: UsageSelection) -> tuple[Callable[[UsageRow], tuple[str, int | None]], int]:
-    """Return the function that names a row's group, and the width of groups of time; 0 for other groups."""
+def _grouping(asked: UsageSelection) -> Callable[[UsageRow], tuple[str, int | None]]:
+    """Return the function that names a row's group, with its beginning for groups of time."""
+    offset = asked.offset_s
     if asked.by == "hour":
-        return lambda row: (_moment(row[0], asked.offset_s, "%Y-%m-%d %H:%M"), row[0]), HOUR_S
+        return lambda row: (_moment(row[0], offset, "%Y-%m-%d %H:%M"), row[0])
     if asked.by == "day":
-        offset = asked.offset_s
-
-        def day(row: UsageRow) -> tuple[str, int | None]:
-            start = (row[0] + offset) // DAY_S * DAY_S - offset
-            return _moment(start, offset, "%Y-%m-%d"), start
-
-        return day, DAY_S if offset % DAY_S else 0
+        return lambda row: _day_group(row[0], offset)
     column = {"profile": 1, "client": 2, "key": 3}[asked.by]
-    return lambda row: (row[column], None), 0
+    return lambda row: (row[column], None)
 
 
+@lru_cache(maxsize=4096)
+def _day_group(start: int, offset: int) -> tuple[str, int]:
+    begin = (start + offset) // DAY_S * DAY_S - offset
+    return _moment(begin, offset, "%Y-%m-%d"), begin
+
+
+@lru_cache(maxsize=4096)
 def _moment(start: int, offset: int, form: str) -> str:
     return datetime.fromtimestamp(start + offset, UTC).strftime(form)
 
 
-def _spans(database: sqlite3.Connection, begin: int, end: int, *, hours_only: bool) -> list[_Span]:
-    """Split a period into whole days that are added up, and the hours around them."""
-    known = database.execute("SELECT until FROM history_rolled WHERE step = ?", (DAY_S,)).fetchone()
-    first = -(-begin // DAY_S) * DAY_S
-    last = min(end // DAY_S * DAY_S, known[0] if known else 0)
-    if hours_only or first >= last:
-        return [_Span("usage_hours", begin, end)]
+def _spans(database: sqlite3.Connection, begin: int, end: int, offset_s: int | None) -> list[_Span]:
+    """Split a period into whole days that are added up, and the hours around them.
+
+    `offset_s`: distance from UTC at which days must begin; None: any day will do.
+    """
+    hours = [_Span("usage_hours", begin, end)]
+    rolled = database.execute("SELECT until FROM history_rolled WHERE step = ?", (DAY_S,)).fetchone()
+    query = "SELECT DISTINCT start FROM usage_days WHERE start >= ? AND start <= ? ORDER BY start"
+    starts = [start for (start,) in database.execute(query, (begin, end))]
+    if not rolled or not starts:
+        return hours
+    last = rolled[0] if rolled[0] <= end else starts[-1]
+    if offset_s is not None and any((start + offset_s) % DAY_S for start in (*starts, last)):
+        return hours
+    first = starts[0]
     return [_Span("usage_hours", begin, first), _Span("usage_days", first, last), _Span("usage_hours", last, end)]
 
 
