@@ -32,6 +32,8 @@ class Ink(StrEnum):
     """Healthy state: the one accent colour."""
     TRACE = "trace"
     """History of healthy figures: sparklines, quieter than the figure beside them."""
+    FILL = "fill"
+    """Bars of what is neither good nor bad: memory. Quieter than any text."""
     WARN = "warn"
     """State that deserves attention."""
     BAD = "bad"
@@ -150,7 +152,7 @@ def justify(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
 
 def dimmed(line: Line) -> Line:
     """Dim a line that is stale or unknown; quiet inks stay quieter than the figures."""
-    quiet = (Ink.FAINT, Ink.TRACE)
+    quiet = (Ink.FAINT, Ink.TRACE, Ink.FILL)
     return tuple(span._replace(ink=Ink.FAINT if span.ink in quiet else Ink.DIM) for span in line)
 
 

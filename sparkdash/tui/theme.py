@@ -32,27 +32,27 @@ _COLOURS: dict[str, dict[str, str]] = {
     DARK: {
         "background": "#0f1317", "lit": "#22303a",
         "plain": "#cbd3da", "strong": "#f3f6f8", "dim": "#8f9ba6", "faint": "#3b454e",
-        "good": "#86c06c", "trace": "#557f47", "warn": "#e2ab45", "bad": "#f0766f",
+        "good": "#86c06c", "trace": "#557f47", "fill": "#6d7983", "warn": "#e2ab45", "bad": "#f0766f",
     },
     LIGHT: {
         "background": "#fbfbf8", "lit": "#e2eadc",
         "plain": "#2c333a", "strong": "#0b0f13", "dim": "#5c666f", "faint": "#b9c0c5",
-        "good": "#2f6f18", "trace": "#6f9c5c", "warn": "#8a5600", "bad": "#b3261e",
+        "good": "#2f6f18", "trace": "#6f9c5c", "fill": "#87919a", "warn": "#8a5600", "bad": "#b3261e",
     },
     CONTRAST: {
         "background": "#000000", "lit": "#1f3b57",
         "plain": "#ffffff", "strong": "#ffffff", "dim": "#c8c8c8", "faint": "#8a8a8a",
-        "good": "#7dff5a", "trace": "#4fbf35", "warn": "#ffd000", "bad": "#ff8f87",
+        "good": "#7dff5a", "trace": "#4fbf35", "fill": "#9c9c9c", "warn": "#ffd000", "bad": "#ff8f87",
     },
     SAFE: {
         "background": "#0f1317", "lit": "#22303a",
         "plain": "#cbd3da", "strong": "#f3f6f8", "dim": "#8f9ba6", "faint": "#3b454e",
-        "good": "#56b4e9", "trace": "#3a7ca3", "warn": "#f0e442", "bad": "#ff7f50",
+        "good": "#56b4e9", "trace": "#3a7ca3", "fill": "#6d7983", "warn": "#f0e442", "bad": "#ff7f50",
     },
     SAFE_LIGHT: {
         "background": "#fbfbf8", "lit": "#e2eadc",
         "plain": "#2c333a", "strong": "#0b0f13", "dim": "#5c666f", "faint": "#b9c0c5",
-        "good": "#005b94", "trace": "#5a93b8", "warn": "#756600", "bad": "#c2185b",
+        "good": "#005b94", "trace": "#5a93b8", "fill": "#87919a", "warn": "#756600", "bad": "#c2185b",
     },
 }  # fmt: skip
 _ON_LIGHT = frozenset({LIGHT, SAFE_LIGHT})
@@ -66,6 +66,7 @@ _WITHOUT_COLOUR: dict[Ink, Style] = {
     Ink.FAINT: Style(dim=True),
     Ink.GOOD: Style(),
     Ink.TRACE: Style(),
+    Ink.FILL: Style(),
     Ink.WARN: Style(bold=True),
     Ink.BAD: Style(bold=True, underline=True),
     Ink.HIT: Style(bold=True, underline=True),

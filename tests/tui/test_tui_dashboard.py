@@ -28,7 +28,7 @@ async def test_a_box_at_work_fits_80x24(stage: Any, box: Any) -> None:
         assert [len(line) for line in on.lines] == [80] * 24
         assert on.rows[0] == "sparkdash spark-1 gpt-oss-120b ● ready 2h14m 57.9 tok/s 3 in flight 13:47"
         assert on.lines[1].startswith("╭ gpt-oss-120b ── vLLM 0.19.0 · 128K ─")
-        assert on.lines[1].endswith("─ best 59.1 tok/s ─╮")
+        assert on.lines[1].endswith("─ best 59.1 each ─╮")
         assert "┗━┓  ┃ ┗━┫" in on.lines[3], "57.9 in large figures"
         assert "each 28.9 n=2" in on.lines[6]
         assert "prompt     2140 tok/s" in on.lines[7]

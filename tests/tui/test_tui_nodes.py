@@ -229,7 +229,7 @@ async def test_a_silent_box_is_drawn_dim(stage: Any, box: Any) -> None:
         (panel,) = on.app.screen.query("MemoryBar")
         bars = [line for line in panel._lines if any("▓" in span.text for span in line)]
         live, past = bars[0], bars[-1]
-        assert any(span.ink == "plain" for span in live)
+        assert any(span.ink == "fill" for span in live)
         assert {span.ink for span in past} <= {"dim", "faint", "plain"}
         assert not any(span.ink == "plain" and span.text.strip() for span in past)
 

@@ -22,9 +22,12 @@ TEN, HUNDRED = 9.995, 99.95
 """Seconds from which one decimal fewer is shown."""
 BAR, LONG_BAR, LONG_FROM = 16, 24, 90
 """Cells of the bars of shares, and in cards of LONG_FROM cells and more."""
+FACTS, SPEEDS, TWO = 24, 36, 60
+"""Cells of the first two columns beside a large figure, and of the rest from which it is two columns."""
 WIDE = 70
 """Width from which bars stand beside the figures."""
 GAP = inked("  ")
+_OWN_COUNT = inked("~ is the gateway's own count", Ink.DIM)
 _GATEWAY_COUNTS = inked("No figures of the server: ~ is the gateway's own count.", Ink.DIM)
 
 
@@ -40,24 +43,33 @@ def why_rows(view: View, engine: Engine, width: int, rows: int) -> list[Line]:
 
 
 def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> list[Line]:
-    """Format the same figures in columns beside a large figure, in as many rows as `first` has (four at least)."""
+    """Format the same figures in columns beside a large figure, right of the lines `first`, in as many rows."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
-    rows = len(first)
-    left = [
+    speed = [
         _pair("prompt", prompt_speed(sample), "tok/s") + inked(" while computing", Ink.DIM),
         _ttft(sample, seen),
         _pair("prefix", percent(sample.get(Metric.PREFIX_HIT))) + inked(" of prompt, 60 s", Ink.DIM),
         _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME))),
     ]
-    left = [pad(a, 30) + b for a, b in zip(first, [*left, *[EMPTY] * rows][:rows], strict=True)]
-    accept = [*_position_bars(sample, 4, 12), _length(sample, view, engine)]
-    held = [_kv_share(sample), _kv(sample), _room(view, engine, sample)]
-    right = [pad(a, 34) + b for a, b in zip(_tall(accept, rows), _tall(held, rows), strict=True)]
-    if width < 118:
-        right = _tall([*held, *accept], rows)
-    cells = 30 + 40
-    return [clip(pad(a, cells) + b, width) for a, b in zip(left, right, strict=True)]
+    left = width - FACTS - SPEEDS
+    bar = min(max(left // 2 - 18, 6), 20) if left >= TWO else min(max(left - 10, 4), 20)
+    share, length_ = _kv_share(sample, bar), _length(sample, view, engine)
+    if not sample.values and sample.gateway is not None:
+        length_ = _OWN_COUNT
+    accept = [*_position_bars(sample, 4, bar), length_]
+    columns = [(first, FACTS), (speed, SPEEDS)]
+    if left >= TWO:
+        columns += [(accept, left // 2), ([share, _kv(sample), _room(view, engine, sample)], left - left // 2)]
+    else:
+        held = [share, join([_kv(sample), _room(view, engine, sample)], GAP)]
+        if len(held) + len(accept) > len(first):
+            accept = [join(_position_bars(sample, 4, 0), GAP), length_]
+        columns.append(([*held, *accept], left))
+    rows: list[Line] = [EMPTY] * len(first)
+    for lines, cells in columns:
+        rows = [row + pad(line, cells) for row, line in zip(rows, _tall(lines, len(first)), strict=True)]
+    return rows
 
 
 def _tall(lines: list[Line], rows: int) -> list[Line]:
@@ -139,9 +151,9 @@ def _kv_row(view: View, engine: Engine, sample: EngineSample, width: int) -> Lin
     return _share("kv", sample.get(Metric.KV_USED), width, told)
 
 
-def _kv_share(sample: EngineSample) -> Line:
+def _kv_share(sample: EngineSample, cells: int) -> Line:
     used = sample.get(Metric.KV_USED)
-    return _pair("kv", percent(used)) + GAP + _bar(used, 12)
+    return _pair("kv", percent(used)) + inked(" ") + _bar(used, cells)
 
 
 def _kv(sample: EngineSample) -> Line:

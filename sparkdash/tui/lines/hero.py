@@ -41,7 +41,6 @@ class Speed(NamedTuple):
     """Requests whose prompt is computed."""
     median: float | None
     """Median of the rates of single requests."""
-    best: float | None
     published: float | None
     estimated: bool = False
 
@@ -67,7 +66,6 @@ def speed_of(view: View, engine: Engine) -> Speed:
         decoding=decoding,
         computing=mine.count(RequestState.PREFILL),
         median=seen.decode_tok_s,
-        best=seen.best,
         published=profile.published_decode_tok_s if profile else None,
         estimated=total.by_gateway,
     )
@@ -96,6 +94,13 @@ def figure_block(speed: Speed, rows: int) -> list[Line]:
     return [pad(line, FIGURE) for line in [*block, *[EMPTY] * rows][:rows]]
 
 
+def percent_block(share: float | None) -> list[Line]:
+    """Draw a percentage three rows high, with the sign beside its foot; a dash while it is unknown."""
+    drawn = large("-" if share is None else f"{share * 100:.0f}")
+    rows = [inked(row, Ink.DIM if share is None else Ink.STRONG) for row in drawn]
+    return [*rows[:2], rows[2] + inked(" %", Ink.DIM)]
+
+
 def figure_head(speed: Speed, tall: int) -> list[Line]:
     """Draw the large figure `tall` rows high, and its label below."""
     return [*_drawn(speed, tall), _LABEL]
@@ -103,11 +108,10 @@ def figure_head(speed: Speed, tall: int) -> list[Line]:
 
 def figure_facts(speed: Speed, rows: int) -> list[Line]:
     """Format the rate of each request, and how many there are, in `rows` lines."""
-    each = inked("each   ", Ink.DIM) + inked(number(speed.each, 1), Ink.PLAIN) + inked(" tok/s", Ink.DIM)
+    each = inked("each ", Ink.DIM) + inked(number(speed.each, 1), Ink.PLAIN) + inked(" tok/s", Ink.DIM)
     told = f"{speed.decoding} decode" + ("s" if speed.decoding == 1 else "")
     told += f", {speed.computing} prefill" if speed.computing else ""
-    best = inked("best   ", Ink.DIM) + inked(number(speed.best, 1), Ink.PLAIN) + inked(" of one request", Ink.DIM)
-    return [*[each, inked(told, Ink.PLAIN), best], *[EMPTY] * rows][:rows]
+    return [*[each, inked(told, Ink.PLAIN), compared(speed)], *[EMPTY] * rows][:rows]
 
 
 def _drawn(speed: Speed, tall: int) -> list[Line]:

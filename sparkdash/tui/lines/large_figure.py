@@ -14,7 +14,7 @@ from sparkdash.tui.mirror import View
 
 ABOVE_FROM = (100, 13)
 """Width and rows from which the figure stands above its chart."""
-FIVE_FROM = (110, 20)
+FIVE_FROM = (100, 20)
 """Width and rows from which the figure is five rows high."""
 LEAST_CHART = 3
 

@@ -141,7 +141,7 @@ def _left(memory: Memory | None) -> Line:
     if memory is None:
         return inked("available -", Ink.DIM)
     left = inked(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
-    return left + inked(" of ", Ink.DIM) + inked(gib(memory.total), Ink.STRONG)
+    return left + inked(" of ", Ink.DIM) + inked(gib(memory.total), Ink.PLAIN)
 
 
 def _status(state: NodeState, view: View) -> Line:

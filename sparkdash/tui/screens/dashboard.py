@@ -59,6 +59,8 @@ class DashboardPage(FirstRunPage):
         self._share(self.services.view)
 
     def _share(self, view: View) -> None:
+        if not self.query(LogPanel):
+            return  # it is being made or taken apart
         columns, rows = self.app.size
         two = columns >= TWO_COLUMNS_FROM and not is_compact(rows)
         inner = left_cells(columns) if two else columns

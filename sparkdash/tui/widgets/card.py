@@ -12,10 +12,11 @@ from sparkdash.domain.profile_figures import Figures
 from sparkdash.domain.state import DaemonInfo
 from sparkdash.domain.swap import Swap
 from sparkdash.domain.text.node_text import step_share
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, wrap
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, pad, wrap
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines import stuck_engine, words
 from sparkdash.tui.lines.first_run import first_run_rows, no_profile_rows
+from sparkdash.tui.lines.hero import percent_block
 from sparkdash.tui.lines.large_figure import large_figure
 from sparkdash.tui.lines.swap_progress import swap_rows, swap_title
 from sparkdash.tui.mirror import LinkState, View
@@ -28,8 +29,10 @@ SIMULATED = "SIMULATED"
 
 
 LEAST_ROWS = 8
-ROOMY = 14
+ROOMY = 9
 """Rows of a card from which the lines of a swap stand apart."""
+PERCENT, WITH_PERCENT = 16, 96
+"""Cells of a swap's large percentage, and cells of a card from which it has one."""
 EDGES = 5
 """Cells of a frame's edge, beyond the body's width, that corners, spaces and rules take."""
 
@@ -51,10 +54,11 @@ def face(view: View, width: int, rows_for: int) -> Face:
         title = "a daemon of another version" if refused else "no daemon yet"
         return Face(_no_daemon(view, width), inked(title), [])
     if swap := view.large_swap:
-        rows = swap_rows(view, swap, width)
+        figure = percent_block(swap.fraction) if width >= WITH_PERCENT and rows_for >= ROOMY else []
+        rows = swap_rows(view, swap, width - (PERCENT if figure else 0))
         beside = [one for one in view.swaps if one is not swap]
         return Face(
-            rows if rows_for < ROOMY else _spaced(rows),
+            _beside(figure, rows if rows_for < ROOMY else _spaced(rows)),
             swap_title(swap, beside, _target_boxes(view, swap)),
             _marks(view),
             engine,
@@ -117,7 +121,7 @@ def _marks(view: View, engine: Engine | None = None) -> list[Line]:
     stale = view.engine_age_s(engine.profile)
     best = view.snapshot.figures.get(engine.profile, Figures()).best
     marks.append(inked(f"{words.age(stale)} old", Ink.WARN) if stale is not None else EMPTY)
-    return [*marks, inked(f"best {best:.1f} tok/s", Ink.PLAIN) if best else EMPTY]
+    return [*marks, inked(f"best {best:.1f} each", Ink.PLAIN) if best else EMPTY]
 
 
 def _foot(engine: Engine | None, view: View) -> EdgeText:
@@ -149,6 +153,15 @@ def _no_daemon(view: View, width: int) -> list[Line]:
             [inked("Start it with `sparkdash serve`; this screen finds it.", Ink.STRONG)] if waited > 2 else []
         )
     return [inked("The daemon has not sent its state yet.", Ink.DIM)]
+
+
+def _beside(figure: list[Line], rows: list[Line]) -> list[Line]:
+    """Put the rows of a swap right of its large percentage."""
+    if not figure:
+        return rows
+    tall = max(len(figure), len(rows))
+    left, right = [*figure, *[EMPTY] * tall][:tall], [*rows, *[EMPTY] * tall][:tall]
+    return [pad(one, PERCENT) + other for one, other in zip(left, right, strict=True)]
 
 
 def _spaced(rows: list[Line]) -> list[Line]:

@@ -27,6 +27,8 @@ GAP = inked("  ")
 RECENT_S = 600.0
 """Seconds that a failed swap or a notice stays on the notice row; the history page keeps it."""
 
+NARROWEST_HINT = 8
+"""Cells of the hint that is always there."""
 LEAST_FOR_RATE = 72
 """Columns from which the title has the box's rate."""
 
@@ -168,6 +170,8 @@ class Footer(Panel):
         super().__init__()
         self._page = page
         self._keys = keys
+        self._has_names = True
+        """Whether the names of the pages have room."""
         self._key_places: list[tuple[int, int, str]] = []
         """First cell, cell after the last, and key of each hint that is shown."""
 
@@ -178,6 +182,9 @@ class Footer(Panel):
             return [clip(inked(" ") + told, width)]
         names = [_page_name(f"{i} ", title, name == self._page) for i, (name, title) in enumerate(PAGES.items(), 1)]
         left = inked(" ") + join(names, inked(" "))
+        self._has_names = length(left) + NARROWEST_HINT <= width
+        if not self._has_names:
+            left = inked(f" 1-{len(PAGES)} ", Ink.STRONG) + inked("pages", Ink.DIM)
         hints = self._fitting(width - length(left) - 2)
         at = width - length(join([_key(hint) for hint in hints], GAP)) - 1
         self._key_places = []
@@ -199,7 +206,7 @@ class Footer(Panel):
             if first <= event.x < last:
                 self.post_message(KeyAsked(key))
                 return
-        end = 1
+        end = 1 if self._has_names else self.size.width
         for i, (name, title) in enumerate(PAGES.items(), 1):
             end += len(f"{i} {title} ")
             if event.x < end:

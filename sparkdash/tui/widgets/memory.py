@@ -56,7 +56,7 @@ class Part(NamedTuple):
 def memory_parts(memory: Memory) -> list[Part]:
     """Return the stretches from left to right; the known ones add up to the total."""
     engines = [
-        Part(name, (ENGINE_GLYPHS + LETTERS)[min(i, len(ENGINE_GLYPHS + LETTERS) - 1)], held, Ink.PLAIN)
+        Part(name, (ENGINE_GLYPHS + LETTERS)[min(i, len(ENGINE_GLYPHS + LETTERS) - 1)], held, Ink.FILL)
         for i, (name, held) in enumerate(sorted(memory.engines.items(), key=lambda item: natural(item[0])))
     ]
     engines += [Part(_theirs(each), THEIRS, each.bytes, Ink.WARN) for each in memory.strangers]
@@ -66,9 +66,9 @@ def memory_parts(memory: Memory) -> list[Part]:
     guess = any(held is None for held in memory.engines.values())
     return [
         *engines,
-        Part("engines + other" if guess else "other", OTHER, rest, Ink.DIM),
-        Part("cache", CACHE, memory.page_cache, Ink.DIM),
-        Part("free", FREE, memory.free, Ink.DIM),
+        Part("engines + other" if guess else "other", OTHER, rest, Ink.FILL),
+        Part("cache", CACHE, memory.page_cache, Ink.FILL),
+        Part("free", FREE, memory.free, Ink.FILL),
     ]
 
 
@@ -80,7 +80,7 @@ def memory_bar(memory: Memory, width: int) -> Line:
         filled += part.bytes or 0
         end = min(round(filled / memory.total * width), width)
         cells.extend([Span(part.glyph, part.ink)] * (end - len(cells)))
-    cells.extend([Span(FREE, Ink.DIM)] * (width - len(cells)))
+    cells.extend([Span(FREE, Ink.FILL)] * (width - len(cells)))
     return merge_spans(_marked(cells, memory, width) if memory.reserve else cells)
 
 
@@ -93,7 +93,7 @@ def _marked(cells: list[Span], memory: Memory, width: int) -> list[Span]:
 
 def _beyond(span: Span) -> Span:
     if span.text == FREE:
-        return Span(KEPT, Ink.DIM)
+        return Span(KEPT, Ink.FILL)
     return span if span.text == CACHE else span._replace(ink=Ink.BAD)
 
 
@@ -161,7 +161,7 @@ def _theirs(stranger: Stranger) -> str:
 
 def _mark(part: Part, name: str) -> Line:
     held = part.bytes
-    figure = inked(f" {held / GIB:.1f}", Ink.STRONG) if held is not None else inked(f" {DASH}", Ink.DIM)
+    figure = inked(f" {held / GIB:.1f}", Ink.PLAIN) if held is not None else inked(f" {DASH}", Ink.DIM)
     return inked(part.glyph, part.ink) + inked(" ") + inked(name, Ink.DIM) + figure
 
 
@@ -238,7 +238,7 @@ def _head(memory: Memory, first: list[Line], width: int) -> EdgeText:
 def available(memory: Memory) -> Line:
     """Say how much memory is available, red within the reserve."""
     left = inked(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
-    return left + inked(" of ", Ink.DIM) + inked(gib(memory.total), Ink.STRONG)
+    return left + inked(" of ", Ink.DIM) + inked(gib(memory.total), Ink.PLAIN)
 
 
 def _one_row(name: str, memory: Memory | None, guard: Guard | None, width: int, *, old: bool) -> Line:
@@ -246,8 +246,10 @@ def _one_row(name: str, memory: Memory | None, guard: Guard | None, width: int, 
     head = inked(f" {shorten(name, 8):<9}", Ink.DIM)
     if memory is None:
         return head + inked("-", Ink.DIM)
-    told = join([guard_line(guard), available(memory)], inked("  "))
-    cells = width - length(told) - 12
+    left = inked(f"{gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
+    left += inked(f" of {gib(memory.total)} available", Ink.DIM)
+    told = join([guard_line(guard), left], inked("  "))
+    cells = width - length(told) - 13
     bar = memory_bar(memory, cells) + inked("  ") if cells >= 8 else EMPTY
     line = head + bar + told
     return clip(dimmed(line) if old else line, width)

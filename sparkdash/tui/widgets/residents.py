@@ -31,7 +31,7 @@ KEY_HINT = inked("f", Ink.STRONG) + inked(" large", Ink.DIM)
 
 
 def others(view: View) -> list[Engine | Swap]:
-    """Return what stands beside the card: engines in the order of the daemon, then loads."""
+    """Return what stands beside the card: loads, then engines in the order of the daemon, failed ones last."""
     engines = view.snapshot.engines.values() if view.snapshot else ()
     large = view.large_swap
     coming = {swap.target for swap in view.swaps}
@@ -39,7 +39,8 @@ def others(view: View) -> list[Engine | Swap]:
         view.engine if large is None or (view.engine and view.engine.profile in (large.target, *large.evict)) else None
     )
     beside = [one for one in engines if one is not shown and one.profile not in coming]
-    return [*beside, *(swap for swap in view.swaps if swap is not large)]
+    beside.sort(key=lambda one: one.state is EngineState.FAILED)
+    return [*(swap for swap in view.swaps if swap is not large), *beside]
 
 
 class Residents(Panel):
@@ -70,27 +71,27 @@ def _name(one: Engine | Swap) -> str:
 
 
 def _row(one: Engine | Swap, view: View, width: int, cells: int) -> Line:
-    name = shorten(_name(one), cells)
-    row = (
-        _engine(one, view, name, cells)
-        if isinstance(one, Engine)
-        else _load(one, view, pad(inked(name), cells), short=width < ROOMY)
-    )
+    name = pad(inked(shorten(_name(one), cells)), cells)
+    if isinstance(one, Engine):
+        row = _engine(one, view, name, width)
+    else:
+        row = _load(one, view, name, short=width < ROOMY)
     return justify(row, KEY_HINT + inked(" "), width) if length(row) + 12 < width else clip(row, width)
 
 
-def _engine(engine: Engine, view: View, name: str, cells: int) -> Line:
+def _engine(engine: Engine, view: View, name: Line, width: int) -> Line:
     state = words.engine_state(engine, view)
-    head = inked(" ") + pad(inked(name, Ink.PLAIN), cells) + GAP + pad(state, STATE) + inked(" ")
+    head = inked(" ") + name + GAP + pad(state, STATE) + inked(" ")
     if engine.state is EngineState.FAILED and engine.failure:
         return head + inked(engine.failure.message, Ink.BAD)
     if step := stuck_engine.stuck_step(engine, view):
         return head + inked(step, Ink.BAD)
-    told = _figures(engine, view)
+    told = _figures(engine, view, width - length(head))
     return head + (told if view.engine_age_s(engine.profile) is None else dimmed(told))
 
 
-def _figures(engine: Engine, view: View) -> Line:
+def _figures(engine: Engine, view: View, width: int) -> Line:
+    """Format as many figures as fit, the rate first."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     value, by_gateway = sample.figure(Metric.DECODE)
     rate = inked(f"{'~' if by_gateway else ''}{number(value, 1)}", Ink.PLAIN) + inked(" tok/s", Ink.DIM)
@@ -99,7 +100,11 @@ def _figures(engine: Engine, view: View) -> Line:
     held = memory.engines.get(engine.profile) if memory else None
     size = align_right(inked(gib(held), Ink.PLAIN), 9) if held is not None else EMPTY
     boxes = view.boxes(engine.nodes)
-    return join([align_right(rate, 12), kv, size, inked(f"on {boxes}", Ink.DIM) if boxes else EMPTY], GAP)
+    where = inked(f"on {boxes}", Ink.DIM) if boxes else EMPTY
+    parts = [align_right(rate, 12), kv, size, where]
+    while len(parts) > 1 and length(join(parts, GAP)) > width:
+        parts.pop(1)
+    return join(parts, GAP)
 
 
 def _load(swap: Swap, view: View, name: Line, *, short: bool) -> Line:
