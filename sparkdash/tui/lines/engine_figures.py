@@ -45,7 +45,7 @@ def why_rows(view: View, engine: Engine, width: int, rows: int) -> list[Line]:
 def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> list[Line]:
     """Format the same figures in columns beside a large figure, right of the lines `first`, in as many rows."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
-    seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
+    seen = _seen(view, engine)
     speed = [
         _pair("prompt", prompt_speed(sample), "tok/s") + inked(" while computing", Ink.DIM),
         _ttft(sample, seen),
@@ -70,6 +70,10 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     for lines, cells in columns:
         rows = [row + pad(line, cells) for row, line in zip(rows, _tall(lines, len(first)), strict=True)]
     return rows
+
+
+def _seen(view: View, engine: Engine) -> Figures:
+    return (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
 
 
 def _tall(lines: list[Line], rows: int) -> list[Line]:
@@ -101,7 +105,7 @@ def _head(label: str, figure: str, unit: str) -> Line:
 
 
 def _prompt(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:
-    seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
+    seen = _seen(view, engine)
     bars = EMPTY
     if width >= WIDE:
         values = view.history.last(engine.profile, Metric.PROMPT_SPEED, _bar_cells(width), view.now)

@@ -53,8 +53,7 @@ class Speed(NamedTuple):
 def speed_of(view: View, engine: Engine) -> Speed:
     """Collect the rates of an engine."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
-    seen = (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
-    profile = view.snapshot.profile(engine.profile) if view.snapshot else None
+    median, published = _compared_rates(view, engine.profile)
     mine = [one.state for one in view.requests if one.profile == engine.profile]
     decoding = mine.count(RequestState.STREAMING)
     total, each = sample.figure(Metric.DECODE), sample.figure(Metric.DECODE_EACH).value
@@ -65,10 +64,19 @@ def speed_of(view: View, engine: Engine) -> Speed:
         each=each if decoding else None,
         decoding=decoding,
         computing=mine.count(RequestState.PREFILL),
-        median=seen.decode_tok_s,
-        published=profile.published_decode_tok_s if profile else None,
+        median=median,
+        published=published,
         estimated=total.by_gateway,
     )
+
+
+def _compared_rates(view: View, profile: str) -> tuple[float | None, float | None]:
+    """Return the median rate of a profile's requests here, and the published one."""
+    if view.snapshot is None:
+        return None, None
+    found = view.snapshot.profile(profile)
+    seen = view.snapshot.figures.get(profile) or Figures()
+    return seen.decode_tok_s, found.published_decode_tok_s if found else None
 
 
 def figure_text(speed: Speed) -> str:

@@ -48,24 +48,31 @@ class Face(NamedTuple):
 
 def face(view: View, width: int, rows_for: int) -> Face:
     """Choose the card's content, its lines `width` cells wide, for `rows_for` rows."""
-    engine = view.engine
     if view.snapshot is None:
         refused = view.refusal is not None and view.refusal.code == "daemon_version"
         title = "a daemon of another version" if refused else "no daemon yet"
         return Face(_no_daemon(view, width), inked(title), [])
     if swap := view.large_swap:
-        figure = percent_block(swap.fraction) if width >= WITH_PERCENT and rows_for >= ROOMY else []
-        rows = swap_rows(view, swap, width - (PERCENT if figure else 0))
-        beside = [one for one in view.swaps if one is not swap]
-        return Face(
-            _beside(figure, rows if rows_for < ROOMY else _spaced(rows)),
-            swap_title(swap, beside, _target_boxes(view, swap)),
-            _marks(view),
-            engine,
-        )
-    if engine is None:
+        return _swap_face(view, swap, width, rows_for)
+    if view.engine is None:
         offers = first_run_rows if view.snapshot.profiles else no_profile_rows
         return Face(offers(view, width), inked("no engine runs"), _marks(view))
+    return _engine_face(view, view.engine, width, rows_for)
+
+
+def _swap_face(view: View, swap: Swap, width: int, rows_for: int) -> Face:
+    figure = percent_block(swap.fraction) if width >= WITH_PERCENT and rows_for >= ROOMY else []
+    rows = swap_rows(view, swap, width - (PERCENT if figure else 0))
+    beside = [one for one in view.swaps if one is not swap]
+    return Face(
+        _beside(figure, rows if rows_for < ROOMY else _spaced(rows)),
+        swap_title(swap, beside, _target_boxes(view, swap)),
+        _marks(view),
+        view.engine,
+    )
+
+
+def _engine_face(view: View, engine: Engine, width: int, rows_for: int) -> Face:
     if engine.state is EngineState.FAILED and engine.failure:
         return Face(failure_rows(engine.failure, width), _title(view, engine), _marks(view), engine)
     rows = large_figure(view, engine, width, rows_for)

@@ -147,11 +147,9 @@ def _marks(memory: Memory, longest: int, most: int) -> list[Line]:
     stretches = [*memory_parts(memory), Part(word, MARK, memory.reserve or None, Ink.PLAIN)]
     owners = [part for part in stretches if part.name not in FIXED]
     kept = sorted(owners, key=lambda part: -(part.bytes or 0))[:most]
-    rest = [part for part in owners if part not in kept]
     marks = [_mark(part, shorten(part.name, longest)) for part in owners if part in kept]
-    if rest:
-        held = sum(part.bytes or 0 for part in rest)
-        marks.append(_mark(Part("", "+", held, Ink.PLAIN), f"{len(rest)} engines"))
+    if rest := [part.bytes or 0 for part in owners if part not in kept]:
+        marks.append(_mark(Part("", "+", sum(rest), Ink.PLAIN), f"{len(rest)} engines"))
     return [*marks, *(_mark(part, part.name) for part in stretches if part.name in FIXED)]
 
 
@@ -247,8 +245,9 @@ def _one_row(name: str, memory: Memory | None, guard: Guard | None, width: int, 
     if memory is None:
         return head + inked("-", Ink.DIM)
     left = inked(f"{gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
-    left += inked(f" of {gib(memory.total)} available", Ink.DIM)
-    told = join([guard_line(guard), left], inked("  "))
+    warned = guard_line(guard)
+    left += inked(f" of {gib(memory.total)}{'' if warned else ' available'}", Ink.DIM)
+    told = join([warned, left], inked("  "))
     cells = width - length(told) - 13
     bar = memory_bar(memory, cells) + inked("  ") if cells >= 8 else EMPTY
     line = head + bar + told

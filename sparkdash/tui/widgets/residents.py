@@ -20,7 +20,7 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import gib, number, percent
 
-METER = 16
+METER, SHORT_METER = 16, 8
 NAME = 16
 """Least cells of a name."""
 ROOMY = 110
@@ -32,13 +32,11 @@ KEY_HINT = inked("f", Ink.STRONG) + inked(" large", Ink.DIM)
 
 def others(view: View) -> list[Engine | Swap]:
     """Return what stands beside the card: loads, then engines in the order of the daemon, failed ones last."""
-    engines = view.snapshot.engines.values() if view.snapshot else ()
     large = view.large_swap
-    coming = {swap.target for swap in view.swaps}
-    shown = (
-        view.engine if large is None or (view.engine and view.engine.profile in (large.target, *large.evict)) else None
-    )
-    beside = [one for one in engines if one is not shown and one.profile not in coming]
+    hidden = {swap.target for swap in view.swaps}
+    if view.engine and (large is None or view.engine.profile in (large.target, *large.evict)):
+        hidden.add(view.engine.profile)
+    beside = [one for one in (view.snapshot.engines.values() if view.snapshot else ()) if one.profile not in hidden]
     beside.sort(key=lambda one: one.state is EngineState.FAILED)
     return [*(swap for swap in view.swaps if swap is not large), *beside]
 
@@ -72,10 +70,7 @@ def _name(one: Engine | Swap) -> str:
 
 def _row(one: Engine | Swap, view: View, width: int, cells: int) -> Line:
     name = pad(inked(shorten(_name(one), cells)), cells)
-    if isinstance(one, Engine):
-        row = _engine(one, view, name, width)
-    else:
-        row = _load(one, view, name, short=width < ROOMY)
+    row = _engine(one, view, name, width) if isinstance(one, Engine) else _load(one, view, name, short=width < ROOMY)
     return justify(row, KEY_HINT + inked(" "), width) if length(row) + 12 < width else clip(row, width)
 
 
@@ -112,10 +107,11 @@ def _load(swap: Swap, view: View, name: Line, *, short: bool) -> Line:
     mark = inked("◌ stalled" if still else f"◌ {swap.phase}", Ink.WARN if still else Ink.PLAIN)
     since = inked(f" {words.age(view.link_at - swap.started_at)}", Ink.PLAIN)
     head = inked(" ") + name + GAP + pad(mark + since, STATE) + inked(" ")
+    cells = SHORT_METER if short else METER
     if swap.fraction is None:
-        bar = inked("─" * METER, Ink.FAINT) + inked("    - ", Ink.DIM)
+        bar = inked("─" * cells, Ink.FAINT) + inked("    - ", Ink.DIM)
     else:
-        done, rest = meter(swap.fraction, METER)
+        done, rest = meter(swap.fraction, cells)
         bar = inked(done, Ink.WARN if still else Ink.TRACE) + inked(rest, Ink.FAINT)
         bar += inked(f" {swap.fraction * 100:3.0f} %", Ink.PLAIN)
     return head + join([bar, _outlook(swap, view, short=short)], GAP)

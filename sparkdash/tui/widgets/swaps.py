@@ -139,15 +139,22 @@ class SwapDetail(Panel):
         swap = next((one for one in swaps if one.id == self.chosen), None)
         if height == AS_TALL_AS_NEEDED:  # for whichever is chosen: nothing moves when another one is
             height = max((len(_detail(one, width - 4, MOST)) for one in swaps), default=1) + 2
-        body = [clip(line, width - 4) for line in _detail(swap, width - 4, height)] if swap else []
         kill = next((one for one in _kills(view) if _kill_key(one) == self.chosen), None)
         if kill is not None:
+            title = inked(kill.profile)
             body = wrap(f"✗ the memory guard killed {kill.profile}: {kill.reason}", width - 4, Ink.BAD)
+        else:
+            title = _swap_name(swap, view)
+            body = [clip(line, width - 4) for line in _detail(swap, width - 4, height)] if swap else []
         body += [EMPTY] * (height - 2 - len(body))
-        title = inked(swap.target or "stop" if swap else kill.profile if kill else "no swap")
-        if swap and swap.nodes and (boxes := view.boxes(swap.nodes)):
-            title += inked(f" on {boxes}", Ink.DIM)
         return frame(body[: height - 2], width, EdgeText(title))
+
+
+def _swap_name(swap: Swap | None, view: View) -> Line:
+    if swap is None:
+        return inked("no swap")
+    boxes = view.boxes(swap.nodes) if swap.nodes else ""
+    return inked(swap.target or "stop") + (inked(f" on {boxes}", Ink.DIM) if boxes else EMPTY)
 
 
 def _detail(swap: Swap, width: int, height: int) -> list[Line]:
