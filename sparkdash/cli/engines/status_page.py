@@ -41,6 +41,8 @@ def status_lines(world: Snapshot) -> Iterator[str]:
         yield from _measuring(world.measuring)
     for swap in world.swaps_under_way:
         yield status_row("swap", swap_line(swap, world.at))
+        if heard := heard_text(swap, world.at):
+            yield from wrapped_rows("", f"{heard}: {swap.progress.detail}" if swap.progress else heard)
     if world.swap is None:
         yield status_row("swap", DASH)
     yield from _requests(world)
@@ -64,7 +66,7 @@ def _measuring(now: Measuring) -> Iterator[str]:
 def swap_line(swap: Swap, now: float) -> str:
     """Describe a swap: "to gpt-oss-120b: load weights 63 %  38 % in 43s, about 1m40s left"."""
     goal = f"to {swap.target}" if swap.target else "stop"
-    words = (f"{goal}: {phase_text(swap)}", wait_text(swap, now), time_text(swap, now), heard_text(swap, now))
+    words = (f"{goal}: {phase_text(swap)}", wait_text(swap, now), time_text(swap, now))
     return "  ".join(filter(None, words))
 
 
