@@ -5,6 +5,8 @@
 const GIB = 2 ** 30;
 const WINDOWS = { "1m": 60, "10m": 600, "1h": 3600, "1d": 86400 };
 const LIVE_S = 660; // the page's own samples
+const RAW_S = 600; // longer windows show recorded means alone
+const RECALL_S = 20;
 const DASH = "-";
 const SHOWN_REQUESTS = 8;
 
@@ -73,6 +75,7 @@ class Chart {
     this.window = "10m";
     this.plot = null;
     this.asked = 0;
+    this.recalled = 0;
     matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.rebuild());
     new ResizeObserver(() => this.plot && this.plot.setSize(this.size())).observe(place);
   }
@@ -98,24 +101,31 @@ class Chart {
   async recall() {
     const seconds = WINDOWS[this.window];
     const number = ++this.asked;
-    const query = seconds <= 600
+    this.recalled = Date.now() / 1000;
+    const query = seconds <= RAW_S
       ? `recent?figure=decode_tok_s&seconds=${seconds}`
       : `series?figure=decode_tok_s&points=300&since=${Date.now() / 1000 - seconds}`;
     const told = await ask(`/api/history/${query}`).catch(() => null);
     if (number !== this.asked) return;
     const series = told && told.series ? told.series.find((one) => one.profile === "") : told;
-    this.past = series && series.start ? series.start.map((time, i) => [time, series.mean[i]]) : [];
+    const time = (i) => (series.start ? series.start[i] : told.begin + i * told.step_s);
+    this.past = series && series.mean ? series.mean.map((mean, i) => [time(i), mean]) : [];
     this.draw(Date.now() / 1000);
   }
 
   points(now) {
     const since = now - WINDOWS[this.window];
+    if (WINDOWS[this.window] > RAW_S && this.past.length) {
+      const means = this.past.filter((point) => point[0] >= since);
+      return [means.map((point) => point[0]), means.map((point) => point[1])];
+    }
     const first = this.live.length ? this.live[0][0] : Infinity;
     const all = [...this.past.filter((point) => point[0] < first), ...this.live].filter((point) => point[0] >= since);
     return [all.map((point) => point[0]), all.map((point) => point[1])];
   }
 
   draw(now) {
+    if (WINDOWS[this.window] > RAW_S && now - this.recalled > RECALL_S) this.recall();
     const data = this.points(now);
     if (!this.plot) this.plot = this.build(data);
     this.plot.setData(data, false);
