@@ -111,25 +111,36 @@ def first_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
     if state.chosen is not None:
         named = [one for one in state.profiles if state.chosen in (one.name, *one.serves)]
         return (named[0], "you named it") if named else None
-    for one in state.profiles:
-        if one.name == state.running:
-            return one, "it runs already"
-    attached = {one.name: one for one in state.profiles if one.engine is EngineKind.OPENAI}
+    return _served_profile(state) or _profile_on_disk(state) or _fetched_profile(state)
+
+
+def _served_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
+    """Choose a profile that answers without a load of ours."""
+    by_name = {one.name: one for one in state.profiles}
+    if state.running in by_name:
+        return by_name[state.running], "it runs already"
     for _, profile in attached_profiles(state.discovered.servers):  # its own order: the first is begun with
-        if profile["profile"] in attached:
-            return attached[profile["profile"]], "a server that runs has it"
-    able = [one for one in state.profiles if _can_run(one, state)]
-    whole = [one for one in able if _weights_here(one, state.stock)]
+        found = by_name.get(profile["profile"])
+        if found is not None and found.engine is EngineKind.OPENAI:
+            return found, "a server that runs has it"
+    return None
+
+
+def _profile_on_disk(state: BoxState) -> tuple[ProfileSummary, str] | None:
+    whole = [one for one in state.profiles if _can_run(one, state) and _weights_here(one, state.stock)]
     if ready := [one for one in whole if _image_here(one, state.stock)]:
         return _strongest(ready), "its image and weights are on this box"
-    if fetched := [one for one in whole if _can_be_pulled(one)]:
-        return _strongest(fetched), "its weights are on this box"
-    pulled = [one for one in able if _can_be_pulled(one)]
+    fetched = [one for one in whole if _can_be_pulled(one)]
+    return (_strongest(fetched), "its weights are on this box") if fetched else None
+
+
+def _fetched_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
+    pulled = {one.name: one for one in state.profiles if _can_run(one, state) and _can_be_pulled(one)}
     for name in FIRST:
-        for one in pulled:
-            if one.name == name:
-                return one, "a model that suits this box well and is fetched quickly"
-    return (min(pulled, key=lambda one: one.needs_bytes or 0), "the smallest that can be pulled") if pulled else None
+        if name in pulled:
+            return pulled[name], "a model that suits this box well and is fetched quickly"
+    smallest = min(pulled.values(), key=lambda one: one.needs_bytes or 0, default=None)
+    return (smallest, "the smallest that can be pulled") if smallest else None
 
 
 def _box(state: BoxState) -> Proposal:
@@ -195,14 +206,7 @@ def _model(state: BoxState, coming: str | None) -> Proposal:
         return Proposal(Step.MODEL, Outlook.NOTHING, "nothing to fetch: the daemon that answers is simulated")
     chosen = first_profile(state)
     if chosen is None:
-        box = "this box" if state.box_bytes is None else f"the {gib(state.box_bytes)} of this box"
-        box += f" beside the reserve of {gib(state.reserve_bytes)}" if state.reserve_bytes else ""
-        found = (
-            f"no profile is called {state.chosen!r}"
-            if state.chosen
-            else f"no profile that can be pulled fits into {box}"
-        )
-        return Proposal(Step.MODEL, Outlook.NOTHING, found, ("sparkdash profiles list",))
+        return Proposal(Step.MODEL, Outlook.NOTHING, _no_model(state), ("sparkdash profiles list",))
     one, why = chosen
     here = not _needs_fetching(one, state.stock) or one.name == state.running
     outlook = Outlook.DONE if here else Outlook.PROPOSED
@@ -210,6 +214,14 @@ def _model(state: BoxState, coming: str | None) -> Proposal:
     if one.build is not None and not here and not _image_here(one, state.stock):
         commands = (f"sparkdash build {one.name}", *commands)
     return Proposal(Step.MODEL, outlook, f"{one.name}: {why}", commands, (one.name,))
+
+
+def _no_model(state: BoxState) -> str:
+    if state.chosen:
+        return f"no profile is called {state.chosen!r}"
+    box = "this box" if state.box_bytes is None else f"the {gib(state.box_bytes)} of this box"
+    reserve = f" beside the reserve of {gib(state.reserve_bytes)}" if state.reserve_bytes else ""
+    return f"no profile that can be pulled fits into {box}{reserve}"
 
 
 def _service(state: BoxState) -> Proposal:

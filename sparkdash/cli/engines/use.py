@@ -51,13 +51,20 @@ def use(
     """
     import asyncio
 
+    marks = toggle or bool(a or b)
+    _check_words(profile, name_of_set, toggle=toggle, marks=marks)
+    start_daemon_if_needed()
     if name_of_set is not None:
-        if profile or toggle or a or b:
-            raise typer.BadParameter("--set stands alone", param_hint="--set")
-        start_daemon_if_needed()
         asyncio.run(_use_set(name_of_set, wait=not no_wait, ask=not yes, as_json=as_json))
-        return
-    if not profile and not (toggle or a or b):
+    else:
+        asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
+
+
+def _check_words(profile: str | None, name_of_set: str | None, *, toggle: bool, marks: bool) -> None:
+    """Refuse words that say nothing, or two things at once."""
+    if name_of_set is not None and (profile or marks):
+        raise typer.BadParameter("--set stands alone", param_hint="--set")
+    if not (profile or marks or name_of_set is not None):
         raise typer.BadParameter("give a PROFILE, --toggle, --set, or --a and --b", param_hint="PROFILE")
     if profile is not None and toggle:
         raise typer.BadParameter("give a PROFILE or --toggle, not both", param_hint="PROFILE")
@@ -65,8 +72,6 @@ def use(
         raise typer.BadParameter(
             "'auto' works in requests only: it means whatever runs. Name a profile", param_hint="PROFILE"
         )
-    start_daemon_if_needed()
-    asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
 
 
 async def _use_set(name: str, *, wait: bool, ask: bool, as_json: bool) -> None:

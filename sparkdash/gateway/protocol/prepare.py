@@ -124,21 +124,19 @@ class RequestPreparer:
         if peeked.model_span is not None:
             return PreparedBody(body if name is None else rename_model(body, peeked.model_span, name))
         rules = self._rules_of(profile)
-        ranking = None
         adds_usage = peeked.stream and rules.engine_counts and _lacks_usage(peeked, route)
+        mirrors = rules.mirrors and route.generates and route.dialect is Dialect.CHAT
         try:
             if name is not None or rules.edits:
                 body = rewrite_body(body, _edits(peeked, route, profile, name, adds_usage=adds_usage))
             elif adds_usage:
                 body = rewrite_body(body, _WITH_USAGE, has_none=peeked.stream_options is NO_OPTIONS)
-            if route.profile is None and (needed := rules_for(body, route.dialect, rules.off)):
-                body = apply_rules(body, needed, _target(profile, version))
-            if rules.ranks_texts and route.profile is None and route.path in RERANK_PATHS:
-                body, ranking = as_texts(body, peeked.model or profile.name)
+            if route.profile is not None:
+                return PreparedBody(body, adds_usage, mirrors)
+            body, ranking = _mended(body, peeked, route, profile, rules, version)
         except (ValueError, RecursionError) as error:
             text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
             raise AdmissionError(text, code="invalid_json") from None
-        mirrors = rules.mirrors and route.generates and route.dialect is Dialect.CHAT
         return PreparedBody(body, adds_usage, mirrors, ranking)
 
     def _rules_of(self, profile: Profile) -> _ProfileRules:
@@ -146,6 +144,17 @@ class RequestPreparer:
         if seen is None or seen[0] is not profile:
             seen = self._rules[profile.name] = profile, _ProfileRules.of(profile)
         return seen[1]
+
+
+def _mended(
+    body: bytes, peeked: PeekedBody, route: Route, profile: Profile, rules: _ProfileRules, version: str | None
+) -> tuple[bytes, Ranking | None]:
+    """Apply the compat rules, and put a rerank request into the server's own words."""
+    if needed := rules_for(body, route.dialect, rules.off):
+        body = apply_rules(body, needed, _target(profile, version))
+    if rules.ranks_texts and route.path in RERANK_PATHS:
+        return as_texts(body, peeked.model or profile.name)
+    return body, None
 
 
 def _edits(peeked: PeekedBody, route: Route, profile: Profile, name: str | None, *, adds_usage: bool) -> Edits:
