@@ -16,6 +16,9 @@ from sparkdash.domain.history.answers import FigureList, MarkList, Series, Usage
 from sparkdash.domain.lease import Request
 from sparkdash.units import bit_rate, duration, gib, number, percent, tokens
 
+_SKETCHED = ("wait_s", "ttft_s", "decode_tok_s")
+_PLAIN = tuple(name for name in UsageTotals.model_fields if name not in _SKETCHED)
+_QUANTILES = tuple((name, share) for name in _SKETCHED for share in ("p50", "p90", "p95", "p99"))
 WITHIN = "Quantiles are within 1 %."
 
 
@@ -59,26 +62,22 @@ def usage_table(report: UsageReport) -> HistoryTable:
         rows.append(_usage_row(report.total))
     head = (report.by, "requests", "failed", "prompt", "cached", "out", "think", "ttft p50", "p95", "tok/s p50",
             "waited", "wait p95", "Wh")  # fmt: skip
-    sketched = ("wait_s", "ttft_s", "decode_tok_s")
-    plain = [name for name in UsageTotals.model_fields if name not in sketched]
-    quantiles = [(name, share) for name in sketched for share in ("p50", "p90", "p95", "p99")]
     return HistoryTable(
         document=report,
         head=head,
         rows=rows,
         align="<" + ">" * (len(head) - 1),
         least=("Wh", "think", "wait p95", "waited", "cached", "p95", "prompt", "failed"),
-        raw_head=(*plain, *(f"{name}_{share}" for name, share in quantiles)),
-        raw_rows=[
-            (
-                *(getattr(row, name) for name in plain),
-                *(getattr(getattr(row, name), share) for name, share in quantiles),
-            )
-            for row in report.rows
-        ],
+        raw_head=(*_PLAIN, *(f"{name}_{share}" for name, share in _QUANTILES)),
+        raw_rows=[_raw_usage(row) for row in report.rows],
         nothing="No request ended in this period.",
         foot=WITHIN,
     )
+
+
+def _raw_usage(row: UsageTotals) -> tuple[object, ...]:
+    plain = (getattr(row, name) for name in _PLAIN)
+    return (*plain, *(getattr(getattr(row, name), share) for name, share in _QUANTILES))
 
 
 def _usage_row(row: UsageTotals) -> tuple[str, ...]:

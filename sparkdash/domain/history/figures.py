@@ -8,11 +8,11 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from sparkdash.domain.history.answers import FigureInfo
-from sparkdash.domain.metric import METRICS, EngineSample, Gpu, LinkSample, Memory, Metric, Sample
+from sparkdash.domain.metric import METRICS, EngineSample, Gpu, LinkSample, Memory, Metric, NodeSample, Sample
 from sparkdash.domain.node import LOCAL
 
 MEMORY = "memory_bytes"
@@ -79,6 +79,16 @@ def unit_of(figure: str) -> str | None:
 
 def measured_of(sample: Sample) -> Iterator[Measured]:
     """Read the figures of all engines and boxes off a sample; unknown values are left out."""
+    yield from _measured_engines(sample)
+    local = sample.nodes.get(LOCAL)
+    if box := _box_values(sample.memory, sample.gpu, local.links if local else ()) | _sums(sample):
+        yield Measured("", LOCAL, sample.at, box)
+    for name, node in sample.nodes.items():
+        if name != LOCAL:
+            yield from _measured_node(name, node)
+
+
+def _measured_engines(sample: Sample) -> Iterator[Measured]:
     held = sample.memory.engines if sample.memory else {}
     for profile in sorted({*sample.engines, *held}):
         engine = sample.engines.get(profile)
@@ -87,18 +97,14 @@ def measured_of(sample: Sample) -> Iterator[Measured]:
             values[MEMORY] = float(size)
         if values:
             yield Measured(profile, LOCAL, sample.at, values)
-    local = sample.nodes.get(LOCAL)
-    box = _box_values(sample.memory, sample.gpu, local.links if local else ()) | _sums(sample)
-    if box:
-        yield Measured("", LOCAL, sample.at, box)
-    for name, node in sample.nodes.items():
-        if name == LOCAL:
-            continue
-        for profile, size in (node.memory.engines if node.memory else {}).items():
-            if size is not None:
-                yield Measured(profile, name, node.at, {MEMORY: float(size)})
-        if values := _box_values(node.memory, node.gpu, node.links):
-            yield Measured("", name, node.at, values)
+
+
+def _measured_node(name: str, node: NodeSample) -> Iterator[Measured]:
+    for profile, size in (node.memory.engines if node.memory else {}).items():
+        if size is not None:
+            yield Measured(profile, name, node.at, {MEMORY: float(size)})
+    if values := _box_values(node.memory, node.gpu, node.links):
+        yield Measured("", name, node.at, values)
 
 
 def _engine_values(engine: EngineSample, now: float) -> dict[str, float]:
@@ -121,27 +127,37 @@ def _sums(sample: Sample) -> dict[str, float]:
 
 
 def _box_values(memory: Memory | None, gpu: Gpu | None, links: tuple[LinkSample, ...]) -> dict[str, float]:
-    found: dict[str, float | None] = {}
-    if memory is not None:
-        others = [one.bytes for one in memory.strangers if one.bytes is not None]
-        found = {
-            "memory_total_bytes": memory.total,
-            "memory_available_bytes": memory.available,
-            "memory_free_bytes": memory.free,
-            "page_cache_bytes": memory.page_cache,
-            "swap_used_bytes": memory.swap_used,
-            "memory_pressure": memory.pressure,
-            "strangers_bytes": sum(others) if others else None,
-        }
-    if gpu is not None:
-        found |= {
-            "gpu_utilization": gpu.utilization,
-            "gpu_power_w": gpu.power_w,
-            "gpu_temperature_c": gpu.temperature_c,
-            "gpu_clock_mhz": gpu.sm_clock_mhz,
-        }
-    received = [link.received_bytes_s for link in links if link.received_bytes_s is not None]
-    sent = [link.sent_bytes_s for link in links if link.sent_bytes_s is not None]
-    found["link_received_bytes_s"] = sum(received) if received else None
-    found["link_sent_bytes_s"] = sum(sent) if sent else None
+    found = {
+        **(_memory_values(memory) if memory else {}),
+        **(_gpu_values(gpu) if gpu else {}),
+        "link_received_bytes_s": _sum_known(link.received_bytes_s for link in links),
+        "link_sent_bytes_s": _sum_known(link.sent_bytes_s for link in links),
+    }
     return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def _memory_values(memory: Memory) -> dict[str, float | None]:
+    return {
+        "memory_total_bytes": memory.total,
+        "memory_available_bytes": memory.available,
+        "memory_free_bytes": memory.free,
+        "page_cache_bytes": memory.page_cache,
+        "swap_used_bytes": memory.swap_used,
+        "memory_pressure": memory.pressure,
+        "strangers_bytes": _sum_known(one.bytes for one in memory.strangers),
+    }
+
+
+def _gpu_values(gpu: Gpu) -> dict[str, float | None]:
+    return {
+        "gpu_utilization": gpu.utilization,
+        "gpu_power_w": gpu.power_w,
+        "gpu_temperature_c": gpu.temperature_c,
+        "gpu_clock_mhz": gpu.sm_clock_mhz,
+    }
+
+
+def _sum_known(values: Iterable[float | None]) -> float | None:
+    """Add up the known values; None without any."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -69,14 +69,19 @@ def _conditions(asked: RequestSelection, order: str) -> tuple[list[str], dict[st
         where.append(f"profile IN ({', '.join(f':{name}' for name in names)})")
         given |= names
     if asked.after is not None:
-        value, _, row = asked.after.rpartition(":")
-        try:
-            given |= {"value": float(value), "row": int(row)}
-        except ValueError:
-            raise AdmissionError(
-                f"{asked.after!r} continues no list of requests.",
-                code="invalid_request",
-                hint="`after` takes `next` of the answer before.",
-            ) from None
         where.append(f"({order}, rowid) < (:value, :row)")
+        given |= _page(asked.after)
     return where, given
+
+
+def _page(after: str) -> dict[str, object]:
+    """Parse `next` of an answer. Raises AdmissionError."""
+    value, _, row = after.rpartition(":")
+    try:
+        return {"value": float(value), "row": int(row)}
+    except ValueError:
+        raise AdmissionError(
+            f"{after!r} continues no list of requests.",
+            code="invalid_request",
+            hint="`after` takes `next` of the answer before.",
+        ) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from sparkdash.domain.history.answers import FigureList, RecentFigures, RecentSeries, RecordedSubject, Series
 from sparkdash.domain.history.figures import all_figures, unit_of
@@ -67,12 +68,10 @@ def read_recent(database: sqlite3.Connection, asked: RecentSelection) -> RecentF
         "SELECT subject, start, cells FROM history_seconds WHERE start >= ? AND start < ?",
         (int(asked.since), int(asked.until) + 1),
     )
-    for number, start, cells in rows:
-        profile, node = subjects.get(number, (None, ""))
-        if profile is None:
-            continue
-        for name, offset in places[not profile]:
-            if offset < len(cells) and (cell := Cell._make(CELL.unpack_from(cells, offset))).n:
+    for number, start, packed in rows:
+        if number in subjects:
+            profile, node = subjects[number]
+            for name, cell in _cells_at(packed, places[not profile]):
                 found.setdefault((profile, node, name), []).append((start, cell))
     step = int(asked.step_s)
     return RecentFigures(
@@ -80,6 +79,13 @@ def read_recent(database: sqlite3.Connection, asked: RecentSelection) -> RecentF
         step_s=float(step),
         series=tuple(_recent(asked, key, found[key]) for key in sorted(found)),
     )
+
+
+def _cells_at(packed: bytes, places: list[tuple[str, int]]) -> Iterator[tuple[str, Cell]]:
+    """Read the measured cells at these offsets of a row."""
+    for name, offset in places:
+        if offset < len(packed) and (cell := Cell._make(CELL.unpack_from(packed, offset))).n:
+            yield name, cell
 
 
 def _recent(asked: RecentSelection, key: tuple[str, str, str], cells: list[tuple[int, Cell]]) -> RecentSeries:
@@ -117,6 +123,18 @@ def _cells(
         begin = until
 
 
+class _Gap(NamedTuple):
+    """Cell of a bucket in which nothing was measured."""
+
+    n: int = 0
+    min: None = None
+    mean: None = None
+    max: None = None
+
+
+_GAP = _Gap()
+
+
 class _Buckets:
     """Buckets of an answer."""
 
@@ -150,7 +168,7 @@ class _Buckets:
     def answer(self, figure: str, profile: str, node: str) -> Series:
         """Return the series; buckets without a cell are gaps."""
         places = range(self._number)
-        cells = [self._cells.get(place) for place in places]
+        cells = [self._cells.get(place, _GAP) for place in places]
         return Series.model_construct(
             figure=figure,
             unit=unit_of(figure) or "",
@@ -160,8 +178,8 @@ class _Buckets:
             until=self._until,
             step_s=float(self._step),
             start=tuple(float(self.begin + place * self._step) for place in places),
-            min=tuple(cell and cell.min for cell in cells),
-            mean=tuple(cell and cell.mean for cell in cells),
-            max=tuple(cell and cell.max for cell in cells),
-            count=tuple(cell.n if cell else 0 for cell in cells),
+            count=tuple(cell.n for cell in cells),
+            min=tuple(cell.min for cell in cells),
+            mean=tuple(cell.mean for cell in cells),
+            max=tuple(cell.max for cell in cells),
         )

@@ -6,7 +6,7 @@ Owns: which rows an answer is made of: whole days where it may, hours elsewhere.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -121,21 +121,27 @@ def complete_days(database: sqlite3.Connection, now: int) -> None:
         return
     if begin > end:  # the clock was ahead: hours may still be added to those days
         database.execute("DELETE FROM usage_days WHERE start >= ?", (end,))
-    days: dict[tuple[object, ...], _Group] = {}
-    starts: dict[int, int] = {}
-    for row in _select(database, _Span("usage_hours", begin, end), ()):
-        if row[0] not in starts:
-            starts[row[0]] = max(_day_of(row[0]), begin)
-        key = (starts[row[0]], *row[1:4])
-        if key not in days:
-            days[key] = _Group()
-        days[key].add(row)
+    days = _sum_days(_select(database, _Span("usage_hours", begin, end), ()), begin)
     places = ", ".join("?" * 17)
     database.executemany(
         f"INSERT OR REPLACE INTO usage_days ({COLUMNS}) VALUES ({places})",  # noqa: S608 - constants
         [group.row(key) for key, group in days.items()],
     )
     database.execute("INSERT OR REPLACE INTO history_rolled VALUES (?, ?)", (DAY_S, end))
+
+
+def _sum_days(hours: Iterable[UsageRow], begin: int) -> dict[tuple[object, ...], _Group]:
+    """Add up rows of hours by day and group; the first day may have begun before `begin`."""
+    days: dict[tuple[object, ...], _Group] = {}
+    starts: dict[int, int] = {}
+    for row in hours:
+        if row[0] not in starts:
+            starts[row[0]] = max(_day_of(row[0]), begin)
+        key = (starts[row[0]], *row[1:4])
+        if key not in days:
+            days[key] = _Group()
+        days[key].add(row)
+    return days
 
 
 def _day_of(second: int) -> int:
