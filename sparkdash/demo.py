@@ -84,10 +84,9 @@ def _watch(options: DemoOptions) -> int:
             env={**os.environ, LEASH: folder},
         )
         try:
-            url = _url_of(child, errors)
-            from sparkdash.tui.app import run_dashboard as run_tui
+            from sparkdash.tui.app import run_dashboard as run_tui  # its import runs beside the child's start
 
-            run_tui(url)
+            run_tui(_url_of(child, errors))
         finally:
             _end(child)
             asyncio.run(_sweep(Path(folder)))

@@ -10,6 +10,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SampleTaken
 from sparkdash.domain.memory.guard import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.tui import ink
+from sparkdash.tui.lines.hero import Speed, compared
 from sparkdash.tui.lines.words import engine_state
 from sparkdash.tui.widgets.memory import legend_rows, memory_bar, memory_parts
 from sparkdash.units import GIB
@@ -152,3 +153,15 @@ async def test_the_charts_are_drawn_from_what_was_measured(stage: Any, box: Any)
         card = on.lines[1 : next(i for i, line in enumerate(on.lines) if line.startswith("╰"))]
         early, late = (sum("⠁" <= line[column] <= "⣿" for line in card) for column in (45, 75))
         assert early >= 2 * late - 1 > 1
+
+
+@pytest.mark.parametrize(
+    ("total", "each", "decoding", "told"),
+    [(59.0, 59.0, 1, "104 % of published"), (80.5, 40.2, 1, ""), (59.0, 29.5, 2, ""), (None, None, 1, "")],
+)
+def test_a_rate_is_compared_with_one_requests_only_while_one_decodes(
+    total: float | None, each: float | None, decoding: int, told: str
+) -> None:
+    """The total lags: just after the second request's end it is still the rate of two."""
+    speed = Speed(total=total, each=each, decoding=decoding, computing=0, median=55.0, published=57.0)
+    assert ink.plain_text(compared(speed)) == told

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from sparkdash.cli.output.screen import print_opening
+
 
 def demo(
     headless: Annotated[bool, typer.Option("--headless", help="No dashboard: print the URL and serve.")] = False,
@@ -31,6 +33,8 @@ def demo(
     """
     if not headless and not sys.stdout.isatty():
         raise typer.BadParameter("the dashboard needs a terminal; use --headless in a script")
+    if not headless:
+        print_opening("Starting a simulated box and its daemon; the dashboard opens in some seconds.")
     from sparkdash.demo import DemoOptions, run_demo
 
     raise typer.Exit(run_demo(DemoOptions(port or 0, not no_traffic, speed, nodes), headless=headless))

@@ -62,6 +62,13 @@ def print_note(text: str) -> None:
     typer.echo(printable(text), err=True)
 
 
+def print_opening(text: str) -> None:
+    """Say at once what is being started, on a terminal; the next line that is printed takes its place."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{text}\r")
+        sys.stderr.flush()
+
+
 def make_console(stream: TextIO, columns: int | None = None) -> Console:
     """Make a rich console on `stream`, `columns` wide or as wide as the stream; its output is always printable."""
     from rich.console import Console, ConsoleOptions

@@ -28,6 +28,8 @@ LABELS = 13
 LEAST_CHART = 12
 _LABEL = inked("decode tok/s", Ink.DIM)
 HEADROOM = 1.08
+ALONE = 1.15
+"""Total rate / rate of each request up to which one request alone is behind it."""
 _MEDIAN, _PUBLISHED = "┄", "╌"
 
 
@@ -46,8 +48,12 @@ class Speed(NamedTuple):
 
     @property
     def comparable(self) -> bool:
-        """Whether the total is the rate of one request, as the median and the published rate are."""
-        return self.decoding <= 1
+        """Whether the total is the rate of one request, as the median and the published rate are.
+
+        The total is over the last seconds: while a second request has just ended, it is still that of two.
+        """
+        several = self.total is not None and self.each is not None and self.total > self.each * ALONE
+        return self.decoding <= 1 and not several
 
 
 def speed_of(view: View, engine: Engine) -> Speed:
@@ -88,7 +94,7 @@ def figure_text(speed: Speed) -> str:
 def compared(speed: Speed) -> Line:
     """Say how the figure compares with one other of the same kind; empty where none is."""
     for name, other in (("published", speed.published), ("median", speed.median)):
-        if speed.total and other and speed.decoding == 1:
+        if speed.total and other and speed.comparable and speed.decoding == 1:
             return inked(f"{speed.total / other * 100:.0f} % of {name}", Ink.PLAIN)
     return EMPTY
 
