@@ -168,6 +168,9 @@ class Gpu(Frozen):
     utilization: float | None = None
     """0..1"""
     power_w: float | None = None
+    """Power of the GPU alone."""
+    board_power_w: float | None = None
+    """Power of the whole box; None without a sensor, as on most."""
     temperature_c: float | None = None
     sm_clock_mhz: float | None = None
     sm_clock_max_mhz: float | None = None

@@ -6,22 +6,26 @@ Owns: joining the kernel's and NVML's figures. Must not know: engines, profiles,
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from sparkdash.domain.memory.contiguity import Contiguity
 from sparkdash.domain.metric import Memory
 from sparkdash.host import contiguity, meminfo
+from sparkdash.host.board_power import BoardPower
 from sparkdash.host.nvml import Nvml
 from sparkdash.host.processes.proc import PROC, anonymous_of_others, host_bytes
 from sparkdash.host.reader import GpuReading
+from sparkdash.host.thread import in_thread
 
 
 class BoxReader:
     """HostReader of a real box; only tests give `proc` and `nvml`."""
 
-    def __init__(self, proc: Path = PROC, nvml: Nvml | None = None) -> None:
+    def __init__(self, proc: Path = PROC, nvml: Nvml | None = None, board: BoardPower | None = None) -> None:
         self._proc = proc
         self._nvml = nvml or Nvml()
+        self._board = board or BoardPower()
 
     def memory(self) -> Memory:
         """Read the kernel's memory figures. Raises HostError without them."""
@@ -32,8 +36,13 @@ class BoxReader:
         return contiguity.read_contiguity(self._proc)
 
     async def gpu(self) -> GpuReading:
-        """Read the GPU through NVML; empty without NVML, or while it hangs."""
-        return await self._nvml.read()
+        """Read the GPU through NVML, and the board's power where it has a sensor; empty without NVML, or while it
+        hangs.
+        """
+        reading = await self._nvml.read()
+        if reading.gpu is None or not self._board.find():
+            return reading
+        return replace(reading, gpu=reading.gpu.replace(board_power_w=await in_thread(self._board.read)))
 
     def engine_bytes(self, pids: set[int], reading: GpuReading) -> int | None:
         """Add GPU memory by NVML and the processes' own host memory; on a GB10 neither includes the other.

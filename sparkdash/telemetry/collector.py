@@ -33,7 +33,7 @@ from sparkdash.telemetry.processes import Processes
 from sparkdash.telemetry.source import MetricsFetcher, MetricsSource, identity
 from sparkdash.telemetry.strangers import Strangers
 from sparkdash.telemetry.totals import EngineTotals
-from sparkdash.telemetry.traffic import NOTHING_PASSED, LooksAtTraffic, with_gateway
+from sparkdash.telemetry.traffic import NOTHING_PASSED, LooksAtTraffic, total_power, with_gateway
 from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash.telemetry")
@@ -100,6 +100,7 @@ class Collector:
         self._totals: dict[str, EngineTotals] = {}
         self._gpu: asyncio.Task[GpuReading] | None = None
         self._gpu_figures: GpuFigures | None = None
+        self._last_gpu: Gpu | None = None
         self._band = PowerBand()
         self._worked: frozenset[str] = frozenset()
         """Engines on several nodes that were at work at the last tick."""
@@ -181,7 +182,7 @@ class Collector:
         samples = {name: told for name, source in followed.items() if (told := source.sample())}
         self._keep_gpu(reading.gpu, engines.values(), samples.values())
         nodes = self._taken(lambda: self._nodes(engines), dict[str, NodeSample]())
-        looked = self._taken(lambda: self._passing(samples.values()), NOTHING_PASSED)
+        looked = self._taken(lambda: self._passing(samples.values(), nodes), NOTHING_PASSED)
         sample = Sample(
             at=self._inputs.clock(),
             engines=with_gateway(
@@ -200,14 +201,15 @@ class Collector:
         )
         self._inputs.publish(SampleTaken(sample=sample))
 
-    def _passing(self, samples: Iterable[EngineSample]) -> TrafficLook:
+    def _passing(self, samples: Iterable[EngineSample], nodes: Mapping[str, NodeSample]) -> TrafficLook:
         """Have the gateway say what passes through it, and share the energy since the last tick."""
         if self._inputs.traffic is None:
             return NOTHING_PASSED
-        told, now = self._gpu_figures, self._monotonic()
-        power_w = told.power_w if told and now - told.looked_at <= POWER_S else None
+        now, others = self._monotonic(), [node.gpu for name, node in nodes.items() if name != LOCAL]
+        fresh = self._gpu_figures is not None and now - self._gpu_figures.looked_at <= POWER_S
+        power = total_power(self._last_gpu, others) if fresh else None
         busy = any(sample.error is None and sample.get(Metric.RUNNING) for sample in samples)
-        return self._inputs.traffic(now, self._inputs.clock(), power_w, busy=busy)
+        return self._inputs.traffic(now, self._inputs.clock(), power, busy=busy)
 
     async def _ask(self, engines: Mapping[str, Engine], sources: Iterable[MetricsSource]) -> None:
         """Ask the sources, the GPU and the process table, and wait a moment for the answers."""
@@ -235,6 +237,7 @@ class Collector:
         """Keep the GPU's figures for the judgement of liveness, and learn its power band."""
         if gpu is None:
             return
+        self._last_gpu = gpu
         now, told = self._monotonic(), [sample for sample in samples if sample.error is None]
         works = any(engine.in_flight or engine.state in WORKING for engine in engines)
         self._band.see(

@@ -18,6 +18,15 @@ GAP_S = 60.0
 JOULES_PER_WH = 3600.0
 GPU_ONLY = "GPU only"
 """Name of NVML's power: the rest of the box (CPU, memory, link, fans) is not in it."""
+WHOLE_BOX = "whole box"
+"""Name of the power by a sensor of the board."""
+
+
+class Power(NamedTuple):
+    """Power at one moment, and the name of its sensor."""
+
+    watts: float
+    sensor: str = GPU_ONLY
 
 
 class Use(NamedTuple):
@@ -32,10 +41,10 @@ class Use(NamedTuple):
 class EnergyMeter:
     """Energy since the first sample, by the trapezoidal rule."""
 
-    def __init__(self, sensor: str = GPU_ONLY) -> None:
-        self._sensor = sensor
+    def __init__(self) -> None:
+        self._sensor = GPU_ONLY
         self._since: float | None = None
-        self._before: tuple[float, float | None] | None = None
+        self._before: tuple[float, Power | None] | None = None
         self._busy_j = self._idle_j = self._unknown_s = 0.0
 
     @property
@@ -52,23 +61,24 @@ class EnergyMeter:
         )
 
     def add(
-        self, now: float, unix: float, power_w: float | None, users: Mapping[str, Use], *, busy: bool = False
+        self, now: float, unix: float, power: Power | None, users: Mapping[str, Use], *, busy: bool = False
     ) -> dict[str, float] | None:
         """Add a sample; return the joules of each user since the last one, None where they are unknown.
 
-        Time with users counts as busy; `busy`: all of it does, as an engine works for others.
+        Time between samples of two sensors is unknown. Time with users counts as busy; `busy`: all of it does, as an engine works for others.
         """
-        before, self._before = self._before, (now, power_w)
-        if power_w is not None and self._since is None:
-            self._since = unix
+        before, self._before = self._before, (now, power)
+        if power is not None:
+            self._sensor = power.sensor
+            self._since = unix if self._since is None else self._since
         if before is None:
             return None
-        began, power_before = before
+        began, was = before
         seconds = now - began
-        if power_w is None or power_before is None or not 0 < seconds <= GAP_S:
+        if power is None or was is None or was.sensor != power.sensor or not 0 < seconds <= GAP_S:
             self._unknown_s += max(seconds, 0.0) if self._since is not None else 0.0
             return None
-        joules = (power_before + power_w) / 2 * seconds
+        joules = (was.watts + power.watts) / 2 * seconds
         share = 1.0 if busy else _busy_share(users, began, now)
         self._busy_j += joules * share
         self._idle_j += joules * (1.0 - share)
@@ -78,7 +88,7 @@ class EnergyMeter:
         """Return the joules since the last sample, at its power; None where it is unknown or too old."""
         if self._before is None or self._before[1] is None or not 0 <= now - self._before[0] <= GAP_S:
             return None
-        return self._before[1] * (now - self._before[0])
+        return self._before[1].watts * (now - self._before[0])
 
 
 def _busy_share(users: Mapping[str, Use], began: float, now: float) -> float:

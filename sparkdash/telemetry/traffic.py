@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from sparkdash.domain.live import GatewayFigures, TrafficLook
-from sparkdash.domain.metric import EngineSample, Metric
+from sparkdash.domain.metric import EngineSample, Gpu, Metric
+from sparkdash.telemetry.energy import GPU_ONLY, WHOLE_BOX, Power
 
 _RATES = frozenset({Metric.DECODE, Metric.DECODE_EACH})
 NOTHING_PASSED = TrafficLook({}, {}, None)
@@ -19,10 +20,24 @@ QUIET = GatewayFigures(decode_tok_s=0.0)
 """Figures of a profile that nobody asked yet."""
 
 
+def total_power(gpu: Gpu | None, others: Iterable[Gpu | None] = ()) -> Power | None:
+    """Return the power of the box, by its own sensor where it has one, with the GPUs of other nodes; None: unknown.
+
+    A node that does not tell its power is not in it, and the sensor's name says of how many boxes it is.
+    """
+    if gpu is None or (watts := gpu.power_w if gpu.board_power_w is None else gpu.board_power_w) is None:
+        return None
+    sensor = GPU_ONLY if gpu.board_power_w is None else WHOLE_BOX
+    more = [other.power_w for other in others if other is not None and other.power_w is not None]
+    if not more:
+        return Power(watts, sensor)
+    return Power((gpu.power_w or watts) + sum(more), f"{GPU_ONLY}, {1 + len(more)} boxes")
+
+
 class LooksAtTraffic(Protocol):
     """Protocol of the gateway's `TrafficMeter.look`."""
 
-    def __call__(self, now: float, unix: float, power_w: float | None, *, busy: bool = False) -> TrafficLook:
+    def __call__(self, now: float, unix: float, power: Power | None, *, busy: bool = False) -> TrafficLook:
         """Return the figures as of `now` (monotonic; `unix` is the same moment) and the energy by this power."""
         ...
 

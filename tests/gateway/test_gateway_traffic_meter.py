@@ -15,7 +15,7 @@ from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.gateway.shared.token_estimates import TokenEstimates
 from sparkdash.gateway.shared.traffic_meter import MeteredRequest, TrafficMeter
-from sparkdash.telemetry.energy import GAP_S, EnergyMeter, Use
+from sparkdash.telemetry.energy import GAP_S, EnergyMeter, Power, Use
 
 CHAT = "/v1/chat/completions"
 ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
@@ -59,7 +59,8 @@ class Driver:
                 request.began_text(0.5)
 
     def look(self, power_w: float | None = None) -> Any:
-        return self.meter.look(self.clock.now, 1e9 + self.clock.now, power_w)
+        power = None if power_w is None else Power(power_w)
+        return self.meter.look(self.clock.now, 1e9 + self.clock.now, power)
 
     def run(self, seconds: int, requests: dict[str, tuple[MeteredRequest, int]], power_w: float | None = None) -> Any:
         """Let the requests decode so many events a second, looked at each second."""
@@ -214,15 +215,15 @@ def test_energy_is_the_integral_of_the_power_with_the_idle_share_apart() -> None
     """10 s at 10 W idle, a ramp to 60 W, 10 s at 60 W: by hand 100 J, 35 J, 600 J."""
     meter = EnergyMeter()
     for second in range(11):
-        meter.add(float(second), 1e9 + second, 10.0, {})
+        meter.add(float(second), 1e9 + second, Power(10.0), {})
     for second in range(11, 22):
-        meter.add(float(second), 1e9 + second, 60.0, {"r": Use(10.0, float(second), 5)})
+        meter.add(float(second), 1e9 + second, Power(60.0), {"r": Use(10.0, float(second), 5)})
     energy = meter.energy
     assert energy is not None
     assert energy.idle_wh * 3600 == pytest.approx(100.0)
     assert energy.busy_wh * 3600 == pytest.approx(635.0)
     assert energy.sensor == "GPU only"
-    meter.add(21 + GAP_S + 1, 2e9, 60.0, {})
+    meter.add(21 + GAP_S + 1, 2e9, Power(60.0), {})
     gap = meter.energy
     assert gap is not None
     assert (gap.busy_wh, gap.unknown_s) == (energy.busy_wh, GAP_S + 1)
@@ -260,13 +261,13 @@ async def test_a_request_through_the_gateway_is_seen_while_it_streams(house: Any
         )
         seen: list[int] = []
         while not asked.done():
-            for live in meter.look(time.monotonic(), time.time(), 50.0).requests.values():
+            for live in meter.look(time.monotonic(), time.time(), Power(50.0)).requests.values():
                 seen.append(live.output_tokens or 0)
             await asyncio.sleep(0)
         row = await house.ended()
     assert seen == sorted(seen)
     assert row.state is RequestState.DONE
     assert row.prompt_estimate is not None
-    figures = meter.look(time.monotonic(), time.time(), 50.0).profiles["alpha"]
+    figures = meter.look(time.monotonic(), time.time(), Power(50.0)).profiles["alpha"]
     assert (figures.in_flight, figures.output_tokens) == (0, row.completion_tokens)
     assert seen[-1] <= row.completion_tokens

@@ -69,9 +69,9 @@ def test_what_a_process_reads_and_keeps_counts_as_taken_in(tmp_path: Path) -> No
 
 
 def test_memory_counts_where_what_is_read_may_not_be_asked(tmp_path: Path) -> None:
-    """The kernel tells of another user's process what it holds, and not what it reads."""
+    """The kernel tells of another user's process what it holds, and not what it reads and writes."""
     (tmp_path / "7").mkdir()
     (tmp_path / "7/status").write_text("Name:\tx\nVmRSS:\t    2048 kB\n")
     assert proc.taken_in([7], tmp_path) == {7: 2 * MIB}
     (tmp_path / "7/io").write_text("rchar: 1000\nwchar: 1\n")
-    assert proc.taken_in([7], tmp_path) == {7: 2 * MIB + 1000}
+    assert proc.taken_in([7], tmp_path) == {7: 2 * MIB + 1001}

@@ -15,7 +15,7 @@ from sparkdash.domain.lease import ASIDES
 from sparkdash.domain.live import GatewayFigures, LiveRequest, TrafficLook
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.shared.profile_traffic import ProfileTraffic
-from sparkdash.telemetry.energy import JOULES_PER_WH, EnergyMeter, Use
+from sparkdash.telemetry.energy import JOULES_PER_WH, EnergyMeter, Power, Use
 
 EACH_S = 3.0
 """Window of one request's rate."""
@@ -173,11 +173,11 @@ class TrafficMeter:
                 kept.estimates.learn_output(request.answer.text_events, usage.completion)
         return self._energy_of(request, now)
 
-    def look(self, now: float, unix: float, power_w: float | None, *, busy: bool = False) -> TrafficLook:
-        """Return the figures as of `now`. `power_w`: the box's power; `busy`: an engine works, for whomever."""
+    def look(self, now: float, unix: float, power: Power | None, *, busy: bool = False) -> TrafficLook:
+        """Return the figures as of `now`. `power`: the box's power; `busy`: an engine works, for whomever."""
         sent = {number: each for number, each in self._open.items() if each.sent_at is not None}
         requests = {number: each.look(now) for number, each in sent.items()}
-        self._share_energy(now, unix, power_w, sent, requests, busy=busy)
+        self._share_energy(now, unix, power, sent, requests, busy=busy)
         for name in {each.profile for each in self._open.values()} - self._profiles.keys():
             self.profile(name)
         profiles = {name: self._figures(name, kept, now, requests) for name, kept in self._profiles.items()}
@@ -194,7 +194,7 @@ class TrafficMeter:
         self,
         now: float,
         unix: float,
-        power_w: float | None,
+        power: Power | None,
         sent: Mapping[str, MeteredRequest],
         requests: Mapping[str, LiveRequest],
         *,
@@ -205,7 +205,7 @@ class TrafficMeter:
         for number, each in sent.items():
             gain = each.gained(requests[number].output_tokens)
             used[number] = _RequestUse(each.profile, Use(each.sent_at or now, now, gain), gain)
-        shares = self._energy.add(now, unix, power_w, {number: each.use for number, each in used.items()}, busy=busy)
+        shares = self._energy.add(now, unix, power, {number: each.use for number, each in used.items()}, busy=busy)
         self._ended = {}
         for number, (name, _, tokens) in used.items():
             if shares is not None:
