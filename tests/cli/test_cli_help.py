@@ -179,7 +179,7 @@ def test_errors_in_json_mode_are_json_too(sparkdash: Run, nobody: None) -> None:
     assert "Hint: Start it with `sparkdash serve`." in done.err
 
 
-@pytest.mark.parametrize("argv", [("status",), ("use", "a"), ("stop",), ("cancel",), ("release",), ("logs",),
+@pytest.mark.parametrize("argv", [("status",), ("use", "--a", "a"), ("stop",), ("cancel",), ("release",), ("logs",),
                                   ("status", "--watch"), ("use", "--toggle"), ("stop", "--daemon")], ids=" ".join)  # fmt: skip
 def test_without_a_daemon_every_command_says_how_to_start_one(
     sparkdash: Run, argv: tuple[str, ...], nobody: None

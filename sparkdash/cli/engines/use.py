@@ -34,9 +34,10 @@ def use(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Swap to PROFILE and wait until it answers; starts the daemon if none runs.
+    """Swap to PROFILE and wait until it answers.
 
     Shows first which engines leave, and asks if that stops something (never in a script). Running requests may finish.
+    If no daemon runs, one starts in the background.
     Ctrl-C ends the waiting, not the swap: `sparkdash cancel` does that.
 
     With --json: {profile, ready, plan}, and engine and url once it is ready; an error as {error: {code, message, ...}}.
@@ -53,7 +54,8 @@ def use(
 
     marks = toggle or bool(a or b)
     _check_words(profile, name_of_set, toggle=toggle, marks=marks)
-    start_daemon_if_needed()
+    if profile is not None or name_of_set is not None:  # a mark or a toggle alone brings nothing up for the first time
+        start_daemon_if_needed()
     if name_of_set is not None:
         asyncio.run(_use_set(name_of_set, wait=not no_wait, ask=not yes, as_json=as_json))
     else:
