@@ -22,7 +22,7 @@ class Figures(Frozen):
     """Speeds of one profile on this box, kept while another runs. Rates in tokens per second."""
 
     requests: int = 0
-    """Finished requests with a rate, since the daemon started."""
+    """Finished requests with a rate, of this daemon and of those before it as far as their requests are kept."""
     rates: tuple[float, ...] = ()
     """Decode rates of the last requests, oldest first."""
     ttfts: tuple[float, ...] = ()
