@@ -81,8 +81,8 @@ METRICS: dict[Metric, MetricInfo] = {
     Metric.LINK_SHARE: MetricInfo(
         "link, at least",
         "share",
-        "bytes on the link in its busier direction / (the link's rate x wall time), while requests run: a lower bound of "
-        "the share of a step that the link takes, as latency and waiting are not in it",
+        "bytes on the link in its busier direction / (the link's rate x wall time), while requests run: a lower bound "
+        "of the share of a step that the link takes, as latency and waiting are not in it",
     ),
 }
 

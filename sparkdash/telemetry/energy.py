@@ -65,7 +65,8 @@ class EnergyMeter:
     ) -> dict[str, float] | None:
         """Add a sample; return the joules of each user since the last one, None where they are unknown.
 
-        Time between samples of two sensors is unknown. Time with users counts as busy; `busy`: all of it does, as an engine works for others.
+        Time between samples of two sensors is unknown. Time with users counts as busy; `busy`: all of it does, as an
+        engine works for others.
         """
         before, self._before = self._before, (now, power)
         if power is not None:

@@ -95,6 +95,19 @@ def test_a_running_request_tells_its_tokens_so_far(daemon: FakeDaemon) -> None:
     assert lines[-1].split() == ["codex", "a", "decodes", "6s", "~4.4k", "~312", "0.40", "57.1"]
 
 
+def test_a_waiting_request_tells_what_it_waits_for(daemon: FakeDaemon) -> None:
+    waits = {"client": "aider", "route": "chat", "state": RequestState.WAITING, "started_at": BIRTH}
+    requests = {
+        "1": Request(id="1", profile="b", **waits),
+        "2": Request(id="2", profile="a", position=2, **waits),
+        "3": Request(id="3", profile="unknown", **waits),
+    }
+    loads = swap("b", SwapPhase.LOAD, fraction=0.63)
+    lines = text(daemon, engines={"a": engine("a")}, requests=requests, swap=loads).splitlines()
+    phases = [" ".join(line.split()[2:-4]) for line in lines[-3:]]
+    assert phases == ["waits load 63 %", "waits #2 queue", "waits"]
+
+
 def test_json_is_the_snapshot(sparkdash: Run, daemon: FakeDaemon) -> None:
     """The same document as GET /api/state."""
     daemon.set(**BUSY)

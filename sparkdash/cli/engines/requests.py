@@ -42,11 +42,12 @@ def requests(
 
 
 def _row(row: Request, world: Snapshot) -> tuple[str, ...]:
-    from sparkdash.domain.text.live_text import about, figures_of_request, request_phase
+    from sparkdash.domain.text.live_text import about, figures_of_request, request_phase, wait_reason
     from sparkdash.domain.text.repair_text import waiting_on
     from sparkdash.units import age, number, tokens
 
-    figures = figures_of_request(row, world.sample)
+    figures, why = figures_of_request(row, world.sample), wait_reason(row, world)
+    why = why and f" {why}"
     place = f" #{row.position}" if row.position is not None else ""
     engine = world.engines.get(row.profile) if row.finished_at is None else None
     stuck = waiting_on(engine.liveness, world.at) if engine is not None else ""
@@ -54,7 +55,8 @@ def _row(row: Request, world: Snapshot) -> tuple[str, ...]:
         row.id,
         row.client,
         row.profile,
-        row.error or f"{request_phase(row, world.sample, world.at, timed=False)}{place}{', ' if stuck else ''}{stuck}",
+        row.error
+        or f"{request_phase(row, world.sample, world.at, timed=False)}{place}{f', {stuck}' if stuck else why}",
         age((row.finished_at or world.at) - row.started_at),
         about(tokens(figures.prompt), estimated=figures.prompt_estimated),
         about(tokens(figures.output), estimated=figures.output_estimated),

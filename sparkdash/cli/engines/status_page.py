@@ -21,7 +21,7 @@ from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
-from sparkdash.domain.text.live_text import about, figure_text, figures_of_request, request_phase
+from sparkdash.domain.text.live_text import about, figure_text, figures_of_request, request_phase, wait_reason
 from sparkdash.domain.text.node_text import boxes_text, step_share
 from sparkdash.domain.text.repair_text import is_told, repair_text, state_text, step_text, waiting_on
 from sparkdash.domain.text.swap_text import estimate_text, heard_text, stage_text, wait_text
@@ -189,12 +189,13 @@ def _requests(world: Snapshot) -> Iterator[str]:
 def _request(request: Request, world: Snapshot) -> tuple[str, ...]:
     place = f" #{request.position}" if request.position is not None else ""
     engine = world.engines.get(request.profile)
-    figures = figures_of_request(request, world.sample)
+    figures, why = figures_of_request(request, world.sample), wait_reason(request, world)
+    why = why and f" {why}"
     stuck = ", " + waits if engine and (waits := waiting_on(engine.liveness, world.at)) else ""
     return (
         request.client,
         request.profile,
-        f"{request_phase(request, world.sample, world.at)}{place}{stuck}",
+        f"{request_phase(request, world.sample, world.at)}{place}{stuck or why}",
         about(tokens(figures.prompt), estimated=figures.prompt_estimated),
         about(tokens(figures.output), estimated=figures.output_estimated),
         number(request.ttft_s, 2),

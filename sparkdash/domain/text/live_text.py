@@ -12,7 +12,9 @@ from typing import NamedTuple
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.live import LiveRequest
 from sparkdash.domain.metric import Figure, Sample
-from sparkdash.units import DASH, age
+from sparkdash.domain.profile import AUTO
+from sparkdash.domain.state import Snapshot
+from sparkdash.units import DASH, age, percent
 
 SILENT_S = 10.0
 """Silence in the middle of an answer that is told."""
@@ -55,6 +57,17 @@ def about(text: str, *, estimated: bool) -> str:
 def figure_text(figure: Figure, text: Callable[[float | None], str]) -> str:
     """Format a figure; "~" marks one that only the gateway tells."""
     return about(text(figure.value), estimated=figure.by_gateway)
+
+
+def wait_reason(request: Request, world: Snapshot) -> str:
+    """Name what a waiting request waits for: "load 63 %", "queue"; empty for others, and where it is unknown."""
+    if request.state is not RequestState.WAITING:
+        return ""
+    swap = world.swap_to(request.profile) or (world.swap if request.profile == AUTO else None)
+    if swap is not None:
+        share = f" {percent(swap.fraction)}" if swap.fraction is not None else ""
+        return f"{swap.phase.value}{share}"
+    return "queue" if request.profile in world.engines else ""
 
 
 def request_phase(request: Request, sample: Sample | None, now: float, *, timed: bool = True) -> str:

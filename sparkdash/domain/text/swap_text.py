@@ -99,8 +99,9 @@ def estimate_text(swap: Swap, now: float) -> str:
 
 
 def progress_text(swap: Swap, now: float) -> str:
-    """Word stage and estimate: "weights 62 % · about 1m40s left (1m20s to 2m10s)", or "weights 62 % · first load here,
-    43s so far".
+    """Word stage and estimate: "weights 62 % · about 1m40s left (1m20s to 2m10s)".
+
+    Without an estimate: "weights 62 % · first load here, 43s so far".
     """
     words = [stage_text(swap), estimate_text(swap, now)]
     if swap.target is not None and swap.eta_s is None:
