@@ -46,8 +46,26 @@ def ensure_daemon(
             return None
         if client.address.given:
             client.state()
+        if _comes_up(client, deadline_s):
+            return None
     starting()
     return _start(command, deadline_s)
+
+
+def _comes_up(client: Client, deadline_s: float) -> bool:
+    """Wait for a daemon that is there and does not answer: it begins, or it hangs. False: there is none.
+
+    Raises:
+        DaemonError: it does not answer within the deadline; a second one beside it could not start.
+    """
+    limit, lock = time.monotonic() + deadline_s, paths.runtime_dir() / LOCK_NAME
+    while _locked(lock):
+        if _serves():
+            return True
+        if time.monotonic() > limit:
+            client.state()
+        time.sleep(LOOK_EVERY_S)
+    return False
 
 
 def wait_ended(client: Client, *, deadline_s: float = 300.0) -> None:

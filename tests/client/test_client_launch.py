@@ -119,6 +119,19 @@ def test_the_end_is_when_the_lock_is_free() -> None:
     assert caught.value.code == "daemon_lingers"
 
 
+@pytest.mark.usefixtures("port")
+def test_beside_a_daemon_that_does_not_answer_no_other_is_started() -> None:
+    """It holds the lock: it begins, and is waited for, or it hangs, and says so."""
+    with (paths.runtime_dir() / launch.LOCK_NAME).open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(DaemonError, match="No sparkdash daemon answers"):
+            launch.ensure_daemon(command=["false"], deadline_s=0)
+        assert not launch.log_file().exists()
+        threading.Timer(0.1, fcntl.flock, (held, fcntl.LOCK_UN)).start()
+        with pytest.raises(launch.DaemonStartError):  # it ended: now another may be started
+            launch.ensure_daemon(command=["false"], deadline_s=30)
+
+
 def test_a_daemon_elsewhere_has_ended_when_it_is_silent(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     """This box's lock says nothing about another's daemon."""
     monkeypatch.setenv("SPARKDASH_URL", daemon.url)
