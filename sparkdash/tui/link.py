@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from sparkdash.api.tolerance import read_answer
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Run
 from sparkdash.client.client import AsyncClient
@@ -87,7 +88,7 @@ class DaemonLink(AsyncClient):
 
 def _parsed(shape: TypeAdapter[T], body: bytes) -> T:
     try:
-        return shape.validate_json(body)
+        return read_answer(shape, body)
     except ValidationError as error:
         raise DaemonError(
             "The daemon's list of runs cannot be read.",
