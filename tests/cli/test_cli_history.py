@@ -48,7 +48,13 @@ def query(daemon: FakeDaemon) -> dict[str, str]:
 def test_requests_are_added_up_with_their_total(sparkdash: Run, daemon: FakeDaemon) -> None:
     """By profile over the last day; unknown figures are "-", the accuracy is said."""
     daemon.past["usage"] = UsageReport(
-        since=0, until=1, by="profile", rows=(ALPHA, BETA), total=ALPHA.replace(group="all", requests=122)
+        since=0,
+        until=1,
+        by="profile",
+        rows=(ALPHA, BETA),
+        total=ALPHA.replace(group="all", requests=122),
+        busy_wh=15.04,
+        idle_wh=4.0,
     )
     done = sparkdash("history")
     lines = [line.split() for line in done.out.splitlines()]
@@ -56,7 +62,7 @@ def test_requests_are_added_up_with_their_total(sparkdash: Run, daemon: FakeDaem
     assert [line[:2] for line in lines[1:4]] == [["alpha", "120"], ["beta/fast", "2"], ["all", "122"]]
     assert "51.2" in lines[1]
     assert "-" in lines[2]
-    assert "within 1 %" in done.out
+    assert "Energy: 15.0 Wh while requests ran, 4.0 Wh while none ran. Quantiles are within 1 %." in done.out
     assert "Omitted for the width of the terminal: Wh" in done.out
     told = query(daemon)
     assert told["by"] == "profile"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.live import Energy
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
 
 START = 1_790_002_800
@@ -28,6 +29,7 @@ def sample(at: float, engine: str | None = "alpha") -> Sample:
         engines={engine: EngineSample(at=at, values=values)} if engine else {},
         memory=Memory(total=2**37, available=2**36 + int(at) % 1000 * 2**20, free=2**30),
         gpu=Gpu(power_w=20.0 + int(at) % 60),
+        energy=Energy(sensor="GPU only", since=START, busy_wh=(at - START) / 100, idle_wh=3.0),
     )
 
 

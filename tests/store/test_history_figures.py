@@ -12,10 +12,10 @@ from recorded import START, buckets, decode_at, sample
 
 from sparkdash.domain.history.answers import Series
 from sparkdash.domain.history.figures import measured_of
-from sparkdash.domain.history.selections import RecentSelection, SeriesSelection
+from sparkdash.domain.history.selections import RecentSelection, SeriesSelection, UsageSelection
 from sparkdash.domain.metric import Sample
 from sparkdash.store import Store, schema
-from sparkdash.store.history import series, writing
+from sparkdash.store.history import series, usage_reading, writing
 from sparkdash.store.history.recorded import RecordedHistory
 from sparkdash.store.history.seconds import SecondBuckets, SecondRow
 
@@ -162,6 +162,21 @@ def test_a_clock_that_is_set_back_or_ahead_ends_no_recording(past: Past) -> None
     for begin in (START, START + HOUR):
         every = [(at, decode_at(at)) for at in range(begin, begin + 600)]
         same(past.series(begin, begin + 600, 2, begin + 700), buckets(every, 300))
+
+
+def test_a_counter_that_begins_anew_with_each_daemon_is_added_up(past: Past) -> None:
+    """The energy of two daemons with a pause between them, over hours and the seconds of the last one."""
+    for begin in (START, START + 2 * HOUR):
+        for at in range(begin, begin + HOUR + 1000):
+            grown = sample(at).energy
+            assert grown is not None
+            past.record(sample(at).replace(energy=grown.replace(busy_wh=(at - begin) / 100)))
+    past.write()
+    report = usage_reading.read_usage(past.database, UsageSelection(by="hour", since=START, until=START + 4 * HOUR))
+    assert report.busy_wh == pytest.approx(2 * (HOUR + 999) / 100, abs=0.02)
+    assert report.idle_wh == pytest.approx(0, abs=0.01)
+    narrowed = UsageSelection(by="hour", since=START, until=START + HOUR, profile="alpha")
+    assert usage_reading.read_usage(past.database, narrowed).busy_wh is None
 
 
 async def test_the_last_minutes_are_handed_out_for_sparklines_after_a_restart(tmp_path: Path) -> None:

@@ -71,8 +71,14 @@ def usage_table(report: UsageReport) -> HistoryTable:
         raw_head=(*_PLAIN, *(f"{name}_{share}" for name, share in _QUANTILES)),
         raw_rows=[_raw_usage(row) for row in report.rows],
         nothing="No request ended in this period.",
-        foot=WITHIN,
+        foot=_energy(report) + WITHIN,
     )
+
+
+def _energy(report: UsageReport) -> str:
+    if report.busy_wh is None or report.idle_wh is None:
+        return ""
+    return f"Energy: {report.busy_wh:.1f} Wh while requests ran, {report.idle_wh:.1f} Wh while none ran. "
 
 
 def _raw_usage(row: UsageTotals) -> tuple[object, ...]:

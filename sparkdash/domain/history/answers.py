@@ -20,7 +20,7 @@ class FigureInfo(Frozen):
     name: str
     label: str
     unit: str
-    """tok/s, share (0..1), bytes, W, C, MHz, s, requests, tokens, or bytes/s."""
+    """tok/s, share (0..1), bytes, W, Wh, C, MHz, s, requests, tokens, or bytes/s."""
     of: tuple[Literal["engine", "box"], ...]
     """What has the figure: an engine (asked for by its profile), a box (asked for by its node), or both."""
     meaning: str
@@ -138,6 +138,10 @@ class UsageReport(Frozen):
     rows: tuple[UsageTotals, ...] = ()
     """Hours and days in their order; other groups by their requests, most first."""
     total: UsageTotals = UsageTotals(group="all")
+    busy_wh: float | None = None
+    """Energy of the box in the period while requests ran; None without a sensor, and for one profile or client."""
+    idle_wh: float | None = None
+    """The same while none ran."""
 
 
 class PastRequests(Frozen):

@@ -19,6 +19,8 @@ MEMORY = "memory_bytes"
 """Memory of an engine's processes."""
 QUEUED = "gateway_waiting"
 """Requests that wait for an engine at the gateway."""
+ENERGY_BUSY, ENERGY_IDLE = "energy_busy_wh", "energy_idle_wh"
+"""Counters of the box's energy."""
 SILENT_S = 5.0
 """Age of an engine's figures beyond which they are not recorded again: it is silent."""
 TOTALS = (Metric.DECODE, Metric.PREFILL, Metric.RUNNING, Metric.WAITING)
@@ -34,6 +36,14 @@ _BOX = (
     ("strangers_bytes", "others", "bytes", "memory of containers that are not ours"),
     ("gpu_utilization", "gpu", "share", "share of time in which the GPU worked"),
     ("gpu_power_w", "power", "W", "power of the GPU by its own sensor"),
+    ("board_power_w", "board power", "W", "power of the whole box by its own sensor, where there is one"),
+    (
+        ENERGY_BUSY,
+        "energy, busy",
+        "Wh",
+        "energy since the daemon's start while requests ran; begins at 0 with each start",
+    ),
+    (ENERGY_IDLE, "energy, idle", "Wh", "energy since the daemon's start while none ran; begins at 0 with each start"),
     ("gpu_temperature_c", "temperature", "C", "temperature of the GPU"),
     ("gpu_clock_mhz", "clock", "MHz", "clock of the GPU's processors"),
     ("link_received_bytes_s", "received", "bytes/s", "bytes per second from the other nodes, all links together"),
@@ -81,7 +91,7 @@ def measured_of(sample: Sample) -> Iterator[Measured]:
     """Read the figures of all engines and boxes off a sample; unknown values are left out."""
     yield from _measured_engines(sample)
     local = sample.nodes.get(LOCAL)
-    if box := _box_values(sample.memory, sample.gpu, local.links if local else ()) | _sums(sample):
+    if box := _box_values(sample.memory, sample.gpu, local.links if local else ()) | _sums(sample) | _energy(sample):
         yield Measured("", LOCAL, sample.at, box)
     for name, node in sample.nodes.items():
         if name != LOCAL:
@@ -114,6 +124,11 @@ def _engine_values(engine: EngineSample, now: float) -> dict[str, float]:
     if engine.gateway is not None:
         found[QUEUED] = float(engine.gateway.waiting)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _energy(sample: Sample) -> dict[str, float]:
+    energy = sample.energy
+    return {ENERGY_BUSY: energy.busy_wh, ENERGY_IDLE: energy.idle_wh} if energy else {}
 
 
 def _sums(sample: Sample) -> dict[str, float]:
@@ -152,6 +167,7 @@ def _gpu_values(gpu: Gpu) -> dict[str, float | None]:
     return {
         "gpu_utilization": gpu.utilization,
         "gpu_power_w": gpu.power_w,
+        "board_power_w": gpu.board_power_w,
         "gpu_temperature_c": gpu.temperature_c,
         "gpu_clock_mhz": gpu.sm_clock_mhz,
     }

@@ -15,10 +15,12 @@ from sparkdash.domain.history.figures import all_figures, unit_of
 from sparkdash.domain.history.selections import RecentSelection, SeriesSelection, Visible
 from sparkdash.domain.node import LOCAL
 from sparkdash.store.history.cells import CELL, Cell
-from sparkdash.store.history.tiers import SECONDS, TIERS, choose
+from sparkdash.store.history.tiers import DAY_S, HOURS, MINUTES, SECONDS, TIERS, choose
 
 BRIDGED_S = 20
 """Longest pause between two measurements that is no gap: an unwatched daemon measures every 5 or 15 s."""
+FINE_INCREASE_S = 60 * DAY_S
+"""Longest period whose counters are read from buckets of minutes: a new start within a bucket may hide some growth."""
 _SECONDS = (
     "SELECT start, substr(cells, :at, :size) FROM history_seconds"
     " WHERE start >= :begin AND start < :end AND subject = :subject"
@@ -93,6 +95,21 @@ def _recent(asked: RecentSelection, key: tuple[str, str, str], cells: list[tuple
     buckets.add(cells, 1)
     profile, node, figure = key
     return RecentSeries(figure=figure, profile=profile, node=node, mean=buckets.means())
+
+
+def read_increase(database: sqlite3.Connection, figure: str, since: int, until: int) -> float | None:
+    """Read how much a counter of this box grew in a period; a fall is a new start at 0. None without records."""
+    asked = SeriesSelection(figure=figure, since=since, until=until, node=LOCAL, points=1)
+    place = _place(database, asked)
+    if place is None:
+        return None
+    tier = MINUTES if until - since <= FINE_INCREASE_S else HOURS
+    before, grown = None, 0.0
+    for _, cell in _cells(database, TIERS.index(tier), place, since, until):
+        low = cell.min if before is None else before
+        grown += cell.max - low if cell.max >= low else cell.max
+        before = cell.max
+    return None if before is None else grown
 
 
 def _place(database: sqlite3.Connection, asked: SeriesSelection) -> tuple[int, int] | None:

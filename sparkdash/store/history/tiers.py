@@ -21,11 +21,13 @@ class Tier(NamedTuple):
 
 
 SECONDS = Tier(1, HOUR_S)
+MINUTES = Tier(300, YEARS_S)
+HOURS = Tier(HOUR_S, YEARS_S)
 TIERS = (
     SECONDS,
     Tier(10, 2 * DAY_S),
-    Tier(300, YEARS_S),
-    Tier(HOUR_S, YEARS_S),
+    MINUTES,
+    HOURS,
     Tier(6 * HOUR_S, YEARS_S),
 )
 """All widths, finest first; each is a multiple of the one before. The widest two make charts of months quick."""

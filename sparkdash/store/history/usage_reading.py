@@ -12,8 +12,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sparkdash.domain.history.answers import UsageReport, UsageTotals
+from sparkdash.domain.history.figures import ENERGY_BUSY, ENERGY_IDLE
 from sparkdash.domain.history.selections import UsageSelection
 from sparkdash.domain.history.sketch import LogSketch, usual_quantiles
+from sparkdash.store.history.series import read_increase
 from sparkdash.store.history.tiers import DAY_S, HOUR_S
 from sparkdash.store.history.usage_sums import COLUMNS
 
@@ -107,8 +109,16 @@ def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageRepo
         total.plus(group)
     rows = [group.totals(name, start) for (name, start), group in groups.items()]
     rows.sort(key=lambda one: (one.start or 0.0, -one.requests, one.group))
+    whole = asked.profile is None and asked.client is None and asked.visible is None
+    busy, idle = (read_increase(database, name, begin, end) if whole else None for name in (ENERGY_BUSY, ENERGY_IDLE))
     return UsageReport(
-        since=float(begin), until=float(end), by=asked.by, rows=tuple(rows), total=total.totals("all", None)
+        since=float(begin),
+        until=float(end),
+        by=asked.by,
+        rows=tuple(rows),
+        total=total.totals("all", None),
+        busy_wh=busy,
+        idle_wh=idle,
     )
 
 
