@@ -20,7 +20,7 @@ from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.errors import AdmissionError, DaemonError, EngineError
 
 PATIENCE_S = 30.0
-"""Seconds without any change after which a swap counts as lost: a restarted daemon forgets its swaps."""
+"""Seconds without any change after which a swap counts as lost: a restarted daemon forgets those under way."""
 
 Show = Callable[[Snapshot], None]
 

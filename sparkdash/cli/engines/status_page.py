@@ -49,7 +49,8 @@ def status_lines(world: Snapshot) -> Iterator[str]:
     yield from _repairs(world)
     newest: dict[str, Notice] = {}
     for notice in world.notices:  # what was told again has its last time alone
-        newest.setdefault(notice.text, notice)
+        if notice.at is None or notice.at >= world.daemon.started_at:  # `history` has those of earlier daemons
+            newest.setdefault(notice.text, notice)
     for notice in list(newest.values())[:3]:
         ago = f" ({time_since(notice.at, world)} ago)" if notice.at is not None else ""
         yield from wrapped_rows(notice.level, notice.text + ago)
