@@ -321,8 +321,9 @@ const sheet = {
       const plan = await ask(`/api/plan/${encodeURIComponent(name).replaceAll("%2F", "/")}`);
       if (this.chosen !== name) return;
       const waits = Object.values(feed.state.requests).filter((one) => plan.evict.includes(one.profile)).length;
+      const stops = plan.evict.length ? `Stops ${plan.evict.join(", ")}${waits ? `; ${waits} of its requests end first` : ""}.` : "Nothing is stopped.";
       const words = [
-        plan.evict.length ? `Stops ${plan.evict.join(", ")}${waits ? `; ${waits} of its requests end first` : ""}.` : "Nothing is stopped.",
+        plan.fits === false ? "" : stops,
         plan.held || plan.verdict,
         known(plan.expected_s) ? `Takes about ${span(plan.expected_s)}.` : "",
       ];

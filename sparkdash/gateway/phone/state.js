@@ -10,7 +10,7 @@ const RECENT = 20;
 class Refused extends Error {
   constructor(status, body) {
     const error = (body && body.error) || {};
-    super([error.message, error.hint].filter(Boolean).join(" ") || `The gateway answered ${status}.`);
+    super(error.message || `The gateway answered ${status}.`); // its hint is part of the message
     this.status = status;
   }
 }
