@@ -6,14 +6,13 @@ Pure.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
 
+from sparkdash.discovery.attach import attached_profiles, taken_names
 from sparkdash.discovery.files import LLAMA_SWAP, SPARKRUN
-from sparkdash.discovery.found import Discovered, FoundServer
+from sparkdash.discovery.found import Discovered
 from sparkdash.discovery.steps import Outlook, Step
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.host.shelf import ProfileStock
@@ -21,8 +20,6 @@ from sparkdash.units import counted, gib
 
 FIRST = ("gpt-oss-20b", "gpt-oss-120b/gguf")
 """Profiles for a box without any weights, the quickest to fetch first; the source of their figures is in the files."""
-MOST_ATTACHED = 5
-"""Models of one server that get a profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +80,6 @@ def propose(state: BoxState, *, attaches: bool = False) -> tuple[Proposal, ...]:
     )
 
 
-def attached_profiles(servers: Sequence[FoundServer]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a profile for each model of each server: its file's name and content."""
-    for server in servers:
-        for model in server.models[:MOST_ATTACHED]:
-            name = plain_name(model)
-            about = f"{model} of the {server.kind} server that already runs"
-            yield (
-                f"{name}.yaml",
-                {
-                    "profile": name,
-                    "about": about,
-                    "engine": "openai",
-                    "url": server.url,
-                    "model_id": model,
-                },
-            )
-
-
-def plain_name(model: str) -> str:
-    """Return a profile's name for a server's model: "org/Qwen3:8b" becomes "qwen3-8b"."""
-    return re.sub(r"[^a-z0-9.]+", "-", model.rpartition("/")[2].lower()).strip("-.") or "attached"
-
-
 def first_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
     """Choose the profile to begin with, and say why; None if no profile can run here."""
     if state.chosen is not None:
@@ -119,7 +93,9 @@ def _served_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
     by_name = {one.name: one for one in state.profiles}
     if state.running in by_name:
         return by_name[state.running], "it runs already"
-    for _, profile in attached_profiles(state.discovered.servers):  # its own order: the first is begun with
+    for _, profile in attached_profiles(
+        state.discovered.servers, taken_names(state.profiles)
+    ):  # its own order: the first is begun with
         found = by_name.get(profile["profile"])
         if found is not None and found.engine is EngineKind.OPENAI:
             return found, "a server that runs has it"
@@ -154,7 +130,7 @@ def _box(state: BoxState) -> Proposal:
 
 def _attach(state: BoxState) -> Proposal:
     servers = state.discovered.servers
-    made = dict(attached_profiles(servers))
+    made = dict(attached_profiles(servers, taken_names(state.profiles)))
     new = tuple(file for file in made if file not in state.own_files)
     if not made:
         others = ", ".join(f"{one.name} ({one.program})" for one in state.discovered.containers)
@@ -193,7 +169,7 @@ def _sources(state: BoxState) -> Proposal:
 
 def _coming_profile(state: BoxState) -> str | None:
     """Return the profile that the step attach writes and that is begun with; None if another one is."""
-    made = dict(attached_profiles(state.discovered.servers))
+    made = dict(attached_profiles(state.discovered.servers, taken_names(state.profiles)))
     if state.chosen is not None or state.running is not None or any(file in state.own_files for file in made):
         return None
     return next((profile["profile"] for profile in made.values()), None)

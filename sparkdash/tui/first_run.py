@@ -7,7 +7,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -69,8 +69,8 @@ class IdleBox:
 class BoxLook(Protocol):
     """Looks at the box that this terminal runs on, and acts on it."""
 
-    async def look(self) -> BoxFindings:
-        """Look once; nothing is changed."""
+    async def look(self, profiles: Sequence[ProfileSummary]) -> BoxFindings:
+        """Look once; nothing is changed. `profiles`: those that the daemon has."""
         ...
 
     async def recipe(self, client: str, model: str | None) -> str:

@@ -47,19 +47,19 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 async def test_a_look_names_the_servers_the_clients_and_what_was_attached_before(here: Any) -> None:
     box = ThisBox()
-    found = await box.look()
+    found = await box.look(())
     (server,) = found.servers
     assert server.profiles == ("qwen3-8b", "phi-4")
     assert not server.attached
     assert found.clients == ("aider",)
     assert await box.attach(server) == ("qwen3-8b", "phi-4")
     assert "model_id: qwen3:8b" in (paths.config_dir() / "profiles" / "qwen3-8b.yaml").read_text()
-    assert (await box.look()).servers[0].attached
+    assert (await box.look(())).servers[0].attached
 
 
 async def test_a_folder_that_cannot_be_written_is_told(here: Any) -> None:
     box = ThisBox()
-    (server,) = (await box.look()).servers
+    (server,) = (await box.look(())).servers
     paths.config_dir().mkdir(parents=True, exist_ok=True)
     (paths.config_dir() / "profiles").write_text("a file where the folder would be")
     with pytest.raises(ProfileError, match="cannot be written"):

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from sparkdash.discovery.attach import attached_profiles, plain_name
 from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, FoundServer
-from sparkdash.discovery.propose import BoxState, attached_profiles, first_profile, plain_name, propose
+from sparkdash.discovery.propose import BoxState, first_profile, propose
 from sparkdash.discovery.steps import Outlook, Step
 from sparkdash.domain.images.image_build import ImageBuild
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
@@ -196,3 +197,15 @@ def test_a_model_that_writes_no_text_is_no_beginning() -> None:
     """A first token is asked for: speech and embeddings give none."""
     speech, chat = summary("speech", needs_bytes=3 * GIB), summary("chat")
     assert first_profile(state(speech, chat, without_text={"speech"})) == (chat, "the smallest that can be pulled")
+
+
+def test_an_attached_model_replaces_no_other_profile() -> None:
+    """A file of the same name would hide the shipped one with all its variants."""
+    shipped = (summary("qwen3-8b"), summary("qwen3-8b/many"))
+    found = proposal(state(*shipped, discovered=Discovered(servers=(OLLAMA,))), Step.ATTACH)
+    assert "ollama-qwen3-8b.yaml" in found.subjects
+    assert "qwen3-8b.yaml" not in found.subjects
+    attached = summary("ollama-qwen3-8b", engine=EngineKind.OPENAI)
+    again = state(*shipped, attached, discovered=Discovered(servers=(OLLAMA,)), own_files=set(found.subjects))
+    assert proposal(again, Step.ATTACH).outlook is Outlook.DONE
+    assert first_profile(again) == (attached, "a server that runs has it")

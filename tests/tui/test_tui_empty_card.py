@@ -36,7 +36,7 @@ class WatchedBox:
         self.done: list[tuple[str, ...]] = []
         self.refuses: ProfileError | None = None
 
-    async def look(self) -> BoxFindings:
+    async def look(self, _profiles: Any) -> BoxFindings:
         self.done.append(("look",))
         await self.may_end.wait()
         return self.found

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from sparkdash import paths
 from sparkdash.cli.output.screen import print_note, print_text
-from sparkdash.discovery.propose import BoxState, Proposal, attached_profiles
+from sparkdash.discovery.attach import attached_profiles, taken_names
+from sparkdash.discovery.propose import BoxState, Proposal
 from sparkdash.discovery.steps import Step
 from sparkdash.errors import HostError, ProfileError
 
@@ -51,11 +52,11 @@ def _show_box(proposal: Proposal) -> None:
 
 
 def _attach(proposal: Proposal, state: BoxState) -> None:
-    for path in write_attached(state.discovered.servers, proposal.subjects):
+    for path in write_attached(state.discovered.servers, proposal.subjects, taken_names(state.profiles)):
         print_note(f"Wrote {path}")
 
 
-def write_attached(servers: Sequence[FoundServer], files: Collection[str]) -> list[Path]:
+def write_attached(servers: Sequence[FoundServer], files: Collection[str], taken: Collection[str]) -> list[Path]:
     """Write those of the servers' profiles that `files` names into the owner's folder; return the new ones.
 
     Raises:
@@ -65,7 +66,7 @@ def write_attached(servers: Sequence[FoundServer], files: Collection[str]) -> li
 
     folder = paths.config_dir() / "profiles"
     written = []
-    for file, profile in attached_profiles(servers):
+    for file, profile in attached_profiles(servers, taken):
         path = folder / file
         if file not in files or path.exists():
             continue

@@ -9,15 +9,17 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from sparkdash import paths, settings
 from sparkdash.cli.output.screen import print_note
 from sparkdash.cli.setup.carry_out import write_attached
 from sparkdash.cli.setup.look import imported_files, installed_clients
+from sparkdash.discovery.attach import attached_profiles, taken_names
 from sparkdash.discovery.files import LLAMA_SWAP
 from sparkdash.discovery.found import Discovered, FoundServer
 from sparkdash.discovery.look import discover
-from sparkdash.discovery.propose import attached_profiles
+from sparkdash.domain.profile import ProfileSummary
 from sparkdash.tui.first_run import BoxFindings, RunningServer
 
 
@@ -26,16 +28,17 @@ class ThisBox:
 
     def __init__(self) -> None:
         self._servers: dict[str, FoundServer] = {}
+        self._taken: frozenset[str] = frozenset()
 
-    async def look(self) -> BoxFindings:
+    async def look(self, profiles: Sequence[ProfileSummary]) -> BoxFindings:
         """Look for servers, containers, configurations and clients; nothing is changed."""
         known = settings.load_settings()
         found, clients = await asyncio.gather(
             discover(own_port=known.port), asyncio.to_thread(installed_clients, known)
         )
-        self._servers = {one.url: one for one in found.servers}
+        self._servers, self._taken = {one.url: one for one in found.servers}, taken_names(profiles)
         return BoxFindings(
-            servers=tuple(_running_server(one) for one in found.servers if one.models),
+            servers=tuple(_running_server(one, self._taken) for one in found.servers if one.models),
             containers=tuple(f"{one.name} ({one.program})" for one in found.containers),
             configuration=_configuration(found),
             clients=tuple(sorted(clients, key=lambda name: (clients[name], name))),
@@ -44,7 +47,8 @@ class ThisBox:
     async def attach(self, server: RunningServer) -> tuple[str, ...]:
         """Write a profile for each model of a server; return the names."""
         found = self._servers[server.url]
-        await asyncio.to_thread(write_attached, [found], [f"{name}.yaml" for name in server.profiles])
+        files = [f"{name}.yaml" for name in server.profiles]
+        await asyncio.to_thread(write_attached, [found], files, self._taken)
         return server.profiles
 
     async def recipe(self, client: str, model: str | None) -> str:
@@ -67,8 +71,8 @@ class ThisBox:
             signal.signal(signal.SIGINT, before)
 
 
-def _running_server(found: FoundServer) -> RunningServer:
-    profiles = [str(profile["profile"]) for _, profile in attached_profiles([found])]
+def _running_server(found: FoundServer, taken: frozenset[str]) -> RunningServer:
+    profiles = [str(profile["profile"]) for _, profile in attached_profiles([found], taken)]
     own = paths.config_dir() / "profiles"
     attached = all((own / f"{name}.yaml").exists() for name in profiles)
     return RunningServer(found.kind, found.url, tuple(profiles), attached)

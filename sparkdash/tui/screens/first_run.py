@@ -98,9 +98,10 @@ class FirstRunPage(Page):
         with suppress(SparkdashError):
             idle = dataclasses.replace(idle, stock=(await services.link.shelf()).stock)
             services.set_idle(idle)
-        if box is not None:
+        snapshot = services.view.snapshot
+        if box is not None and snapshot is not None:
             with suppress(SparkdashError):
-                idle = dataclasses.replace(idle, found=await box.look())
+                idle = dataclasses.replace(idle, found=await box.look(snapshot.profiles))
                 services.set_idle(idle)
         with suppress(SparkdashError):  # the demo has no doctor
             idle = dataclasses.replace(idle, findings=(await services.link.doctor()).findings)
