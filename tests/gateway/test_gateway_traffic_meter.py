@@ -41,9 +41,9 @@ class Driver:
         self.clock = Clock()
         self.meter = TrafficMeter(self.clock)
 
-    def ask(self, number: str, profile: str = "a", *, stream: bool = True) -> MeteredRequest:
+    def ask(self, number: str, profile: str = "a", *, stream: bool = True, here: bool = True) -> MeteredRequest:
         request = self.meter.begin(number, profile, CHAT)
-        request.granted(profile)
+        request.granted(profile, here=here)
         if stream:
             request.answer = Tap(Dialect.CHAT)
             request.answer.feed(ROLE, self.clock.now)
@@ -238,6 +238,26 @@ def test_a_requests_energy_is_its_share_by_tokens(driver: Driver) -> None:
     assert looked.profiles["a"].wh_per_1k == pytest.approx(1000 * 400 / 3600 / 400, rel=0.02)
     assert a.ended(TokenUsage(completion=400), 0.5) == pytest.approx(400 / 3600, rel=0.01)
     assert b.ended(TokenUsage(completion=200), 0.5) == pytest.approx(200 / 3600, rel=0.01)
+
+
+def test_work_that_another_box_does_costs_no_energy_here(driver: Driver) -> None:
+    """A remote service: its tokens are counted, and this box is idle meanwhile."""
+    driver.look(10.0)
+    far = driver.ask("far", "cloud", here=False)
+    looked = driver.run(10, {"far": (far, 40)}, power_w=10.0)
+    assert (looked.energy.busy_wh, looked.profiles["cloud"].energy_wh) == (0.0, None)
+    assert looked.profiles["cloud"].decode_tok_s == pytest.approx(40.0)
+    assert far.ended(TokenUsage(completion=400), 0.5) is None
+
+
+def test_names_that_no_profile_has_leave_nothing_behind(driver: Driver) -> None:
+    """A client may type a new one each time."""
+    for number in range(50):
+        request = driver.meter.begin(str(number), f"typo-{number}", CHAT)
+        assert request.estimate_prompt(b"x" * 400) == 100
+        driver.look()
+        request.ended(None, None)
+    assert driver.look().profiles == {}
 
 
 def test_a_short_request_and_one_without_a_sensor_have_no_energy(driver: Driver) -> None:

@@ -10,15 +10,18 @@ import re
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.profile import EngineKind
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.shared.traffic_meter import PassingAnswer
 from sparkdash.limits import shown
 
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 INTERNAL = "sparkdash-demo/"
 """User-Agent prefix of the demo's own traffic."""
 _CLIENTS = (
@@ -55,6 +58,13 @@ def client_name(user_agent: str) -> str:
             return name
     word = _WORD.match(user_agent)
     return word[0].lower() if word else UNKNOWN_CLIENT
+
+
+def _runs_here(lease: LeasePort) -> bool:
+    """Whether this box does the work of the lease: not a remote service, nor a server attached by another's address."""
+    return lease.profile.engine is not EngineKind.REMOTE and (
+        lease.profile.engine is not EngineKind.OPENAI or urlsplit(lease.url).hostname in LOOPBACK
+    )
 
 
 class AnswerFigures(Protocol):
@@ -130,7 +140,7 @@ class RequestRow:
         facts["node"] = engine.nodes[0] if engine.container else None
         facts["position"] = None
         facts["granted_at"] = self._deps.clock()
-        self._metered.granted(self.profile)
+        self._metered.granted(self.profile, here=_runs_here(lease))
         self._later()
 
     def answers(self, answer: PassingAnswer) -> None:

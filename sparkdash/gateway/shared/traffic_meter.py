@@ -15,6 +15,7 @@ from sparkdash.domain.lease import ASIDES
 from sparkdash.domain.live import GatewayFigures, LiveRequest, TrafficLook
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.shared.profile_traffic import ProfileTraffic
+from sparkdash.gateway.shared.token_estimates import TokenEstimates
 from sparkdash.telemetry.energy import JOULES_PER_WH, EnergyMeter, Power, Use
 
 EACH_S = 3.0
@@ -56,7 +57,7 @@ class MeteredRequest:
     """One request, from its arrival to its end."""
 
     __slots__ = (
-        "_body_bytes", "_meter", "_points", "_tokens_before", "answer", "energy_j", "first_at", "id", "looks",
+        "_body_bytes", "_meter", "_points", "_tokens_before", "answer", "energy_j", "first_at", "id", "is_here", "looks",
         "profile", "sent_at",
     )  # fmt: skip
 
@@ -71,6 +72,8 @@ class MeteredRequest:
         """The answer, if it is a stream."""
         self.sent_at: float | None = None
         """Time of the grant; None while the request waits."""
+        self.is_here = True
+        """Whether this box does the work."""
         self.first_at: float | None = None
         self.energy_j: float | None = None
         self.looks = 0
@@ -78,13 +81,13 @@ class MeteredRequest:
 
     def estimate_prompt(self, body: bytes) -> int | None:
         """Estimate the prompt's tokens."""
-        found = self._meter.profile(self.profile).estimates.prompt_tokens(body)
+        found = self._meter.estimates(self.profile).prompt_tokens(body)
         self._body_bytes = len(body) if found is not None else 0
         return found
 
-    def granted(self, profile: str) -> None:
-        """Mark it sent to the engine of this profile."""
-        self.profile, self.sent_at = profile, self._meter.monotonic()
+    def granted(self, profile: str, *, here: bool = True) -> None:
+        """Mark it sent to the engine of this profile. `here`: the engine runs on this box."""
+        self.profile, self.sent_at, self.is_here = profile, self._meter.monotonic(), here
 
     def requeued(self) -> None:
         """Mark it waiting again."""
@@ -108,7 +111,7 @@ class MeteredRequest:
         told = self.answer.told_so_far()
         if told is not None:
             return told, False
-        return self._meter.profile(self.profile).estimates.output_tokens(self.answer.text_events), True
+        return self._meter.estimates(self.profile).output_tokens(self.answer.text_events), True
 
     def look(self, now: float) -> LiveRequest:
         """Return the progress as of `now`, and remember it for the rate."""
@@ -146,6 +149,11 @@ class TrafficMeter:
             found = self._profiles[name] = ProfileTraffic()
         return found
 
+    def estimates(self, name: str) -> TokenEstimates:
+        """Return the ratios of one profile. A name that was never granted, such as a client's typing error, has none."""
+        found = self._profiles.get(name)
+        return found.estimates if found is not None else TokenEstimates()
+
     def begin(self, request_id: str, profile: str, route: str) -> MeteredRequest:
         """Count a request from now on. Requests beside an engine's work (`ASIDES`) are no traffic."""
         request = MeteredRequest(self, request_id, profile)
@@ -164,7 +172,8 @@ class TrafficMeter:
         gain = request.gained(tokens)
         is_stream = request.answer is not None
         use = Use(request.sent_at, now, gain if is_stream else 0.0)  # else all of its tokens would come at its end
-        self._ended[request.id] = _RequestUse(request.profile, use, gain)
+        if request.is_here:
+            self._ended[request.id] = _RequestUse(request.profile, use, gain)
         kept.ended(now, request.sent_at, tokens, is_stream=is_stream)
         if usage is not None:
             kept.count(now, usage, ttft_s)
@@ -177,9 +186,8 @@ class TrafficMeter:
         """Return the figures as of `now`. `power`: the box's power; `busy`: an engine works, for whomever."""
         sent = {number: each for number, each in self._open.items() if each.sent_at is not None}
         requests = {number: each.look(now) for number, each in sent.items()}
-        self._share_energy(now, unix, power, sent, requests, busy=busy)
-        for name in {each.profile for each in self._open.values()} - self._profiles.keys():
-            self.profile(name)
+        here = {number: each for number, each in sent.items() if each.is_here}
+        self._share_energy(now, unix, power, here, requests, busy=busy)
         profiles = {name: self._figures(name, kept, now, requests) for name, kept in self._profiles.items()}
         return TrafficLook(requests, profiles, self._energy.energy)
 
@@ -222,5 +230,5 @@ class TrafficMeter:
         rest = self._energy.since_sample(now)
         if request.energy_j is None or rest is None:
             return None
-        running = 1 + sum(each.sent_at is not None for each in self._open.values())
+        running = 1 + sum(each.sent_at is not None and each.is_here for each in self._open.values())
         return (request.energy_j + rest / running) / JOULES_PER_WH
