@@ -95,7 +95,7 @@ class ControlApi:
         IncidentList,
         "Times that an engine stood still, newest first, and the mean time to repair",
     )
-    shelf = Call("GET", "/api/shelf", NoParameters, Shelf, "What of each profile is on this box")
+    shelf = Call("GET", "/api/shelf", NoParameters, Shelf, "What of each profile is on this box and its nodes")
     memory = Call(
         "GET", "/api/memory", NoParameters, MemoryAccount, "Who holds the box's memory: every byte with its holder"
     )

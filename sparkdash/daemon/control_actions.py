@@ -23,11 +23,12 @@ from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.finding import Diagnosis, Finding
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import ProfileSummary
-from sparkdash.domain.shelf import Item, Shelf, Stock
+from sparkdash.domain.shelf import Item, NodeStock, Shelf, Stock
 from sparkdash.errors import SparkdashError
 from sparkdash.host import memory_account
 from sparkdash.host.hub.local_weights import Presence, weight_files
 from sparkdash.host.shelf import Image, stock_of
+from sparkdash.nodes.shipping.stock import stock_of_nodes
 from sparkdash.settings import Settings, settings_file
 
 LOG = structlog.get_logger("sparkdash")
@@ -141,10 +142,22 @@ async def memory_of_box(daemon: Daemon) -> MemoryAccount:
 
 
 async def stock_of_profiles(daemon: Daemon, profiles: Sequence[ProfileSummary]) -> Shelf:
-    """List images and weights of these profiles on this box; simulated profiles are left out."""
-    hf_home = daemon.supervisor.settings.hf_home.expanduser()
-    found = await stock_of([one for one in profiles if not one.simulated], daemon.parts.runtime, hf_home)
-    return Shelf(stock={name: Stock(image=_item(one.image), weights=_item(one.weights)) for name, one in found.items()})
+    """List images and weights of these profiles on this box and its nodes; simulated profiles are left out."""
+    hf_home, real = daemon.supervisor.settings.hf_home.expanduser(), [one for one in profiles if not one.simulated]
+    here, there = await asyncio.gather(
+        stock_of(real, daemon.parts.runtime, hf_home),
+        stock_of_nodes(daemon.others.directory, real) if daemon.others else _nothing(),
+    )
+    return Shelf(
+        stock={
+            name: Stock(image=_item(one.image), weights=_item(one.weights), nodes=there.get(name, {}))
+            for name, one in here.items()
+        }
+    )
+
+
+async def _nothing() -> dict[str, dict[str, NodeStock]]:
+    return {}
 
 
 def _item(one: Image | Presence | None) -> Item | None:

@@ -1,4 +1,4 @@
-"""Shelf: each profile's image and weights on the box.
+"""Shelf: each profile's image and weights on the box and on its nodes.
 
 Pure.
 """
@@ -15,11 +15,25 @@ class Item(Frozen):
     size: int | None = None
 
 
+class NodeStock(Frozen):
+    """Whether another node has a profile's image and all of its weights. None: not needed."""
+
+    image: bool | None = None
+    weights: bool | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing of the profile lacks there."""
+        return False not in (self.image, self.weights) and (self.image, self.weights) != (None, None)
+
+
 class Stock(Frozen):
     """Image and weights of one profile. None: not needed, or unknown."""
 
     image: Item | None = None
     weights: Item | None = None
+    nodes: dict[str, NodeStock] = {}
+    """What other nodes have; nodes that did not answer are left out."""
 
 
 class Shelf(Frozen):

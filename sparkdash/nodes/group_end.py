@@ -65,13 +65,12 @@ async def wait_for_first_end(
     if link_loss is not None:
         losses.append(asyncio.ensure_future(link_loss))
     try:
-        done, _ = await asyncio.wait({*ends, *losses}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({*ends, *losses}, return_when=asyncio.FIRST_COMPLETED)
         if restarted := _restarted(runtimes, boots):  # its containers have ended, and this is why
             raise restarted
-        for end in ends:
-            if end in done:
-                return end.result()
-        raise next(lost.result() for lost in losses if lost in done)
+        for end in filter(asyncio.Future.done, ends):
+            return end.result()
+        raise next(filter(asyncio.Future.done, losses)).result()
     finally:
         for task in (*ends, *losses):
             task.cancel()

@@ -45,7 +45,8 @@ async def shelf(runtime: Runtime, hf_home: Path, *profiles: Any) -> Shelf:
     """As the daemon answers."""
     supervisor = SimpleNamespace(settings=Settings(hf_home=hf_home))
     return await control_actions.stock_of_profiles(
-        cast("Any", SimpleNamespace(supervisor=supervisor, parts=SimpleNamespace(runtime=runtime))), profiles
+        cast("Any", SimpleNamespace(supervisor=supervisor, parts=SimpleNamespace(runtime=runtime), others=None)),
+        profiles,
     )
 
 

@@ -14,7 +14,7 @@ from sparkdash.domain.event import Level, Notice, RequestChanged
 from sparkdash.domain.images.image_build import ImageBuild
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.memory.need import Basis, Need, Term
-from sparkdash.domain.shelf import Item, Shelf, Stock
+from sparkdash.domain.shelf import Item, NodeStock, Shelf, Stock
 from sparkdash.domain.swap import DefaultProfile, Plan, SwapOutcome
 from sparkdash.errors import DaemonError
 from sparkdash.tui.ink import Ink, plain_text
@@ -88,6 +88,24 @@ async def test_what_is_on_the_box_is_seen_and_what_is_not_is_fetched(stage: Any,
         await on.press("k", "j")
         assert "B qwen3-coder-30b-nvfp4 vLLM 0.19.0 27 GiB 67.2 68.0 on disk" in on.rows
         assert "after gpt-oss-120b leaves · load ~3m40s" in on.rows
+
+
+async def test_what_another_node_has_is_named_with_it(stage: Any, box: Any) -> None:
+    """Complete there: it could be started there at once; half of it is not told."""
+    here, gone = Item(here=True, size=GIB), Item(here=False)
+    whole, half = {"spark2": NodeStock(image=True, weights=True)}, {"spark2": NodeStock(image=True, weights=False)}
+    async with stage(box.snapshot()) as on:
+        on.link.stock = Shelf(
+            stock={
+                box.coder: Stock(image=here, weights=here, nodes=whole),
+                box.eagle: Stock(image=gone, weights=gone, nodes=whole),
+                "qwen3.5-122b": Stock(weights=here, nodes=half),
+            }
+        )
+        await on.press("2", "j")
+        assert "B qwen3-coder-30b-nvfp4 vLLM 0.19.0 27 GiB 67.2 68.0 on disk, spark2" in on.rows
+        assert "├ eagle3 eagle3 k=1 vLLM 0.19.0 28 GiB - 73.9 on spark2" in on.rows
+        assert "qwen3.5-122b vLLM 0.19.0 84 GiB - 51.0 on disk" in on.rows
 
 
 async def test_an_image_that_is_built_is_never_offered_as_a_pull(stage: Any, box: Any) -> None:

@@ -72,10 +72,19 @@ def test_killed_while_weights_are_copied_the_next_start_sends_the_rest(
         hosts.slow_link(None)
     assert hosts.containers("a") == hosts.containers("b") == {}
     assert NAME not in daemon.state()["engines"]
+    daemon.until_state(lambda state: state["nodes"]["spark2"]["status"] == "reachable")
+    assert stock_there(daemon) == {"spark2": {"image": True, "weights": False}}
     up(daemon)
+    assert stock_there(daemon) == {"spark2": {"image": True, "weights": True}}
     there = hosts.folder / "b" / "home" / "killed-model"
     assert sorted(path.name for path in there.iterdir()) == ["config.json", "m.safetensors"]
     assert_one_pair(daemon, hosts)
+
+
+def stock_there(daemon: HostDaemon) -> dict[str, dict[str, bool]]:
+    """What the other node has of the pair."""
+    told: dict[str, dict[str, bool]] = daemon.get("/api/shelf")["stock"][NAME]["nodes"]
+    return told
 
 
 def until_part_has(hosts: TwoHosts, size: int) -> None:

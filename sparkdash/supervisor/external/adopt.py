@@ -95,16 +95,14 @@ async def find_engines(tools: Tools, catalog: Catalog, stuck: Collection[str] = 
         if found is _NO_PROFILE and catalog.problems:
             unknown.append(container)
             continue
-        if is_in_books(tools, container):  # it was started meanwhile, or replaces the one that was listed
-            continue
         if isinstance(found, str):
-            await remove_container(tools, container, found)
+            await _remove_unknown(tools, container, found)
         elif (why := await _unfit(tools, found, stuck)) is None:
             ready.append(await _with_facts(tools, found))
         elif why is _LOADING and all(one.profile != found.profile for one in loading):
             loading.append(found)
-        elif not is_in_books(tools, container):
-            await remove_container(tools, container, why)
+        else:
+            await _remove_unknown(tools, container, why)
     return Adoption(tuple(reversed(ready)), tuple(reversed(loading)), tuple(unknown), catalog.problems)
 
 
@@ -225,6 +223,12 @@ def _match(catalog: Catalog, container: ContainerInfo) -> AdoptableEngine | str:
         return "its profile has changed since"
     port = labels.get(LABEL_PORT, "")
     return AdoptableEngine(container, profile, int(port)) if port.isdecimal() else "it does not tell its port"
+
+
+async def _remove_unknown(tools: Tools, container: ContainerInfo, why: str) -> None:
+    """Remove a container, unless it was started meanwhile, or has replaced the one that was listed."""
+    if not is_in_books(tools, container):
+        await remove_container(tools, container, why)
 
 
 async def remove_container(tools: Tools, container: ContainerInfo, why: str) -> bool:

@@ -177,14 +177,22 @@ def lacks(stock: Stock | None) -> list[str]:
     return [name for name, item in items if item and not item.here]
 
 
+def _nodes_with_all(stock: Stock | None) -> str:
+    """Names of the other nodes that have all of a profile."""
+    return ", ".join(node for node, its in stock.nodes.items() if its.is_complete) if stock else ""
+
+
 def _on_the_box(profile: ProfileSummary, stock: Stock | None) -> Line:
     """Describe the local files of a profile that does not run."""
     if missing := lacks(stock):
+        if there := _nodes_with_all(stock):
+            return inked(f"on {there}", Ink.PLAIN)
         if "image" in missing and profile.build is not None:
             return inked(image_origin(profile.image or "", profile.build).value, Ink.DIM)
         return inked(f"no {missing[0]}" if len(missing) == 1 else "not here", Ink.DIM)
     known = stock is not None and (stock.image or stock.weights)
-    return inked("on disk", Ink.PLAIN) if known else inked("off", Ink.DIM)
+    places = filter(None, ("on disk", _nodes_with_all(stock)))
+    return inked(", ".join(places), Ink.PLAIN) if known else inked("off", Ink.DIM)
 
 
 class ProfileDetail(Panel):
