@@ -32,6 +32,8 @@ class Contents(NamedTuple):
     gpu: int
     compare: int
     """Rows of the comparison of A and B; 0 when none is marked."""
+    charted: bool = True
+    """Whether the memory panel has a chart to draw."""
 
 
 class Heights(NamedTuple):
@@ -72,7 +74,7 @@ def _compact(rows: int, wanted: Contents) -> Heights:
 
 
 def _one_column(rows: int, wanted: Contents) -> Heights:
-    chart = min(max((rows - 29) // 2, 0), MOST_MEMORY_CHART)
+    chart = min(max((rows - 29) // 2, 0), MOST_MEMORY_CHART) if wanted.charted else 0
     rest = rows - wanted.memory - chart - wanted.gpu
     beside = max(min(wanted.beside, rest - LEAST_CARD - LEAST_REQUESTS), min(wanted.beside, 1))
     rest -= beside
@@ -81,7 +83,7 @@ def _one_column(rows: int, wanted: Contents) -> Heights:
 
 
 def _two_columns(rows: int, wanted: Contents) -> Heights:
-    chart = min(max((rows - 25) // 5, 0), MOST_MEMORY_CHART)
+    chart = min(max((rows - 25) // 5, 0), MOST_MEMORY_CHART) if wanted.charted else 0
     rest = rows - wanted.memory - chart - wanted.gpu
     beside = min(wanted.beside, max(rest - LEAST_CARD, 0))
     rest -= beside

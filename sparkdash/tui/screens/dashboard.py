@@ -32,8 +32,8 @@ class DashboardPage(FirstRunPage):
     keys = "f large  s switch  / find  ? help"
     AUTO_FOCUS = "RequestTable"
 
-    _shared: tuple[int, int, Heights] | None = None
-    """Size and heights that the panels have now."""
+    _shared: tuple[int, int, Heights, Contents] | None = None
+    """Size of the terminal, and the heights that the panels have now for what they show."""
 
     def body(self) -> Iterable[Widget]:
         """Yield both columns."""
@@ -64,11 +64,15 @@ class DashboardPage(FirstRunPage):
         columns, rows = self.app.size
         two = columns >= TWO_COLUMNS_FROM and not is_compact(rows)
         inner = left_cells(columns) if two else columns
-        shared = heights(columns, rows, self._contents(view, inner, two=two))
-        if (columns, rows, shared) == self._shared:
+        wanted = self._contents(view, inner, two=two)
+        shared = heights(columns, rows, wanted)
+        if (columns, rows, shared, wanted) == self._shared:
             return
-        self._shared = (columns, rows, shared)
-        self.query_one(MemoryBar).chart_rows = shared.memory_chart
+        self._shared = (columns, rows, shared, wanted)
+        memory = self.query_one(MemoryBar)
+        memory.chart_rows = shared.memory_chart
+        _size(memory, wanted.memory + shared.memory_chart)
+        _size(self.query_one(GpuRow), wanted.gpu)
         self.query_one("#left").styles.width = inner if two else "1fr"
         self.query_one("#left").styles.height = "1fr" if two else "auto"
         self.query_one("#dashboard").styles.layout = "horizontal" if two else "vertical"
@@ -86,9 +90,10 @@ class DashboardPage(FirstRunPage):
         memory = self.query_one(MemoryBar)
         return Contents(
             beside=len(others(view)),
-            memory=rows(memory) - memory.chart_shown,
+            memory=memory.rows_without_chart(view, width),
             gpu=rows(self.query_one(GpuRow)),
             compare=rows(self.query_one(ComparePanel)) if two else 0,
+            charted=memory.has_chart(view),
         )
 
 

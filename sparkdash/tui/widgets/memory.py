@@ -8,7 +8,7 @@ Owns: how the kernel's figures add up to the bar. Rule: an engine's unknown shar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.memory.guard import Guard, GuardLevel
@@ -106,6 +106,7 @@ _ROOMS = (
     (" ", 5),
 )
 """Separator of the legend and longest name, from the widest layout to the tightest."""
+KEPT_COLUMNS = 2000
 LEAST_NAME, TIGHT = 12, 5
 GAP = inked("  ")
 FIXED = ("free", "cache", "other", "engines + other", "reserve", "kept")
@@ -184,11 +185,29 @@ class MemoryBar(Panel):
     chart_rows = 0
     """Rows of the chart, set by the page."""
 
-    @property
-    def chart_shown(self) -> int:
-        """Rows of the chart that is drawn now."""
-        view = self.services.view
-        return self.chart_rows if not view.nodes and view.sample and view.sample.memory else 0
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._columns: dict[int, tuple[Memory, int, str]] = {}
+        """Columns of the chart by the identity of their memory: most stay the same from paint to paint."""
+
+    def has_chart(self, view: View) -> bool:
+        """Whether the past of the memory can be drawn: that of this box alone."""
+        return not view.nodes and view.sample is not None and view.sample.memory is not None
+
+    def rows_without_chart(self, view: View, width: int) -> int:
+        """Return the height that the panel needs beside its chart."""
+        memory = view.sample.memory if view.sample else None
+        if memory is None or view.nodes or is_compact(self.app.size.height):
+            return len(self.draw(view, width, 0))
+        return 3 + len(legend_rows(memory, width - 4))
+
+    def _column(self, memory: Memory, rows: int) -> str:
+        found = self._columns.get(id(memory))
+        if found is None or found[0] is not memory or found[1] != rows:
+            if len(self._columns) > KEPT_COLUMNS:
+                self._columns.clear()
+            found = self._columns[id(memory)] = (memory, rows, memory_column(memory, rows))
+        return found[2]
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as it must be
         """Return the framed bars."""
@@ -207,7 +226,9 @@ class MemoryBar(Panel):
             return frame(body, width, EdgeText(inked("unified memory")))
         body = [memory_bar(memory, width - 4), *legend_rows(memory, width - 4)]
         body = body if stale is None else [dimmed(line) for line in body]
-        body += memory_chart(view.history.memory(width - 4, view.link_at), self.chart_shown)
+        if shown := self.chart_rows:
+            past = view.history.memory(width - 4, view.link_at)
+            body += chart_lines([self._column(one, shown) if one else " " * shown for one in past], shown)
         return frame(body, width, _head(memory, [guard_line(guard), old], width))
 
     @staticmethod
@@ -254,13 +275,12 @@ def _one_row(name: str, memory: Memory | None, guard: Guard | None, width: int, 
     return clip(dimmed(line) if old else line, width)
 
 
-def memory_chart(past: Sequence[Memory | None], rows: int) -> list[Line]:
-    """Draw the past of the bar, one step per cell, in `rows` lines: engines at the foot, free memory left blank."""
-    columns = [_column(memory, rows) if memory else " " * rows for memory in past]
+def chart_lines(columns: Sequence[str], rows: int) -> list[Line]:
+    """Draw the past of the bar from its columns: engines at the foot, free memory left blank."""
     return [merge_spans([Span(column[row], Ink.FAINT) for column in columns]) for row in reversed(range(rows))]
 
 
-def _column(memory: Memory, rows: int) -> str:
+def memory_column(memory: Memory, rows: int) -> str:
     """Return the fill of each row from the foot, by the owner of the memory at the row's middle."""
     out = ""
     parts = memory_parts(memory)
