@@ -30,6 +30,8 @@ class HookEventKind(StrEnum):
     """A swap is done: who came, and who left."""
     NODE_LOST = "node_lost"
     """Another node is not reachable any more."""
+    ALERT = "alert"
+    """A figure passed a limit of `[[alerts]]`."""
 
 
 class Hook(BaseModel):

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from sparkdash import paths
+from sparkdash.alert_settings import MOST_ALERTS, Alert
 from sparkdash.errors import ProfileError
 from sparkdash.hook_settings import MOST_HOOKS, Hook
 
@@ -151,6 +152,8 @@ class Settings(BaseModel):
     """Limits of what the daemon records."""
     hooks: Annotated[tuple[Hook, ...], Field(max_length=MOST_HOOKS)] = ()
     """Commands and webhooks that are told of events, each a table `[[hooks]]`."""
+    alerts: Annotated[tuple[Alert, ...], Field(max_length=MOST_ALERTS)] = ()
+    """Limits of figures, each a table `[[alerts]]`: beyond one, the figure turns red and hooks for `alert` run."""
     min_dwell_s: float = Field(default=30.0, ge=0)
     """Seconds for which an engine in use serves before a request for another one interrupts it.
 

@@ -83,14 +83,18 @@ def _edited(lines: list[str], path: tuple[str, ...], value: str | None) -> str:
     own = [one for one in found if one.table == table]
     at = next((one for one in own if one.key == key), None)
     if at is not None:
-        comment = _comment("".join(lines[at.start : at.end]))
-        new = [] if value is None else [_statement(key, value, comment)]
-        return "".join([*lines[: at.start], *new, *lines[at.end :]])
+        return _replaced(lines, at, key, value)
+    new = _statement(key, value or "", "")
     if own or not table:
         place = own[-1].end if own else _head_end(lines)
-        return "".join([*lines[:place], _statement(key, value or "", ""), *lines[place:]])
-    gap = ["\n"] if lines else []
-    return "".join([*lines, *gap, f"[{toml_key(table)}]\n", _statement(key, value or "", "")])
+        return "".join([*lines[:place], new, *lines[place:]])
+    return "".join([*lines, "\n" if lines else "", f"[{toml_key(table)}]\n", new])
+
+
+def _replaced(lines: list[str], at: _Statement, key: str, value: str | None) -> str:
+    comment = _comment("".join(lines[at.start : at.end]))
+    new = [] if value is None else [_statement(key, value, comment)]
+    return "".join([*lines[: at.start], *new, *lines[at.end :]])
 
 
 def _statement(key: str, value: str, comment: str) -> str:

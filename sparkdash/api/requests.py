@@ -197,7 +197,7 @@ class UseSetBody(ApiRequest):
 
 
 class SettingBody(ApiRequest):
-    """New value of one setting. `key` is its path in config.toml: ["reserve_gib"], ["policy", "gpt-oss-120b", "pinned"]."""
+    """New value of one setting. `key` is its path in config.toml: ["reserve_gib"] or ["policy", "NAME", "pinned"]."""
 
     key: list[str] = Field(min_length=1, max_length=3)
     value: str | None = Field(default=None, max_length=10_000)

@@ -52,7 +52,7 @@ def list_hooks(as_json: AsJson = False) -> None:
 
 @app.command("test")
 def try_hooks(
-    event: Annotated[str, typer.Argument(help="ready, failed, died, killed, swap or node_lost.")] = "ready",
+    event: Annotated[str, typer.Argument(help="ready, failed, died, killed, swap, node_lost or alert.")] = "ready",
     as_json: AsJson = False,
 ) -> None:
     """Run every hook that wants EVENT, now and from here, with an example. Exits 1 when one fails.

@@ -22,6 +22,7 @@ from sparkdash.access import audit
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon import connection_notices, control_actions, reloading
+from sparkdash.daemon.alerting import Alerting
 from sparkdash.daemon.config_revision import SettingsReader
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.listeners import Listeners
@@ -187,6 +188,7 @@ def _daemon(
         translator=translator,
         counter=counter,
     )
+    alerting = Alerting(bus.publish, lambda: supervisor.settings.alerts)
     collector = Collector(
         CollectorInputs(
             upstream=upstream,
@@ -194,7 +196,7 @@ def _daemon(
             reader=parts.reader,
             pids=supervisor.pids,
             strangers=supervisor.strangers,
-            publish=recording_samples(bus.publish, store),
+            publish=recording_samples(alerting.publish, store),
             settings=lambda: supervisor.settings,
             listeners=lambda: bus.listeners,
             names=supervisor.metric_names,

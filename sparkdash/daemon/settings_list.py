@@ -23,7 +23,7 @@ from sparkdash.api.answers import Setting, SettingList
 from sparkdash.daemon.config_revision import LIVE
 from sparkdash.errors import HostError, ProfileError
 from sparkdash.locked_file import lock_file, replace_file
-from sparkdash.settings import HistorySettings, Settings, parse_settings
+from sparkdash.settings import Settings, parse_settings
 from sparkdash.toml_edit import set_toml_value
 from sparkdash.units import counted
 
@@ -75,7 +75,7 @@ def _row(name: str, in_force: Settings, later: Settings, default: Settings, give
         given=name in given or f"SPARKDASH_{name.upper()}" in os.environ,
         live=name in LIVE,
         waits=value_text(then) if then != now else None,
-        editable=get_origin(Settings.model_fields[name].annotation) is not dict and name not in ("hooks", "alerts"),
+        editable=not isinstance(now, Mapping | BaseModel) and name not in ("hooks", "alerts"),
     )
 
 
@@ -83,19 +83,23 @@ def value_text(value: Any) -> str:
     """Format a value as TOML; a table as the number of its entries, since it may hold addresses with secrets."""
     if value is None:
         return UNSET
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return f"{value:g}" if isinstance(value, float) else str(value)
-    if isinstance(value, HistorySettings):
-        return f"{{ {', '.join(f'{key} = {value_text(one)}' for key, one in value)} }}"
-    if isinstance(value, Mapping):
-        return ", ".join(map(str, value)) or UNSET
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        if value and isinstance(value[0], BaseModel):
-            return counted(len(value), "table")
-        return f"[{', '.join(value_text(one) for one in value)}]"
-    return json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, bool | int | float):
+        return f"{value:g}" if isinstance(value, float) else str(value).lower()
+    if isinstance(value, BaseModel | Mapping):
+        return _table_text(value)
+    return _list_text(value) if isinstance(value, tuple | list) else json.dumps(str(value), ensure_ascii=False)
+
+
+def _table_text(value: BaseModel | Mapping[str, Any]) -> str:
+    if isinstance(value, BaseModel):
+        return f"{{ {', '.join(f'{name} = {value_text(one)}' for name, one in value)} }}"
+    return ", ".join(map(str, value)) or UNSET
+
+
+def _list_text(value: Sequence[Any]) -> str:
+    if value and isinstance(value[0], BaseModel):
+        return counted(len(value), "table")
+    return f"[{', '.join(map(value_text, value))}]"
 
 
 def _toml(key: Sequence[str], text: str) -> str:

@@ -15,6 +15,7 @@ from sparkdash.domain.base import STRICT, Frozen, per_request
 from sparkdash.domain.engine import Engine, Parked
 from sparkdash.domain.incident import Incident, Repairs
 from sparkdash.domain.lease import Request
+from sparkdash.domain.live.active_alert import ActiveAlert
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import Sample
@@ -134,6 +135,13 @@ class DefaultChanged(Frozen):
     default: DefaultProfile | None
 
 
+class AlertsChanged(Frozen):
+    """A figure passed a limit of config.toml, or no longer does; all active alerts."""
+
+    kind: Literal["alerts"] = "alerts"
+    alerts: tuple[ActiveAlert, ...]
+
+
 class Notice(Frozen):
     """Message for a person: a refused start, telemetry restarted, a foreign container."""
 
@@ -170,6 +178,7 @@ Fact = Annotated[
     | MeasuringChanged
     | NodesChanged
     | DefaultChanged
+    | AlertsChanged
     | Notice
     | Withheld,
     Field(discriminator="kind"),

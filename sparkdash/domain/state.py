@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState, Parked
 from sparkdash.domain.event import (
+    AlertsChanged,
     DefaultChanged,
     EngineChanged,
     Event,
@@ -31,6 +32,7 @@ from sparkdash.domain.event import (
 )
 from sparkdash.domain.incident import Incident, Repairs
 from sparkdash.domain.lease import ASIDES, Request, RequestState
+from sparkdash.domain.live.active_alert import ActiveAlert
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import Sample
@@ -58,6 +60,7 @@ Assigned = (
     | MeasuringChanged
     | NodesChanged
     | DefaultChanged
+    | AlertsChanged
 )
 """Facts whose values replace whole fields of the snapshot."""
 
@@ -118,6 +121,8 @@ class Snapshot(Frozen):
     """Other nodes by name; empty with this box alone."""
     default: DefaultProfile | None = None
     """Profile that the box returns to; None without one."""
+    alerts: tuple[ActiveAlert, ...] = ()
+    """Figures beyond a limit of config.toml."""
     notices: tuple[Notice, ...] = ()
     """Notices, newest first."""
 
@@ -207,6 +212,8 @@ def _assigned(snapshot: Snapshot, fact: Assigned) -> Snapshot:
             return snapshot.replace(nodes=nodes)
         case DefaultChanged(default=default):
             return snapshot.replace(default=default)
+        case AlertsChanged(alerts=alerts):
+            return snapshot.replace(alerts=alerts)
 
 
 def _engine(snapshot: Snapshot, engine: Engine) -> Snapshot:

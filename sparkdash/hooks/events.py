@@ -11,7 +11,8 @@ from typing import Any
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.event import EngineChanged, Fact, GuardChanged, NodesChanged, SwapChanged
+from sparkdash.domain.event import AlertsChanged, EngineChanged, Fact, GuardChanged, NodesChanged, SwapChanged
+from sparkdash.domain.live.active_alert import ActiveAlert
 from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.domain.state import Snapshot
@@ -48,6 +49,7 @@ class HookEventFinder:
         self._ended: set[str] = {swap.id for swap in snapshot.swaps}
         self._kills = {kill.at for kill in snapshot.guard.kills} if snapshot.guard else set[float]()
         self._nodes = {name: node.status for name, node in snapshot.nodes.items()}
+        self._alerts = {(one.figure, one.profile, one.node) for one in snapshot.alerts}
 
     def events(self, fact: Fact, at: float) -> list[HookEvent]:
         """Return the events in a fact that was published at `at`."""
@@ -63,7 +65,7 @@ class HookEventFinder:
                 return [self._of_kill(kill, at) for kill in new]
             case NodesChanged(nodes=nodes):
                 return self._of_nodes(nodes, at)
-        return []
+        return self._of_alerts(fact.alerts, at) if isinstance(fact, AlertsChanged) else []
 
     def _event(self, kind: HookEventKind, at: float, profile: str | None, text: str, **details: object) -> HookEvent:
         return HookEvent(event=kind, at=at, host=self._host, profile=profile, text=text, details=details)
@@ -131,6 +133,17 @@ class HookEventFinder:
             for name, node in nodes.items()
             if node.status in _LOST and before.get(name) is NodeStatus.REACHABLE
         ]
+
+    def _of_alerts(self, alerts: tuple[ActiveAlert, ...], at: float) -> list[HookEvent]:
+        before, self._alerts = self._alerts, {(one.figure, one.profile, one.node) for one in alerts}
+        return [
+            self._event(
+                HookEventKind.ALERT, at, one.profile or None, one.text,
+                figure=one.figure, value=one.value, limit=one.limit, unit=one.unit, node=one.node, since=one.since,
+            )
+            for one in alerts
+            if (one.figure, one.profile, one.node) not in before
+        ]  # fmt: skip
 
 
 def _why(engine: Engine) -> str:

@@ -145,6 +145,11 @@ class View:
         """Return the latest figures of one engine."""
         return self.sample.engines.get(profile) if self.sample else None
 
+    def is_alerting(self, profile: str, figure: str) -> bool:
+        """Whether a figure of an engine, or of this box (""), is beyond a limit of config.toml."""
+        found = self.snapshot.alerts if self.snapshot else ()
+        return any(one.figure == figure and one.profile == profile for one in found)
+
     def engine_age_s(self, profile: str) -> float | None:
         """Return the age of one engine's figures once they are stale; else None."""
         sample = self.engine_sample(profile)

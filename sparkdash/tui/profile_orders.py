@@ -172,8 +172,10 @@ class ProfileOrders:
             async for step in steps:
                 share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
                 self._host.say(f"{step.image}: {'there' if step.done else step.detail + share}")
-        if profile is None or not any(ref.hf for ref in profile.weights):
-            return
+        if profile is not None and any(ref.hf for ref in profile.weights):
+            await self._pull_weights(name)
+
+    async def _pull_weights(self, name: str) -> None:
         if not self.is_local:
             self._host.say(f"Image there. Weights: `sparkdash pull {name}` on the daemon's box.")
             return

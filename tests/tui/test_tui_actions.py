@@ -9,9 +9,13 @@ from typing import Any
 
 from sparkdash.api.answers import BenchPlan, PlannedArm, Setting, SettingList, SuiteLine
 from sparkdash.client.address import Address
+from sparkdash.domain.event import AlertsChanged
+from sparkdash.domain.live.active_alert import ActiveAlert
 from sparkdash.domain.memory.account import Holder, Holding, MemoryAccount
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
+from sparkdash.tui.ink import Ink
+from sparkdash.tui.lines.engine_figures import why_rows
 from sparkdash.units import GIB
 
 ON_THE_BOX = Address("http://localhost", Path("/run/sparkdash.sock"))
@@ -161,3 +165,19 @@ async def test_the_box_page_lists_who_holds_the_memory(stage: Any, box: Any) -> 
         await on.press("j")
         assert "→ kill 99" in on.text
         assert ("memory",) in on.link.asked
+
+
+async def test_a_figure_beyond_its_limit_is_red_and_said(stage: Any, box: Any) -> None:
+    """Until it is within the limit again."""
+    hot = ActiveAlert(
+        figure="ttft_p95_s", label="ttft p95", unit="s", profile=box.gpt, node="local", value=1.9, limit=1.0, above=True,
+        since=box.now - 125,
+    )  # fmt: skip
+    async with stage(box.snapshot(), size=(120, 40)) as on:
+        await on.happen(AlertsChanged(alerts=(hot,)))
+        assert "✗ ttft p95 of gpt-oss-120b is 1.9 s, above 1 s, for 2m05s" in on.text
+        lines = why_rows(on.app.view, on.app.view.engine, 100, 4)
+        red = [span.text for line in lines for span in line if span.ink is Ink.BAD]
+        assert red == ["1.90 s"]
+        await on.happen(AlertsChanged(alerts=()))
+        assert "above 1 s" not in on.text

@@ -16,6 +16,7 @@ from typing import TypeVar
 from sparkdash.access.key import Key
 from sparkdash.domain.engine import Engine, Failure, Parked
 from sparkdash.domain.event import (
+    AlertsChanged,
     EngineChanged,
     Event,
     Fact,
@@ -34,6 +35,7 @@ from sparkdash.domain.event import (
 )
 from sparkdash.domain.incident import Incident, Repairs
 from sparkdash.domain.lease import Request
+from sparkdash.domain.live.active_alert import ActiveAlert
 from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import Memory, Sample
 from sparkdash.domain.node import NodeState
@@ -83,6 +85,7 @@ class KeyView:
             repairs=self.repairs(whole.repairs),
             traffic=whole.traffic,
             nodes=_nodes(whole.nodes),
+            alerts=self._alerts(whole.alerts),
             notices=tuple(notice for notice in whole.notices if notice.profile in self.profiles),
         )
 
@@ -119,6 +122,9 @@ class KeyView:
         """Whether all profiles concerned are visible."""
         return {*swap.evict, *([swap.target] if swap.target else [])} <= self.profiles
 
+    def _alerts(self, alerts: Iterable[ActiveAlert]) -> tuple[ActiveAlert, ...]:
+        return tuple(one for one in alerts if one.profile in self.profiles)
+
     def _fact(self, fact: Fact) -> Fact:
         return self._passed(fact) or self._cut(fact) or Withheld()
 
@@ -149,6 +155,8 @@ class KeyView:
                 return ProfilesChanged(profiles=self._summaries(profiles))
             case ToggleChanged(a=a, b=b):
                 return ToggleChanged(a=self._name(a), b=self._name(b))
+            case AlertsChanged(alerts=alerts):
+                return AlertsChanged(alerts=self._alerts(alerts))
             case GuardChanged(guard=guard):
                 return GuardChanged(guard=self._guard(guard))
             case ParkedChanged(parked=parked):

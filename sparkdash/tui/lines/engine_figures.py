@@ -12,6 +12,7 @@ from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.profile_figures import Figures
 from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, join, length, pad
 from sparkdash.tui.lines import words
+from sparkdash.tui.lines.alerting_figures import with_alerts
 from sparkdash.tui.lines.spark import meter, sparkline
 from sparkdash.tui.mirror import View
 from sparkdash.units import DASH, number, percent, tokens
@@ -39,7 +40,7 @@ def why_rows(view: View, engine: Engine, width: int, rows: int) -> list[Line]:
     accept = _GATEWAY_COUNTS if silent else _acceptance(view, engine, sample, width)
     prefix, kv = _prefix(sample, width), _kv_row(view, engine, sample, width)
     kept = {1: [prompt], 2: [prompt, kv], 3: [prompt, accept, kv]}.get(rows, [prompt, accept, prefix, kv])
-    return [clip(line, width) for line in kept[: max(rows, 0)]]
+    return with_alerts([clip(line, width) for line in kept[: max(rows, 0)]], view, engine.profile)
 
 
 def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> list[Line]:
@@ -69,7 +70,7 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     rows: list[Line] = [EMPTY] * len(first)
     for lines, cells in columns:
         rows = [row + pad(line, cells) for row, line in zip(rows, _tall(lines, len(first)), strict=True)]
-    return rows
+    return with_alerts(rows, view, engine.profile)
 
 
 def _seen(view: View, engine: Engine) -> Figures:

@@ -45,6 +45,8 @@ class Speed(NamedTuple):
     """Median of the rates of single requests."""
     published: float | None
     estimated: bool = False
+    alerting: bool = False
+    """Whether the total is beyond a limit of config.toml."""
 
     @property
     def comparable(self) -> bool:
@@ -73,6 +75,7 @@ def speed_of(view: View, engine: Engine) -> Speed:
         median=median,
         published=published,
         estimated=total.by_gateway,
+        alerting=view.is_alerting(engine.profile, Metric.DECODE.value),
     )
 
 
@@ -129,7 +132,7 @@ def figure_facts(speed: Speed, rows: int) -> list[Line]:
 
 
 def _drawn(speed: Speed, tall: int) -> list[Line]:
-    ink = Ink.DIM if speed.total is None else Ink.STRONG
+    ink = Ink.DIM if speed.total is None else Ink.BAD if speed.alerting else Ink.STRONG
     return [inked(row, ink) for row in large(figure_text(speed), tall)]
 
 

@@ -46,9 +46,13 @@ class RequestFilter:
             return False
         if self.status is not None and not _has_status(one, self.status.lower()):
             return False
+        return self._has_figures(one) and self._has_words(one)
+
+    def _has_figures(self, one: Request) -> bool:
         figures = request_figures(one)
-        if any((figures.get(name) or 0.0) <= value for name, value in self.least):
-            return False
+        return all((figures.get(name) or 0.0) > value for name, value in self.least)
+
+    def _has_words(self, one: Request) -> bool:
         text = f"{one.id} {one.client} {one.profile} {one.route} {one.finish_reason} {one.error} {one.key}".lower()
         return all(word in text for word in self.words.lower().split())
 
@@ -59,8 +63,8 @@ def parse_filter(text: str) -> RequestFilter:
     least = tuple((name, float(value) * _UNITS[unit or None]) for name, value, unit in _GREATER.findall(text))
     words = " ".join(_GREATER.sub("", _NAMED.sub("", text)).split())
     return RequestFilter(
-        client=named.get("client"), profile=named.get("profile"), status=named.get("status"), finish=named.get("finish"),
-        least=least, words=words,
+        client=named.get("client"), profile=named.get("profile"), status=named.get("status"),
+        finish=named.get("finish"), least=least, words=words,
     )  # fmt: skip
 
 

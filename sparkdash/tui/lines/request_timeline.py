@@ -60,7 +60,15 @@ def timeline_lines(one: Request, marks: Sequence[TimelineMark], width: int) -> l
     parts = parts_of(one, marks)
     lines = [_bar(parts, width), _moments(one, parts, width), EMPTY] if parts else []
     lines += [_fact(part.name, f"{_seconds(part.seconds)}  {_told(part, one)}", part.ink) for part in parts]
-    lines.append(_fact("profile", one.profile))
+    lines += _facts(one, width)
+    swaps = [mark for mark in marks if mark.kind is MarkKind.SWAP and mark.profile == one.profile]
+    for mark in swaps[:2]:
+        lines += [_fact("meanwhile", "") + row for row in wrap(mark.text, width - _LABEL, Ink.DIM, limit=2)]
+    return lines
+
+
+def _facts(one: Request, width: int) -> list[Line]:
+    lines = [_fact("profile", one.profile)]
     lines.append(_fact("client", f"{one.client}{f', key {one.key}' if one.key else ''} · {one.route}"))
     if one.energy_wh is not None:
         lines.append(_fact("energy", f"{one.energy_wh:.2f} Wh"))
@@ -68,9 +76,6 @@ def timeline_lines(one: Request, marks: Sequence[TimelineMark], width: int) -> l
     lines.append(_fact("ended", f"{ended}, after {_seconds((one.finished_at or one.started_at) - one.started_at)}"))
     if one.error:
         lines += [inked(" " * _LABEL) + row for row in wrap(one.error, width - _LABEL, Ink.BAD)]
-    swaps = [mark for mark in marks if mark.kind is MarkKind.SWAP and mark.profile == one.profile]
-    for mark in swaps[:2]:
-        lines += [_fact("meanwhile", "") + row for row in wrap(mark.text, width - _LABEL, Ink.DIM, limit=2)]
     return lines
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from sparkdash.api.answers import BenchPlan
+from sparkdash.api.answers import BenchPlan, PlannedArm
 from sparkdash.api.requests import BenchModeName
 from sparkdash.tui.ink import EMPTY, Ink, Line, highlighted, inked, pad, wrap, wrap_line
 from sparkdash.units import counted, duration
@@ -89,24 +89,30 @@ def _plan_lines(plan: BenchPlan, width: int) -> list[Line]:
     launches = f"{len(plan.order)} launch{'' if len(plan.order) == 1 else 'es'}"
     what = f"{launches} {order}, {counted(plan.cells, 'cell')} each, {plan.gaps} to measure"
     lines = _wrapped("plan", sim + inked(what), width)
-    known = ", ".join(sorted({f"rates {arm.source}" for arm in plan.arms if arm.source}))
-    if plan.expected_s is None:
-        lines += _wrapped("time", inked("known after the first launch", Ink.DIM), width)
-    else:
-        about = "~" if any(arm.estimated for arm in plan.arms) else "about "
-        time = inked(f"{about}{duration(plan.expected_s)}", Ink.STRONG) + inked(f"  from {known}", Ink.DIM)
-        lines += _wrapped("time", time, width)
-    for arm in plan.arms:
-        if arm.impossible:
-            lines += _wrapped("cannot", inked(f"{arm.name}: {arm.impossible}", Ink.WARN), width)
-        elif arm.launch_s is not None:
-            lines += _wrapped(f"load {letters[arm.name]}", inked(f"about {duration(arm.launch_s)}", Ink.DIM), width)
+    lines += _wrapped("time", _time(plan), width)
+    lines += [line for arm in plan.arms for line in _arm_lines(arm, letters.get(arm.name, ""), width)]
     if plan.resumes:
         lines += _wrapped("goes on", inked(f"with {plan.resumes}, which was stopped"), width)
     if plan.stops:
         stops = inked(", ".join(plan.stops), Ink.STRONG) + inked("; what serves now comes back at the end", Ink.DIM)
         lines += _wrapped("stops", stops, width)
     return [*lines, *_wrapped("clients", inked("get 503 with Retry-After meanwhile", Ink.DIM), width)]
+
+
+def _time(plan: BenchPlan) -> Line:
+    if plan.expected_s is None:
+        return inked("known after the first launch", Ink.DIM)
+    known = ", ".join(sorted({f"rates {arm.source}" for arm in plan.arms if arm.source}))
+    about = "~" if any(arm.estimated for arm in plan.arms) else "about "
+    return inked(f"{about}{duration(plan.expected_s)}", Ink.STRONG) + inked(f"  from {known}", Ink.DIM)
+
+
+def _arm_lines(arm: PlannedArm, letter: str, width: int) -> list[Line]:
+    """Say why an arm cannot run, or how long its load takes; nothing while that is unknown."""
+    if arm.impossible:
+        return _wrapped("cannot", inked(f"{arm.name}: {arm.impossible}", Ink.WARN), width)
+    known = arm.launch_s is not None
+    return _wrapped(f"load {letter}", inked(f"about {duration(arm.launch_s)}", Ink.DIM), width) if known else []
 
 
 def _told(label: str, value: Line, mark: str = "  ") -> Line:

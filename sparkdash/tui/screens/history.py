@@ -206,7 +206,7 @@ class HistoryPage(Page):
         self.call_after_refresh(self.show, self.services.view)
 
     def action_notices(self) -> None:
-        """Show every notice and every problem of a profile file in full."""
+        """Show every notice and every problem of a profile file."""
         self.app.push_screen(Dialog("notices", partial(notice_lines, self.services.view)))
 
     def _profiles(self) -> list[str]:
@@ -238,11 +238,9 @@ class HistoryPage(Page):
         self._read()
 
     def _title(self) -> str:
-        label = next(
-            (one.label for one in (self._known.figures if self._known else ()) if one.name == self._subject.figure), ""
-        )
-        window = self.query_one(ChartPanel).window.name
-        return f"{self._subject.profile or 'box'} · {label or self._subject.figure} · {window}"
+        labels = {one.name: one.label for one in self._known.figures} if self._known else {}
+        label = labels.get(self._subject.figure, self._subject.figure)
+        return f"{self._subject.profile or 'box'} · {label} · {self.query_one(ChartPanel).window.name}"
 
     @work(group="history", exclusive=True)
     async def _read(self) -> None:

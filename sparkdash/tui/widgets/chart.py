@@ -179,6 +179,10 @@ class ChartPanel(Panel):
         return min(max((x - 2 + 0.5) / self.cells, 0.0), 1.0)
 
 
+def _highest(series: Series | None) -> float:
+    return max((value for value in series.max if value), default=0.0) if series else 0.0
+
+
 def sign_of(mark: TimelineMark) -> tuple[str, Ink]:
     """Return glyph and ink of a mark."""
     if mark.kind is MarkKind.SWAP:

@@ -29,7 +29,11 @@ def _pair(name: str, value: str, ink: Ink = Ink.PLAIN) -> Line:
     return inked(f"{name} ", Ink.DIM) + inked(value, Ink.DIM if value == DASH else ink)
 
 
-def _gpu(gpu: Gpu, stuck: bool) -> list[Line]:
+_FIGURES = ("gpu_utilization", "gpu_clock_mhz", "gpu_temperature_c", "gpu_power_w")
+"""Recorded names of the GPU's figures, in their order."""
+
+
+def _gpu(gpu: Gpu, stuck: bool, view: View | None) -> list[Line]:
     clock = None if gpu.sm_clock_mhz is None else gpu.sm_clock_mhz / 1000
     figures = [
         f"{percent(gpu.utilization):>5}",
@@ -37,12 +41,17 @@ def _gpu(gpu: Gpu, stuck: bool) -> list[Line]:
         f"{number(gpu.temperature_c, 0, ' °C'):>5}",
         f"{number(gpu.power_w, 0, ' W'):>5}",
     ]
-    inks = [Ink.DIM if figure.strip() == DASH else Ink.PLAIN for figure in figures]
-    first, *rest = [inked(figure, ink) for figure, ink in zip(figures, inks, strict=True)]
+    first, *rest = [inked(figure, _ink(figure, name, view)) for figure, name in zip(figures, _FIGURES, strict=True)]
     if stuck:
         return [inked("gpu ", Ink.DIM) + first, *rest, inked("✗ stuck low-power: unplug AC 60 s", Ink.BAD)]
     throttle = inked("⚠ slowed: " + ", ".join(gpu.throttle), Ink.WARN) if gpu.throttle else EMPTY
     return [inked("gpu ", Ink.DIM) + first, *rest, throttle]
+
+
+def _ink(figure: str, name: str, view: View | None) -> Ink:
+    if view is not None and view.is_alerting("", name):
+        return Ink.BAD
+    return Ink.DIM if figure.strip() == DASH else Ink.PLAIN
 
 
 def _memory(memory: Memory | None) -> list[Line]:
@@ -57,7 +66,9 @@ def _memory(memory: Memory | None) -> list[Line]:
 def gpu_line(view: View, width: int) -> Line:
     """Format this box's row in `width` cells."""
     sample = view.sample
-    line = _row(sample.gpu if sample else None, sample.memory if sample else None, width, stuck=_is_stuck(view))
+    line = _row(
+        sample.gpu if sample else None, sample.memory if sample else None, width, stuck=_is_stuck(view), view=view
+    )
     for told in _energy(view):
         line = line + inked("     ") + told if length(line) + length(told) + 5 <= width else line
     return clip(dimmed(line) if view.sample_age_s is not None else line, width)
@@ -80,8 +91,9 @@ def _is_stuck(view: View) -> bool:
     return view.sample is not None and view.sample.low_power
 
 
-def _row(gpu: Gpu | None, memory: Memory | None, width: int, *, stuck: bool = False) -> Line:
-    left = join(_gpu(gpu or Gpu(), stuck), inked("  "))
+def _row(gpu: Gpu | None, memory: Memory | None, width: int, *, stuck: bool = False, view: View | None = None) -> Line:
+    """Format a box's figures; `view` has the alerts of this box."""
+    left = join(_gpu(gpu or Gpu(), stuck, view), inked("  "))
     between = inked("     " if width >= ROOMY else "  ")
     return inked(" ") + join([left, *_memory(memory)], between)
 

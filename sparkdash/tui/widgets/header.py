@@ -118,7 +118,7 @@ class NoticeRow(Panel):
 
 def notice_row(view: View) -> Line:
     """Return the answer to the last key, else the latest notice; empty without one."""
-    return _said(view) or _failed(view) or _notice(view) or _problems(view)
+    return _said(view) or _alerts(view) or _failed(view) or _notice(view) or _problems(view)
 
 
 def _said(view: View) -> Line:
@@ -129,6 +129,15 @@ def _said(view: View) -> Line:
     if last is not None and last.at is not None and last.at > view.feedback.at + view.now - view.here:
         return EMPTY
     return inked(view.feedback.text, Ink.BAD if view.feedback.bad else Ink.STRONG)
+
+
+def _alerts(view: View) -> Line:
+    found = view.snapshot.alerts if view.snapshot else ()
+    if not found:
+        return EMPTY
+    more = f" +{len(found) - 1} more" if len(found) > 1 else ""
+    since = words.age(max(view.now - found[0].since, 0.0))
+    return inked(f"✗ {found[0].text.rstrip('.')}, for {since}{more}", Ink.BAD)
 
 
 def _failed(view: View) -> Line:

@@ -44,12 +44,16 @@ def _name(width: int) -> int:
     return max(LEAST_NAME, min(width // 4, 40))
 
 
+def _name_ink(one: Holding) -> Ink:
+    if one.reclaimable or one.kind is Holder.FREE:
+        return Ink.DIM
+    return Ink.GOOD if one.kind in _OWN else Ink.WARN if one.kind in FOREIGN else Ink.PLAIN
+
+
 def _holder(one: Holding, width: int) -> Line:
-    quiet = one.reclaimable or one.kind is Holder.FREE
-    ink = Ink.DIM if quiet else Ink.GOOD if one.kind in _OWN else Ink.WARN if one.kind in FOREIGN else Ink.PLAIN
     line = (
         inked(" ")
-        + pad(inked(one.name, ink), _name(width) - 1)
+        + pad(inked(one.name, _name_ink(one)), _name(width) - 1)
         + inked(" ")
         + pad(inked(one.kind.value, Ink.DIM), KIND)
     )

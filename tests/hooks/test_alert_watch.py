@@ -1,0 +1,52 @@
+"""Limits of figures: when an alert begins, when it ends, and who is told."""
+
+from __future__ import annotations
+
+from sparkdash.alert_settings import Alert
+from sparkdash.daemon.alerting import Alerting
+from sparkdash.domain.event import AlertsChanged, Fact, Notice, SampleTaken
+from sparkdash.domain.metric import EngineSample, Gpu, Metric, Sample
+from sparkdash.domain.state import DaemonInfo, Snapshot
+from sparkdash.hook_settings import HookEventKind
+from sparkdash.hooks.alert_watch import AlertWatch
+from sparkdash.hooks.events import HookEventFinder
+
+SLOW = Alert(figure="ttft_p95_s", above=5, for_s=10, profiles=("big*",))
+HOT = Alert(figure="gpu_temperature_c", above=85)
+
+
+def sample(at: float, ttft: float | None = 1.0, degrees: float = 60.0) -> Sample:
+    """Two engines and a GPU."""
+    values = {Metric.TTFT_P95: ttft}
+    engines = {name: EngineSample(at=at, values=values) for name in ("big-one", "small")}
+    return Sample(at=at, engines=engines, gpu=Gpu(temperature_c=degrees))
+
+
+def test_a_limit_alerts_once_it_was_passed_for_its_time_and_ends_with_the_figure() -> None:
+    """Of the profiles that it names; a break begins the time anew."""
+    watch = AlertWatch()
+    seen = [(at, ttft) for at, ttft in ((0, 6.0), (5, 4.0), (6, 6.0), (15, 7.0), (16, 8.0), (20, None), (21, 9.0))]
+    active = [watch.observe(sample(at, ttft), (SLOW,)) for at, ttft in seen]
+    assert [len(found) for found in active] == [0, 0, 0, 0, 1, 0, 0]
+    (one,) = active[4]
+    assert (one.profile, one.value, one.limit, one.above, one.since) == ("big-one", 8.0, 5.0, True, 6.0)
+    assert one.text == "ttft p95 of big-one is 8 s, above 5 s."
+
+
+def test_a_change_is_published_once_and_a_hook_is_told_of_each_new_alert() -> None:
+    """An unknown figure is named once."""
+    told: list[Fact] = []
+    limits = [HOT, Alert(figure="nonsense", below=1)]
+    alerting = Alerting(told.append, lambda: limits)
+    for at, degrees in ((1.0, 60.0), (2.0, 90.0), (3.0, 91.0), (4.0, 70.0)):
+        alerting.publish(SampleTaken(sample=sample(at, degrees=degrees)))
+    changes = [fact for fact in told if isinstance(fact, AlertsChanged)]
+    assert [[one.value for one in change.alerts] for change in changes] == [[90.0], []]
+    assert [fact.code for fact in told if isinstance(fact, Notice)] == ["alert_unknown"]
+    info = DaemonInfo(version="1", host="spark", pid=1, started_at=0.0, runtime="podman", url="http://x/v1")
+    finder = HookEventFinder(Snapshot(seq=1, at=0.0, daemon=info))
+    (event,) = finder.events(changes[0], 2.0)
+    assert (event.event, event.profile, event.details["value"]) == (HookEventKind.ALERT, None, 90.0)
+    assert event.text == "temperature of the box is 90 C, above 85 C."
+    assert finder.events(changes[0], 3.0) == []
+    assert finder.events(changes[1], 4.0) == []
