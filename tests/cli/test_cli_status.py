@@ -86,6 +86,17 @@ def test_an_attached_servers_figures_are_the_gateways_and_marked(daemon: FakeDae
     assert "ended     7 requests  18.2k output tokens" in lines
 
 
+def test_several_engines_have_one_rate_together(daemon: FakeDaemon) -> None:
+    """The sum of what the engines tell and of what only the gateway counted; one engine is not told twice."""
+    own = EngineSample(at=BIRTH + 9, values={Metric.DECODE: 57.9})
+    silent = EngineSample(at=BIRTH + 9, gateway=GatewayFigures(decode_tok_s=54.5))
+    together = "box       decode ~112.4 tok/s, all engines together"
+    both = {"a": engine("a"), "b": engine("b")}
+    told = sample(at=BIRTH + 9, engines={"a": own, "b": silent})
+    assert together in text(daemon, at=BIRTH + 9, engines=both, sample=told).splitlines()
+    assert "all engines" not in text(daemon, sample=sample(at=BIRTH + 9, engines={"a": own}))
+
+
 def test_a_running_request_tells_its_tokens_so_far(daemon: FakeDaemon) -> None:
     live = LiveRequest(profile="a", output_tokens=312, tok_s=57.1, silent_s=0.1)
     request = Request(id="1", client="codex", profile="a", route="chat", state=RequestState.STREAMING,

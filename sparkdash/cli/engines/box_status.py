@@ -15,6 +15,7 @@ from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.metric import Gpu, Memory, NodeSample
 from sparkdash.domain.node import NodeState
 from sparkdash.domain.state import Snapshot
+from sparkdash.domain.text.live_text import figure_text
 from sparkdash.domain.text.node_text import is_silent, link_between, link_errors, link_text, used_link
 from sparkdash.units import DASH, GIB, duration, energy_text, gib, number, percent
 
@@ -68,6 +69,9 @@ def _node_words(state: NodeState, found: NodeSample | None, world: Snapshot) -> 
 
 
 def _box(world: Snapshot) -> Iterator[str]:
+    if world.sample and len(world.sample.engines) > 1 and world.sample.decode.value is not None:
+        rate = figure_text(world.sample.decode, lambda value: number(value, 1))
+        yield status_row("box", f"decode {rate} tok/s, all engines together")
     memory = world.sample.memory if world.sample else None
     yield status_row("memory", _memory(memory) + _age(world) if memory else DASH)
     for each in memory.strangers if memory else ():

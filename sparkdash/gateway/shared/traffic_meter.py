@@ -57,8 +57,8 @@ class MeteredRequest:
     """One request, from its arrival to its end."""
 
     __slots__ = (
-        "_body_bytes", "_meter", "_points", "_tokens_before", "answer", "energy_j", "first_at", "id", "is_here", "looks",
-        "profile", "sent_at",
+        "_body_bytes", "_meter", "_points", "_tokens_before", "answer", "energy_j", "first_at", "id", "is_here",
+        "looks", "profile", "sent_at",
     )  # fmt: skip
 
     def __init__(self, meter: TrafficMeter, request_id: str, profile: str) -> None:
@@ -150,7 +150,7 @@ class TrafficMeter:
         return found
 
     def estimates(self, name: str) -> TokenEstimates:
-        """Return the ratios of one profile. A name that was never granted, such as a client's typing error, has none."""
+        """Return the ratios of one profile. A name that was never granted, as a typing error, has the first ones."""
         found = self._profiles.get(name)
         return found.estimates if found is not None else TokenEstimates()
 
