@@ -15,6 +15,7 @@ from sparkdash.domain.history.answers import (
     MarkList,
     PastRequests,
     RecentFigures,
+    RecentSeries,
     Series,
     UsageReport,
 )
@@ -39,7 +40,9 @@ class AskedHistory:
 
     async def recent(self, selection: Any) -> RecentFigures:
         self.asked.append(selection)
-        return RecentFigures(begin=0, step_s=2)
+        box = (RecentSeries(figure=name, profile="", node="local") for name in ("decode_tok_s", "gpu_power_w"))
+        own = RecentSeries(figure="decode_tok_s", profile="alpha", node="local")
+        return RecentFigures(begin=0, step_s=2, series=(*box, own))
 
     async def usage(self, selection: Any) -> UsageReport:
         self.asked.append(selection)
@@ -131,6 +134,10 @@ async def test_a_key_for_some_models_reads_the_past_of_its_own(house: Any, past:
     assert [one.visible for one in past.asked] == [frozenset({"alpha"})] * 5
     assert (await get(house, "figures", **{"x-api-key": "some"}))[0] == 200
     assert past.asked.pop() == frozenset({"alpha"})
+    recent = (await get(house, "recent", **{"x-api-key": "some"}))[1]["series"]
+    assert [(one["profile"], one["figure"]) for one in recent] == [("", "gpu_power_w"), ("alpha", "decode_tok_s")]
+    status, told = await get(house, "series?figure=decode_tok_s", **{"x-api-key": "some"})
+    assert (status, told["error"]["code"]) == (403, "whole_box_refused")
     for path in (
         "series?figure=decode_tok_s&profile=beta/fast",
         "usage?profile=beta/fast",

@@ -1,7 +1,7 @@
 """NarrowedHistory: the recorded past as a key for some models may read it.
 
-Owns: that every selection is cut to the key's own profiles. Figures of a box stay visible, as in the snapshot. Must not
-know routes.
+Owns: that every selection is cut to the key's own profiles. Figures of a box stay visible as in the snapshot, but for
+those that tell of every engine's work. Must not know routes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sparkdash.domain.history.answers import (
     Series,
     UsageReport,
 )
+from sparkdash.domain.history.figures import OF_ALL
 from sparkdash.domain.history.selections import (
     MarkSelection,
     RecentSelection,
@@ -27,6 +28,7 @@ from sparkdash.domain.history.selections import (
     Visible,
 )
 from sparkdash.errors import AdmissionError
+from sparkdash.gateway.admission.access import whole_box_refused
 from sparkdash.gateway.ports import HistoryPort
 
 
@@ -45,11 +47,14 @@ class NarrowedHistory:
     async def series(self, selection: SeriesSelection) -> Series:
         """Read a figure of an own profile, or of a box. Raises AdmissionError for another profile."""
         self._check(selection.profile)
+        if not selection.profile and selection.figure in OF_ALL:
+            raise whole_box_refused(self._key, f"{selection.figure} of a box tells of all of them")
         return await self._whole.series(replace(selection, visible=self._own()))
 
     async def recent(self, selection: RecentSelection) -> RecentFigures:
         """Read figures of own profiles and of the box."""
-        return await self._whole.recent(replace(selection, visible=self._own()))
+        found = await self._whole.recent(replace(selection, visible=self._own()))
+        return found.replace(series=tuple(one for one in found.series if one.profile or one.figure not in OF_ALL))
 
     async def usage(self, selection: UsageSelection) -> UsageReport:
         """Add up requests for own profiles."""
