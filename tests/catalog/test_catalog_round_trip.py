@@ -12,6 +12,7 @@ from sparkdash.catalog.importers import write
 from sparkdash.cli.profiles.import_export import ExportFormat, _exported
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.servers.spec import ServerKind
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.registry import adapter, adapter_of
 from sparkdash.errors import ProfileError
@@ -89,10 +90,11 @@ OTHERS = {
 @pytest.mark.parametrize("form", list(ExportFormat))
 @pytest.mark.parametrize("name", sorted(OTHERS))
 def test_a_server_without_a_dialect_comes_back_equal_or_is_refused(name: str, form: ExportFormat) -> None:
-    """Known by its image or program, or taken for any server that publishes a port; sparkrun has no runtime for it."""
+    """Known by its image or program, or taken for any server that publishes a port; of these sparkrun starts Atlas."""
     profile = OTHERS[name]
     spec = adapter_of(profile).container(profile, LAUNCH)
-    if form is ExportFormat.SPARKRUN:
+    is_atlas = profile.server is not None and profile.server.kind is ServerKind.ATLAS
+    if form is ExportFormat.SPARKRUN and not is_atlas:
         with pytest.raises(ProfileError, match="sparkrun has no runtime for the server of"):
             _exported(form, profile, spec)
         return

@@ -9,9 +9,12 @@ from sparkdash.catalog.exporters import own
 from sparkdash.catalog.yaml import yaml_writer
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.servers.spec import ServerKind
 from sparkdash.errors import ProfileError
 
 _RUNTIMES = {EngineKind.LLAMACPP: "llama-cpp"}
+_ATLAS = {"max-seq-len": "max_model_len", "max-prefill-tokens": "max_num_batched_tokens", "tp-size": "tensor_parallel"}
+"""Flags of Atlas that have another name in a recipe (sparkrun 0.2.40, runtimes/atlas.py)."""
 _HOST = "0.0.0.0"  # noqa: S104 - sparkrun's own default; its containers are reached from other boxes
 _PORT = 8000
 
@@ -22,24 +25,40 @@ def sparkrun_recipe(profile: Profile, spec: ContainerSpec) -> str:
     Raises:
         ProfileError: the profile's server is none that sparkrun starts.
     """
+    if profile.server is not None and profile.server.kind is ServerKind.ATLAS and not profile.command:
+        return _written(profile, _heads(profile, spec, "atlas") | {"defaults": _atlas_defaults(profile)})
     if profile.engine is EngineKind.GENERIC:
         raise ProfileError(
             f"sparkrun has no runtime for the server of {profile.name}.",
             code="export_refused",
             hint="Export it with `--as podman`, `--as quadlet` or `--as llama-swap`.",
         )
-    given: dict[str, Any] = {
+    heads = _heads(profile, spec, _RUNTIMES.get(profile.engine, profile.engine.value))
+    return _written(profile, heads | {"command": _command(profile, spec)})
+
+
+def _heads(profile: Profile, spec: ContainerSpec, runtime: str) -> dict[str, Any]:
+    """Return all keys but the command."""
+    return {
         "recipe_version": "2",
         "name": profile.name,
         "description": profile.about,
         "model": profile.models["target"].ref,
-        "runtime": _RUNTIMES.get(profile.engine, profile.engine.value),
+        "runtime": runtime,
         "container": spec.image,
         "min_nodes": profile.nodes if profile.nodes > 1 else None,
         "defaults": {"host": _HOST, "port": _PORT},
         "env": own.engine_environment(spec) | {name: f"${name}" for name in spec.env_from},
-        "command": _command(profile, spec),
     }
+
+
+def _atlas_defaults(profile: Profile) -> dict[str, Any]:
+    """Return the flags of Atlas under sparkrun's names; its recipes have no command."""
+    flags = {_ATLAS.get(name, name.replace("-", "_")): value for name, value in profile.args.items()}
+    return {"host": _HOST, "port": _PORT, "served_model_name": profile.name} | flags
+
+
+def _written(profile: Profile, given: dict[str, Any]) -> str:
     text = yaml_writer.dump({key: value for key, value in given.items() if value})
     unsaid = own.lost_comments(profile, "mounts", "tmpfs", "shm_size", "gpu", "request", "memory")
     return "\n".join([*unsaid, text]).rstrip()

@@ -39,7 +39,7 @@ def atlas_engine(recipe: dict[str, Any], notes: ImportNotes) -> EnginePart:
             notes.dropped(f"--{name}", "sparkdash sets the address itself")
         elif name == "model-name":
             engine.names.append(str(value))
-        elif value not in (None, False):
+        elif value is not None and value is not False:  # a 0 is a value
             engine.args[name] = value
     return engine
 
