@@ -53,6 +53,8 @@ class MeasureOptions:
     sweep: str | None = None
     dry_run: bool = False
     """Print the plan and measure nothing."""
+    silent: bool = False
+    """Print no result."""
 
 
 def measure(wish: MeasureOptions) -> None:
@@ -162,6 +164,8 @@ async def _work(
     noise = judgement.calibration(results) if wish.calibrates and not results.gaps() else {}
     if noise:
         run_folder.save_calibration(run, noise)
+    if wish.silent:
+        return
     if wish.as_json:
         print_json(_as_json(results, place))
         return

@@ -131,7 +131,7 @@ def _metadata(
             "args": {"pp": [PROMPT], "tg": [128], "runs": min((cell.reps for cell in run.cells), default=0)},
             "suite": f"{run.suite} {run.suite_version}",
             "suite_hash": run.suite_hash,
-            "note": "Whole prompts are cold. tg is (tokens - first chunk's) / (last - first token); pp at depth 0 alone.",
+            "note": "Whole prompts are cold. tg: (tokens - first chunk's) / (last - first token); pp at depth 0 alone.",
         },
         "model": _known({"revision": told.model_revision, "quantization": label, "kv_dtype": told.kv_dtype}),
         "runtime_info": _known({**facts, "speculation": told.speculation}),
