@@ -148,7 +148,8 @@ def _daemon(
     if others is not None:
         others.attach(supervisor, store.record_kill)
 
-    exporter = MetricsExporter(bus, lambda: holder[0].collector.totals, _database())
+    most_bytes = int(parts.settings.history.max_gib * GIB)
+    exporter = MetricsExporter(bus, lambda: holder[0].collector.totals, _database(), most_bytes)
 
     def record(request: Request) -> None:
         store.record_request(request)

@@ -192,6 +192,9 @@ class LinkSample(Frozen):
     """Whether these are an RDMA port's counters (in units of four octets, multiplied by 4): TCP's do not see them."""
     received_bytes_s: float | None = None
     sent_bytes_s: float | None = None
+    received_bytes: int | None = None
+    """Bytes since the connection to the node was made; an interval that the counters do not tell is left out."""
+    sent_bytes: int | None = None
     errors: int | None = None
     """Receive and transmit errors since the connection to the node was made."""
     up: bool | None = None

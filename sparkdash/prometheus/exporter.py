@@ -23,18 +23,20 @@ from sparkdash.telemetry.totals import EngineTotals
 
 
 class MetricsExporter:
-    """Metrics of one daemon. `engines`: counters of each profile's engines; `database`: file of the store."""
+    """Metrics of one daemon. `engines`: counters of each profile's engines; `database`: file of the store, and `most_bytes` its limit."""
 
     def __init__(
         self,
         bus: Bus,
         engines: Callable[[], Mapping[str, EngineTotals]],
         database: Path | None = None,
+        most_bytes: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._bus = bus
         self._engines = engines
         self._database = database
+        self._most_bytes = most_bytes
         self._clock = clock
         self._requests = RequestTotals()
         self._swaps = SwapTotals(bus.snapshot.swaps)
@@ -74,6 +76,7 @@ class MetricsExporter:
             swaps=self._swaps,
             last_engines=self._last_engines,
             store_bytes=_bytes_of(self._database),
+            store_limit_bytes=self._most_bytes,
         )
 
     def _look(self, snapshot: Snapshot) -> None:

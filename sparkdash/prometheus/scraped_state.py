@@ -31,6 +31,7 @@ class ScrapedState:
     """Last engine of each profile, also after its end."""
     store_bytes: int | None = None
     """Size of the database with its journal; None while it cannot be told."""
+    store_limit_bytes: int | None = None
 
     @cached_property
     def summaries(self) -> Mapping[str, ProfileSummary]:

@@ -36,6 +36,14 @@ def test_a_rate_is_bytes_over_the_time_of_the_node_itself() -> None:
     assert (sample.received_bytes_s, sample.sent_bytes_s) == (2000.0, 100.0)
 
 
+def test_bytes_add_up_over_the_connection_and_a_counter_that_begins_anew_takes_none_away() -> None:
+    rates = LinkRates()
+    assert last(rates, (100.0, eth(1000, 500))).received_bytes is None
+    sample = last(rates, (102.0, eth(5000, 700)), (103.0, eth(6000, 700)), (104.0, eth(10, 5)), (105.0, eth(20, 9)))
+    assert (sample.received_bytes, sample.sent_bytes) == (5010, 204)
+    assert last(LinkRates(), (0.0, roce(0)), (1.0, roce(1_000_000))).received_bytes == 4_000_000
+
+
 def test_an_rdma_count_stands_for_four_octets() -> None:
     assert last(LinkRates(), (0.0, roce(0)), (1.0, roce(1_000_000))).received_bytes_s == 4_000_000
 

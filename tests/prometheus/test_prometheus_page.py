@@ -100,6 +100,7 @@ def test_figures_are_those_of_the_state() -> None:
     assert value(page, "gpu_clock_hertz", node="local") == 2.4e9
     assert value(page, "energy_joules_total", use="idle", sensor="GPU only") == 10_800
     assert value(page, "link_errors_total", node="spark2", device="cx7") == 2
+    assert value(page, "link_bytes_total", node="spark2", device="cx7", direction="sent") == 8
 
 
 def test_an_unknown_figure_is_absent() -> None:

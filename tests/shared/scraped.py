@@ -67,7 +67,14 @@ def scraped_state() -> ScrapedState:
         engines={ALPHA: EngineSample(at=NOW, values=values, gateway=GatewayFigures(energy_wh=1.0))},
         memory=memory,
         gpu=gpu,
-        nodes={"spark2": NodeSample(at=NOW, memory=memory, gpu=gpu, links=(LinkSample(name="cx7", errors=2),))},
+        nodes={
+            "spark2": NodeSample(
+                at=NOW,
+                memory=memory,
+                gpu=gpu,
+                links=(LinkSample(name="cx7", errors=2, received_bytes=7, sent_bytes=8),),
+            )
+        },
         energy=Energy(sensor="GPU only", since=1.0, busy_wh=2.0, idle_wh=3.0),
     )
     engines = {
@@ -87,4 +94,6 @@ def scraped_state() -> ScrapedState:
         profiles=(summary(ALPHA), summary(BETA)), engines=engines, requests={"r2": waiting}, sample=sample,
         swap=swap("2", target=BETA, fraction=0.4, heard_at=NOW - 3, still_since=NOW - 40), guard=Guard(mode="act"),
     )  # fmt: skip
-    return ScrapedState(snapshot, NOW, {ALPHA: counted()}, requests, swaps, {}, store_bytes=4096)
+    return ScrapedState(
+        snapshot, NOW, {ALPHA: counted()}, requests, swaps, {}, store_bytes=4096, store_limit_bytes=8192
+    )

@@ -29,12 +29,14 @@ class LinkRates:
         self._before: dict[tuple[str, bool], tuple[float, PortCount]] = {}
         self._errors: dict[tuple[str, bool], int] = {}
         self._last: dict[tuple[str, bool], tuple[float | None, float | None]] = {}
+        self._bytes: dict[tuple[str, bool], tuple[int | None, int | None]] = {}
+        """Bytes received and sent since the connection; None until a difference is known."""
 
     def add(self, at: float, ports: Iterable[PortCount]) -> tuple[LinkSample, ...]:
         """Return the traffic of each port since the reading before; `at` is seconds since the box's boot."""
         here = {(port.name, port.rdma): port for port in ports}
         samples = tuple(self._sample(key, at, port) for key, port in here.items())
-        for known in (self._before, self._errors, self._last):
+        for known in (self._before, self._errors, self._last, self._bytes):
             for gone in known.keys() - here.keys():
                 del known[gone]
         return samples
@@ -44,13 +46,17 @@ class LinkRates:
         if not 0 <= at - then < LEAST_S or before is port:
             self._count_errors(key, before, port)
             self._last[key] = self._rates(at - then, before, port)
+            self._add_bytes(key, at - then)
             self._before[key] = at, port
         received, sent = self._last[key]
+        received_bytes, sent_bytes = self._bytes.get(key, (None, None))
         return LinkSample(
             name=port.name,
             rdma=port.rdma,
             received_bytes_s=received,
             sent_bytes_s=sent,
+            received_bytes=received_bytes,
+            sent_bytes=sent_bytes,
             errors=self._errors.get(key),
             up=port.up,
             rate_gbit_s=port.gbit,
@@ -63,6 +69,13 @@ class LinkRates:
         received, sent = (counted(a, b, most) for a, b in ((before.received, now.received), (before.sent, now.sent)))
         scale = now.unit / seconds
         return None if received is None else received * scale, None if sent is None else sent * scale
+
+    def _add_bytes(self, key: tuple[str, bool], seconds: float) -> None:
+        received, sent = (
+            total if rate is None else (total or 0) + round(rate * seconds)
+            for total, rate in zip(self._bytes.get(key, (None, None)), self._last[key], strict=True)
+        )
+        self._bytes[key] = received, sent
 
     def _count_errors(self, key: tuple[str, bool], before: PortCount, now: PortCount) -> None:
         if now.errors is None:

@@ -39,6 +39,7 @@ def families(state: ScrapedState) -> Iterator[MetricFamily]:
     yield from _links(nodes)
     yield from _energy(state)
     yield gauge("store_bytes", "Size of the database on disk.", (), [((), state.store_bytes)])
+    yield gauge("store_limit_bytes", "Largest size of the database.", (), [((), state.store_limit_bytes)])
 
 
 def _memories(state: ScrapedState) -> dict[str, Memory]:
@@ -152,8 +153,18 @@ def _energy(state: ScrapedState) -> Iterator[MetricFamily]:
 
 
 def _links(nodes: Mapping[str, NodeSample]) -> Iterator[MetricFamily]:
+    links = [(node, link) for node, sample in nodes.items() for link in sample.links]
+    both = [
+        ([node, link.name, direction], total)
+        for node, link in links
+        for direction, total in (("received", link.received_bytes), ("sent", link.sent_bytes))
+    ]
+    yield counter(
+        "link_bytes", "Bytes over the link since the connection to the node was made.",
+        ("node", "device", "direction"), both,
+    )  # fmt: skip
     yield counter(
         "link_errors", "Receive and transmit errors of the link since the connection to the node was made.",
         ("node", "device"),
-        (([node, link.name], link.errors) for node, sample in nodes.items() for link in sample.links),
+        (([node, link.name], link.errors) for node, link in links),
     )  # fmt: skip
