@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from sparkdash.catalog import importers
 from sparkdash.catalog.importers import Imported, write
@@ -340,3 +341,12 @@ def test_long_runs_of_one_thing_end_soon(start: str, piece: str) -> None:
     except ProfileError as error:
         outcome = error
     assert outcome
+
+
+@pytest.mark.parametrize(("runtime", "flag"), [("vllm", "seed"), ("atlas", "ssm-cache-slots")])
+def test_a_default_of_zero_in_a_recipe_without_a_command_is_a_flag(runtime: str, flag: str) -> None:
+    """Only null and false leave one out."""
+    defaults = {flag.replace("-", "_"): 0, "enforce_eager": False, "max_num_seqs": None, "port": 8000}
+    recipe = {"recipe_version": "2", "model": "org/x", "runtime": runtime, "container": "i:1", "defaults": defaults}
+    (made,) = importers.import_profiles(yaml.safe_dump(recipe), "x").profiles
+    assert made["args"] == {flag: 0}

@@ -147,7 +147,7 @@ def _generated(recipe: dict[str, Any], defaults: dict[str, Any], values: dict[st
     words = [_PROGRAMS[runtime].replace("{model}", _quote(values["model"]))]
     for key, value in defaults.items():
         flag = f"--{names.get(str(key)) or (str(key) if runtime == 'trtllm' else str(key).replace('_', '-'))}"
-        if value not in (None, False):
+        if value is not None and value is not False:  # a 0 is a value
             words.append(flag if value is True else f"{flag} {_quote(_text(value))}")
     return " ".join(words)
 
