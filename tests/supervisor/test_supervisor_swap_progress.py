@@ -148,6 +148,7 @@ async def test_memory_that_others_move_is_no_progress_of_a_stuck_load(
 ) -> None:
     """Somebody copies files and starts programs, and the load's own processes do nothing: it is given up in time."""
     monkeypatch.setattr(proc, "taken_in", lambda pids: dict.fromkeys(pids, GIB))
+    monkeypatch.setattr(proc, "tells_reads", lambda _: True)
     house.runtime.zoo["a"] = behaviour(never_ready=True)
     await house.open(make_profile("a"), no_progress_s=60)
     taken = house.reader.memory
@@ -162,6 +163,25 @@ async def test_memory_that_others_move_is_no_progress_of_a_stuck_load(
     assert error.code == "no_progress"
     assert house.clock.time - began < 120
     assert any(swap.still_since is not None for swap in told(house, "a"))
+
+
+async def test_what_the_box_caches_counts_where_nobody_may_ask_what_the_load_reads(
+    house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's process that downloads: its memory stays as it is, and the page cache grows."""
+    monkeypatch.setattr(proc, "taken_in", lambda pids: dict.fromkeys(pids, GIB))
+    monkeypatch.setattr(proc, "tells_reads", lambda _: False)
+    house.runtime.zoo["a"] = behaviour(load_s=200, lines=())
+    await house.open(make_profile("a", gib=0), no_progress_s=20)
+    asking, taken = house.ask("a"), house.reader.memory
+
+    def caching() -> Any:
+        return taken().model_copy(update={"page_cache": int(house.clock.time % 10_000) * GIB // 50})
+
+    house.reader.memory = caching
+    lease = await house.clock.drive(asking.granted())
+    assert lease.engine.load_s >= 200
+    await asking.leave()
 
 
 async def test_a_load_that_moves_again_no_longer_stands_still(house: Any, make_profile: Any, behaviour: Any) -> None:

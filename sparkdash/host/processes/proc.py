@@ -114,6 +114,11 @@ def taken_in(pids: Iterable[int], proc: Path = PROC) -> dict[int, int]:
     return found
 
 
+def tells_reads(pids: Iterable[int], proc: Path = PROC) -> bool:
+    """Whether the kernel tells what at least one of these processes reads: it does so for this user's own."""
+    return any(_moved_chars(pid, proc) is not None for pid in pids)
+
+
 def _moved_chars(pid: int, proc: Path) -> int | None:
     try:
         lines = (proc / str(pid) / "io").read_text().splitlines()

@@ -5,7 +5,7 @@ before, or who waits.
 
 Rule: a load has no time limit of its own (a 120B model from a slow disk takes an hour); it has one on standing
 still. A line of a shape not seen before counts as progress, and so does what its own processes read, write and hold
-(`process_progress`). Where nobody can ask them, memory of the box that is taken counts, or a page cache that grows,
+(`process_progress`). Where the kernel does not tell what they read, memory of the box that is taken counts, or a page cache that grows,
 unless another load is under way. A line that only repeats (vLLM's "No available shared memory broadcast block found in
 60 seconds") does not, nor does processor time: an engine that hangs spins.
 """
@@ -207,7 +207,10 @@ class Loading:
                 if own:
                     self._moved_at = now
             alone = not self._tools.books.loading(but=self._profile.name, on=self._nodes)
-            if self._nodes_that_moved() - ({LOCAL} if own is not None else set()) and (alone or own is None):
+            moved = self._nodes_that_moved()
+            if own is not None and self._own.tells_reads:
+                moved.discard(LOCAL)
+            if moved and (alone or own is None):
                 self._moved_at = self._tools.clock.monotonic()
             await self._tools.clock.sleep(POLL_S)
 

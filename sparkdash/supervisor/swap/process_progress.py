@@ -29,6 +29,8 @@ class ProcessProgress:
         self._enough = enough
         self._seen: dict[int, int] = {}
         self._gained = 0
+        self.tells_reads = False
+        """Whether reads and writes are in the figures: a download by another user's process shows nowhere else."""
         self.held: int | None = None
         """Bytes of memory that they held at the last look; None while unknown."""
 
@@ -43,7 +45,7 @@ class ProcessProgress:
                 pids, reading = await asyncio.gather(
                     self._tools.runtime.pids(self._container), self._tools.reader.gpu()
                 )
-                found = await in_thread(lambda: proc.taken_in(pids))
+                found, self.tells_reads = await in_thread(lambda: (proc.taken_in(pids), proc.tells_reads(pids)))
                 self.held = self._tools.reader.engine_bytes(pids, reading) if pids else None
             for pid, held in (reading.processes or {}).items():
                 if pid in pids:
