@@ -47,6 +47,6 @@ def test_a_change_is_published_once_and_a_hook_is_told_of_each_new_alert() -> No
     finder = HookEventFinder(Snapshot(seq=1, at=0.0, daemon=info))
     (event,) = finder.events(changes[0], 2.0)
     assert (event.event, event.profile, event.details["value"]) == (HookEventKind.ALERT, None, 90.0)
-    assert event.text == "temperature of the box is 90 C, above 85 C."
+    assert event.text == "temperature of the box is 90 °C, above 85 °C."
     assert finder.events(changes[0], 3.0) == []
     assert finder.events(changes[1], 4.0) == []

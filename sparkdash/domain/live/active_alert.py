@@ -37,4 +37,4 @@ def _told(value: float, unit: str) -> str:
         return f"{value * 100:.3g} %"
     if unit in ("bytes", "bytes/s"):
         return f"{value / 2**30:.3g} GiB{unit.removeprefix('bytes')}"
-    return f"{value:.3g} {unit}".strip()
+    return f"{value:.3g} {'°C' if unit == 'C' else unit}".strip()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -25,12 +24,12 @@ from sparkdash.tui.messages import RowMoved
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
-from sparkdash.tui.widgets.chart import ChartDragged, ChartPanel, ChartZoomed
+from sparkdash.tui.widgets.chart import ChartDragged, ChartPanel, ChartSubject, ChartZoomed
 from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable, notice_lines
 from sparkdash.tui.widgets.usage import UsageTable, many
 
-AGAIN_S = 2.0
-"""Least interval between two reads of a chart that ends now."""
+AGAIN_S, USAGE_AGAIN_S = 2.0, 15.0
+"""Least interval between two reads of a chart that ends now, and of the usage below it."""
 GROUPS: tuple[UsageGroup, ...] = ("profile", "client", "key", "hour", "day")
 FIRST = (
     "decode_tok_s", "decode_each_tok_s", "prompt_tok_s", "ttft_p95_s", "running", "kv_used", "prefix_hit", "acceptance",
@@ -39,14 +38,6 @@ FIRST = (
 """Figures that come first when `f` goes through them, as far as there are records."""
 BOX = ""
 """Profile of the series of a whole box."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChartSubject:
-    """Figure of a profile's engine, or of the box."""
-
-    figure: str
-    profile: str
 
 
 class HistoryPage(Page):
@@ -86,7 +77,9 @@ class HistoryPage(Page):
         self._is_before_shown = False
         self._are_marks_shown = True
         self._by: UsageGroup = "profile"
-        self._read_at = 0.0
+        self._read_at = self._known_at = 0.0
+        self._usage: tuple[object, float] = (None, 0.0)
+        """Period and group of the usage that is shown, and when it was read."""
         self._was_linked = False
 
     def body(self) -> Iterable[Widget]:
@@ -255,7 +248,7 @@ class HistoryPage(Page):
             await self._read_second(begin, end)
             found = await self.services.link.history_marks(since=begin, until=end) if self._are_marks_shown else None
             chart.marks = found.marks if found else ()
-            await self._read_usage(begin, end)
+            await self._read_usage(begin, end, view.here)
         except SparkdashError as error:
             chart.failure_text = error.text()
             chart.first = chart.first if error.code != "no_history" else None
@@ -263,8 +256,6 @@ class HistoryPage(Page):
             chart.failure_text = None
         chart.title = self._title()
         chart.redraw()
-
-    _known_at = 0.0
 
     async def _read_second(self, begin: float, end: float) -> None:
         chart = self.query_one(ChartPanel)
@@ -284,7 +275,10 @@ class HistoryPage(Page):
             figure=self._subject.figure, profile=profile or None, since=max(begin, 0.0), until=end, points=points
         )
 
-    async def _read_usage(self, begin: float, end: float) -> None:
+    async def _read_usage(self, begin: float, end: float, here: float) -> None:
+        wanted = (self._by, self._subject.profile, self.query_one(ChartPanel).window)
+        if self._usage[0] == wanted and here - self._usage[1] < USAGE_AGAIN_S:
+            return
         table, offset = self.query_one(UsageTable), time.localtime(end).tm_gmtoff
         table.report = await self.services.link.history_usage(
             by=self._by, since=max(begin, 0.0), until=end, profile=self._subject.profile or None, offset_s=offset
@@ -296,3 +290,4 @@ class HistoryPage(Page):
         told = f"{many(today.requests)} requests, {many(today.output_tokens)} tokens out{energy}"
         self.query_one(ChartPanel).today = f"today {told}"
         table.redraw()
+        self._usage = (wanted, here)

@@ -7,6 +7,7 @@ Rule: a widget gets one bucket per dot column; the daemon makes the buckets.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from textual import events
@@ -25,6 +26,14 @@ TICK_CELLS = 16
 LEAST_ROWS = 3
 NEAR = 0.01
 """Share of the width within which a mark is told beside the cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChartSubject:
+    """Figure of a profile's engine, or of the box."""
+
+    figure: str
+    profile: str
 
 
 class ChartZoomed(Message):
@@ -78,7 +87,14 @@ class ChartPanel(Panel):
         if self.first is None or rows < LEAST_ROWS:
             told = [inked(self.failure_text or "reading the history…", Ink.BAD if self.failure_text else Ink.DIM)]
             return frame([*told, *[EMPTY] * (height - 3)][: height - 2], width, EdgeText(inked(self.title, Ink.STRONG)))
-        cells = inner - AXIS
+        lines = self._plotted(begin, end, inner - AXIS, rows)
+        foot = EdgeText(self._mark_text(begin, end), inked(self._span(begin, end), Ink.DIM))
+        return frame(lines, width, EdgeText(self._head(width - 9), inked(self.today, Ink.DIM)), foot)
+
+    def _plotted(self, begin: float, end: float, cells: int, rows: int) -> list[Line]:
+        """Return the chart, its marks and its time axis."""
+        if self.first is None:
+            return []
         top = nice_top(
             max((value for one in (self.first, self.second) if one for value in one.max if value), default=0)
         )
@@ -89,8 +105,9 @@ class ChartPanel(Panel):
         lines = range_chart(first, second, rows, top, cursor=cursor, axis=unit)
         shares = [(share(at, begin, end), text) for at, text in ticks(begin, end, cells // TICK_CELLS)]
         lines += [mark_row(self._signs(begin, end), cells), tick_row(shares, cells)]
-        foot = EdgeText(self._mark_text(begin, end), inked(self._span(begin, end), Ink.DIM))
-        return frame(lines, width, EdgeText(self._head(width - 9), inked(self.today, Ink.DIM)), foot)
+        if not any(self.first.count):
+            lines[rows // 2] = inked("Nothing was measured in this period.", Ink.DIM)
+        return lines
 
     def _span(self, begin: float, end: float) -> str:
         step = self.first.step_s if self.first else 0.0
@@ -232,7 +249,7 @@ def unit_text(unit: str) -> Callable[[float], str]:
         case "tok/s" | "requests" | "tokens":
             return _plain_number
         case _:
-            return lambda value: f"{value:.3g} {unit}"
+            return lambda value: f"{value:.3g} {'°C' if unit == 'C' else unit}"
 
 
 def _plain_number(value: float) -> str:
