@@ -18,7 +18,7 @@ TWO_COLUMNS_FROM = 180
 BARS = 3
 """Rows of title bar, notice row and footer."""
 LEAST_REQUESTS, LEAST_CARD, LEAST_LIST = 4, 8, 6
-MOST_CARD = 26
+MOST_CARD, MOST_SWAPS = 26, 16
 MOST_MEMORY_CHART = 8
 
 
@@ -90,6 +90,7 @@ def _two_columns(rows: int, wanted: Contents) -> Heights:
     card = rest if rest < LEAST_CARD + LEAST_LIST + 3 else min(max(int(rest * 0.52), LEAST_CARD), MOST_CARD)
     rest -= card
     compare = wanted.compare if rest - wanted.compare >= LEAST_LIST else 0
-    swaps = rest - compare
+    swaps = min(rest - compare, MOST_SWAPS)
+    card += rest - compare - swaps
     requests = max(rows * 6 // 10, LEAST_REQUESTS)
     return Heights(card, beside, chart, requests, compare, swaps, rows - requests)

@@ -106,6 +106,13 @@ def test_no_two_engines_look_alike_in_the_memory_bar(box: Any) -> None:
         assert "reserve 10.0" in told or "kept 10.0" in told
 
 
+def test_an_engine_keeps_its_fill_when_a_smaller_one_comes(box: Any) -> None:
+    """Else the chart behind the bar would change all its colours."""
+    alone = memory_parts(box.sample(engines={"gpt-oss-120b": 77 * GIB}).memory)
+    both = memory_parts(box.sample(engines={"gemma-3-4b": 18 * GIB, "gpt-oss-120b": 77 * GIB}).memory)
+    assert alone[0] == both[0]
+
+
 @pytest.mark.parametrize("cells", [9, 12, 16, 20])
 def test_names_are_cut_so_that_they_can_be_told_apart(cells: int) -> None:
     """Both ends stay: variants of one model differ in theirs."""

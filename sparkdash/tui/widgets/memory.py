@@ -57,7 +57,7 @@ def memory_parts(memory: Memory) -> list[Part]:
     """Return the stretches from left to right; the known ones add up to the total."""
     engines = [
         Part(name, (ENGINE_GLYPHS + LETTERS)[min(i, len(ENGINE_GLYPHS + LETTERS) - 1)], held, Ink.FILL)
-        for i, (name, held) in enumerate(sorted(memory.engines.items(), key=lambda item: natural(item[0])))
+        for i, (name, held) in enumerate(sorted(memory.engines.items(), key=_by_size))
     ]
     engines += [Part(_theirs(each), THEIRS, each.bytes, Ink.WARN) for each in memory.strangers]
     cache = memory.page_cache or 0
@@ -70,6 +70,12 @@ def memory_parts(memory: Memory) -> list[Part]:
         Part("cache", CACHE, memory.page_cache, Ink.FILL),
         Part("free", FREE, memory.free, Ink.FILL),
     ]
+
+
+def _by_size(item: tuple[str, int | None]) -> tuple[int, list[Any]]:
+    """Sort the largest engine first, in steps: one that comes or grows a little leaves the others their fills."""
+    name, held = item
+    return (-((held or 0) // SIZE_STEP), list(natural(name)))
 
 
 def memory_bar(memory: Memory, width: int) -> Line:
@@ -107,6 +113,7 @@ _ROOMS = (
 )
 """Separator of the legend and longest name, from the widest layout to the tightest."""
 KEPT_COLUMNS = 2000
+SIZE_STEP = 4 * GIB
 LEAST_NAME, TIGHT = 12, 5
 GAP = inked("  ")
 FIXED = ("free", "cache", "other", "engines + other", "reserve", "kept")
