@@ -11,7 +11,7 @@ from exact_server import ExactServer
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
-from sparkdash.bench.measure import first_chunk
+from sparkdash.bench.measure import first_chunk, url_server
 from sparkdash.bench.measure.arm_launcher import LaunchedArm, UrlLauncher
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.stream_answer import StreamedAnswer, read_stream
@@ -191,3 +191,18 @@ def test_a_rate_that_hangs_on_an_estimate_is_marked_and_compared_with_none(rehea
     assert "estimated from its share of the text" in text
     difference = compare_runs(report, report)
     assert [one.change is None for one in difference.pairs if one.profile == "B"] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("server", "keys"),
+    [
+        (ExactServer(owner="llamacpp"), EngineKind.LLAMACPP),
+        (ExactServer(owner="someone"), EngineKind.VLLM),
+        (ExactServer(owner="someone", strict=True), None),
+    ],
+)
+async def test_an_attached_server_gets_the_keys_that_it_takes(server: ExactServer, keys: EngineKind | None) -> None:
+    """A profile of kind `openai` names no engine: its list of models does, else one request tries."""
+    server.decode = server.prefill = 1e6
+    async with server.serving() as url, BenchClient(url) as wire:
+        assert await url_server.attached_keys(wire, "alpha", url) is keys

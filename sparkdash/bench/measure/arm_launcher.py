@@ -93,6 +93,8 @@ class DaemonLauncher:
             engine_url=engine.url,
             defaults=profile.request,
         )
+        if profile.engine in url_server.UNMANAGED:
+            measured.keys = await url_server.attached_keys(self._bench_client, measured.model, engine.url)
         found = await profile_provenance(profile, engine, world, measured, await self._log(profile.name))
         return LaunchedArm(measured, found, _BoxObserver(self._client, profile.name).look, simulated=engine.simulated)
 

@@ -42,6 +42,7 @@ async def profile_provenance(
         image=profile.image,
         image_digest=await _digest(world.daemon.runtime, profile.image) if here else None,
         engine=profile.engine.value,
+        request_keys=measured.keys.value if measured.keys else None,
         engine_version=engine.version or await measured.version(),
         model=target.ref if target else None,
         model_revision=target.revision if target else None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -139,6 +140,16 @@ def _kind(value: object) -> EngineKind | None:
         return EngineKind(str(value))
     except ValueError:
         return None
+
+
+async def attached_keys(client: BenchClient, model: str, engine_url: str | None) -> EngineKind | None:
+    """Return the kind whose request keys an attached server takes: its own by its list of models, else as tried."""
+    kind = EngineKind.OPENAI
+    if engine_url is not None:
+        with suppress(SparkdashError, ValueError):
+            cards = json.loads(await client.get("/v1/models", url=engine_url))
+            kind = measuring.engine_kind_of(cards) if isinstance(cards, dict) else kind
+    return kind if kind is not EngineKind.OPENAI else await _taken_keys(client, model)
 
 
 async def _taken_keys(client: BenchClient, model: str) -> EngineKind | None:
