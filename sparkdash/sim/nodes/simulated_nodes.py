@@ -53,6 +53,7 @@ class SimulatedNodes:
         self._states = {name: self._first(name) for name in others}
         self._samples: dict[str, NodeSample] = {}
         self._read_at = -math.inf
+        self._last_links: dict[str, tuple[LinkSample, float]] = {}
         self._returned: list[Callable[[str], None]] = []
         self.on_change: Callable[[dict[str, NodeState]], object] = lambda _: None
 
@@ -176,12 +177,24 @@ class SimulatedNodes:
         rate = SHARED_BYTES_S * min(1.0, shared) * (1 + 0.04 * math.sin(now))
         up = any(map(self._is_up, self._states))
         tcp = IDLE_BYTES_S if up else 0.0
+        rdma = rate if up else 0.0
         return (
-            LinkSample(name=HCA, rdma=True, received_bytes_s=rate if up else 0.0,
-                       sent_bytes_s=rate * 0.97 if up else 0.0, errors=0, up=up, rate_gbit_s=RATE_GBIT_S),
-            LinkSample(name=INTERFACE, received_bytes_s=tcp, sent_bytes_s=tcp, errors=0, up=up,
-                       rate_gbit_s=RATE_GBIT_S),
+            self._carried(LinkSample(name=HCA, rdma=True, received_bytes_s=rdma, sent_bytes_s=rdma * 0.97,
+                                     errors=0, up=up, rate_gbit_s=RATE_GBIT_S), now),
+            self._carried(LinkSample(name=INTERFACE, received_bytes_s=tcp, sent_bytes_s=tcp,
+                                     errors=0, up=up, rate_gbit_s=RATE_GBIT_S), now),
         )  # fmt: skip
+
+    def _carried(self, link: LinkSample, now: float) -> LinkSample:
+        """Return the link with the bytes that it has carried at these rates since its first sample."""
+        before, then = self._last_links.get(link.name, (link, now))
+        seconds = max(0.0, now - then)
+        counted = link.replace(
+            received_bytes=(before.received_bytes or 0) + round((link.received_bytes_s or 0.0) * seconds),
+            sent_bytes=(before.sent_bytes or 0) + round((link.sent_bytes_s or 0.0) * seconds),
+        )
+        self._last_links[link.name] = counted, now
+        return counted
 
     def _address(self, name: str) -> str:
         return ADDRESSES.format(10 + list(self._boxes).index(name))
