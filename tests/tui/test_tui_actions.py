@@ -78,11 +78,13 @@ async def test_a_plan_that_is_refused_says_why_and_begins_nothing(stage: Any, bo
 
 async def test_a_profile_is_pinned_and_preloaded_with_one_key(stage: Any, box: Any) -> None:
     """And let go with the same."""
-    async with stage(box.snapshot()) as on:
+    async with stage(box.snapshot(), size=(120, 30)) as on:
         await on.press("2", "P")
         assert on.link.asked == [("setting", "policy", box.gpt, "pinned", "true")]
         assert "gpt-oss-120b is pinned" in on.text
         on.link.listed = SettingList(file="c", settings=(), pinned=(box.gpt,), preload=("a", box.gpt))
+        await on.press("1", "2")
+        assert any("gpt-oss-120b pinned preloaded" in row for row in on.rows), on.text
         await on.press("P", "L")
         assert on.link.asked[1:] == [("setting", "policy", box.gpt, "pinned", None), ("setting", "preload", '["a"]')]
 

@@ -48,6 +48,8 @@ class ProfilesPage(Page):
     """Profile, link state and state of the box for which the plan was read."""
     _listed: tuple[object, object] = (None, None)
     """Link state and profiles when the local files were read."""
+    _noticed: object = None
+    """Latest notice when pins were read: an edit of config.toml comes with one."""
     _looked_at = 0.0
     """Time of that read."""
 
@@ -63,12 +65,17 @@ class ProfilesPage(Page):
         if self.is_current and (listed[0] is not self._listed[0] or listed[1] is not self._listed[1]):
             self._listed = listed
             self._stock()
+        noticed = next(iter(view.snapshot.notices), None) if view.snapshot else None
+        if self.is_current and noticed is not self._noticed:
+            self._noticed = noticed
+            self._read_kept()
         for table in self.query(ProfileTable):
             self._look(table.cursor, view)
 
     def on_screen_resume(self) -> None:
         """Read the local files again when the page opens."""
         self._listed = (None, None)
+        self._read_kept()
         super().on_screen_resume()
 
     def on_row_moved(self, message: RowMoved) -> None:
@@ -153,6 +160,16 @@ class ProfilesPage(Page):
         self.query_one(ProfileTable).stock = self.query_one(ProfileDetail).stock = stock
         self.query_one(ProfileTable).redraw()
         self.query_one(ProfileDetail).redraw()
+
+    @work(group="kept", exclusive=True)
+    async def _read_kept(self) -> None:
+        table = self.query_one(ProfileTable)
+        try:
+            known = await self.services.link.settings()
+        except SparkdashError:  # a demo has no config.toml
+            return
+        table.pinned, table.preload = known.pinned, known.preload
+        table.redraw()
 
     async def _plan(self, name: str) -> None:
         plan: Plan | None

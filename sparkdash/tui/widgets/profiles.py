@@ -81,7 +81,15 @@ class ProfileTable(Table):
 
     stock: Mapping[str, Stock] = {}
     """Local files by profile, as far as they were read; set by the page."""
+    pinned: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    """Pinned profiles and families, and profiles that are loaded with the daemon; set by the page."""
     _longest_name = 0
+
+    def kept_words(self, profile: str) -> list[str]:
+        """Say whether a profile is pinned, and whether it is loaded with the daemon."""
+        pinned = profile in self.pinned or profile.partition("/")[0] in self.pinned
+        return [word for word, holds in (("pinned", pinned), ("preloaded", profile in self.preload)) if holds]
 
     def head(self, width: int) -> Line:
         """Return the column titles."""
@@ -93,7 +101,10 @@ class ProfileTable(Table):
         """Return a row for each profile."""
         if view.snapshot is None:
             return []
-        listed = [(profile, _name(view.snapshot, profile, branch)) for profile, branch in tree(view.snapshot.profiles)]
+        listed = [
+            (profile, _name(view.snapshot, profile, branch, self.kept_words(profile.name)))
+            for profile, branch in tree(view.snapshot.profiles)
+        ]
         self._longest_name = max((length(name) for _, name in listed), default=0)
         laid = cells(width, self._longest_name)
         return [
@@ -119,13 +130,14 @@ def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
     return pad(inked(" " + "".join(sides), Ink.STRONG), MARK)
 
 
-def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str) -> Line:
+def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str, kept: list[str]) -> Line:
     short = profile.name.partition("/")[2] if branch else profile.name
     default = snapshot.default is not None and snapshot.default.profile == profile.name
     told = [
         profile.speculation or "",
         f"{profile.nodes} nodes" if profile.nodes > 1 else "",
         "default" if default else "",
+        *kept,
     ]
     method = "".join(f"  {word}" for word in told if word)
     return inked(branch, Ink.FAINT) + inked(short, _name_ink(snapshot, profile)) + inked(method, Ink.DIM)
