@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ import pytest
 from exact_server import ExactServer
 from typer.testing import CliRunner
 
+from sparkdash.bench.report.peer_table import agreement, compare
 from sparkdash.bench.report.peer_tools import TOOLS, PeerMetric, PeerRequest, read_result
-from sparkdash.bench.run import CellKey
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Arm, CellKey
 from sparkdash.cli.main import app
 from sparkdash.errors import AdmissionError
 
 ALONE = CellKey(suite="s", context=512, output=128)
+STEADY = CellKey(suite="s", context=2048, output=128)
 FOUR = CellKey(suite="s", context=512, output=128, concurrency=4)
 SUITE = """
 suite: tiny
@@ -97,7 +100,8 @@ def test_a_program_measures_the_same_cells_and_stands_beside_ours(served: str, f
     assert (told["tool"], told["version"], told["failures"]) == ("llama-benchy", "9.8.7", [])
     decode = {row["key"]["output"]: row for row in told["rows"] if row["metric"] == "decode"}
     assert {output: row["theirs"] for output, row in decode.items()} == {32: 100.5, 64: 100.5}
-    assert all(row["ours"] > 0 for row in decode.values())
+    assert all(row["ours"] > 0 and row["drift"] is not None for row in decode.values())
+    assert len(set(told["runs"])) == 2
     assert "tokens of the first chunk" in told["definitions"]["decode"][0]
     assert "without token counts" in told["definitions"]["decode"][1]
 
@@ -106,8 +110,23 @@ def test_a_cell_that_the_program_fails_is_told_with_its_words(served: str, folde
     """The others are compared; our own figures stay."""
     shown = " ".join(verify(folder, served, peer(folder, fails=64)).split())
     assert "llama-benchy failed at 256 x 64: the server hung up" in shown
-    assert "in 0 of 1 cells" in shown
     assert "sparkdash beside llama-benchy 9.8.7" in shown
+
+
+def test_an_engine_that_moved_meanwhile_shows_nothing(rehearse: Callable[..., Results]) -> None:
+    """Of two cells with equal means, the one whose engine stood still is judged."""
+    arm = [Arm(name="A", profile="http://x")]
+    before = rehearse(arms=arm, rates={"A": {ALONE: 60.0, STEADY: 60.0}})
+    after = rehearse(arms=arm, rates={"A": {ALONE: 66.0, STEADY: 60.0}})
+    true = 127 / (0.9 * 128 / 60.0)
+    theirs = {key: {PeerMetric.DECODE: true} for key in (ALONE, STEADY)}
+    found = compare(before, after, TOOLS["llama-benchy"], theirs, version=None, failures=())
+    assert [(round(row.drift or 0, 3), row.is_steady) for row in found.decode] == [(0.1, False), (0.0, True)]
+    said = agreement(found)
+    assert "agree within 1% in 1 of 1 cells" in said
+    assert "In 1 cells the engine itself moved by more than 1%" in said
+    nothing = compare(before, after, TOOLS["llama-benchy"], {ALONE: theirs[ALONE]}, version=None, failures=())
+    assert "verifies nothing" in agreement(nothing)
 
 
 def test_a_program_that_is_not_there_says_how_to_get_it(folder: Path) -> None:

@@ -8,10 +8,11 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from statistics import median
+from collections.abc import Callable, Iterator, Mapping
+from statistics import fmean, median
 
 from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch
+from sparkdash.bench.records import RequestSample
 from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.blocks import (
     DASH,
@@ -45,7 +46,10 @@ class PeerRow(Frozen):
     key: CellKey
     metric: PeerMetric
     ours: float | None
+    """Mean of our two measurements, before and after theirs."""
     theirs: float | None
+    drift: float | None = None
+    """Our second measurement over the first, less one: what the engine itself did meanwhile."""
     assumed: bool = False
     """Whether our figure hangs on an estimate of the first chunk's tokens."""
 
@@ -54,12 +58,17 @@ class PeerRow(Frozen):
         """Ours over theirs, less one."""
         return None if not self.theirs or self.ours is None else self.ours / self.theirs - 1
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether the engine stood still enough for a comparison."""
+        return self.drift is not None and abs(self.drift) <= AGREES
+
 
 class PeerComparison(Frozen):
     """Both clients' figures on one engine."""
 
-    run: str
-    """Id of our run."""
+    runs: tuple[str, str]
+    """Ids of our runs, before and after the other program."""
     tool: str
     version: str | None
     simulated: bool
@@ -76,7 +85,8 @@ class PeerComparison(Frozen):
 
 
 def compare(
-    results: Results,
+    before: Results,
+    after: Results,
     tool: PeerTool,
     theirs: Mapping[CellKey, Figures],
     *,
@@ -85,16 +95,11 @@ def compare(
 ) -> PeerComparison:
     """Set the figures beside each other."""
     rows = tuple(
-        PeerRow(
-            key=key, metric=metric, ours=value, theirs=found.get(metric),
-            assumed=metric is PeerMetric.DECODE and _is_assumed(results, key),
-        )
-        for key, found in theirs.items()
-        for metric, value in _own_figures(results, key).items()
-    )  # fmt: skip
+        _compared(before, after, key, metric, found) for key, found in theirs.items() for metric in _metrics(key)
+    )
     shown = {row.metric for row in rows}
     return PeerComparison(
-        run=results.run.id, tool=tool.name, version=version, simulated=results.run.simulated, rows=rows,
+        runs=(before.run.id, after.run.id), tool=tool.name, version=version, simulated=before.run.simulated, rows=rows,
         definitions={one.value: (OURS[one], tool.definitions[one]) for one in PeerMetric if one in shown},
         failures=failures,
     )  # fmt: skip
@@ -104,19 +109,41 @@ def _is_assumed(results: Results, key: CellKey) -> bool:
     return any(one.k1_assumed for one in results.good(results.run.baseline, key))
 
 
-def _own_figures(results: Results, key: CellKey) -> dict[PeerMetric, float | None]:
-    arm = results.run.baseline
-    good = results.good(arm, key)
-    firsts = [(one.prompt_tokens, one.ttft_s) for one in good if one.ttft_s]
-    found = {
-        PeerMetric.DECODE: _middle([rate for one in good if (rate := one.decode_tok_s)]),
-        PeerMetric.PROMPT: _middle([tokens / seconds for tokens, seconds in firsts if tokens]),
-        PeerMetric.TTFT: _middle([seconds for _, seconds in firsts]),
-    }
-    if key.concurrency > 1:
-        launches = figures_by_launch(results, arm, key, BenchMetric.AGGREGATE)
-        found[PeerMetric.AGGREGATE] = _middle([value for ones in launches.values() for value in ones.values()])
-    return found
+def _metrics(key: CellKey) -> tuple[PeerMetric, ...]:
+    alone = key.concurrency == 1
+    return tuple(one for one in PeerMetric if one is not PeerMetric.AGGREGATE or not alone)
+
+
+def _compared(before: Results, after: Results, key: CellKey, metric: PeerMetric, theirs: Figures) -> PeerRow:
+    first, second = _own_figure(before, key, metric), _own_figure(after, key, metric)
+    known = [value for value in (first, second) if value is not None]
+    return PeerRow(
+        key=key,
+        metric=metric,
+        ours=fmean(known) if known else None,
+        theirs=theirs.get(metric),
+        drift=second / first - 1 if first and second else None,
+        assumed=metric is PeerMetric.DECODE and _is_assumed(before, key),
+    )
+
+
+def _own_figure(results: Results, key: CellKey, metric: PeerMetric) -> float | None:
+    if metric is PeerMetric.AGGREGATE:
+        launches = figures_by_launch(results, results.run.baseline, key, BenchMetric.AGGREGATE)
+        return _middle([value for ones in launches.values() for value in ones.values()])
+    read = _OF_A_REQUEST[metric]
+    return _middle([value for one in results.good(results.run.baseline, key) if (value := read(one))])
+
+
+def _prompt_rate(one: RequestSample) -> float | None:
+    return one.prompt_tokens / one.ttft_s if one.prompt_tokens and one.ttft_s else None
+
+
+_OF_A_REQUEST: dict[PeerMetric, Callable[[RequestSample], float | None]] = {
+    PeerMetric.DECODE: lambda one: one.decode_tok_s,
+    PeerMetric.PROMPT: _prompt_rate,
+    PeerMetric.TTFT: lambda one: one.ttft_s,
+}
 
 
 def _middle(values: list[float]) -> float | None:
@@ -132,9 +159,14 @@ def _blocks(found: PeerComparison) -> Iterator[Block]:
     yield Heading(1, f"sparkdash beside {found.tool} {found.version or ''}".rstrip())
     if found.simulated:
         yield TextBlock((SIMULATED,), Tone.WORSE)
-    yield TextBlock((f"The same engine, one client after the other. sparkdash's run is {found.run}.",))
+    yield TextBlock(
+        (
+            f"The same engine: sparkdash ({found.runs[0]}), {found.tool}, sparkdash again ({found.runs[1]}).",
+            "sparkdash's figure is the mean of its two; drift is what the engine itself did between them.",
+        )
+    )
     rows = tuple(_row(one) for one in found.rows)
-    yield Grid(head=("Cell", "Figure", "Unit", "sparkdash", found.tool, "Difference"), rows=rows, right=True)
+    yield Grid(head=("Cell", "Figure", "Unit", "sparkdash", "Drift", found.tool, "Difference"), rows=rows, right=True)
     yield TextBlock((PROMPTS,), Tone.DIM)
     if any(one.assumed for one in found.rows):
         yield TextBlock(("~ hangs on an estimate: the server does not count each chunk.",), Tone.DIM)
@@ -150,18 +182,31 @@ def _row(one: PeerRow) -> tuple[TableCell, ...]:
     digits = 3 if one.metric is PeerMetric.TTFT else 1
     values = [DASH if value is None else f"{value:.{digits}f}" for value in (one.ours, one.theirs)]
     difference = DASH if one.difference is None else format_change(one.difference, 2)
+    drift = DASH if one.drift is None else format_change(one.drift, 2)
     ours = f"~{values[0]}" if one.assumed else values[0]
-    words = (cell_names.short_cell_name(one.key, {}), one.metric.value, one.metric.unit, ours, values[1], difference)
+    words = (
+        cell_names.short_cell_name(one.key, {}),
+        one.metric.value,
+        one.metric.unit,
+        ours,
+        drift,
+        values[1],
+        difference,
+    )
     return tuple(TableCell(text) for text in words)
 
 
 def agreement(found: PeerComparison) -> str:
     """Say in how many cells the decode rates agree, and where they differ most."""
-    rows = found.decode
+    rows = [one for one in found.decode if one.is_steady]
+    moved = len(found.decode) - len(rows)
+    drifted = (
+        f" In {moved} cells the engine itself moved by more than {AGREES:.0%}; they show nothing." if moved else ""
+    )
     if not rows:
-        return f"No decode rate was measured by both, so nothing is verified by {found.tool}."
+        return f"No decode rate was measured by both on a steady engine: {found.tool} verifies nothing.{drifted}"
     near = sum(abs(one.difference or 0.0) <= AGREES for one in rows)
     worst = max(rows, key=lambda one: abs(one.difference or 0.0))
     said = f"The decode rates agree within {AGREES:.0%} in {near} of {len(rows)} cells"
     most = f"{format_change(worst.difference or 0.0, 2)} ({cell_names.short_cell_name(worst.key, {})})"
-    return f"{said}; the largest difference is {most}."
+    return f"{said}; the largest difference is {most}.{drifted}"

@@ -68,8 +68,9 @@ def verify(
 ) -> None:
     """Have another program measure the same engine beside sparkdash.
 
-    PROFILE is loaded if it does not run. sparkdash measures first, then the program, on the same engine through the
-    same address. The definitions of both stand below the figures. Install the program in an environment of its own.
+    PROFILE is loaded if it does not run. sparkdash measures, then the program, then sparkdash again, on the same engine
+    through the same address. The definitions of both stand below the figures. Install the program in an environment of
+    its own.
 
     \b
     Examples:
@@ -77,6 +78,7 @@ def verify(
       sparkdash bench verify gpt-oss-120b --with guidellm --reps 3
       sparkdash bench verify --url http://127.0.0.1:8000 --with vllm
     """
+    from sparkdash.bench.report.peer_table import compare
     from sparkdash.bench.report.peer_tools import TOOLS
 
     if (profile is None) == (url is None):
@@ -85,9 +87,11 @@ def verify(
     found = _program(tool, program)
     if profile is not None:
         url, model = _loaded(profile, ask=not yes)
-    results = _measured(url or "", model, suite, reps, ask=not yes and profile is None)
-    asked = _Verification(tool, found, url or "", tokenizer, results)
-    told = asked.compared()
+    before = _measured(url or "", model, suite, reps, ask=not yes and profile is None)
+    asked = _Verification(tool, found, url or "", tokenizer, before)
+    theirs, failures = asked.figures()
+    after = _measured(url or "", model, suite, reps, ask=False)
+    told = compare(before, after, tool, theirs, version=asked.version(), failures=failures)
     if as_json:
         return print_json(told)
     return _print(told)
@@ -161,9 +165,8 @@ class _Verification:
     tokenizer: str | None
     results: Results
 
-    def compared(self) -> PeerComparison:
-        """Run the program for each cell and compare. Raises AdmissionError."""
-        from sparkdash.bench.report.peer_table import compare
+    def figures(self) -> tuple[dict[CellKey, Figures], tuple[str, ...]]:
+        """Run the program for each cell; return its figures, and what failed."""
         from sparkdash.bench.report.peer_tools import measured_cells, read_result
 
         theirs: dict[CellKey, Figures] = {}
@@ -178,7 +181,7 @@ class _Verification:
                 except ValueError as error:
                     theirs[key] = {}
                     failures.append(f"{self.tool.name} failed at {key.context} x {key.output}: {error}")
-        return compare(self.results, self.tool, theirs, version=self._version(), failures=tuple(failures))
+        return theirs, tuple(failures)
 
     def _request(self, key: CellKey, runs: int, result: str, book: str) -> PeerRequest:
         from sparkdash.bench.report.peer_tools import PeerRequest
@@ -198,7 +201,8 @@ class _Verification:
                 return Path(asked.result).read_text(encoding="utf-8")
         raise ValueError(words[-FAILED_WORDS:].strip() or f"it ended with {code} and wrote no result")
 
-    def _version(self) -> str | None:
+    def version(self) -> str | None:
+        """Return the program's version."""
         code, words = self._run([self.program, "--version"], VERSION_S)
         found = [word for word in words.split() if word[:1].isdigit() and "." in word]
         return found[0] if code == 0 and found else None
