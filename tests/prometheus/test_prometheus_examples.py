@@ -103,3 +103,13 @@ def test_an_alert_asks_for_what_is_exported_and_says_what_to_do(rule: dict[str, 
     assert "sparkdash" in rule["annotations"]["description"] or "Prometheus" in rule["annotations"]["description"]
     for label in re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])):
         assert label in set().union(SCRAPED, *exported().values())
+
+
+def test_the_page_of_the_docs_names_every_metric_and_no_other() -> None:
+    """As Prometheus shows them, with `_total`."""
+    page = (FOLDER.parent / "monitoring.md").read_text()
+    table = page.partition("| metric | type |")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    named = {f"sparkdash_{name}" for cell in rows for name in re.findall(r"`(\w+)`", cell)}
+    told = {f"{one.name}_total" if one.type == "counter" else one.name for one in collect_families(scraped_state())}
+    assert named == told
