@@ -20,6 +20,7 @@ from typing import Protocol
 from sparkdash import paths
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.locked_file import replace_file
+from sparkdash.settings import parse_settings
 from sparkdash.tui.lines import profile_texts, questions
 from sparkdash.tui.local_commands import LocalCommands
 from sparkdash.tui.orders import OrderHost
@@ -60,6 +61,10 @@ class ProfileOrders:
     def edit(self, profile: str) -> None:
         """Open the profile's file in the owner's editor, and check the result before it is kept."""
         self._run(self._edit(profile))
+
+    def edit_settings(self) -> None:
+        """Open config.toml in the owner's editor; a text that is not valid is not kept."""
+        self._run(self._edit_settings())
 
     def dry_run(self, profile: str) -> None:
         """Show the command that would start the profile's engine."""
@@ -106,6 +111,29 @@ class ProfileOrders:
         self._must_be_local("The command of a profile is made from the files of the daemon's box.")
         told = await self.commands.dry_run(name)
         await self._host.ask(f"what starts {name}", partial(profile_texts.command_lines, told))
+
+    async def _edit_settings(self) -> None:
+        self._must_be_local("config.toml lies on the daemon's box.")
+        file = Path((await self._host.link.settings()).file)
+        with TemporaryDirectory(prefix="sparkdash-edit-") as folder:
+            draft = Path(folder) / file.name
+            old = file.read_bytes() if os.path.exists(file) else b""  # noqa: ASYNC240, PTH110 - a small file of this box
+            draft.write_bytes(old)
+            while True:
+                self._host.edit_file(draft, 1)
+                if draft.read_bytes() == old:
+                    self._host.say("config.toml: nothing was changed.")
+                    return
+                try:
+                    parse_settings(draft.read_text("utf-8", "replace"), file)
+                except SparkdashError as error:
+                    told = partial(questions.error_lines, error)
+                    if not await self._host.ask("the edit is not valid; the old file stays", told, yes="edit again"):
+                        return
+                else:
+                    break
+            self._keep(draft, file)
+        self._host.say("config.toml is saved; the daemon reads it within seconds and says what needs a restart.")
 
     async def _edit(self, name: str) -> None:
         self._must_be_local("The file lies on the daemon's box.")
@@ -154,6 +182,7 @@ class ProfileOrders:
             await self._host.ask("saved, with warnings", told)
 
     def _keep(self, draft: Path, target: Path) -> None:
+        target = target.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
         try:

@@ -148,7 +148,7 @@ async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, bo
         assert on.link.asked[-1] == ("setting", "reserve_gib", "12")
         assert "reserve_gib is 12: a change holds at once." in on.text
         await on.press("G", "enter")
-        assert "hooks is a table: edit /c/config.toml" in on.text
+        assert "hooks is a table: E edits /c/config.toml" in on.text
         await on.press("escape")
         assert "▸" not in on.text
         assert "in flight" in on.text
@@ -183,3 +183,22 @@ async def test_a_figure_beyond_its_limit_is_red_and_said(stage: Any, box: Any) -
         assert red == ["1.90 s"]
         await on.happen(AlertsChanged(alerts=()))
         assert "above 1 s" not in on.text
+
+
+async def test_config_toml_is_edited_as_a_file_and_kept_only_when_valid(
+    stage: Any, box: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """For tables, which no single value expresses."""
+    file = tmp_path / "config.toml"
+    file.write_text("# mine\n", "utf-8")
+    edits = ["guard = 7\n", "# mine\nguard = 'warn'\n"]
+    async with stage(box.snapshot(), size=(100, 30)) as on:
+        on.link.address = ON_THE_BOX
+        on.link.listed = SettingList(file=str(file), settings=())
+        monkeypatch.setattr(on.app, "edit_file", lambda draft, _line: draft.write_text(edits.pop(0), "utf-8"))
+        await on.press("comma", "E")
+        await on.until(lambda: "the edit is not valid" in on.text)
+        assert file.read_text("utf-8") == "# mine\n"
+        await on.press("enter")
+        await on.until(lambda: "config.toml is saved" in on.text)
+        assert file.read_text("utf-8") == "# mine\nguard = 'warn'\n"

@@ -25,6 +25,8 @@ from sparkdash.tui.screens.dialog import DialogText
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.settings import SettingDetail, SettingTable, holds
 
+READ_AGAIN_S = 3.0
+"""Time after which the daemon has read an edited file."""
 KEYS = (("⏎", "write"), ("esc", "back"))
 
 
@@ -34,11 +36,12 @@ class SettingsPage(Page):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "read", "read again", show=False),
         Binding("d", "default", "use the default", show=False),
+        Binding("E", "edit_file", "edit the file", show=False),
         Binding("q", "leave", "leave", show=False),
     ]
 
     title_key = "settings"
-    keys = "⏎ change  esc back  d default  r read again  / find  ? help"
+    keys = "⏎ change  E edit file  esc back  d default  r read again  / find  ? help"
 
     def body(self) -> Iterable[Widget]:
         """Yield the table and the meaning of one setting."""
@@ -75,6 +78,11 @@ class SettingsPage(Page):
         """Read the settings again."""
         self._read()
 
+    def action_edit_file(self) -> None:
+        """Edit config.toml in the owner's editor, and read it again after the dialogs."""
+        self.services.profile_orders.edit_settings()
+        self.set_timer(READ_AGAIN_S, self._read)
+
     def action_default(self) -> None:
         """Remove the key under the cursor from the file, so that its default holds."""
         found = self._chosen()
@@ -88,7 +96,7 @@ class SettingsPage(Page):
         found = table.setting(table.cursor)
         if found is not None and not found.editable:
             file = table.listed.file if table.listed else "config.toml"
-            self.services.say(f"{found.name} is a table: edit {file}, which is read again at once.")
+            self.services.say(f"{found.name} is a table: E edits {file}, which is read again at once.")
             return None
         return found
 
