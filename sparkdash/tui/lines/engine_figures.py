@@ -63,7 +63,9 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     if left >= TWO:
         columns += [(accept, left // 2), ([share, _kv(sample), _room(view, engine, sample)], left - left // 2)]
     else:
-        held = [share, join([_kv(sample), _room(view, engine, sample)], GAP)]
+        held = [share, _kv(sample), _room(view, engine, sample)]
+        if len(held) + len(accept) > len(first):
+            held = [share, join(held[1:], GAP)]
         if len(held) + len(accept) > len(first):
             accept = [join(_position_bars(sample, 4, 0), GAP), length_]
         columns.append(([*held, *accept], left))
