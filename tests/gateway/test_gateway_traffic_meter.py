@@ -92,6 +92,16 @@ def test_a_running_stream_tells_its_tokens_and_the_rate_of_its_last_seconds(driv
     assert silent.silent_s == pytest.approx(40.0)
 
 
+def test_the_first_tokens_of_an_instant_are_no_rate(driver: Driver) -> None:
+    """Neither 0 nor thousands."""
+    request = driver.ask("r1")
+    driver.clock.now += 5
+    driver.say(request, events=3)
+    driver.clock.now += 0.05
+    live = driver.look().requests["r1"]
+    assert (live.output_tokens, live.tok_s) == (3, None)
+
+
 def test_the_count_goes_on_where_the_tap_has_dropped_the_answers_begin(driver: Driver) -> None:
     """A tap keeps some kilobytes of an answer, and a long answer has a hundred times as much."""
     request = driver.ask("r1")

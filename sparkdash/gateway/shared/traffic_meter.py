@@ -20,6 +20,8 @@ from sparkdash.telemetry.energy import JOULES_PER_WH, EnergyMeter, Power, Use
 
 EACH_S = 3.0
 """Window of one request's rate."""
+LEAST_S = 0.2
+"""Shortest time that gives a rate: the first tokens of an instant are none."""
 
 
 class PassingAnswer(Protocol):
@@ -120,7 +122,7 @@ class MeteredRequest:
         rate = None
         if tokens is not None and self.first_at is not None:
             base = min(self._points, key=lambda point: abs(now - point[0] - EACH_S), default=(self.first_at, 1))
-            rate = max(0.0, tokens - base[1]) / (now - base[0]) if now > base[0] else None
+            rate = max(0.0, tokens - base[1]) / (now - base[0]) if now - base[0] >= LEAST_S else None
             self._points.append((now, tokens))
         silent = None if heard is None else max(0.0, now - heard)
         return LiveRequest(profile=self.profile, output_tokens=tokens, estimated=estimated, tok_s=rate, silent_s=silent)
