@@ -172,3 +172,22 @@ def test_a_rate_is_compared_with_one_requests_only_while_one_decodes(
     """The total lags: just after the second request's end it is still the rate of two."""
     speed = Speed(total=total, each=each, decoding=decoding, computing=0, median=55.0, published=57.0)
     assert ink.plain_text(compared(speed)) == told
+
+
+async def test_a_wide_and_low_terminal_has_no_frames_either(stage: Any, box: Any) -> None:
+    """As a tmux pane below an editor."""
+    async with stage(box.snapshot(), size=(200, 15)) as on:
+        assert not set("╭╰│") & set(on.text)
+        assert "prompt" in on.text
+        assert "codex" in on.text
+
+
+async def test_brackets_in_the_footer_are_keys(stage: Any, box: Any) -> None:
+    """The history page changes its period by them."""
+    async with stage(box.snapshot(), size=(140, 40)) as on:
+        await on.press("6")
+        before = on.lines[1]
+        foot = on.lines[39]
+        await on.pilot.click(offset=(foot.index("[ ] period") + 2, 39))
+        await on.settle()
+        assert on.lines[1] != before

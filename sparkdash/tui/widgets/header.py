@@ -32,7 +32,10 @@ NARROWEST_HINT = 8
 LEAST_FOR_RATE = 72
 """Columns from which the title has the box's rate."""
 
-KEY_NAMES = {"/": "slash", "?": "question_mark", "⏎": "enter", "esc": "escape", ",": "comma", ":": "colon"}
+KEY_NAMES = {
+    "/": "slash", "?": "question_mark", "⏎": "enter", "esc": "escape", ",": "comma", ":": "colon",
+    "[": "left_square_bracket", "]": "right_square_bracket", "+": "plus", "-": "minus", "←": "left", "→": "right",
+}  # fmt: skip
 """Keys of the hints by the names that Textual gives them, where they differ."""
 
 PAGES = {

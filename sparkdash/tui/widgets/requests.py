@@ -141,7 +141,7 @@ class RequestTable(Table):
     @property
     def framed(self) -> bool:
         """Whether the table has a frame."""
-        return self._beside and self.screen.has_class("-wide")
+        return self._beside and self.screen.has_class("-wide") and not self.screen.has_class("-low")
 
     def head(self, width: int) -> Line:
         """Return the column titles."""
