@@ -124,9 +124,12 @@ def test_an_engine_that_moved_meanwhile_shows_nothing(rehearse: Callable[..., Re
     assert [(round(row.drift or 0, 3), row.is_steady) for row in found.decode] == [(0.1, False), (0.0, True)]
     said = agreement(found)
     assert "agree within 1% in 1 of 1 cells" in said
-    assert "In 1 cells the engine itself moved by more than 1%" in said
+    assert "Cells whose engine moved by more than 1%, which show nothing: 1." in said
     nothing = compare(before, after, TOOLS["llama-benchy"], {ALONE: theirs[ALONE]}, version=None, failures=())
     assert "verifies nothing" in agreement(nothing)
+    lacking = rehearse(arms=arm, rates={"A": {ALONE: 60.0}})
+    half = compare(before, lacking, TOOLS["llama-benchy"], theirs, version=None, failures=())
+    assert "Cells that lack one of sparkdash's two measurements: 1." in agreement(half)
 
 
 def test_a_program_that_is_not_there_says_how_to_get_it(folder: Path) -> None:

@@ -199,10 +199,10 @@ def _row(one: PeerRow) -> tuple[TableCell, ...]:
 def agreement(found: PeerComparison) -> str:
     """Say in how many cells the decode rates agree, and where they differ most."""
     rows = [one for one in found.decode if one.is_steady]
-    moved = len(found.decode) - len(rows)
-    drifted = (
-        f" In {moved} cells the engine itself moved by more than {AGREES:.0%}; they show nothing." if moved else ""
-    )
+    moved = sum(one.drift is not None and not one.is_steady for one in found.decode)
+    single = sum(one.drift is None for one in found.decode)
+    drifted = f" Cells whose engine moved by more than {AGREES:.0%}, which show nothing: {moved}." if moved else ""
+    drifted += f" Cells that lack one of sparkdash's two measurements: {single}." if single else ""
     if not rows:
         return f"No decode rate was measured by both on a steady engine: {found.tool} verifies nothing.{drifted}"
     near = sum(abs(one.difference or 0.0) <= AGREES for one in rows)
