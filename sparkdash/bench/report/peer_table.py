@@ -199,14 +199,18 @@ def _row(one: PeerRow) -> tuple[TableCell, ...]:
 def agreement(found: PeerComparison) -> str:
     """Say in how many cells the decode rates agree, and where they differ most."""
     rows = [one for one in found.decode if one.is_steady]
-    moved = sum(one.drift is not None and not one.is_steady for one in found.decode)
-    single = sum(one.drift is None for one in found.decode)
-    drifted = f" Cells whose engine moved by more than {AGREES:.0%}, which show nothing: {moved}." if moved else ""
-    drifted += f" Cells that lack one of sparkdash's two measurements: {single}." if single else ""
     if not rows:
-        return f"No decode rate was measured by both on a steady engine: {found.tool} verifies nothing.{drifted}"
+        return f"No decode rate was measured by both on a steady engine: {found.tool} verifies nothing.{_aside(found)}"
     near = sum(abs(one.difference or 0.0) <= AGREES for one in rows)
     worst = max(rows, key=lambda one: abs(one.difference or 0.0))
     said = f"The decode rates agree within {AGREES:.0%} in {near} of {len(rows)} cells"
     most = f"{format_change(worst.difference or 0.0, 2)} ({cell_names.short_cell_name(worst.key, {})})"
-    return f"{said}; the largest difference is {most}.{drifted}"
+    return f"{said}; the largest difference is {most}.{_aside(found)}"
+
+
+def _aside(found: PeerComparison) -> str:
+    """Count the cells that show nothing, by reason."""
+    moved = sum(one.drift is not None and not one.is_steady for one in found.decode)
+    single = sum(one.drift is None for one in found.decode)
+    told = f" Cells whose engine moved by more than {AGREES:.0%}, which show nothing: {moved}." if moved else ""
+    return told + (f" Cells that lack one of sparkdash's two measurements: {single}." if single else "")
