@@ -138,7 +138,7 @@ class SparkdashApp(App[None]):
     def on_mount(self) -> None:
         """Open the feed and start the clock."""
         self.run_worker(self._follow(), group="feed")
-        self.set_interval(TICK_S, self.want_paint)
+        self.set_interval(TICK_S, self._tick)
 
     async def _follow(self) -> None:
         """Fold the feed for ever; open it anew after a lost event, which begins with a snapshot."""
@@ -171,6 +171,11 @@ class SparkdashApp(App[None]):
         except SparkdashError:  # an older daemon, or one whose database cannot be read
             return
         self.want_paint()
+
+    def _tick(self) -> None:
+        """Draw ages anew where no event did so within the last second."""
+        if time.monotonic() - self._painted_at >= TICK_S * 0.9:
+            self.want_paint()
 
     def want_paint(self) -> None:
         """Schedule a paint; requests in quick succession become one paint."""
