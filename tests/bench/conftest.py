@@ -38,7 +38,7 @@ class Rehearsal:
     drafts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Of 100 verify steps, accepted tokens by position."""
     mode: Mode = Mode.STANDARD
-    reps: int = 2
+    reps: int = 4
     voids: Mapping[tuple[str, CellKey], str] = field(default_factory=dict)
     wobble: float = 0.0
     """Relative, alternating from request to request."""

@@ -1,7 +1,9 @@
 """Table of a run: figures and verdicts by cell and arm, the arms over all cells, and the effect of speculation.
 
 Owns: which samples each comparison uses. Must not know: layouts, files.
-Rule: one factor at a time. Every arm is compared with the run's baseline in the same cell, never with another cell.
+Rule 1: one factor at a time. Every arm is compared with the run's baseline in the same cell, never with another cell.
+Rule 2: the more is compared in one table, the stronger the evidence for each claim must be. All cells and arms of a
+metric, and the arms over all cells, are one family, judged at the levels of `family`.
 Pure.
 """
 
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 
 from sparkdash.bench.judge.arm_comparison import Fit, Noise, Values, calibrate, fit_cell
+from sparkdash.bench.judge.family import Levels, family_levels, few_prompts, levels_of, panels, shared_fits
 from sparkdash.bench.judge.metrics import BenchMetric, acceptance_lengths, decode_rates, figures_by_launch
 from sparkdash.bench.judge.stats import geomean, summary
 from sparkdash.bench.judge.verdict import BASELINE, FLOOR, Conclusion, Verdict, judge_contrasts, screen_verdict
@@ -79,34 +82,38 @@ class Decomposition(Frozen):
 
 def judged_rows(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple[CellRow, ...]:
     """Return a row for every planned cell, measured or not, with its verdicts."""
-    return tuple(_row(results, cell.key, metric) for cell in results.run.cells)
+    levels = _levels(results, metric)
+    return tuple(_row(results, cell.key, metric, levels) for cell in results.run.cells)
 
 
 def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple[Overall, ...]:
     """Every arm but the baseline. Launches are the unit here too: cells of one launch are not independent."""
     base = results.run.baseline
     values = {key: _values_by_arm(results, key, metric) for key in _speed_keys(results)}
-    fits = {key: fit_cell(arms) for key, arms in values.items()}
-    arms = [arm.name for arm in results.run.arms if arm.name != base]
-    shared = {arm: _with_launches_of(fits, {arm, base}) for arm in arms}
-    panels = {arm: _panel(cells, arm, base) for arm, cells in shared.items() if cells}
+    shared = _shared_fits(results, values)
     noise = results.run.noise.get(metric)
     floor = max((_floor(one.values(), noise) for one in values.values()), default=FLOOR)
-    verdicts = _judged(results.run.mode, panels, base, floor, metric, panel=True)
+    levels = levels_of(None, _levels(results, metric))
+    verdicts = _judged(results.run.mode, panels(shared, base), base, floor, metric, levels=levels, panel=True)
     return tuple(
-        _overall(arm, verdicts.get(arm) or _blank(results, arm, None), _deltas(shared[arm], arm, base), metric)
-        for arm in arms
+        _overall(arm, verdicts.get(arm) or _blank(results, arm, None), _deltas(cells, arm, base), metric)
+        for arm, cells in shared.items()
     )
+
+
+def _levels(results: Results, metric: BenchMetric) -> Levels:
+    """Return the error levels of everything that is compared in this metric's table."""
+    values = {key: _values_by_arm(results, key, metric) for key in _speed_keys(results)}
+    return family_levels(_shared_fits(results, values), results.run.baseline, few_prompts(metric))
+
+
+def _shared_fits(results: Results, values: Mapping[CellKey, Mapping[str, Values]]) -> dict[str, dict[CellKey, Fit]]:
+    return shared_fits(values, [arm.name for arm in results.run.arms], results.run.baseline)
 
 
 def _values_by_arm(results: Results, key: CellKey, metric: BenchMetric) -> dict[str, dict[int, dict[str, float]]]:
     """Return the figures of each arm by launch and prompt."""
     return {arm.name: figures_by_launch(results, arm.name, key, metric) for arm in results.run.arms}
-
-
-def _with_launches_of(fits: Mapping[CellKey, Fit], arms: set[str]) -> dict[CellKey, Fit]:
-    """Keep the cells in which each of these arms has launches."""
-    return {key: fit for key, fit in fits.items() if arms <= fit.launches.keys()}
 
 
 def _deltas(cells: Mapping[CellKey, Fit], arm: str, base: str) -> dict[CellKey, float]:
@@ -198,10 +205,10 @@ def _cell_noise(results: Results, metric: BenchMetric, key: CellKey) -> Noise | 
     return calibrate({launch: prompts for values in arms for launch, prompts in values.items()})
 
 
-def _row(results: Results, key: CellKey, metric: BenchMetric) -> CellRow:
+def _row(results: Results, key: CellKey, metric: BenchMetric, levels: Levels) -> CellRow:
     run = results.run
     values = _values_by_arm(results, key, metric)
-    verdicts = _verdicts(run, values, metric)
+    verdicts = _verdicts(run, values, metric, levels_of(key, levels))
     figures = []
     for arm in run.arms:
         told = summary([value for ones in values[arm.name].values() for value in ones.values()])
@@ -224,15 +231,20 @@ def _row(results: Results, key: CellKey, metric: BenchMetric) -> CellRow:
     return CellRow(key=key, figures=tuple(figures))
 
 
-def _verdicts(run: Run, values: Mapping[str, Values], metric: BenchMetric) -> dict[str, Verdict]:
+def _verdicts(
+    run: Run, values: Mapping[str, Values], metric: BenchMetric, levels: Mapping[str, float]
+) -> dict[str, Verdict]:
     """Judge the arms that have values."""
     measured = {arm: ones for arm, ones in values.items() if ones}
     if run.baseline not in measured:
         return {arm: Verdict(claim=Conclusion.MISSING, reason=f"{run.baseline} has no figure here") for arm in measured}
     fitted = fit_cell(measured)
     others = {arm: fitted for arm in measured if arm != run.baseline}
+    few = {arm: why for arm in others if (why := few_prompts(metric)(fitted, arm, run.baseline))}
+    enough = {arm: one for arm, one in others.items() if arm not in few}
     floor = _floor(measured.values(), run.noise.get(metric))
-    return {run.baseline: BASELINE, **_judged(run.mode, others, run.baseline, floor, metric)}
+    hints = {arm: screen_verdict(fitted.log_ratio(arm, run.baseline), why) for arm, why in few.items()}
+    return {run.baseline: BASELINE, **hints, **_judged(run.mode, enough, run.baseline, floor, metric, levels=levels)}
 
 
 def _judged(
@@ -242,28 +254,20 @@ def _judged(
     floor: float,
     metric: BenchMetric | None = None,
     *,
+    levels: Mapping[str, float] | None = None,
     panel: bool = False,
 ) -> dict[str, Verdict]:
-    """Judge each arm's fit against the baseline.
+    """Judge each arm's fit against the baseline, at the levels of their family or else at Holm's.
 
     Without a spread between launches, or in screen mode, give only a hint.
     """
     contrasts = {arm: one.contrast(arm, base, panel=panel) for arm, one in fits.items()}
     known = {arm: one for arm, one in contrasts.items() if one is not None and mode is not Mode.SCREEN}
     less_is_better = metric is not None and metric.less_is_better
-    judged = judge_contrasts(list(known.values()), floor=floor, less_is_better=less_is_better)
+    own = [levels[arm] for arm in known] if levels else None
+    judged = judge_contrasts(list(known.values()), levels=own, floor=floor, less_is_better=less_is_better)
     hints = {arm: screen_verdict(one.log_ratio(arm, base)) for arm, one in fits.items() if arm not in known}
     return {**dict(zip(known, judged, strict=True)), **hints}
-
-
-def _panel(cells: Mapping[CellKey, Fit], arm: str, base: str) -> Fit:
-    """Fit two arms over all their cells: each launch has one value per cell, and the mean of these counts."""
-    values: dict[str, dict[int, dict[str, float]]] = {base: {}, arm: {}}
-    for number, one in enumerate(cells.values()):
-        for name, launches in values.items():
-            for place, value in one.launches[name].items():
-                launches.setdefault(place, {})[str(number)] = math.exp(value)
-    return fit_cell(values, center=fmean)
 
 
 def _floor(arms: Iterable[Values], noise: Noise | None) -> float:

@@ -138,6 +138,21 @@ def holm_levels(p_values: Sequence[float], alpha: float = ALPHA) -> list[float]:
     return levels
 
 
+def fdr_levels(p_values: Sequence[float], alpha: float = ALPHA) -> list[float]:
+    """The level at which each of many comparisons is judged, in the given order (Benjamini and Hochberg 1995).
+
+    With k the largest rank whose p is at most k * alpha/m, the k smallest are judged at k * alpha/m. Others are judged
+    at (k + 1) * alpha/m where their p is below alpha, and at alpha where it is not. So `p <= level` is the procedure's
+    decision, and an interval at that level excludes zero exactly when the test rejects. Where all arms are equal, a
+    false claim comes up in a share `alpha` of families at most.
+    """
+    count = max(len(p_values), 1)
+    ranked = enumerate(sorted(p_values), 1)
+    claimed = max((rank for rank, p in ranked if p <= rank * alpha / count), default=0)
+    level = claimed * alpha / count
+    return [level if p <= level else alpha if p > alpha else level + alpha / count for p in p_values]
+
+
 def wilson(right: int, n: int, alpha: float = ALPHA) -> Interval:
     """The score interval of a share (Wilson 1927; method 3 of Newcombe 1998).
 

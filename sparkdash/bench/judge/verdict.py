@@ -4,7 +4,8 @@ Owns: the claims that a comparison allows. Must not know: runs, how the comparis
 Rule 1: a difference is claimed only if its interval excludes zero and it is larger than the box's own floor.
 Rule 2: `no difference > y` states what is excluded: y covers the whole interval, and is at least the detectable effect.
 A comparison that leaves more than RESOLUTION open is inconclusive.
-Rule 3: with several arms Holm's levels hold within the cell, for the claim and for the printed interval.
+Rule 3: where much is compared at once each comparison has a level of its own, for the claim and for the printed
+interval. Who judges several cells gives the levels; else Holm's hold within the cell.
 Pure.
 """
 
@@ -62,7 +63,7 @@ class Verdict(Frozen):
     floor: float | None = None
     """The box's own noise where it alone keeps a difference from being claimed."""
     reason: str | None = None
-    """Why the cell is void, missing or impossible."""
+    """Why the cell is void, missing or impossible, or no more than a hint."""
 
     @property
     def text(self) -> str:
@@ -79,7 +80,8 @@ class Verdict(Frozen):
             case Conclusion.INCONCLUSIVE:
                 return f"inconclusive (MDE {_least(self.mde)} %): {self._estimate}"
             case Conclusion.SCREEN:
-                return f"screen only: looks like {_percent(self.delta)}"
+                few = f" ({self.reason})" if self.reason else ""
+                return f"screen only{few}: looks like {_percent(self.delta)}"
             case _:
                 return f"{self.claim}: {self.reason}" if self.reason else str(self.claim)
 
@@ -99,19 +101,25 @@ class Verdict(Frozen):
 BASELINE = Verdict(claim=Conclusion.BASELINE)
 
 
-def screen_verdict(log_ratio: float) -> Verdict:
-    """Return the hint that one launch of each arm allows."""
-    return Verdict(claim=Conclusion.SCREEN, delta=math.expm1(log_ratio))
+def screen_verdict(log_ratio: float, reason: str | None = None) -> Verdict:
+    """Return the hint that one launch of each arm allows, or too few prompts."""
+    return Verdict(claim=Conclusion.SCREEN, delta=math.expm1(log_ratio), reason=reason)
 
 
 def judge_contrasts(
-    contrasts: Sequence[Contrast], *, floor: float = FLOOR, resolution: float = RESOLUTION, less_is_better: bool = False
+    contrasts: Sequence[Contrast],
+    *,
+    levels: Sequence[float] | None = None,
+    floor: float = FLOOR,
+    resolution: float = RESOLUTION,
+    less_is_better: bool = False,
 ) -> list[Verdict]:
     """Judge several arms against one baseline in one cell; return the verdicts in the same order.
 
-    `floor` and `resolution` are relative changes; `less_is_better` is for latencies, where faster is a negative change.
+    `levels` are error levels, by default Holm's of these contrasts. `floor` and `resolution` are relative changes;
+    `less_is_better` is for latencies, where faster is a negative change.
     """
-    levels = holm_levels([one.p for one in contrasts])
+    levels = levels or holm_levels([one.p for one in contrasts])
     return [
         _verdict(one, level, floor, resolution, less_is_better) for one, level in zip(contrasts, levels, strict=True)
     ]
