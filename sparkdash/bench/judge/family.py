@@ -68,6 +68,12 @@ def few_prompts(metric: BenchMetric) -> FewPrompts:
     return told
 
 
+def hinted_arms(shared: Mapping[str, Mapping[CellKey, Fit]], base: str, few: FewPrompts) -> dict[str, str]:
+    """Return the arms of which every cell has too few prompts, with their number in words."""
+    told = {arm: [few(one, arm, base) for one in cells.values()] for arm, cells in shared.items() if cells}
+    return {arm: words[0] for arm, words in told.items() if all(words) and words[0]}
+
+
 def family_levels(shared: Mapping[str, Mapping[CellKey, Fit]], base: str, few: FewPrompts) -> Levels:
     """Return the levels of the cells that allow claims, and of the arms over all cells."""
     found: dict[tuple[CellKey | None, str], Contrast | None] = {

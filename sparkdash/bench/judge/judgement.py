@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 
 from sparkdash.bench.judge.arm_comparison import Fit, Noise, Values, calibrate, fit_cell
-from sparkdash.bench.judge.family import Levels, family_levels, few_prompts, levels_of, panels, shared_fits
+from sparkdash.bench.judge.family import Levels, family_levels, few_prompts, hinted_arms, levels_of, panels, shared_fits
 from sparkdash.bench.judge.metrics import BenchMetric, acceptance_lengths, decode_rates, figures_by_launch
 from sparkdash.bench.judge.stats import geomean, summary
 from sparkdash.bench.judge.verdict import BASELINE, FLOOR, Conclusion, Verdict, judge_contrasts, screen_verdict
@@ -93,8 +93,12 @@ def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple
     shared = _shared_fits(results, values)
     noise = results.run.noise.get(metric)
     floor = max((_floor(one.values(), noise) for one in values.values()), default=FLOOR)
+    few = hinted_arms(shared, base, few_prompts(metric))
+    fits = panels(shared, base)
+    enough = {arm: one for arm, one in fits.items() if arm not in few}
     levels = levels_of(None, _levels(results, metric))
-    verdicts = _judged(results.run.mode, panels(shared, base), base, floor, metric, levels=levels, panel=True)
+    verdicts = _judged(results.run.mode, enough, base, floor, metric, levels=levels, panel=True)
+    verdicts |= {arm: screen_verdict(fits[arm].log_ratio(arm, base), why) for arm, why in few.items()}
     return tuple(
         _overall(arm, verdicts.get(arm) or _blank(results, arm, None), _deltas(cells, arm, base), metric)
         for arm, cells in shared.items()
