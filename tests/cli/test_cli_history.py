@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -99,6 +100,14 @@ def test_csv_has_every_request_of_the_period_and_a_table_the_newest(sparkdash: R
     assert [one["id"] for one in sparkdash("history", "--by", "request", "--json").json()] == [
         one.id for one in reversed(made)
     ]
+
+
+def test_csv_holds_no_formula_of_a_client(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """A name that a client made up would run in the spreadsheet; figures stay figures."""
+    made = replace(asked(1, START), profile="=HYPERLINK(1)", error="@x", energy_wh=-1.0)
+    daemon.past["requests"] = PastRequests(requests=(made,))
+    (row,) = csv.DictReader(sparkdash("history", "--by", "request", "--csv").out.splitlines())
+    assert (row["profile"], row["error"], row["energy_wh"]) == ("'=HYPERLINK(1)", "'@x", "-1.0")
 
 
 def test_a_figure_over_time_shows_gaps_as_unknown(sparkdash: Run, daemon: FakeDaemon) -> None:

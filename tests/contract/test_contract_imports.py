@@ -29,7 +29,7 @@ assert "Usage" in out.getvalue()
 @pytest.mark.parametrize(
     ("code", "forbidden"),
     [
-        pytest.param(HELP, HEAVY | {"pydantic", "httpx"}, id="sparkdash --help"),
+        pytest.param(HELP, HEAVY | {"pydantic", "httpx", "http", "ssl"}, id="sparkdash --help"),
         pytest.param("import sparkdash.tui.app", HEAVY - {"textual"}, id="the TUI"),
         pytest.param(
             "import sparkdash.daemon",

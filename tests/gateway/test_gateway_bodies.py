@@ -173,9 +173,35 @@ def test_no_route(path: str) -> None:
 def test_headers_named_by_connection_do_not_cross() -> None:
     """In both directions; duplicates of others do."""
     sent = [(b"connection", b"close, X-Mine"), (b"x-mine", b"1"), (b"x-a", b"1"), (b"x-a", b"2"), (b"host", b"h")]
+    data = (b"content-type", b"application/json; charset=utf-8")
     assert headers_for_engine(sent, b"close, X-Mine", {"X-A": "own"}) == [(b"X-A", b"own")]
     assert headers_for_engine(sent, b"close, X-Mine", {}) == [(b"x-a", b"1"), (b"x-a", b"2")]
-    assert headers_for_client(sent, stream=False) == [(b"x-a", b"1"), (b"x-a", b"2"), (b"host", b"h")]
+    kept = headers_for_client([*sent, data], stream=False)
+    assert kept == [(b"x-a", b"1"), (b"x-a", b"2"), (b"host", b"h"), data]
+
+
+@pytest.mark.parametrize(
+    ("types", "boxed"),
+    [
+        ((b"application/json",), False),
+        ((b"Application/JSON; charset=utf-8",), False),
+        ((b"text/event-stream; charset=utf-8",), False),
+        ((b"text/html",), True),
+        ((b"image/svg+xml",), True),
+        ((b"application/json", b"text/html"), True),
+        ((b"",), True),
+        ((), True),
+    ],
+)
+def test_an_answer_that_a_browser_may_take_for_a_page_gets_an_origin_of_its_own(
+    types: tuple[bytes, ...], boxed: bool
+) -> None:
+    """A browser guesses where no type is named, and may believe the second of two."""
+    sent = [(b"content-security-policy", b"default-src *"), *((b"content-type", each) for each in types)]
+    policies = [value for name, value in headers_for_client(sent, stream=False) if name == b"content-security-policy"]
+    assert policies[0] == b"default-src *"  # a browser obeys both
+    assert [policy.split()[0] for policy in policies[1:]] == [b"sandbox"] * boxed
+    assert not any(b"allow-same-origin" in policy for policy in policies)
 
 
 @pytest.mark.parametrize(

@@ -83,3 +83,18 @@ def test_the_page_s_names_for_facts_and_elements_exist() -> None:
     assert told <= kinds
     ids = set(re.findall(r'id="([^"]+)"', text("index.html")))
     assert set(re.findall(r'\bat\("([\w-]+)"\)', text("page.js"))) <= ids
+
+
+@pytest.mark.parametrize("status", [200, 404])
+async def test_a_page_of_an_engine_gets_neither_the_gateway_s_origin_nor_its_keys(house: Any, status: int) -> None:
+    """It would share the address with the page for phones and with the control API."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.answer(b"<script>fetch('/api/state')</script>", status=status, content_type="text/html")
+
+    house.engine.script = script
+    answer = await house.client.get("/upstream/alpha/")
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html")
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("sandbox ")
+    assert "allow-same-origin" not in policy

@@ -39,6 +39,7 @@ from sparkdash.domain.event import (
 )
 from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, summarize_repairs
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.live import Energy
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.memory.guard import Guard, GuardKill
 from sparkdash.domain.metric import EngineSample, Memory, NodeSample, Sample
@@ -214,6 +215,7 @@ def facts(ready: Any) -> list[Fact]:
         engines={OTHER: EngineSample(at=1), OWN: EngineSample(at=1)},
         memory=memory,
         nodes={"spark2": NodeSample(at=1, memory=memory)},
+        energy=Energy(sensor="GPU only, beta's too", since=1),
     )
     silent = NodeState(
         name="spark2", status=NodeStatus.UNREACHABLE, since=1, reason="beta is lost", owed=("sparkdash-beta",)

@@ -91,6 +91,8 @@ async def test_a_page_that_no_answer_gave_is_refused(store: Store) -> None:
     """In words, not by a fault."""
     with pytest.raises(AdmissionError, match="continues no list"):
         await store.history.requests(RequestSelection(after="x"))
+    with pytest.raises(AdmissionError):
+        await store.history.requests(RequestSelection(after=f"1:{2**63}"))
 
 
 async def test_marks_are_what_happened_in_order(store: Store) -> None:

@@ -9,7 +9,6 @@ this box unless `--tokenizer` names another one.
 from __future__ import annotations
 
 import contextlib
-import http.server
 import os
 import shutil
 import sys
@@ -224,6 +223,8 @@ class _Verification:
 @contextlib.contextmanager
 def _book_server() -> Iterator[str]:
     """Yield the URL of a text on loopback, for programs that would otherwise fetch one."""
+    import http.server
+
     from sparkdash.bench.plan.prompt_text import text_pieces
 
     text = "".join(islice(text_pieces("prose", "book"), BOOK_WORDS)).encode()

@@ -19,6 +19,8 @@ from sparkdash.units import bit_rate, duration, gib, number, percent, tokens
 _SKETCHED = ("wait_s", "ttft_s", "decode_tok_s")
 _PLAIN = tuple(name for name in UsageTotals.model_fields if name not in _SKETCHED)
 _QUANTILES = tuple((name, share) for name in _SKETCHED for share in ("p50", "p90", "p95", "p99"))
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""First characters of a formula."""
 WITHIN = "Quantiles are within 1 %."
 
 
@@ -51,8 +53,15 @@ class HistoryTable:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(self.raw_head)
-        writer.writerows(["" if cell is None else cell for cell in row] for row in self.raw_rows)
+        writer.writerows(map(_csv_cell, row) for row in self.raw_rows)
         return out.getvalue()
+
+
+def _csv_cell(cell: object) -> object:
+    """Return a cell for CSV; a text that a spreadsheet would take for a formula, such as a client's word, is quoted."""
+    if cell is None:
+        return ""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 def usage_table(report: UsageReport) -> HistoryTable:

@@ -198,6 +198,7 @@ class KeyView:
             memory=self._memory(sample.memory),
             nodes=nodes,
             requests={number: one for number, one in sample.requests.items() if one.profile in self.profiles},
+            energy=None,  # tells of every engine's work
         )
 
     def _memory(self, memory: Memory | None) -> Memory | None:

@@ -1,6 +1,7 @@
 """Headers: access by name, and which of them cross the gateway.
 
-Owns: hop-by-hop rules (RFC 9110 section 7.6.1), and the client's secrets and the engine's CORS headers that stop here.
+Owns: hop-by-hop rules (RFC 9110 section 7.6.1), the client's secrets and the engine's CORS headers that stop here, and
+the sandbox of an engine's pages.
 Pure.
 """
 
@@ -41,6 +42,9 @@ _NOT_FOR_ENGINES = _HOP_BY_HOP | {
     LEASE_HEADER.encode(),
 }
 """Includes keys, cookies and the bench's token: they are for the gateway. A lease carries the engine's own key."""
+_DATA = (b"application/json", b"text/event-stream")
+"""Media types that no browser makes a page of."""
+_SANDBOX = (b"content-security-policy", b"sandbox allow-scripts allow-forms allow-popups allow-downloads")
 _UNBUFFERED = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
 
@@ -79,7 +83,8 @@ def headers_for_engine(headers: HeaderPairs, connection: bytes, own: Mapping[str
 def headers_for_client(headers: HeaderPairs, *, stream: bool) -> HeaderList:
     """Choose the engine's headers that the client gets, without the body's length.
 
-    An event stream (`stream`) is marked so that no proxy buffers it.
+    An event stream (`stream`) is marked so that no proxy buffers it. What a browser may take for a page gets an origin
+    of its own: with the gateway's, an engine's page could use the control API, and read the key of the phone page.
     """
     dropped = _HOP_BY_HOP
     for name, value in headers:
@@ -89,7 +94,15 @@ def headers_for_client(headers: HeaderPairs, *, stream: bool) -> HeaderList:
     if stream:
         present = dict(passed)
         passed += [pair for pair in _UNBUFFERED if pair[0] not in present]
+    if not _is_data(passed):
+        passed.append(_SANDBOX)
     return passed
+
+
+def _is_data(headers: HeaderPairs) -> bool:
+    """Whether the headers name a media type, and none that a browser could show as a page."""
+    types = [value.partition(b";")[0].strip().lower() for name, value in headers if name == b"content-type"]
+    return bool(types) and all(each in _DATA for each in types)
 
 
 def _named_by(connection: bytes) -> set[bytes]:

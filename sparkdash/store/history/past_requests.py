@@ -19,6 +19,8 @@ REQUEST_COLUMNS = (
     " completion_tokens, decode_tok_s, finish_reason, error, reasoning_tokens, node, key, granted_at, stream, energy_wh"
 )
 _NAMES = [{"at": "started_at"}.get(name, name) for name in REQUEST_COLUMNS.replace(",", " ").split()]
+ROW_BITS = 63
+"""Bits of the greatest number of a row; the database refuses greater ones."""
 _ORDERS: dict[RequestOrder, str] = {
     "newest": "rowid",
     "ttft": "ttft_s",
@@ -78,10 +80,13 @@ def _page(after: str) -> dict[str, object]:
     """Parse `next` of an answer. Raises AdmissionError."""
     value, _, row = after.rpartition(":")
     try:
-        return {"value": float(value), "row": int(row)}
+        found: dict[str, object] = {"value": float(value), "row": int(row)}
     except ValueError:
+        found = {}
+    if not found or int(row).bit_length() > ROW_BITS:
         raise AdmissionError(
             f"{after!r} continues no list of requests.",
             code="invalid_request",
             hint="`after` takes `next` of the answer before.",
-        ) from None
+        )
+    return found
