@@ -175,7 +175,9 @@ class CellRecord(Frozen):
     temperature_c: float | None = None
     """Highest temperature."""
     power_w: float | None = None
-    """Mean power."""
+    """Mean power under load."""
+    power_sensor: str | None = None
+    """Sensor of `power_w`: "GPU only", "whole box"; None in older records: GPU only."""
     late_p99_ms: float | None = None
     """Client overhead: 99 % of the reads of valid samples came within this time of the bytes' arrival.
     None: the kernel reports no arrivals (timed_exchange.py).

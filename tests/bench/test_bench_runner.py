@@ -207,6 +207,16 @@ async def test_a_cell_during_which_the_clock_fell_is_void_and_missing(tmp_path: 
     assert (await runner(place, sims).run()).gaps() == ()
 
 
+async def test_a_cell_names_the_sensor_of_its_power(tmp_path: Path, sims: Sims) -> None:
+    """Watts of the GPU alone are not those of the whole box; a reading from before the repetition is no reading."""
+    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(output=(24,)),))
+    idle = BoxReading(at=0.0, power_w=5.0, power_sensor="GPU only")
+    busy = BoxReading(at=4e9, power_w=40.0, power_sensor="whole box")
+    sims.looks = [idle, idle, idle, busy]
+    results = await runner(begun(tmp_path, Mode.SCREEN, suite, 2), sims).run()
+    assert {(one.power_w, one.power_sensor) for one in results.cells if one.arm == "A"} == {(40.0, "whole box")}
+
+
 async def test_requests_at_once_count_together(tmp_path: Path, sims: Sims) -> None:
     """Each repetition has as many streams as the cell says, with prompts of their own."""
     suite = Suite(suite="s", version="1", about="", cells=(CellGroup(context=(256,), output=(24,), concurrency=(4,)),))

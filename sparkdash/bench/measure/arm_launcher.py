@@ -27,6 +27,7 @@ from sparkdash.domain.metric import Gpu
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.registry import adapter, adapter_of
 from sparkdash.errors import SparkdashError
+from sparkdash.telemetry.traffic import total_power
 
 LOG_LINES = 20_000
 """Upper bound of the lines that an engine writes until it is ready."""
@@ -152,12 +153,13 @@ class _BoxObserver:
         since, self._last = self._last, world.at
         sample, engine = world.sample, world.engines.get(self._profile)
         gpu = (sample.gpu if sample else None) or Gpu()
-        memory = sample.memory if sample else None
+        memory, power = sample.memory if sample else None, total_power(gpu)
         return BoxReading(
             at=sample.at if sample else None,
             clock_mhz=gpu.sm_clock_mhz,
             temperature_c=gpu.temperature_c,
-            power_w=gpu.power_w,
+            power_w=power.watts if power else None,
+            power_sensor=power.sensor if power else None,
             swap_used=memory.swap_used if memory else None,
             available_bytes=memory.available if memory else None,
             low_power=bool(sample and sample.low_power),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
@@ -243,10 +243,7 @@ def _under_load(look: BoxReading, began: float) -> BoxReading:
     """Drop clock and power taken before the repetition began, as they describe an idle box."""
     if look.at is not None and look.at >= began:
         return look
-    return BoxReading(
-        at=look.at, temperature_c=look.temperature_c, swap_used=look.swap_used, low_power=look.low_power,
-        engine=look.engine, strangers=look.strangers, available_bytes=look.available_bytes,
-    )  # fmt: skip
+    return replace(look, clock_mhz=None, power_w=None, power_sensor=None)
 
 
 def _closed(
@@ -275,6 +272,7 @@ def _closed(
         clock_mhz=min(clocks, default=None),
         temperature_c=max(_known(look.temperature_c for look in looks), default=None),
         power_w=fmean(power) if power else None,
+        power_sensor=next((look.power_sensor for look in loaded if look.power_sensor), None),
         void=void,
         **(counts or {}),
     )

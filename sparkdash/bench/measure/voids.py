@@ -31,6 +31,7 @@ class BoxReading:
     clock_mhz: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
+    power_sensor: str | None = None
     swap_used: int | None = None
     available_bytes: int | None = None
     low_power: bool = False

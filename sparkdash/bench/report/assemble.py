@@ -6,6 +6,7 @@ Pure.
 
 from __future__ import annotations
 
+from sparkdash.bench.judge.energy import cell_energies
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.quality import AnswerQuality, equalities, qualities
@@ -46,6 +47,7 @@ def assemble_report(results: Results) -> Report:
         scores=_scores(results, apart),
         advice=choose_values(run, decode, speculated),
         equalities=tuple(one for one in equalities(results) if one.arm not in apart),
+        energies=cell_energies(results, apart),
         filling=estimate_missing(results),
         flags=flags,
         assumed=assumed,

@@ -16,6 +16,7 @@ from sparkdash.bench.report import (
     arm_tables,
     charts,
     comparison_tables,
+    energy_table,
     missing_note,
     published_figures,
     roofline_table,
@@ -91,6 +92,7 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     yield from sweep_advice.advice_table(source)
     yield from comparison_tables.evidence_tables(source)
     yield from comparison_tables.speculation_tables(source)
+    yield from energy_table.energy_table(source)
     yield from roofline_table.ceiling_table(source, roofline_table.cell_ceilings(source, shelf.weights))
     yield from comparison_tables.score_tables(source)
     yield from published_figures.published_tables(source, _comparable(report, shelf))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from sparkdash.bench.judge.energy import CellEnergy
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, Overall
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.quality import AnswerQuality, OutputEquality
@@ -131,6 +132,8 @@ class Report(Frozen):
     """Recommendations of a sweep, for each cell with figures."""
     equalities: tuple[OutputEquality, ...] = ()
     """Equality of greedy outputs with the baseline's."""
+    energies: tuple[CellEnergy, ...] = ()
+    """Energy per 1,000 output tokens, of the cells whose power was read."""
     filling: tuple[MissingCells, ...] = ()
     """Missing cells by arm."""
     flags: tuple[ComparisonFlag, ...] = ()
