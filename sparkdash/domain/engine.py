@@ -104,6 +104,8 @@ class Engine(Frozen):
     """Tasks that the engine can do; None while unknown."""
     asked_at: dict[Task, float] = {}
     """Time of the last request to the engine, by task; published when the number of requests changes."""
+    most_steps_s: float | None = None
+    """Most decode steps per second of one sequence that a GB10's memory bandwidth allows; None while unknown."""
     liveness: Liveness | None = None
     """Liveness of the engine; None without work, or before the first look."""
 

@@ -182,11 +182,11 @@ class Books:
             ago = self._clock.now() - self._clock.monotonic()
             self._write(old.replace(in_flight=in_flight, asked_at={task: ago + at for task, at in asked_at.items()}))
 
-    def able(self, name: str, tasks: frozenset[Task] | None) -> None:
-        """Set the tasks that the engine can do, as far as known."""
+    def able(self, name: str, tasks: frozenset[Task] | None, most_steps_s: float | None = None) -> None:
+        """Set the tasks that the engine can do, and the ceiling of its decode steps, as far as known."""
         old = self._engines.get(name)
-        if old and old.does != tasks:
-            self._write(old.replace(does=tasks))
+        if old and (old.does, old.most_steps_s) != (tasks, most_steps_s):
+            self._write(old.replace(does=tasks, most_steps_s=most_steps_s))
 
     def lively(self, name: str, liveness: Liveness | None) -> None:
         """Set whether the engine makes progress on its work; None: it has none."""

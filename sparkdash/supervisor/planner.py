@@ -84,6 +84,11 @@ class Planner:
         found = self._profile(profile)
         return tasks_of(found, self._tools.needs.target(found)) if found else None
 
+    def most_steps_s(self, profile: str) -> float | None:
+        """Return the ceiling of the engine's decode steps per second; None while unknown."""
+        found = self._profile(profile)
+        return self._tools.needs.most_steps_s(found) if found else None
+
     def reload_s(self, profile: str) -> float | None:
         """Return the learned seconds to bring the profile up."""
         return self._expected_s(self._profiles().get(profile))

@@ -55,6 +55,6 @@ class RequestCounts:
         books = self._tools.books
         for name in list(books.engines):
             in_flight, resident = records.in_flight(name), records.residents.get(name)
-            books.able(name, self._planner.tasks(name))
+            books.able(name, self._planner.tasks(name), self._planner.most_steps_s(name))
             books.busy(name, in_flight, resident.asked_at if resident else {})
             self._watch.used(name, now=in_flight > 0)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from sparkdash.bench.judge.roofline import (
+from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts
+from sparkdash.engines.estimate.roofline import (
     decode_step,
     experts_hit,
     kv_bits,
     model_draft_bytes,
+    most_steps_s,
     mtp_draft_bytes,
     roofline,
 )
-from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 
 NVFP4, MXFP4, BF16 = 4.5 / 8, 4.25 / 8, 2.0
 """Bytes per parameter, block scales included."""
@@ -202,3 +203,20 @@ def test_a_plain_step_is_what_the_checkpoint_says_of_itself() -> None:
 def test_bits_of_a_resolved_cache(dtype: str | None, bits: float | None) -> None:
     """`auto` is no answer: what it was resolved to is in the engine's log."""
     assert kv_bits(dtype) == bits
+
+
+def test_the_most_steps_a_second_count_the_weights_alone_and_what_drafting_reads() -> None:
+    """Times the acceptance length they are a ceiling; without a term there is none."""
+    target = gpt_oss()
+    active = target.active_bytes()
+    assert active is not None
+    plain = most_steps_s({"target": target}, None)
+    assert plain == pytest.approx(273e9 / active)
+    assert most_steps_s({"target": target}, None, nodes=2) == pytest.approx(2 * 273e9 / active)
+    drafted = most_steps_s({"target": target, "drafter": coder()}, "eagle3 k=2")
+    assert plain is not None
+    assert drafted is not None
+    assert drafted < plain
+    assert most_steps_s({"target": target}, "eagle3 k=2") is None
+    assert most_steps_s({"target": target, "drafter": Unread(reason="absent")}, "eagle3 k=2") is None
+    assert most_steps_s({}, None) is None

@@ -58,3 +58,14 @@ async def test_weights_that_break_the_reader_are_not_known_and_harm_nobody(
     profile = make_profile("a", gib=None)
     await needs.read([profile])
     assert needs(profile).total_bytes is None
+
+
+async def test_the_ceiling_of_a_launch_is_known_once_its_weights_are_read(make_profile: Any, tmp_path: Path) -> None:
+    """2 MiB a step at 273 GB/s; states and keys are none at an empty context."""
+    needs = Needs(lambda _: None, tmp_path, lambda: 128 * GIB)
+    profile = make_profile("a", gib=None, models={"target": model(tmp_path)})
+    shape = {"num_hidden_layers": 1, "num_attention_heads": 8, "hidden_size": 1024}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    assert needs.most_steps_s(profile) is None
+    await needs.read([profile])
+    assert needs.most_steps_s(profile) == pytest.approx(273e9 / 2097152)

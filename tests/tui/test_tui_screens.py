@@ -96,13 +96,16 @@ def two_boxes(box: Any) -> Any:
 
 
 def crowded(box: Any) -> Any:
-    """Thirty requests of many clients, one alone decodes."""
+    """Thirty requests of many clients, one alone decodes; the roofline of its engine is known."""
     states = [RequestState.STREAMING, *[RequestState.WAITING] * 29]
     requests = [
         box.request(f"q{i}", state, client=f"client-with-a-name-{i}", position=i or None, started_at=box.now - i)
         for i, state in enumerate(states)
     ]
-    return box.snapshot(requests={one.id: one for one in requests})
+    sample = box.sample()
+    spark = sample.replace(gpu=sample.gpu.replace(name="NVIDIA GB10"))
+    engines = {box.gpt: box.engine(most_steps_s=99.0)}
+    return box.snapshot(engines=engines, sample=spark, requests={one.id: one for one in requests})
 
 
 STATES: dict[str, Callable[[Any], Any]] = {

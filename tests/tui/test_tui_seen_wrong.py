@@ -10,8 +10,9 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SampleTaken
 from sparkdash.domain.memory.guard import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.tui import ink
-from sparkdash.tui.lines.hero import Speed, compared
+from sparkdash.tui.lines.hero import Speed, compared, of_roofline, speed_of
 from sparkdash.tui.lines.words import engine_state
+from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.memory import legend_rows, memory_bar, memory_parts
 from sparkdash.units import GIB
 
@@ -172,6 +173,25 @@ def test_a_rate_is_compared_with_one_requests_only_while_one_decodes(
     """The total lags: just after the second request's end it is still the rate of two."""
     speed = Speed(total=total, each=each, decoding=decoding, computing=0, median=55.0, published=57.0)
     assert ink.plain_text(compared(speed)) == told
+
+
+@pytest.mark.parametrize(
+    ("gpu", "steps", "decoding", "told"),
+    [("NVIDIA GB10", 99.0, 1, "58 % of roofline"), ("NVIDIA RTX 4090", 99.0, 1, ""), ("NVIDIA GB10", None, 1, ""),
+     ("NVIDIA GB10", 99.0, 2, "")],
+)  # fmt: skip
+def test_the_roofline_is_told_of_one_request_on_the_memory_that_it_is_computed_for(
+    box: Any, gpu: str, steps: float | None, decoding: int, told: str
+) -> None:
+    """Other boxes have another bandwidth, and two requests another ceiling."""
+    sample = box.sample()
+    running = {f"r{i}": box.request(f"r{i}") for i in range(decoding)}
+    engine = box.engine(most_steps_s=steps)
+    state = box.snapshot(
+        engines={box.gpt: engine}, requests=running, recent=(), sample=sample.replace(gpu=sample.gpu.replace(name=gpu))
+    )
+    speed = speed_of(View(now=box.now, here=box.now, snapshot=state), engine)
+    assert ink.plain_text(of_roofline(speed)) == told
 
 
 async def test_a_wide_and_low_terminal_has_no_frames_either(stage: Any, box: Any) -> None:

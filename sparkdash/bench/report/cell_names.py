@@ -5,7 +5,6 @@ Pure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from sparkdash.bench.run import CellKey
@@ -22,12 +21,6 @@ def matrix_cells(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
     crowds = {(one.context, one.output) for one in plain if one.concurrency > 1}
     single = [one for one in plain if one.concurrency == 1]
     return tuple(one for one in single if (one.context, one.output) not in crowds) or tuple(single)
-
-
-def parse_speculation(said: str | None) -> tuple[str, int | None]:
-    """Parse `eagle3 k=1` or `mtp x 2` into (method, tokens ahead); ("", None) without speculation."""
-    found = re.fullmatch(r"(.+?)\s*(?:x |k=)(\d+)", said or "")
-    return (found[1].strip(), int(found[2])) if found else (said or "", None)
 
 
 def context_name(tokens: int) -> str:

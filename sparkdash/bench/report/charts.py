@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.judge.roofline import PEAK
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.arm_tables import TableSource
@@ -31,6 +30,7 @@ from sparkdash.bench.report.context_chart import context_chart
 from sparkdash.bench.report.published_figures import RATES, matching_cell
 from sparkdash.bench.report.roofline_table import CellCeiling
 from sparkdash.domain.published import Published
+from sparkdash.engines.estimate.roofline import PEAK
 
 COLOURS = {Conclusion.FASTER: BETTER, Conclusion.SLOWER: WORSE}
 """Colours of claims; other points have NEITHER."""

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.report import ArmReport, Report
 from sparkdash.domain.base import Frozen
+from sparkdash.engines.estimate.roofline import parse_speculation
 
 PLAIN = "Vanilla"
 """Name of the mode without speculation in the published tables."""
@@ -125,7 +125,7 @@ def derive_layout(report: Report, metric: str = "decode") -> Layout:
 
 def _mode(arm: ArmReport) -> SpeculationMode:
     """Return the mode by the launch's speculation: `eagle3 k=1` is +EAGLE3 NST=1."""
-    method, count = cell_names.parse_speculation(arm.provenance.speculation if arm.provenance else None)
+    method, count = parse_speculation(arm.provenance.speculation if arm.provenance else None)
     if not method:
         return SpeculationMode(name=PLAIN, title=PLAIN, letter="V")
     name = f"+{method.upper()}={count}" if count else f"+{method.upper()}"

@@ -1,6 +1,6 @@
 """Table of measured decode rates against the memory's limit.
 
-Owns: the ceiling of each cell. Must not know: how headers are read; the arithmetic is in judge/roofline.py.
+Owns: the ceiling of each cell. Must not know: how headers are read; the arithmetic is in engines/estimate/roofline.py.
 Rule: there is no ceiling without the headers, the KV dtype that the engine resolved, and the bytes that drafting reads.
 Pure.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.judge.roofline import Roofline, decode_step, kv_bits, model_draft_bytes, mtp_draft_bytes, roofline
 from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import Block, Grid, Heading, TableCell, TextBlock, Tone, format_percent, format_value
@@ -18,9 +17,7 @@ from sparkdash.bench.report.report import ArmReport
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.weights import WeightFacts
-
-DRAFTLESS = ("ngram", "suffix")
-"""Methods that draft from the text itself and read no weights."""
+from sparkdash.engines.estimate.roofline import Roofline, decode_step, draft_bytes, kv_bits, parse_speculation, roofline
 
 
 class CellCeiling(Frozen):
@@ -77,19 +74,10 @@ def _line(arm: ArmReport, facts: Mapping[str, WeightFacts], key: CellKey, length
     target = facts.get("target")
     if told is None or bits is None or target is None:
         return None
-    method, speculated = cell_names.parse_speculation(told.speculation)
-    draft = _draft_bytes(method, target, facts.get("drafter"))
-    if draft is None:
+    method, speculated = parse_speculation(told.speculation)
+    drafted = draft_bytes(method, target, facts.get("drafter"))
+    if drafted is None:
         return None
     middle = key.context + key.output // 2
-    one = decode_step(target, context=middle, speculated=speculated or 0, key_bits=bits, draft_bytes=draft)
+    one = decode_step(target, context=middle, speculated=speculated or 0, key_bits=bits, draft_bytes=drafted)
     return roofline(one, acceptance_length=length if method else 1.0) if one else None
-
-
-def _draft_bytes(method: str, target: WeightFacts, drafter: WeightFacts | None) -> int | None:
-    """Return the bytes read for one drafted token."""
-    if not method or method in DRAFTLESS:
-        return 0
-    if drafter is not None:
-        return model_draft_bytes(drafter, target)
-    return mtp_draft_bytes(target) if "mtp" in method else None

@@ -19,6 +19,8 @@ from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.estimate.launch_need import estimate_launch
+from sparkdash.engines.estimate.roofline import most_steps_s
+from sparkdash.engines.registry import adapter_of
 
 LOG = structlog.get_logger("sparkdash.needs")
 
@@ -36,6 +38,8 @@ class Needs:
         """Estimates by fingerprint."""
         self._targets: dict[str, WeightFacts] = {}
         """Facts read of each target model, by fingerprint."""
+        self._most_steps: dict[str, float | None] = {}
+        """Ceiling of the decode steps per second, by fingerprint."""
 
     def __call__(self, profile: Profile) -> Need:
         """Return the need of this launch; unknown terms are None."""
@@ -48,20 +52,29 @@ class Needs:
         """Return the facts of the model's weights; None until they are read, and where they are not here."""
         return self._targets.get(profile.fingerprint)
 
+    def most_steps_s(self, profile: Profile) -> float | None:
+        """Return the most decode steps per second of one sequence; None until the weights are read."""
+        return self._most_steps.get(profile.fingerprint)
+
     async def read(self, profiles: Iterable[Profile]) -> None:
         """Look at the weights of these profiles, as they lie on the disk now."""
-        estimates, targets = await asyncio.to_thread(self._read, list(profiles))
+        estimates, targets, most_steps = await asyncio.to_thread(self._read, list(profiles))
         self._estimates |= estimates
         self._targets |= targets
+        self._most_steps |= most_steps
 
-    def _read(self, profiles: Iterable[Profile]) -> tuple[dict[str, Need], dict[str, WeightFacts]]:
-        box, found, targets = self._box_bytes(), {}, {}
+    def _read(
+        self, profiles: Iterable[Profile]
+    ) -> tuple[dict[str, Need], dict[str, WeightFacts], dict[str, float | None]]:
+        box, found, targets, most_steps = self._box_bytes(), {}, {}, {}
         for profile in profiles:
             try:
                 facts = weights.read_profile_weights(profile, self._hf_home)
                 found[profile.fingerprint] = estimate_launch(profile, facts, box)
                 if isinstance(target := facts.get("target"), WeightFacts):
                     targets[profile.fingerprint] = target
+                    speculation = adapter_of(profile).speculation(profile)
+                    most_steps[profile.fingerprint] = most_steps_s(facts, speculation, profile.nodes)
             except Exception:  # a file that nobody has seen the like of must not end the daemon
                 LOG.exception("the weights could not be read", profile=profile.name)
-        return found, targets
+        return found, targets, most_steps

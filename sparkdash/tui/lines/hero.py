@@ -8,6 +8,7 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine
@@ -26,11 +27,15 @@ FIGURE = 14
 LABELS = 13
 """Cells at the right of a chart for the names of its lines."""
 LEAST_CHART = 12
+TALL = 3
+"""Rows of the large figure."""
+MOST_ROOFLINE = 2.5
+"""Roofline / highest other value up to which it is a line of the chart: a higher one would flatten the chart."""
 _LABEL = inked("decode tok/s", Ink.DIM)
 HEADROOM = 1.08
 ALONE = 1.15
 """Total rate / rate of each request up to which one request alone is behind it."""
-_MEDIAN, _PUBLISHED = "┄", "╌"
+_MEDIAN, _PUBLISHED, _ROOFLINE = "┄", "╌", "═"
 
 
 class Speed(NamedTuple):
@@ -45,6 +50,8 @@ class Speed(NamedTuple):
     """Median of the rates of single requests."""
     published: float | None
     estimated: bool = False
+    roofline: float | None = None
+    """Ceiling of one request by the memory's bandwidth and the checkpoint's bytes."""
     alerting: bool = False
     """Whether the total is beyond a limit of config.toml."""
 
@@ -74,6 +81,7 @@ def speed_of(view: View, engine: Engine) -> Speed:
         computing=mine.count(RequestState.PREFILL),
         median=median,
         published=published,
+        roofline=_roofline(view, engine, sample),
         estimated=total.by_gateway,
         alerting=view.is_alerting(engine.profile, Metric.DECODE.value),
     )
@@ -86,6 +94,23 @@ def _compared_rates(view: View, profile: str) -> tuple[float | None, float | Non
     found = view.snapshot.profile(profile)
     seen = view.snapshot.figures.get(profile) or Figures()
     return seen.decode_tok_s, found.published_decode_tok_s if found else None
+
+
+def _roofline(view: View, engine: Engine, sample: EngineSample) -> float | None:
+    """Return the most tokens per second of one request on a GB10; None while a part of that is unknown."""
+    gpu = view.sample.gpu if view.sample else None
+    profile = view.snapshot.profile(engine.profile) if view.snapshot else None
+    if engine.most_steps_s is None or gpu is None or not gpu.unified or profile is None:
+        return None
+    length = sample.get(Metric.ACCEPTANCE_LENGTH) if profile.speculation else 1.0
+    return None if length is None else engine.most_steps_s * length
+
+
+def of_roofline(speed: Speed) -> Line:
+    """Say how the figure compares with the ceiling; empty while that is unknown, and while several decode."""
+    if not speed.total or not speed.roofline or not speed.comparable or speed.decoding != 1:
+        return EMPTY
+    return inked(f"{speed.total / speed.roofline * 100:.0f} % ", Ink.PLAIN) + inked("of roofline", Ink.DIM)
 
 
 def figure_text(speed: Speed) -> str:
@@ -105,8 +130,8 @@ def compared(speed: Speed) -> Line:
 def figure_block(speed: Speed, rows: int) -> list[Line]:
     """Draw the large figure with its label and the rate of each request, FIGURE cells wide, in `rows` lines."""
     each = inked("each ", Ink.DIM) + inked(f"{number(speed.each, 1)} ", Ink.PLAIN)
-    block = [*_drawn(speed, 3), _LABEL, each + inked(f"n={speed.decoding}", Ink.DIM)]
-    if rows < len(block) - 2:
+    block = [*_drawn(speed, 3), _LABEL, each + inked(f"n={speed.decoding}", Ink.DIM), of_roofline(speed)]
+    if rows < TALL:
         block = [inked(figure_text(speed), Ink.STRONG), _LABEL]
     return [pad(line, FIGURE) for line in [*block, *[EMPTY] * rows][:rows]]
 
@@ -128,7 +153,7 @@ def figure_facts(speed: Speed, rows: int) -> list[Line]:
     each = inked("each ", Ink.DIM) + inked(number(speed.each, 1), Ink.PLAIN) + inked(" tok/s", Ink.DIM)
     told = f"{speed.decoding} decode" + ("s" if speed.decoding == 1 else "")
     told += f", {speed.computing} prefill" if speed.computing else ""
-    return [*[each, inked(told, Ink.PLAIN), compared(speed)], *[EMPTY] * rows][:rows]
+    return [each, inked(told, Ink.PLAIN), compared(speed), of_roofline(speed), *[EMPTY] * rows][:rows]
 
 
 def _drawn(speed: Speed, tall: int) -> list[Line]:
@@ -143,11 +168,14 @@ def chart_rows(view: View, engine: Engine, speed: Speed, width: int, rows: int) 
     values = view.history.last(engine.profile, Metric.DECODE, cells * 2, view.now)
     lines = _lines(speed)
     top = max([value for value in values if value is not None] + [line.value for line, _ in lines], default=0.0)
+    if speed.roofline and speed.comparable and speed.roofline <= top * MOST_ROOFLINE:
+        lines.append((LevelLine(speed.roofline, _ROOFLINE), "roof"))
+        top = max(top, speed.roofline)
     top *= HEADROOM
     drawn = filled_chart(values, rows, top, [line for line, _ in lines])
     if not labels:
         return drawn
-    named = _names(speed, rows, top)
+    named = _names(speed, lines, rows, top)
     return [pad(row, cells) + pad(inked(" ") + named.get(place, EMPTY), labels) for place, row in enumerate(drawn)]
 
 
@@ -159,10 +187,10 @@ def _lines(speed: Speed) -> list[tuple[LevelLine, str]]:
     return [(LevelLine(value, glyph), name) for value, glyph, name in pairs if value is not None]
 
 
-def _names(speed: Speed, rows: int, top: float) -> dict[int, Line]:
+def _names(speed: Speed, lines: Sequence[tuple[LevelLine, str]], rows: int, top: float) -> dict[int, Line]:
     """Place the names beside their lines; two on one row move apart, and values that are not drawn stand below."""
     placed: dict[int, Line] = {}
-    for line, name in sorted(_lines(speed), key=lambda each: -each[0].value):
+    for line, name in sorted(lines, key=lambda each: -each[0].value):
         at = row_of(line.value, rows, top)
         while at in placed and at < rows - 1:
             at += 1

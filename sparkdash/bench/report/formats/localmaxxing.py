@@ -14,11 +14,11 @@ from typing import Any
 from sparkdash.bench.judge.judgement import ArmFigure
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.records import Provenance
-from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.formats.quantization_label import quantization_label
 from sparkdash.bench.report.report import ArmReport, Report
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.weights import WeightFacts
+from sparkdash.engines.estimate.roofline import parse_speculation
 from sparkdash.errors import AdmissionError
 
 SPARK = {
@@ -99,7 +99,7 @@ def find_arm(report: Report, name: str) -> ArmReport:
 
 def _engine_flags(report: Report, arm: str, key: CellKey, told: Provenance) -> dict[str, Any]:
     speculation = next((one for one in report.speculation if (one.arm, one.key) == (arm, key)), None)
-    method, count = cell_names.parse_speculation(told.speculation)
+    method, count = parse_speculation(told.speculation)
     return {
         "commandSnippet": " ".join(told.argv) or None,
         "concurrency": key.concurrency,

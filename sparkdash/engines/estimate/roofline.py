@@ -11,10 +11,15 @@ Pure.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from sparkdash.domain.base import Frozen
-from sparkdash.domain.weights import BF16_BITS, Attention, WeightFacts
+from sparkdash.domain.weights import BF16_BITS, Attention, Unread, WeightFacts
 from sparkdash.engines.estimate.kv_width import GGML_BITS, SIXTEEN
 
+DRAFTLESS = ("ngram", "suffix")
+"""Methods that draft from the text itself and read no weights."""
 PEAK = 273e9
 """Bytes/s of the GB10's LPDDR5X by NVIDIA's data sheet of the DGX Spark."""
 
@@ -144,6 +149,39 @@ def model_draft_bytes(drafter: WeightFacts, target: WeightFacts) -> int | None:
     if active is None:
         return None
     return active + (0 if _head(drafter) else _head(target))
+
+
+def parse_speculation(said: str | None) -> tuple[str, int | None]:
+    """Parse `eagle3 k=1` or `mtp x 2` into (method, tokens ahead); ("", None) without speculation."""
+    found = re.fullmatch(r"(.+?)\s*(?:x |k=)(\d+)", said or "")
+    return (found[1].strip(), int(found[2])) if found else (said or "", None)
+
+
+def draft_bytes(method: str, target: WeightFacts, drafter: WeightFacts | None) -> int | None:
+    """Return the bytes read for one drafted token; None while unknown."""
+    if not method or method in DRAFTLESS:
+        return 0
+    if drafter is not None:
+        return model_draft_bytes(drafter, target)
+    return mtp_draft_bytes(target) if "mtp" in method else None
+
+
+def most_steps_s(facts: Mapping[str, WeightFacts | Unread], speculation: str | None, nodes: int = 1) -> float | None:
+    """Return the most decode steps per second of one sequence; None while a term is unknown.
+
+    Only weights are counted: keys and values of a long context lower the true ceiling. Times the acceptance length it
+    is the ceiling in tokens per second.
+    """
+    target, drafter = facts.get("target"), facts.get("drafter")
+    if not isinstance(target, WeightFacts) or isinstance(drafter, Unread):
+        return None
+    method, speculated = parse_speculation(speculation)
+    drafted = draft_bytes(method, target, drafter)
+    if drafted is None or (method and speculated is None):
+        return None
+    step = decode_step(target, context=0, speculated=speculated or 0, draft_bytes=drafted)
+    line = roofline(step, nodes=nodes) if step else None
+    return line.peak_tok_s if line else None
 
 
 def kv_bits(dtype: str | None) -> float | None:
