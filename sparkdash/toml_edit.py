@@ -79,16 +79,15 @@ def _changed(before: dict[str, Any], path: Sequence[str], value: Any) -> dict[st
 def _edited(lines: list[str], path: tuple[str, ...], value: str | None) -> str:
     *above, key = path
     table = tuple(above)
-    found = _statements(lines)
-    own = [one for one in found if one.table == table]
+    own = [one for one in _statements(lines) if one.table == table]
     at = next((one for one in own if one.key == key), None)
     if at is not None:
         return _replaced(lines, at, key, value)
     new = _statement(key, value or "", "")
-    if own or not table:
-        place = own[-1].end if own else _head_end(lines)
-        return "".join([*lines[:place], new, *lines[place:]])
-    return "".join([*lines, "\n" if lines else "", f"[{toml_key(table)}]\n", new])
+    if table and not own:
+        return "".join([*lines, "\n" if lines else "", f"[{toml_key(table)}]\n", new])
+    place = own[-1].end if own else _head_end(lines)
+    return "".join([*lines[:place], new, *lines[place:]])
 
 
 def _replaced(lines: list[str], at: _Statement, key: str, value: str | None) -> str:

@@ -13,7 +13,7 @@ from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import AlertsChanged, EngineChanged, Fact, GuardChanged, NodesChanged, SwapChanged
 from sparkdash.domain.live.active_alert import ActiveAlert
-from sparkdash.domain.memory.guard import GuardKill
+from sparkdash.domain.memory.guard import Guard, GuardKill
 from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapOutcome
@@ -60,15 +60,20 @@ class HookEventFinder:
                 self._ended.add(swap.id)
                 return self._of_swap(swap, at)
             case GuardChanged(guard=guard):
-                new = [kill for kill in guard.kills if kill.at not in self._kills]
-                self._kills.update(kill.at for kill in new)
-                return [self._of_kill(kill, at) for kill in new]
+                return self._of_guard(guard, at)
             case NodesChanged(nodes=nodes):
                 return self._of_nodes(nodes, at)
-        return self._of_alerts(fact.alerts, at) if isinstance(fact, AlertsChanged) else []
+            case AlertsChanged(alerts=alerts):
+                return self._of_alerts(alerts, at)
+        return []
 
     def _event(self, kind: HookEventKind, at: float, profile: str | None, text: str, **details: object) -> HookEvent:
         return HookEvent(event=kind, at=at, host=self._host, profile=profile, text=text, details=details)
+
+    def _of_guard(self, guard: Guard, at: float) -> list[HookEvent]:
+        new = [kill for kill in guard.kills if kill.at not in self._kills]
+        self._kills.update(kill.at for kill in new)
+        return [self._of_kill(kill, at) for kill in new]
 
     def _of_engine(self, engine: Engine, at: float) -> list[HookEvent]:
         name, before = engine.profile, self._states.get(engine.profile)

@@ -48,13 +48,13 @@ class VisitorCheck:
             return Visit.WRONG_ORIGIN
         if token is not None and not upgrades:
             return Visit.GIVE_COOKIE if _same(token, self.token) else Visit.NO_TOKEN
-        if cookie is None or not _same(cookie, self.cookie):
+        if not _same(cookie, self.cookie):
             return Visit.NO_TOKEN
-        return Visit.FULL if self.sessions >= MOST_SESSIONS and upgrades else Visit.WELCOME
+        return Visit.FULL if upgrades and self.sessions >= MOST_SESSIONS else Visit.WELCOME
 
 
-def _same(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+def _same(given: str | None, wanted: str) -> bool:
+    return given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
 
 
 def _is_loopback(host: str) -> bool:

@@ -2,7 +2,7 @@
 
 Needs Debian's `chromium` and the Python package `playwright`, which CI does not install: together they cost it a minute.
 Checks at 390x844: no request to another host, under 100 kB at first paint, nothing wider than the screen; then switches
-to another profile and waits for its engine, and asks for a key where the gateway needs one. Pictures go into the folder
+to another profile and waits for its engine, asks for a key where the gateway needs one, and rests while hidden. Pictures go into the folder
 that is named, or into a temporary one.
 """
 
@@ -101,6 +101,29 @@ def check_key(browser: Browser, url: str) -> None:
     expect(page.locator("#key-form")).to_be_hidden()
 
 
+def check_rest(browser: Browser, url: str) -> None:
+    """A page that nobody looks at leaves the feed, and returns to it when it is shown."""
+    page = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
+    page.clock.install()
+    page.goto(url)
+    page.wait_for_selector("#link.live")
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/events"), timeout=WAIT_MS):
+        show(page, hidden=True)
+        page.clock.fast_forward(31_000)
+    expect(page.locator("#link.lost")).to_be_attached(timeout=WAIT_MS)
+    page.clock.run_for(30_000)
+    assert page.locator("#link.live").count() == 0
+    show(page, hidden=False)
+    expect(page.locator("#link.live")).to_be_visible(timeout=WAIT_MS)
+
+
+def show(page: Page, *, hidden: bool) -> None:
+    """Tell the page that it is hidden, or shown again."""
+    told = json.dumps(hidden)
+    page.evaluate(f"Object.defineProperty(document, 'hidden', {{ value: {told}, configurable: true }})")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
 def main() -> None:
     """Run all checks; exit with a traceback at the first that fails."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="sparkdash-browser-"))
@@ -119,6 +142,8 @@ def main() -> None:
         print(f"switched to {TARGET}")
         check_key(browser, url)
         print("asked for a key")
+        check_rest(browser, url)
+        print("rested while hidden")
         hosts = {urlsplit(request.url).netloc for request in asked}
         assert hosts == {urlsplit(url).netloc}, hosts
         browser.close()

@@ -52,13 +52,17 @@ def _measured(run: Run, arm: Arm, known: KnownSpeeds) -> KnownSpeeds:
     for results, name in _earlier(run, arm):
         rates = [rate for one in results.samples if one.arm == name and (rate := one.decode_tok_s)]
         if rates:
-            starts = [told for one in results.launches if one.arm == name and (told := one.provenance.startup_s)]
             return KnownSpeeds(
-                launch_s=known.launch_s if known.launch_s is not None else median(starts) if starts else None,
+                launch_s=_launch_s(results, name) if known.launch_s is None else known.launch_s,
                 decode_tok_s=geomean(rates),
                 source=f"measured in {results.run.id}",
             )
     return known
+
+
+def _launch_s(results: Results, name: str) -> float | None:
+    starts = [told for one in results.launches if one.arm == name and (told := one.provenance.startup_s)]
+    return median(starts) if starts else None
 
 
 def _earlier(run: Run, arm: Arm) -> Iterator[tuple[Results, str]]:

@@ -12,7 +12,7 @@ from sparkdash.cli.engines.status_rows import status_row, time_since, wrapped_ro
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.live import Energy
 from sparkdash.domain.memory.guard import Guard
-from sparkdash.domain.metric import Gpu, Memory, NodeSample
+from sparkdash.domain.metric import Gpu, Memory, NodeSample, Sample
 from sparkdash.domain.node import NodeState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.text.live_text import figure_text
@@ -78,15 +78,18 @@ def _box(world: Snapshot) -> Iterator[str]:
         yield from wrapped_rows("others", _stranger(each))
     if world.guard:
         yield from _guard(world.guard, world)
-    gpu = world.sample.gpu if world.sample else None
-    if gpu:
-        yield status_row("gpu", _gpu(gpu))
-        if world.sample and world.sample.energy:
-            yield status_row("energy", _energy(world.sample.energy, world))
-        if world.sample and world.sample.low_power:
-            yield from wrapped_rows(
-                "", "stuck in its low-power state, which slows every engine: unplug the power for a minute"
-            )
+    if world.sample and world.sample.gpu:
+        yield from _gpu_rows(world.sample, world.sample.gpu)
+
+
+def _gpu_rows(sample: Sample, gpu: Gpu) -> Iterator[str]:
+    yield status_row("gpu", _gpu(gpu))
+    if sample.energy:
+        yield status_row("energy", _energy(sample.energy, sample))
+    if sample.low_power:
+        yield from wrapped_rows(
+            "", "stuck in its low-power state, which slows every engine: unplug the power for a minute"
+        )
 
 
 def _guard(guard: Guard, world: Snapshot) -> Iterator[str]:
@@ -121,10 +124,9 @@ def _memory(memory: Memory) -> str:
     return f"{gib(memory.available)} available of {gib(memory.total)}  engines {engines}  reserve {gib(memory.reserve)}"
 
 
-def _energy(energy: Energy, world: Snapshot) -> str:
+def _energy(energy: Energy, sample: Sample) -> str:
     """Format the energy since the daemon started, and that per 1,000 output tokens of each profile."""
-    engines = world.sample.engines if world.sample else {}
-    rates = {name: each.gateway.wh_per_1k for name, each in engines.items() if each.gateway}
+    rates = {name: each.gateway.wh_per_1k for name, each in sample.engines.items() if each.gateway}
     told = [f"{name} {number(rate, 2)} Wh per 1k tokens" for name, rate in rates.items() if rate is not None]
     spent = f"{energy_text(energy.busy_wh)} busy  {energy_text(energy.idle_wh)} idle  ({energy.sensor})"
     return "  ".join((spent, *told))

@@ -27,6 +27,8 @@ from sparkdash.domain.text.repair_text import is_told, repair_text, state_text, 
 from sparkdash.domain.text.swap_text import estimate_text, heard_text, stage_text, wait_text
 from sparkdash.units import DASH, age, duration, number, percent, tokens
 
+SHOWN_NOTICES = 3
+
 
 def status_lines(world: Snapshot) -> Iterator[str]:
     """Format the whole report; ages are relative to the snapshot's own time."""
@@ -39,23 +41,31 @@ def status_lines(world: Snapshot) -> Iterator[str]:
     yield from box_rows(world)
     if world.measuring and world.measuring.lives(world.at):
         yield from _measuring(world.measuring)
+    yield from _swaps(world)
+    yield from _requests(world)
+    yield from _repairs(world)
+    yield from _notices(world)
+    if world.problems:
+        yield status_row("profiles", f"{len(world.problems)} with problems; see `sparkdash profiles check`")
+
+
+def _swaps(world: Snapshot) -> Iterator[str]:
     for swap in world.swaps_under_way:
         yield status_row("swap", swap_line(swap, world.at))
         if heard := heard_text(swap, world.at):
             yield from wrapped_rows("", f"{heard}: {swap.progress.detail}" if swap.progress else heard)
     if world.swap is None:
         yield status_row("swap", DASH)
-    yield from _requests(world)
-    yield from _repairs(world)
+
+
+def _notices(world: Snapshot) -> Iterator[str]:
     newest: dict[str, Notice] = {}
     for notice in world.notices:  # what was told again has its last time alone
         if notice.at is None or notice.at >= world.daemon.started_at:  # `history` has those of earlier daemons
             newest.setdefault(notice.text, notice)
-    for notice in list(newest.values())[:3]:
+    for notice in list(newest.values())[:SHOWN_NOTICES]:
         ago = f" ({time_since(notice.at, world)} ago)" if notice.at is not None else ""
         yield from wrapped_rows(notice.level, notice.text + ago)
-    if world.problems:
-        yield status_row("profiles", f"{len(world.problems)} with problems; see `sparkdash profiles check`")
 
 
 def _measuring(now: Measuring) -> Iterator[str]:

@@ -5,6 +5,7 @@
 const KEY = "sparkdash-key";
 const RETRY_MS = [1000, 2000, 5000, 10000];
 const SILENT_MS = 45000; // three missed heartbeats
+const HIDDEN_MS = 30000;
 const RECENT = 20;
 
 class Refused extends Error {
@@ -61,6 +62,10 @@ const APPLY = {
   parked(state, { parked }) { state.parked = parked; },
 };
 
+async function untilShown() {
+  while (document.hidden) await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+}
+
 class Feed {
   /* `changed(state)` after each event, `linked(word)` with live, lost or refused. */
   constructor(changed, linked) {
@@ -69,10 +74,17 @@ class Feed {
     this.state = null;
     this.failures = 0;
     this.abort = null;
+    this.resting = null;
+    /* Nobody looks at a hidden page, and the daemon measures each second for whoever follows it. */
+    document.addEventListener("visibilitychange", () => {
+      clearTimeout(this.resting);
+      if (document.hidden) this.resting = setTimeout(() => this.abort && this.abort.abort(), HIDDEN_MS);
+    });
   }
 
   async run() {
     for (;;) {
+      await untilShown();
       try {
         await this.follow();
         this.linked("lost");
@@ -88,7 +100,7 @@ class Feed {
   }
 
   async follow() {
-    const abort = new AbortController();
+    const abort = this.abort = new AbortController();
     let timer = setTimeout(() => abort.abort(), SILENT_MS);
     try {
       const answer = await fetch("/api/events", {

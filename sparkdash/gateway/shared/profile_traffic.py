@@ -96,15 +96,19 @@ class ProfileTraffic:
     def _decode(self, now: float, running: Sequence[LiveRequest]) -> float | None:
         produced = self._produced + sum(each.output_tokens or 0 for each in running)
         base = min(self._points, key=lambda point: abs(now - point[0] - RATE_S), default=None)
-        last = self._points[-1] if self._points else None
+        stands_still = not running and (base is None or self._points[-1][1] == produced)
         self._points.append((now, produced))
-        self._late = [(until, rate) for until, rate in self._late if until > now]
-        late = sum(rate for _, rate in self._late)
-        if not running and (last is None or last[1] == produced):
+        late = self._late_rate(now)
+        if stands_still:
             return late
         if base is None or now <= base[0]:
             return late or None
         return max(0.0, produced - base[1]) / (now - base[0]) + late
+
+    def _late_rate(self, now: float) -> float:
+        """Add up the rates of ended answers without a stream that still count."""
+        self._late = [(until, rate) for until, rate in self._late if until > now]
+        return sum(rate for _, rate in self._late)
 
     def _prompt_speed(self, now: float) -> float | None:
         recent = [(tokens, seconds) for at, tokens, seconds in self._prompts if at > now - WINDOW_S]

@@ -115,6 +115,14 @@ class MeteredRequest:
             return told, False
         return self._meter.estimates(self.profile).output_tokens(self.answer.text_events), True
 
+    def used(self, joules: float | None) -> None:
+        """Add the energy between two looks; None where it is unknown, and then all of it stays so."""
+        if joules is None and self.looks:
+            self.energy_j = None  # a gap: the rest would look like all of it
+        elif joules is not None and (self.energy_j is not None or not self.looks):
+            self.energy_j = (self.energy_j or 0.0) + joules
+        self.looks += 1
+
     def look(self, now: float) -> LiveRequest:
         """Return the progress as of `now`, and remember it for the rate."""
         tokens, estimated = self.tokens()
@@ -217,15 +225,11 @@ class TrafficMeter:
             used[number] = _RequestUse(each.profile, Use(each.sent_at or now, now, gain), gain)
         shares = self._energy.add(now, unix, power, {number: each.use for number, each in used.items()}, busy=busy)
         self._ended = {}
-        for number, (name, _, tokens) in used.items():
-            if shares is not None:
+        if shares is not None:
+            for number, (name, _, tokens) in used.items():
                 self.profile(name).used(shares[number] / JOULES_PER_WH, tokens)
         for number, each in sent.items():
-            if shares is None and each.looks:
-                each.energy_j = None  # a gap: the rest would look like all of it
-            elif shares is not None and (each.energy_j is not None or not each.looks):
-                each.energy_j = (each.energy_j or 0.0) + shares[number]
-            each.looks += 1
+            each.used(None if shares is None else shares[number])
 
     def _energy_of(self, request: MeteredRequest, now: float) -> float | None:
         """Return the Wh of a request that ends: what was integrated, and the rest at the last power."""

@@ -67,9 +67,9 @@ def _conditions(asked: RequestSelection, order: str) -> tuple[list[str], dict[st
     where = [f"{order} IS NOT NULL", *(condition for condition, _ in chosen.values())]
     given = {name: value for name, (_, value) in chosen.items()}
     if asked.visible is not None:
-        names = {f"own{number}": name for number, name in enumerate(sorted(asked.visible))}
-        where.append(f"profile IN ({', '.join(f':{name}' for name in names)})")
-        given |= names
+        own = {f"own{number}": name for number, name in enumerate(sorted(asked.visible))}
+        where.append(f"profile IN (:{', :'.join(own)})" if own else "FALSE")
+        given |= own
     if asked.after is not None:
         where.append(f"({order}, rowid) < (:value, :row)")
         given |= _page(asked.after)

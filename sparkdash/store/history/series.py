@@ -7,7 +7,7 @@ know threads, nor who may see what beyond the profiles of the selection.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sparkdash.domain.history.answers import FigureList, RecentFigures, RecentSeries, RecordedSubject, Series
@@ -61,10 +61,7 @@ def read_recent(database: sqlite3.Connection, asked: RecentSelection) -> RecentF
         for number, profile, node in database.execute("SELECT id, profile, node FROM history_subjects")
         if not profile or asked.visible is None or profile in asked.visible
     }
-    places: dict[bool, list[tuple[str, int]]] = {False: [], True: []}
-    for box, name, position in database.execute("SELECT box, name, position FROM history_figures"):
-        if not asked.figures or name in asked.figures:
-            places[bool(box)].append((name, position * CELL.size))
+    places = _places(database, asked.figures)
     found: dict[tuple[str, str, str], list[tuple[int, Cell]]] = {}
     rows = database.execute(
         "SELECT subject, start, cells FROM history_seconds WHERE start >= ? AND start < ?",
@@ -81,6 +78,15 @@ def read_recent(database: sqlite3.Connection, asked: RecentSelection) -> RecentF
         step_s=float(step),
         series=tuple(_recent(asked, key, found[key]) for key in sorted(found)),
     )
+
+
+def _places(database: sqlite3.Connection, figures: Sequence[str]) -> dict[bool, list[tuple[str, int]]]:
+    """Read names and offsets of these figures, or of all: those of engines, and under True those of boxes."""
+    found: dict[bool, list[tuple[str, int]]] = {False: [], True: []}
+    for box, name, position in database.execute("SELECT box, name, position FROM history_figures"):
+        if not figures or name in figures:
+            found[bool(box)].append((name, position * CELL.size))
+    return found
 
 
 def _cells_at(packed: bytes, places: list[tuple[str, int]]) -> Iterator[tuple[str, Cell]]:

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sparkdash.domain.history.answers import UsageReport, UsageTotals
 from sparkdash.domain.history.figures import ENERGY_BUSY, ENERGY_IDLE
@@ -24,6 +24,7 @@ LATE_S = HOUR_S
 _SUMMED = 7
 """Columns of plain sums after the four of the key."""
 UsageRow = tuple[Any, ...]
+K = TypeVar("K")
 
 
 class _Group:
@@ -94,16 +95,10 @@ def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageRepo
     """Add up the requests of a period."""
     begin = int(asked.since // HOUR_S) * HOUR_S
     end = -int(-asked.until // HOUR_S) * HOUR_S
-    name = _grouping(asked)
     spans = [_Span("usage_hours", begin, end)]
     if asked.by != "hour":
         spans = _spans(database, begin, end, asked.offset_s if asked.by == "day" else None)
-    groups: dict[tuple[str, int | None], _Group] = {}
-    for row in _rows(database, asked, spans):
-        key = name(row)
-        if key not in groups:
-            groups[key] = _Group()
-        groups[key].add(row)
+    groups = _grouped(_rows(database, asked, spans), _grouping(asked))
     total = _Group()
     for group in groups.values():
         total.plus(group)
@@ -142,16 +137,25 @@ def complete_days(database: sqlite3.Connection, now: int) -> None:
 
 def _sum_days(hours: Iterable[UsageRow], begin: int) -> dict[tuple[object, ...], _Group]:
     """Add up rows of hours by day and group; the first day may have begun before `begin`."""
-    days: dict[tuple[object, ...], _Group] = {}
     starts: dict[int, int] = {}
-    for row in hours:
+
+    def name(row: UsageRow) -> tuple[object, ...]:
         if row[0] not in starts:
             starts[row[0]] = max(_day_of(row[0]), begin)
-        key = (starts[row[0]], *row[1:4])
-        if key not in days:
-            days[key] = _Group()
-        days[key].add(row)
-    return days
+        return (starts[row[0]], *row[1:4])
+
+    return _grouped(hours, name)
+
+
+def _grouped(rows: Iterable[UsageRow], name: Callable[[UsageRow], K]) -> dict[K, _Group]:
+    """Add up rows by their group's name."""
+    groups: dict[K, _Group] = {}
+    for row in rows:
+        key = name(row)
+        if key not in groups:
+            groups[key] = _Group()
+        groups[key].add(row)
+    return groups
 
 
 def _day_of(second: int) -> int:
