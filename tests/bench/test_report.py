@@ -27,7 +27,7 @@ from sparkdash.bench.report.report import Report
 from sparkdash.bench.report.run_difference import compare_runs
 from sparkdash.bench.report.run_difference import difference_page as side_by_side
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import Arm, CellKey, Host, Mode
+from sparkdash.bench.run import Arm, CellKey, Host, Kind, Mode
 from sparkdash.domain.published import Published
 from sparkdash.errors import AdmissionError
 
@@ -477,3 +477,17 @@ def test_classes_of_text_have_a_table_of_their_own(rehearse: Rehearse) -> None:
     pair = told(rehearse(arms=[PLAIN, EAGLE], rates={"plain": {mine: 50.0}, "plain-eagle": {mine: 60.0}}, wobble=0.001))
     assert "faster" in pair
     assert "All 1 cells" not in pair
+
+
+def test_prefix_cells_are_named_and_no_empty_table_of_verdicts_is_shown(rehearse: Rehearse) -> None:
+    """Two contexts looked alike, one without counts was passed over, and the verdicts were a head without a row."""
+    small, large = (key(context, 32, warm=True, kind=Kind.PREFIX) for context in (2048, 8192))
+    results = rehearse(arms=[PLAIN, EAGLE], rates={arm: {small: 60.0, large: 60.0} for arm in ("plain", "plain-eagle")})
+    counted = tuple(
+        one.replace(prefix_hits=97, prefix_queries=100) if one.key == small else one for one in results.cells
+    )
+    page = told(results.model_copy(update={"cells": counted}))
+    assert page.count("97% delta hit rate on repeated system prompt (ctx=2K).") == 2
+    assert page.count("(ctx=8K). No finished cell has counts of hits.") == 2
+    assert "No cell of this suite measures speed" in page
+    assert "Verdict |" not in page

@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # before this folder, which has a conftest of its own
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "shared")]  # before this folder, which has a conftest of its own
 os.environ.setdefault("CONTAINERS_CONF", str(HERE.parent / "podman" / "containers.conf"))
 
 import tiny_profiles  # noqa: E402 - tests/ is no package

@@ -243,10 +243,16 @@ def _median(source: TableSource, arm: str, key: CellKey, metric: BenchMetric) ->
 
 
 def prefix_cache_line(source: TableSource, arm: str) -> Iterator[Block]:
-    """Line with the share of a repeated prompt that came from the cache."""
-    for one in source.report.hits:
-        if one.arm == source.arm(arm) and one.key.kind is Kind.PREFIX:
-            yield TextBlock((f"Prefix cache: {format_percent(one.rate)} delta hit rate on repeated system prompt.",))
+    """Line per prefix cell with the share of the repeated prompt that came from the cache, or the lack of one."""
+    keys = source.report.planned(Kind.PREFIX)
+    rates = {one.key: one.rate for one in source.report.hits if one.arm == source.arm(arm)}
+    for key in keys:
+        place = f" (ctx={cell_names.context_name(key.context)})" if len(keys) > 1 else ""
+        if key in rates:
+            share = f"{format_percent(rates[key])} delta hit rate on repeated system prompt"
+            yield TextBlock((f"Prefix cache: {share}{place}.",))
+        else:
+            yield TextBlock((f"Prefix cache: {DASH}{place}. No finished cell has counts of hits.",), Tone.DIM)
 
 
 Column = tuple[str, dict[int, CellKey]]

@@ -112,6 +112,9 @@ def evidence_tables(source: TableSource) -> Iterator[Block]:
     if not others:
         return
     yield Heading(2, "What can be claimed")
+    if not report.planned():
+        yield TextBlock(("No cell of this suite measures speed, so no difference in speed is judged.",), Tone.DIM)
+        return
     for arm in others:
         yield from _evidence(source, arm)
 
