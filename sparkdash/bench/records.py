@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from sparkdash.bench.judge.tool_calls import AnswerCheck
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.base import Frozen
 
@@ -111,6 +112,8 @@ class RequestSample(Frozen):
     text: str | None = None
     """Answer text; kept where it is judged (math, identical)."""
     output_sha256: str | None = None
+    check: AnswerCheck | None = None
+    """Checked answer to one of the owner's own requests (work), without its words."""
     void: str | None = None
     """Reason why the sample does not count."""
 

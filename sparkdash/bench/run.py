@@ -30,6 +30,8 @@ class Kind(StrEnum):
     """Share of right answers."""
     IDENTICAL = "identical"
     """Equality of greedy outputs with the baseline's."""
+    WORK = "work"
+    """Validity and equality of answers to the owner's own requests."""
 
 
 class Mode(StrEnum):

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
 
+from sparkdash.bench.judge.tool_calls import AnswerCheck, check_answer
 from sparkdash.bench.measure import voids, warm_up
 from sparkdash.bench.measure.measured_engine import MeasuredEngine, PromptTokenCounter
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
@@ -61,6 +62,8 @@ class CellContext:
         if key.kind is Kind.MATH:
             asked = math_questions.question(self.seed, WARM_UP_QUESTION if place.rep == WARM_UP else place.rep)
             return Prompt(asked.id, asked.prompt)
+        if key.kind is Kind.WORK:
+            return prompts.replayed_prompt(self.chats, place)
         if key.text == captured_requests.TEXT:
             return prompts.chat_prompt(self.chats, place, f"{self.seed}|{key.output}|{self.head or self.salt}")
         return await prompts.build_prompt(self.seed, key, place, self.counter, self.head)
@@ -175,7 +178,7 @@ async def _repetition(
     if not any(reasons):
         late_ns += (late for answer in answers for late in answer.late_ns)
     return [
-        _sample(cell_context, key, rep, stream, prompt.id, answer, reason)
+        _sample(cell_context, key, rep, stream, prompt, answer, reason)
         for stream, (prompt, answer, reason) in enumerate(zip(batch, answers, reasons, strict=True))
     ]
 
@@ -208,7 +211,7 @@ def _sample(
     key: CellKey,
     rep: int,
     stream: int,
-    prompt_id: str,
+    prompt: Prompt,
     answer: StreamedAnswer,
     void: str | None,
 ) -> RequestSample:
@@ -218,7 +221,7 @@ def _sample(
         launch=cell_context.launch,
         rep=rep,
         stream=stream,
-        prompt_id=prompt_id,
+        prompt_id=prompt.id,
         t0_ns=answer.t0_ns,
         response_ns=answer.response_ns,
         token_ns=answer.token_ns,
@@ -235,8 +238,16 @@ def _sample(
         lag_ms=answer.lag_ms,
         text=answer.text if key.kind in (Kind.MATH, Kind.IDENTICAL) else None,
         output_sha256=answer.output_sha256,
+        check=_checked(key, prompt, answer, void),
         void=void,
     )
+
+
+def _checked(key: CellKey, prompt: Prompt, answer: StreamedAnswer, void: str | None) -> AnswerCheck | None:
+    """Check the answer to one of the owner's own requests; None for other kinds and void answers."""
+    if key.kind is not Kind.WORK or void is not None or isinstance(prompt.content, str):
+        return None
+    return check_answer(prompt.content, answer.text, answer.calls, answer.finish_reason)
 
 
 def _under_load(look: BoxReading, began: float) -> BoxReading:

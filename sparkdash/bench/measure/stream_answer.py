@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparkdash.bench.judge.tool_calls import ToolCall
+from sparkdash.bench.measure.call_parts import CallParts
 from sparkdash.sse import Frames
 
 WORDS = 300
@@ -50,6 +52,8 @@ class StreamedAnswer:
     """Visible content."""
     thought: str = ""
     """Reasoning content."""
+    calls: tuple[ToolCall, ...] = ()
+    """Tool calls, in the order in which they began."""
     model: str | None = None
     error: str | None = None
     lag_ms: float = 0.0
@@ -59,8 +63,9 @@ class StreamedAnswer:
 
     @property
     def output_sha256(self) -> str:
-        """SHA-256 of reasoning and text."""
-        return hashlib.sha256(f"{self.thought}\0{self.text}".encode()).hexdigest()
+        """SHA-256 of reasoning, text and tool calls."""
+        called = "".join(f"\0{call.name}\0{call.arguments}" for call in self.calls)
+        return hashlib.sha256(f"{self.thought}\0{self.text}{called}".encode()).hexdigest()
 
 
 def read_stream(t0_ns: int, notes: Sequence[tuple[int, bytes]]) -> StreamedAnswer:
@@ -96,6 +101,7 @@ class _Reader:
         self._finish: str | None = None
         self._text: list[str] = []
         self._thought: list[str] = []
+        self._calls = CallParts()
         self._model: str | None = None
         self._error: str | None = None
 
@@ -126,6 +132,7 @@ class _Reader:
         if not (content or thought or delta.get("tool_calls") or self._count > before):
             return
         self._note_moment(at, thought + content)
+        self._calls.add(delta.get("tool_calls"))
         if thought:
             self._thoughts += self._count - before
             self._thought.append(thought)
@@ -173,6 +180,7 @@ class _Reader:
             finish_reason=self._finish,
             text="".join(self._text),
             thought="".join(self._thought),
+            calls=self._calls.joined(),
             model=self._model,
             error=self._error,
         )

@@ -15,8 +15,10 @@ from typing import Any
 TEXT = "captured"
 """Class of text of cells with captured requests."""
 ROUTE = "/v1/chat/completions"
-KEPT = ("messages", "tools", "tool_choice", "chat_template_kwargs")
-"""Fields of a request that the engine reads. The cell decides how much it answers, and how."""
+KEPT = ("messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "chat_template_kwargs")
+"""Fields of a request that the engine reads. The cell decides how much it answers."""
+UNFORCED = ("response_format",)
+"""Fields that cells of a forced length leave out: a grammar ends an answer by itself."""
 
 Chat = Mapping[str, Any]
 

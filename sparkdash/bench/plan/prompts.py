@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from sparkdash.bench.plan import prompt_text
-from sparkdash.bench.plan.captured_requests import Chat, chats_digest
+from sparkdash.bench.plan.captured_requests import UNFORCED, Chat, chats_digest
 from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.bench.run import CellKey, Kind
 
@@ -99,8 +99,17 @@ def chat_prompt(chats: Sequence[Chat], place: PromptIndex, salt: str) -> Prompt:
     marked = f"[{mark}] {said}" if isinstance(said, str) else [{"type": "text", "text": f"[{mark}]"}, *said]
     return Prompt(
         id=f"captured {chats_digest([chat])[:12]}.{place.stream}",
-        content={**chat, "messages": [{**first, "content": marked}, *rest]},
+        content={
+            **{name: value for name, value in chat.items() if name not in UNFORCED},
+            "messages": [{**first, "content": marked}, *rest],
+        },
     )
+
+
+def replayed_prompt(chats: Sequence[Chat], place: PromptIndex) -> Prompt:
+    """Return the captured chats in turn, word for word: their greedy answers can be compared between arms."""
+    chat = chats[(place.rep + place.stream) % len(chats)]
+    return Prompt(id=f"work {chats_digest([chat])[:12]}", content=chat)
 
 
 async def _cut(prompt: Prompt, content: Callable[[int, str], str], target: int, count: _Count) -> Prompt:

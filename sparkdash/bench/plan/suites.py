@@ -44,6 +44,11 @@ class CellGroup(_Given):
     reps: int | None = Field(default=None, gt=0)
     """Repetitions per launch in every mode; for math the number of questions."""
 
+    @property
+    def wants_chats(self) -> bool:
+        """Whether the cells are of captured requests."""
+        return captured_requests.TEXT in self.text or self.kind is Kind.WORK
+
     @field_validator("context", "output", "concurrency", "warm", "text", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
@@ -104,7 +109,7 @@ class Suite(_Given):
     def _has_prompts(self) -> Self:
         if (self.prompts is None) != (self.prompts_sha256 is None):
             raise ValueError("prompts and prompts_sha256 come together")
-        if self.prompts is None and any(captured_requests.TEXT in group.text for group in self.cells):
+        if self.prompts is None and any(group.wants_chats for group in self.cells):
             raise ValueError(
                 "cells of captured requests want `prompts`; `sparkdash bench captured NAME` writes such a suite"
             )

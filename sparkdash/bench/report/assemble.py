@@ -9,6 +9,7 @@ from __future__ import annotations
 from sparkdash.bench.judge.energy import cell_energies
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.own_work import judge_own_work
 from sparkdash.bench.judge.quality import AnswerQuality, equalities, qualities
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.records import CellRecord
@@ -34,13 +35,13 @@ def assemble_report(results: Results) -> Report:
     tables = tuple(_table(results_of_speed, judged, apart, metric, speed) for metric in BenchMetric) if speed else ()
     tables = with_assumed(tables, decoded, assumed)
     decode = next((table.rows for table in tables if table.metric is BenchMetric.DECODE), ())
-    speculated = _speculation(results)
+    speculated, over_all = _speculation(results), overall(decoded)
     return Report(
         run=run,
         simulated=run.simulated,
         arms=tuple(_arm(results, arm) for arm in run.arms),
         tables=tables,
-        overall=overall(decoded),
+        overall=over_all,
         decompositions=_decompositions(decoded, speed),
         speculation=speculated,
         hits=_hits(results),
@@ -48,6 +49,7 @@ def assemble_report(results: Results) -> Report:
         advice=choose_values(run, decode, speculated),
         equalities=tuple(one for one in equalities(results) if one.arm not in apart),
         energies=cell_energies(results, apart),
+        own_work=judge_own_work(results, apart, over_all),
         filling=estimate_missing(results),
         flags=flags,
         assumed=assumed,

@@ -18,6 +18,7 @@ from sparkdash.bench.report import (
     comparison_tables,
     energy_table,
     missing_note,
+    own_work_tables,
     published_figures,
     roofline_table,
     sweep_advice,
@@ -95,6 +96,7 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     yield from energy_table.energy_table(source)
     yield from roofline_table.ceiling_table(source, roofline_table.cell_ceilings(source, shelf.weights))
     yield from comparison_tables.score_tables(source)
+    yield from own_work_tables.own_work_tables(report.own_work)
     yield from published_figures.published_tables(source, _comparable(report, shelf))
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from sparkdash.bench.judge.energy import CellEnergy
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, Overall
 from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.own_work import OwnWork
 from sparkdash.bench.judge.quality import AnswerQuality, OutputEquality
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.run import CellKey, Kind, Run
@@ -134,6 +135,8 @@ class Report(Frozen):
     """Equality of greedy outputs with the baseline's."""
     energies: tuple[CellEnergy, ...] = ()
     """Energy per 1,000 output tokens, of the cells whose power was read."""
+    own_work: tuple[OwnWork, ...] = ()
+    """Answers of the arms to the owner's own requests."""
     filling: tuple[MissingCells, ...] = ()
     """Missing cells by arm."""
     flags: tuple[ComparisonFlag, ...] = ()

@@ -12,7 +12,9 @@ import typer
 
 from sparkdash.cli.output.screen import print_note
 
-MOST, OUTPUT = 20, 256
+MOST, OUTPUT, ANSWER = 100, 256, 2048
+TIMED = 20
+"""Chats whose speed is measured: enough for an interval, while checks need more."""
 
 
 def captured(
@@ -24,17 +26,20 @@ def captured(
     output: Annotated[
         int, typer.Option("--output", min=16, help="Tokens of each answer, the same for every profile.")
     ] = OUTPUT,
+    answer: Annotated[
+        int, typer.Option("--answer", min=0, help="Most tokens of each checked answer; 0 checks none.")
+    ] = ANSWER,
 ) -> None:
     """Make a suite of what your own clients sent.
 
-    The suite compares profiles on your own work. `capture = true` in config.toml keeps the requests. Their text is
+    The suite compares profiles on your own work: their speed, and whether tool calls and JSON are valid. `capture = true` in config.toml keeps the requests. Their text is
     copied into a file beside the suite that only you can read. It stays on this box; no report or export contains
     it. The suite's hash identifies its prompts.
 
     \b
     Examples:
       sparkdash bench captured mine
-      sparkdash bench captured mine --most 50 --output 512
+      sparkdash bench captured mine --most 200 --output 512
       sparkdash ab A B --suite mine
     """
     from sparkdash import paths
@@ -60,7 +65,7 @@ def captured(
         "suite": name, "version": digest[:8],
         "about": f"{len(chats)} captured chats of your own; their text stays on this box.",
         "prompts": f"{name}.prompts", "prompts_sha256": digest,
-        "cells": [{"output": output, "text": kept.TEXT, "reps": len(chats)}],
+        "cells": _cells(len(chats), output, answer),
     }  # fmt: skip
     folder = paths.config_dir() / "suites"
     _must_be_free(name, suite)
@@ -74,6 +79,15 @@ def captured(
         f"Wrote {folder / name}.yaml: {len(chats)} chats ({others} other requests were skipped). "
         f"Measure them with `--suite {name}`."
     )
+
+
+def _cells(chats: int, output: int, answer: int) -> list[dict[str, Any]]:
+    """Return the cells of the suite: speed at a forced length, and whole answers that are checked."""
+    from sparkdash.bench.plan.captured_requests import TEXT
+
+    timed = {"output": output, "text": TEXT, "reps": min(chats, TIMED)}
+    checked = {"output": answer, "text": TEXT, "reps": chats, "kind": "work"}
+    return [timed, checked] if answer else [timed]
 
 
 def _must_be_free(name: str, suite: dict[str, Any]) -> None:
