@@ -26,7 +26,7 @@ COMMANDS = [
     ("profiles", "sources"), ("profiles", "sources", "add"), ("profiles", "sources", "list"),
     ("profiles", "sources", "update"), ("profiles", "sources", "remove"),
     ("ab",), ("bench",), ("bench", "run"), ("bench", "resume"), ("bench", "list"), ("bench", "suites"), ("bench", "calibrate"),
-    ("bench", "show"), ("bench", "diff"), ("bench", "export"), ("bench", "captured"), ("bench", "verify"),
+    ("bench", "show"), ("bench", "diff"), ("bench", "export"), ("bench", "captured"), ("bench", "verify"), ("bench", "watch"),
     ("keys",), ("keys", "add"), ("keys", "list"), ("keys", "revoke"),
     ("nodes",), ("nodes", "add"), ("nodes", "copy"), ("nodes", "list"), ("nodes", "remove"),
     ("nodes", "check"), ("nodes", "bench"),

@@ -1,0 +1,163 @@
+"""What a profile's recorded runs say of its newest build: slower, faster, or not shown to differ, and the way back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import Arm, CellKey, Host, Mode
+from sparkdash.bench.watch.builds import Build, watched_evenings
+from sparkdash.bench.watch.page import pinned_image
+from sparkdash.bench.watch.regression import Outlook, Watch, watch_profile
+from sparkdash.cli.main import app
+from sparkdash.paths import bench_dir
+
+FIRST = datetime(2026, 11, 1, 20, 0, tzinfo=UTC)
+CELLS = [CellKey(suite="seeds", context=context, output=400) for context in (0, 2048)]
+IMAGE = "registry.example:5000/vllm:26.04"
+OLD = {"image": IMAGE, "image_digest": f"sha256:{'a' * 64}", "driver": "580.95", "kernel": "6.11.0"}
+NEW = {**OLD, "image_digest": f"sha256:{'b' * 64}", "driver": "581.10"}
+CODER = Arm(name="coder", profile="coder")
+
+
+def evening(number: int, build: Mapping[str, Any], factor: float = 1.0, **changes: Any) -> dict[str, Any]:
+    """What a run of that evening is rehearsed from; half a per cent up or down in turn."""
+    at = FIRST + timedelta(days=number)
+    rate = 60.0 * factor * (1.005 if number % 2 else 0.995)
+    return {
+        "arms": [CODER],
+        "rates": {"coder": dict.fromkeys(CELLS, rate)},
+        "provenance": {"coder": build},
+        "mode": Mode.SCREEN,
+        "at": at,
+        "changes": {"id": f"{at:%Y%m%d-%H%M%S}-seeds", **changes},
+    }
+
+
+def watched(
+    rehearse: Callable[..., Results], nights: Sequence[dict[str, Any]], metric: BenchMetric = BenchMetric.DECODE
+) -> Watch:
+    return watch_profile("coder", metric, watched_evenings([rehearse(**one) for one in nights], "coder", metric))
+
+
+@pytest.mark.parametrize(
+    ("factor", "outlook"), [(0.94, Outlook.SLOWER), (1.06, Outlook.FASTER), (0.997, Outlook.STEADY)]
+)
+def test_the_spread_between_evenings_of_equal_builds_decides(
+    rehearse: Callable[..., Results], factor: float, outlook: Outlook
+) -> None:
+    """Four evenings before and two after the pull; the spread of evenings is about half a per cent."""
+    found = watched(rehearse, [*(evening(n, OLD) for n in range(4)), *(evening(n, NEW, factor) for n in (4, 5))])
+    assert found.last is not None
+    assert found.last.outlook is outlook
+    assert found.last.delta == pytest.approx(factor - 1, abs=0.001)
+    assert found.last.low is not None
+    assert found.last.high is not None
+    assert found.last.low < factor - 1 < found.last.high
+    assert found.last.evenings == (4, 2)
+    assert [one.name for one in found.changed] == ["image digest", "driver"]
+
+
+@pytest.mark.parametrize(("factor", "outlook"), [(0.97, Outlook.STEADY), (0.9, Outlook.SLOWER)])
+def test_one_evening_of_each_build_shows_large_changes_only(
+    rehearse: Callable[..., Results], factor: float, outlook: Outlook
+) -> None:
+    """Without a second evening nothing is known of how much evenings differ, so there is no interval."""
+    found = watched(rehearse, [evening(0, OLD), evening(2, NEW, factor)])
+    assert found.last is not None
+    assert (found.last.outlook, found.last.low) == (outlook, None)
+
+
+def test_a_time_that_grows_looks_slower(rehearse: Callable[..., Results]) -> None:
+    """The time to the first token is a tenth of each request here."""
+    found = watched(rehearse, [evening(0, OLD), evening(2, NEW, 0.8)], BenchMetric.TTFT)
+    assert found.last is not None
+    assert found.last.outlook is Outlook.SLOWER
+
+
+def test_other_work_and_other_boxes_are_left_out(rehearse: Callable[..., Results]) -> None:
+    """With reasoning on, or on another box, the figures are others'; real runs do not stand beside simulated ones."""
+    nights = [
+        evening(0, OLD | {"thinking": True}, 0.5),
+        evening(1, OLD, 0.5, host=Host(name="another")),
+        evening(2, OLD | {"engine": "vllm"}, 0.5, simulated=True),
+        evening(3, OLD | {"thinking": False}),
+        evening(5, NEW | {"thinking": False}),
+    ]
+    found = watched(rehearse, nights)
+    assert found.left_out == 3
+    assert [one.evenings[0].run for one in found.periods] == ["20261104-200000-seeds", "20261106-200000-seeds"]
+
+
+def test_builds_of_different_suites_are_not_known_to_differ(rehearse: Callable[..., Results]) -> None:
+    """Other prompts are another measurement."""
+    found = watched(rehearse, [evening(0, OLD), evening(2, NEW, 0.5, suite_hash="beef" * 16)])
+    assert found.last is not None
+    assert (found.last.outlook, found.last.cells) == (Outlook.UNKNOWN, ())
+
+
+def test_a_build_that_came_back_is_a_period_of_its_own(rehearse: Callable[..., Results]) -> None:
+    """The newest is compared with each one before it."""
+    found = watched(rehearse, [evening(0, OLD), evening(2, NEW, 0.8), evening(4, OLD)])
+    assert [one.outlook for one in found.changes] == [Outlook.STEADY, Outlook.FASTER]
+
+
+@pytest.mark.parametrize(
+    ("image", "digest", "pinned"),
+    [
+        (IMAGE, "sha256:aa", "registry.example:5000/vllm@sha256:aa"),
+        ("vllm", "sha256:aa", "vllm@sha256:aa"),
+        ("vllm:1@sha256:bb", "sha256:aa", "vllm@sha256:aa"),
+        ("vllm:1", "docker.io/vllm@sha256:aa", "docker.io/vllm@sha256:aa"),
+        ("localhost/mine:1", "0123abcd", "0123abcd"),
+        ("vllm:1", None, "vllm:1"),
+    ],
+)
+def test_the_way_back_names_the_image_by_its_digest(image: str, digest: str | None, pinned: str) -> None:
+    """A port is no tag. An image that was built on the box has an id alone."""
+    assert pinned_image(Build(image=image, image_digest=digest)) == pinned
+
+
+def watch(*argv: str) -> tuple[int, str]:
+    """Exit status and output of the command."""
+    done = CliRunner().invoke(app, ["bench", "watch", *argv])
+    return done.exit_code, done.output
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("SPARKDASH_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.mark.usefixtures("home")
+def test_the_command_says_what_changed_and_how_to_go_back(recorded: Callable[..., Path]) -> None:
+    """From the folders of this user's runs; a script sees the exit status."""
+    recorded(bench_dir(), **evening(0, OLD))
+    status, told = watch("coder")
+    assert (status, "One build so far" in told, "SIMULATED" in told) == (0, True, True)
+    recorded(bench_dir(), **evening(2, NEW, 0.9))
+    status, told = watch("coder")
+    assert status == 1
+    assert "The newest build looks slower: (-10.0%) decode over 2 cells; 1 evening against 1." in told
+    assert f"image: registry.example:5000/vllm@sha256:{'a' * 64}" in told
+    assert "581.10" in told
+    status, told = watch("coder", "--json")
+    assert (status, json.loads(told)["changes"][0]["outlook"]) == (1, "looks slower")
+
+
+@pytest.mark.usefixtures("home")
+def test_a_profile_that_was_never_measured_says_how_to() -> None:
+    """No empty table."""
+    done = CliRunner().invoke(app, ["bench", "watch", "coder"])
+    assert done.exit_code != 0
+    assert "coder has no decode figure in any recorded run" in str(done.exception)
