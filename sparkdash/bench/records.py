@@ -49,6 +49,10 @@ class Provenance(Frozen):
     """Digest of the token ids of a fixed text."""
     kv_dtype: str | None = None
     """Type that the engine resolved, from its log; never the requested one."""
+    kv_tokens: int | None = None
+    """Tokens that the KV cache holds, by the engine's own figure."""
+    context_limit: int | None = None
+    """Longest request in tokens that the engine serves, by its list of models."""
     thinking: bool | None = None
     temperature: float | None = None
     speculation: str | None = None

@@ -115,6 +115,25 @@ class MeasuredEngine:
             return None
         return str(found["version"]) if isinstance(found, dict) and "version" in found else None
 
+    async def kv_tokens(self) -> int | None:
+        """Return the tokens that the KV cache holds, by the engine's own figure."""
+        reading = await self.counters()
+        capacity = reading.gauges.kv_capacity if reading else None
+        return None if capacity is None else int(capacity)
+
+    async def context_limit(self) -> int | None:
+        """Return the longest request that the engine's list of models names for the measured model."""
+        if self.engine_url is None:
+            return None
+        try:
+            told = json.loads(await self.client.get("/v1/models", url=self.engine_url, timeout_s=METRICS_S))
+        except (UpstreamError, ValueError):
+            return None
+        listed = told.get("data") if isinstance(told, dict) else None
+        models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        limits = [one.get("max_model_len") for one in models if one.get("id") == self.model or len(models) == 1]
+        return next((limit for limit in limits if isinstance(limit, int)), None)
+
     async def kv_dtype(self) -> str | None:
         """Return the KV cache's type that the engine reports; None for `auto`."""
         names = adapter(self.kind).metrics

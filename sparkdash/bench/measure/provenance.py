@@ -48,6 +48,8 @@ async def profile_provenance(
         model_revision=target.revision if target else None,
         tokenizer_sha256=await measured.tokenizer(),
         kv_dtype=adapter_of(profile).kv_dtype(log) or await measured.kv_dtype(),
+        kv_tokens=await measured.kv_tokens(),
+        context_limit=await measured.context_limit(),
         thinking=_thinking(profile),
         temperature=0.0,
         speculation=adapter_of(profile).speculation(profile),
@@ -75,6 +77,8 @@ async def server_provenance(url: str, measured: MeasuredEngine, server: UrlServe
         "model": measured.model,
         "tokenizer_sha256": await measured.tokenizer(),
         "kv_dtype": await measured.kv_dtype(),
+        "kv_tokens": await measured.kv_tokens(),
+        "context_limit": await measured.context_limit(),
         **(server.facts or {}),
     }
     return Provenance(

@@ -17,6 +17,7 @@ from sparkdash.bench.report import (
     charts,
     comparison_tables,
     energy_table,
+    kv_table,
     missing_note,
     own_work_tables,
     published_figures,
@@ -93,6 +94,7 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     yield from sweep_advice.advice_table(source)
     yield from comparison_tables.evidence_tables(source)
     yield from comparison_tables.speculation_tables(source)
+    yield from kv_table.kv_table(source)
     yield from energy_table.energy_table(source)
     yield from roofline_table.ceiling_table(source, roofline_table.cell_ceilings(source, shelf.weights))
     yield from comparison_tables.score_tables(source)
