@@ -1,6 +1,6 @@
 """`python -m sparkdash` is the `sparkdash` command."""
 
-from sparkdash.cli.main import main
+from sparkdash.cli.start import main
 
 if __name__ == "__main__":
     main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from sparkdash import __version__
+from sparkdash.cli.output.opening import OPENING
 from sparkdash.cli.output.screen import print_json, print_opening, print_text
 from sparkdash.cli.parameters import AsJson
 
@@ -16,7 +17,7 @@ def home() -> None:
 
         status()
         return
-    print_opening("Opening the dashboard ...")
+    print_opening(OPENING)
     from sparkdash.cli.daemon.background import start_daemon_if_needed
 
     start_daemon_if_needed()

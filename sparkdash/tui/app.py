@@ -27,6 +27,7 @@ from sparkdash.natural import natural
 from sparkdash.tui import editor, theme
 from sparkdash.tui.commands import palette_commands
 from sparkdash.tui.first_run import BoxLook, IdleBox
+from sparkdash.tui.hero_choice import HeroChoice
 from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.kept_choices import KeptChoices
 from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM
@@ -208,6 +209,18 @@ class SparkdashApp(App[None]):
         self.mirror.idle = idle
         self.view = self.mirror.view()
         self.want_paint()
+
+    def choose_hero(self, hero: HeroChoice) -> None:
+        """Change what the large figure shows."""
+        self.mirror.hero = hero
+        self.view = self.mirror.view()
+        self.want_paint()
+
+    def open_history(self, figure: str, profile: str) -> None:
+        """Open the history page with the chart of one figure."""
+        self.switch_mode("history")
+        if isinstance(self.screen, HistoryPage):
+            self.screen.chart_subject(figure, profile)
 
     async def ask(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> bool:
         """Show a dialog; return whether the user agreed. Call from a worker."""

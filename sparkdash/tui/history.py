@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from sparkdash.domain.history.answers import RecentFigures
 from sparkdash.domain.metric import Memory, Metric, Sample
 from sparkdash.domain.node import LOCAL
+from sparkdash.tui.hero_choice import farthest
 
 STEP_S = 2.0
 """Seconds of one bar: the 30 bars that fit beside the figures at 80 columns show a minute."""
@@ -23,37 +24,43 @@ MEMORY_STEP_S = 5.0
 """Seconds of one cell of the memory's chart."""
 MEMORY_KEPT = 360
 """Half an hour."""
-SHOWN = (Metric.DECODE, Metric.PROMPT_SPEED, Metric.PREFIX_HIT, Metric.KV_USED)
+SHOWN = (Metric.DECODE, Metric.DECODE_EACH, Metric.PROMPT_SPEED, Metric.PREFIX_HIT, Metric.KV_USED)
 _RECORDED = frozenset(metric.value for metric in SHOWN)
 BOX_MEMORY = ("memory_available_bytes", "memory_free_bytes", "page_cache_bytes")
 """Recorded figures of a box from which its memory is drawn."""
 
 
 class BucketRing:
-    """Means of one figure over STEP_S; None where nothing was measured."""
+    """One figure over buckets of STEP_S; None where nothing was measured.
+
+    A bucket is drawn by its extreme that lies farther from the bucket before, so that a spike of one second survives.
+    """
 
     def __init__(self) -> None:
-        self._buckets: deque[tuple[int, float, int]] = deque(maxlen=KEPT)
+        self._buckets: deque[tuple[int, float, float]] = deque(maxlen=KEPT)
+        """Number, lowest and highest value of each bucket."""
 
     def add(self, at: float, value: float) -> None:
         """Add a measurement at `at` Unix seconds; times never go back by more than the current bucket."""
         index = int(at // STEP_S)
         if self._buckets and self._buckets[-1][0] >= index:
-            last, total, count = self._buckets[-1]
-            self._buckets[-1] = (last, total + value, count + 1)
+            last, low, high = self._buckets[-1]
+            self._buckets[-1] = (last, min(low, value), max(high, value))
         else:
-            self._buckets.append((index, value, 1))
+            self._buckets.append((index, value, value))
 
     def recall(self, begin: int, means: Sequence[float | None]) -> None:
         """Put recorded means where none were seen; the first is of bucket `begin`."""
-        recorded = {index: (index, mean, 1) for index, mean in enumerate(means, begin) if mean is not None}
+        recorded = {index: (index, mean, mean) for index, mean in enumerate(means, begin) if mean is not None}
         known = recorded | {bucket[0]: bucket for bucket in self._buckets}
         self._buckets = deque((known[index] for index in sorted(known)), maxlen=KEPT)
 
     def last(self, count: int, now: float) -> list[float | None]:
         """Return the `count` buckets up to the one that contains `now`, oldest first."""
         end = int(now // STEP_S)
-        known = {index: total / n for index, total, n in self._buckets}
+        known: dict[int, float] = {}
+        for index, low, high in self._buckets:
+            known[index] = farthest(known.get(index - 1), low, high)
         return [known.get(index) for index in range(end - count + 1, end + 1)]
 
 

@@ -24,6 +24,7 @@ from sparkdash.domain.swap import Swap
 from sparkdash.domain.text.node_text import boxes_text
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.first_run import IdleBox
+from sparkdash.tui.hero_choice import HeroChoice
 from sparkdash.tui.history import FigureHistory
 from sparkdash.tui.link import Disconnected, Item, RecordedPast
 
@@ -71,6 +72,7 @@ class View:
     idle: IdleBox = field(default_factory=IdleBox)
     chosen: str | None = None
     """Profile that the user made the large one; None leaves the choice to the state."""
+    hero: HeroChoice = field(default_factory=HeroChoice)
 
     @property
     def engine(self) -> Engine | None:
@@ -180,6 +182,7 @@ class Mirror:
     """What is offered while nothing runs; set by the page that looks."""
     chosen: str | None = None
     """Profile that the user made the large one."""
+    hero = HeroChoice()
 
     def __init__(self, clock: Callable[[], float], address: str = "") -> None:
         self._clock = clock
@@ -232,6 +235,7 @@ class Mirror:
             feedback=feedback,
             idle=self.idle,
             chosen=self.chosen,
+            hero=self.hero,
         )
 
     def _set_link(self, state: LinkState) -> None:

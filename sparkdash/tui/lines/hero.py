@@ -18,6 +18,7 @@ from sparkdash.domain.profile_figures import Figures
 from sparkdash.tui.history import STEP_S
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, pad
 from sparkdash.tui.lines.braille import LevelLine, filled_chart, row_of
+from sparkdash.tui.lines.chart_window import span_text
 from sparkdash.tui.lines.digits import large
 from sparkdash.tui.mirror import View
 from sparkdash.units import number
@@ -31,7 +32,6 @@ TALL = 3
 """Rows of the large figure."""
 MOST_ROOFLINE = 2.5
 """Roofline / highest other value up to which it is a line of the chart: a higher one would flatten the chart."""
-_LABEL = inked("decode tok/s", Ink.DIM)
 HEADROOM = 1.08
 ALONE = 1.15
 """Total rate / rate of each request up to which one request alone is behind it."""
@@ -52,15 +52,24 @@ class Speed(NamedTuple):
     estimated: bool = False
     roofline: float | None = None
     """Ceiling of one request by the memory's bandwidth and the checkpoint's bytes."""
+    is_each: bool = False
+    """Whether the rate of each request is the large figure."""
     alerting: bool = False
     """Whether the total is beyond a limit of config.toml."""
 
     @property
+    def large(self) -> float | None:
+        """The large figure."""
+        return self.each if self.is_each else self.total
+
+    @property
     def comparable(self) -> bool:
-        """Whether the total is the rate of one request, as the median and the published rate are.
+        """Whether the large figure is the rate of one request, as the median and the published rate are.
 
         The total is over the last seconds: while a second request has just ended, it is still that of two.
         """
+        if self.is_each:
+            return True
         several = self.total is not None and self.each is not None and self.total > self.each * ALONE
         return self.decoding <= 1 and not several
 
@@ -81,6 +90,7 @@ def speed_of(view: View, engine: Engine) -> Speed:
         computing=mine.count(RequestState.PREFILL),
         median=median,
         published=published,
+        is_each=view.hero.is_each,
         roofline=_roofline(view, engine, sample),
         estimated=total.by_gateway,
         alerting=view.is_alerting(engine.profile, Metric.DECODE.value),
@@ -115,24 +125,24 @@ def of_roofline(speed: Speed) -> Line:
 
 def figure_text(speed: Speed) -> str:
     """Format the large figure; "-" when unknown, "~" before an estimate."""
-    total = speed.total
+    total = speed.large
     return f"{'~' if speed.estimated and total is not None else ''}{number(total, 1 if (total or 0.0) < 999.95 else 0)}"
 
 
 def compared(speed: Speed) -> Line:
     """Say how the figure compares with one other of the same kind; empty where none is."""
     for name, other in (("published", speed.published), ("median", speed.median)):
-        if speed.total and other and speed.comparable and speed.decoding == 1:
-            return inked(f"{speed.total / other * 100:.0f} % of {name}", Ink.PLAIN)
+        if speed.large and other and speed.comparable and (speed.decoding == 1 or speed.is_each):
+            return inked(f"{speed.large / other * 100:.0f} % of {name}", Ink.PLAIN)
     return EMPTY
 
 
 def figure_block(speed: Speed, rows: int) -> list[Line]:
     """Draw the large figure with its label and the rate of each request, FIGURE cells wide, in `rows` lines."""
-    each = inked("each ", Ink.DIM) + inked(f"{number(speed.each, 1)} ", Ink.PLAIN)
-    block = [*_drawn(speed, 3), _LABEL, each + inked(f"n={speed.decoding}", Ink.DIM), of_roofline(speed)]
+    each = inked("all " if speed.is_each else "each ", Ink.DIM) + inked(f"{number(_other(speed), 1)} ", Ink.PLAIN)
+    block = [*_drawn(speed, 3), _label(speed), each + inked(f"n={speed.decoding}", Ink.DIM), of_roofline(speed)]
     if rows < TALL:
-        block = [inked(figure_text(speed), Ink.STRONG), _LABEL]
+        block = [inked(figure_text(speed), Ink.STRONG), _label(speed)]
     return [pad(line, FIGURE) for line in [*block, *[EMPTY] * rows][:rows]]
 
 
@@ -145,19 +155,29 @@ def percent_block(share: float | None) -> list[Line]:
 
 def figure_head(speed: Speed, tall: int) -> list[Line]:
     """Draw the large figure `tall` rows high, and its label below."""
-    return [*_drawn(speed, tall), _LABEL]
+    return [*_drawn(speed, tall), _label(speed)]
 
 
 def figure_facts(speed: Speed, rows: int) -> list[Line]:
     """Format the rate of each request, and how many there are, in `rows` lines."""
-    each = inked("each ", Ink.DIM) + inked(number(speed.each, 1), Ink.PLAIN) + inked(" tok/s", Ink.DIM)
+    name = "total " if speed.is_each else "each "
+    each = inked(name, Ink.DIM) + inked(number(_other(speed), 1), Ink.PLAIN) + inked(" tok/s", Ink.DIM)
     told = f"{speed.decoding} decode" + ("s" if speed.decoding == 1 else "")
     told += f", {speed.computing} prefill" if speed.computing else ""
     return [each, inked(told, Ink.PLAIN), compared(speed), of_roofline(speed), *[EMPTY] * rows][:rows]
 
 
+def _label(speed: Speed) -> Line:
+    return inked("each, tok/s" if speed.is_each else "decode tok/s", Ink.DIM)
+
+
+def _other(speed: Speed) -> float | None:
+    """Return the rate that is not the large figure."""
+    return speed.total if speed.is_each else speed.each
+
+
 def _drawn(speed: Speed, tall: int) -> list[Line]:
-    ink = Ink.DIM if speed.total is None else Ink.BAD if speed.alerting else Ink.STRONG
+    ink = Ink.DIM if speed.large is None else Ink.BAD if speed.alerting else Ink.STRONG
     return [inked(row, ink) for row in large(figure_text(speed), tall)]
 
 
@@ -165,10 +185,10 @@ def chart_rows(view: View, engine: Engine, speed: Speed, width: int, rows: int) 
     """Draw the chart of the decode rate with its lines and their names, `width` cells wide."""
     labels = LABELS if width - LABELS >= LEAST_CHART else 0
     cells = max(width - labels, 0)
-    values = view.history.last(engine.profile, Metric.DECODE, cells * 2, view.now)
+    values = _charted(view, engine, cells * 2)
     lines = _lines(speed)
     top = max([value for value in values if value is not None] + [line.value for line, _ in lines], default=0.0)
-    if speed.roofline and speed.comparable and speed.roofline <= top * MOST_ROOFLINE:
+    if speed.roofline and speed.comparable and speed.decoding <= 1 and speed.roofline <= top * MOST_ROOFLINE:
         lines.append((LevelLine(speed.roofline, _ROOFLINE), "roof"))
         top = max(top, speed.roofline)
     top *= HEADROOM
@@ -177,6 +197,13 @@ def chart_rows(view: View, engine: Engine, speed: Speed, width: int, rows: int) 
         return drawn
     named = _names(speed, lines, rows, top)
     return [pad(row, cells) + pad(inked(" ") + named.get(place, EMPTY), labels) for place, row in enumerate(drawn)]
+
+
+def _charted(view: View, engine: Engine, count: int) -> Sequence[float | None]:
+    """Return the values of the dot columns: the last minutes, or those of the chosen window."""
+    if view.hero.window_s:
+        return view.hero.columns(engine.profile, count, view.now)
+    return view.history.last(engine.profile, view.hero.metric, count, view.now)
 
 
 def _lines(speed: Speed) -> list[tuple[LevelLine, str]]:
@@ -203,9 +230,14 @@ def _names(speed: Speed, lines: Sequence[tuple[LevelLine, str]], rows: int, top:
     return placed
 
 
-def axis(cells: int, before: int = 0) -> str:
-    """Write the times below a chart of `cells` cells that begins after `before` cells."""
+def axis(cells: int, before: int = 0, window_s: float = 0.0) -> str:
+    """Write the times below a chart of `cells` cells that begins after `before` cells; `window_s` 0 is the live one."""
     rule = [" "] * (before + cells)
+    if window_s:
+        _put(rule, before + cells - 3, "now")
+        for quarter in range(1, 5):
+            _put(rule, before + cells - round(cells * quarter / 4), f"-{span_text(window_s * quarter / 4)} ")
+        return "".join(rule)
     per_minute = 60.0 / (2 * STEP_S)
     every = next((each for each in (1, 2, 5, 10, 20, 60) if each * per_minute >= 14), 60)
     _put(rule, before + cells - 3, "now")

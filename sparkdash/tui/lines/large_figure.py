@@ -45,7 +45,7 @@ def _above(view: View, engine: Engine, speed: hero.Speed, width: int, rows: int)
     columns = engine_figures.why_columns(view, engine, width - cells, hero.figure_facts(speed, len(head)))
     top = [pad(a, cells) + b for a, b in zip(head, columns, strict=True)]
     chart = hero.chart_rows(view, engine, speed, width, rows - len(top) - 2)
-    return [*top, EMPTY, *chart, inked(hero.axis(width - hero.LABELS), Ink.DIM)]
+    return [*top, EMPTY, *chart, inked(hero.axis(width - hero.LABELS, window_s=view.hero.window_s), Ink.DIM)]
 
 
 def _cells(line: Line) -> int:

@@ -34,6 +34,9 @@ EVERYWHERE: Keys = (
 )
 BY_PAGE: dict[str, Keys] = {
     "dashboard": (
+        ("e", "the large figure: each request, or all together"),
+        ("[ ]", "window of the large chart: live, 1h, 1d"),
+        ("h", "the large chart in the history"),
         (
             "p a c d i",
             "while nothing runs: profiles that fit; attach a server that runs; copy a client's recipe; the simulated "

@@ -91,6 +91,13 @@ class HistoryPage(Page):
         """Begin with the charts."""
         self.query_one("#past-swaps").display = False
 
+    def chart_subject(self, figure: str, profile: str) -> None:
+        """Chart a figure of a profile; before the page is mounted, its first read does."""
+        if self.query(ChartPanel):
+            self._chart(ChartSubject(figure, profile))
+        else:
+            self._subject = ChartSubject(figure, profile)
+
     def on_screen_resume(self) -> None:
         """Read what is charted when the page opens."""
         super().on_screen_resume()

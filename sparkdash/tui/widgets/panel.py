@@ -16,6 +16,7 @@ from textual.widget import Widget
 
 from sparkdash.tui import theme
 from sparkdash.tui.first_run import BoxLook, IdleBox
+from sparkdash.tui.hero_choice import HeroChoice
 from sparkdash.tui.ink import EMPTY, Line
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
@@ -39,6 +40,14 @@ class AppServices(Protocol):
 
     def set_idle(self, idle: IdleBox) -> None:
         """Put into the view what is offered while nothing runs."""
+        ...
+
+    def choose_hero(self, hero: HeroChoice) -> None:
+        """Change what the large figure shows."""
+        ...
+
+    def open_history(self, figure: str, profile: str) -> None:
+        """Open the history page with the chart of one figure."""
         ...
 
     def say(self, text: str, *, bad: bool = False) -> None:

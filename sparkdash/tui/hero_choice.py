@@ -1,0 +1,78 @@
+"""What the owner chose of the large figure: each request or all together, and the window of its chart.
+
+Owns: the windows, and which recorded series a chart of one may draw. Must not know: keys, how a series is read.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkdash.domain.history.answers import Series
+from sparkdash.domain.metric import Metric
+
+HOUR_S, DAY_S = 3600.0, 86400.0
+WINDOWS = ((0.0, "live"), (HOUR_S, "1h"), (DAY_S, "1d"))
+"""Lengths in seconds with their names; 0 is the live chart, as long as its width allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeroChoice:
+    """Choice of the large figure, with the series that was read for it."""
+
+    is_each: bool = False
+    """Whether the figure is the rate of each request, not of all together."""
+    window_s: float = 0.0
+    """Seconds of the chart; 0 is the live chart."""
+    series: Series | None = None
+
+    @property
+    def metric(self) -> Metric:
+        """Figure that is large."""
+        return Metric.DECODE_EACH if self.is_each else Metric.DECODE
+
+    @property
+    def window_name(self) -> str:
+        """Name of the window."""
+        return next(name for length, name in WINDOWS if length == self.window_s)
+
+    def stepped(self, by: int) -> float:
+        """Return the length of the next longer (1) or shorter (-1) window."""
+        lengths = [length for length, _ in WINDOWS]
+        return lengths[min(max(lengths.index(self.window_s) + by, 0), len(lengths) - 1)]
+
+    def wants(self, profile: str, now: float) -> bool:
+        """Whether a series must be read: there is none of this engine and window, or it lacks a newer bucket."""
+        return self.window_s > 0 and not (self._fits(profile) and self.series and now < self.series.until + self._due_s)
+
+    def columns(self, profile: str, count: int, now: float) -> list[float | None]:
+        """Return the highest value of each of `count` dot columns; None where nothing was measured."""
+        found: list[float | None] = [None] * count
+        if self.series is None or not self._fits(profile):
+            return found
+        begin, wide = now - self.window_s, self.window_s / max(count, 1)
+        for start, value in zip(self.series.start, self.series.max, strict=True):
+            _raise_columns(found, (start - begin) / wide, (start + self.series.step_s - begin) / wide, value)
+        return found
+
+    @property
+    def _due_s(self) -> float:
+        return max(self.series.step_s, 2.0) if self.series else 0.0
+
+    def _fits(self, profile: str) -> bool:
+        one = self.series
+        return one is not None and one.profile == profile and one.figure == self.metric.value
+
+
+def _raise_columns(found: list[float | None], first: float, end: float, value: float | None) -> None:
+    """Raise the columns from `first` up to `end` to a value."""
+    if value is None:
+        return
+    for place in range(max(int(first), 0), min(max(int(end - 0.001), int(first)) + 1, len(found))):
+        found[place] = max(value, found[place] or 0.0)
+
+
+def farthest(previous: float | None, low: float, high: float) -> float:
+    """Return the extreme that lies farther from the value before, so that spikes and gaps survive."""
+    return low if previous is not None and previous - low > high - previous else high
