@@ -84,6 +84,11 @@ def _edited(lines: list[str], path: tuple[str, ...], value: str | None) -> str:
     if at is not None:
         return _replaced(lines, at, key, value)
     new = _statement(key, value or "", "")
+    return _added(lines, table, own, new)
+
+
+def _added(lines: list[str], table: tuple[str, ...], own: Sequence[_Statement], new: str) -> str:
+    """Put a new statement behind those of its table (`own`), or into a table of its own at the end."""
     if table and not own:
         return "".join([*lines, "\n" if lines else "", f"[{toml_key(table)}]\n", new])
     place = own[-1].end if own else _head_end(lines)

@@ -44,13 +44,16 @@ class VisitorCheck:
         """Check a request by its headers. `upgrades`: it asks for the WebSocket, which begins a session."""
         if not _is_loopback(host):
             return Visit.WRONG_HOST
-        if origin != f"http://{host}" and (upgrades or origin is not None):
+        if origin != f"http://{host}" and (upgrades or origin is not None):  # pages that are opened send none
             return Visit.WRONG_ORIGIN
         if token is not None and not upgrades:
             return Visit.GIVE_COOKIE if _same(token, self.token) else Visit.NO_TOKEN
         if not _same(cookie, self.cookie):
             return Visit.NO_TOKEN
-        return Visit.FULL if upgrades and self.sessions >= MOST_SESSIONS else Visit.WELCOME
+        return self._session() if upgrades else Visit.WELCOME
+
+    def _session(self) -> Visit:
+        return Visit.FULL if self.sessions >= MOST_SESSIONS else Visit.WELCOME
 
 
 def _same(given: str | None, wanted: str) -> bool:

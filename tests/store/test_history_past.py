@@ -87,6 +87,13 @@ async def test_the_greatest_come_first_over_all_pages(store: Store, sort: str) -
     assert [figure(one) for one in told] == sorted(map(figure, told), reverse=True)
 
 
+async def test_a_key_without_any_model_sees_no_request(store: Store) -> None:
+    """Not even with a filter that finds some."""
+    assert PAST
+    assert await ask(store, visible=frozenset()) == []
+    assert await ask(store, visible=frozenset(), sort="ttft", profile=PAST[0].profile) == []
+
+
 async def test_a_page_that_no_answer_gave_is_refused(store: Store) -> None:
     """In words, not by a fault."""
     with pytest.raises(AdmissionError, match="continues no list"):

@@ -72,14 +72,21 @@ def _box(world: Snapshot) -> Iterator[str]:
     if world.sample and len(world.sample.engines) > 1 and world.sample.decode.value is not None:
         rate = figure_text(world.sample.decode, lambda value: number(value, 1))
         yield status_row("box", f"decode {rate} tok/s, all engines together")
-    memory = world.sample.memory if world.sample else None
-    yield status_row("memory", _memory(memory) + _age(world) if memory else DASH)
-    for each in memory.strangers if memory else ():
-        yield from wrapped_rows("others", _stranger(each))
+    yield from _memory_rows(world)
     if world.guard:
         yield from _guard(world.guard, world)
     if world.sample and world.sample.gpu:
         yield from _gpu_rows(world.sample, world.sample.gpu)
+
+
+def _memory_rows(world: Snapshot) -> Iterator[str]:
+    memory = world.sample.memory if world.sample else None
+    if memory is None:
+        yield status_row("memory", DASH)
+        return
+    yield status_row("memory", _memory(memory) + _age(world))
+    for each in memory.strangers:
+        yield from wrapped_rows("others", _stranger(each))
 
 
 def _gpu_rows(sample: Sample, gpu: Gpu) -> Iterator[str]:

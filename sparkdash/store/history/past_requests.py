@@ -54,16 +54,7 @@ def read_requests(database: sqlite3.Connection, asked: RequestSelection) -> Past
 
 
 def _conditions(asked: RequestSelection, order: str) -> tuple[list[str], dict[str, object]]:
-    status = asked.status
-    filters: dict[str, tuple[str, object]] = {
-        "since": ("finished_at >= :since", asked.since),
-        "until": ("finished_at < :until", asked.until),
-        "profile": ("profile = :profile", asked.profile),
-        "client": ("client = :client", asked.client),
-        "status": ("status = :status" if status and status.isdecimal() else "state = :status", status),
-        "min_ttft": ("ttft_s >= :min_ttft", asked.min_ttft),
-    }
-    chosen = {name: found for name, found in filters.items() if found[1] is not None}
+    chosen = {name: found for name, found in _filters(asked).items() if found[1] is not None}
     where = [f"{order} IS NOT NULL", *(condition for condition, _ in chosen.values())]
     given = {name: value for name, (_, value) in chosen.items()}
     if asked.visible is not None:
@@ -74,6 +65,19 @@ def _conditions(asked: RequestSelection, order: str) -> tuple[list[str], dict[st
         where.append(f"({order}, rowid) < (:value, :row)")
         given |= _page(asked.after)
     return where, given
+
+
+def _filters(asked: RequestSelection) -> dict[str, tuple[str, object]]:
+    """Return each filter with its condition and value; None filters nothing."""
+    status = asked.status
+    return {
+        "since": ("finished_at >= :since", asked.since),
+        "until": ("finished_at < :until", asked.until),
+        "profile": ("profile = :profile", asked.profile),
+        "client": ("client = :client", asked.client),
+        "status": ("status = :status" if status and status.isdecimal() else "state = :status", status),
+        "min_ttft": ("ttft_s >= :min_ttft", asked.min_ttft),
+    }
 
 
 def _page(after: str) -> dict[str, object]:
