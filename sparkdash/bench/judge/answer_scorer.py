@@ -1,6 +1,7 @@
 """The judge of what was answered to an arithmetic question.
 
-Owns: scorer v2. v1 took an answer inside of an unclosed `<think>` for a visible one. Must not know: engines, files, how questions are made (math_questions.py), how two arms compare.
+Owns: scorer v2. v1 took an answer inside of an unclosed `<think>` for a visible one. Must not know: engines, files,
+how questions are made (math_questions.py), how two arms compare.
 Rule: a published version never changes; a correction becomes v2. Results carry the version.
 Pure.
 """

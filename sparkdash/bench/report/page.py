@@ -16,8 +16,6 @@ from sparkdash.bench.report import (
     arm_tables,
     charts,
     comparison_tables,
-    energy_table,
-    kv_table,
     missing_note,
     own_work_tables,
     published_figures,
@@ -26,6 +24,7 @@ from sparkdash.bench.report import (
 )
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import DASH, Block, CommandBlock, Heading, ReportPage, Separator, TextBlock, Tone
+from sparkdash.bench.report.box_tables import energy_table, kv_table
 from sparkdash.bench.report.chart import Chart
 from sparkdash.bench.report.layout import Build, BuildGroup, Layout, derive_layout
 from sparkdash.bench.report.report import Report

@@ -32,9 +32,9 @@ def captured(
 ) -> None:
     """Make a suite of what your own clients sent.
 
-    The suite compares profiles on your own work: their speed, and whether tool calls and JSON are valid. `capture = true` in config.toml keeps the requests. Their text is
-    copied into a file beside the suite that only you can read. It stays on this box; no report or export contains
-    it. The suite's hash identifies its prompts.
+    The suite compares profiles on your own work: their speed, and whether tool calls and JSON are valid. `capture =
+    true` in config.toml keeps the requests. Their text is copied into a file beside the suite that only you can read.
+    It stays on this box; no report or export contains it. The suite's hash identifies its prompts.
 
     \b
     Examples:

@@ -32,8 +32,9 @@ def watch(
 ) -> None:
     """Show whether PROFILE got slower after a pull or an update.
 
-    Shows its figures by image digest, model revision, driver and kernel, of all recorded runs. Says what changed last, whether the newest build looks slower, and the image digest to
-    go back to. Evenings are no experiment: nothing is claimed. The exit status is 1 when it looks slower.
+    Shows its figures by image digest, model revision, driver and kernel, of all recorded runs. Says what changed last,
+    whether the newest build looks slower, and the image digest to go back to. Evenings are no experiment: nothing is
+    claimed. The exit status is 1 when it looks slower.
 
     \b
     Examples:
