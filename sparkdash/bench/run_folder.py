@@ -1,7 +1,8 @@
 """Folder of a run on disk: run.json, the records, and beside the folders the calibration.
 
 Owns: the files, and that run.json is replaced atomically. Must not know: what the figures mean.
-Rule: a torn last line of records is no error: what it held is a gap.
+Rule 1: a torn last line of records is no error: what it held is a gap.
+Rule 2: keys that a newer sparkdash added to records are ignored; FORMAT is raised where that would mislead.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def read_results(place: Path) -> Results:
     records: list[LaunchRecord | RequestSample | CellRecord] = []
     for number, line in _lines(place / RECORDS):
         try:
-            records.append(RECORD.validate_json(line))
+            records.append(RECORD.validate_json(line, extra="ignore"))
         except ValidationError:
             damaged.append(number)
     return gather(run, records, damaged)

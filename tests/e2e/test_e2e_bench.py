@@ -181,3 +181,37 @@ def test_a_suite_of_several_at_once_ends_in_its_report(box: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "4 at once" in done.stdout, done.stdout
+
+
+KINDS = """\
+suite: kinds
+version: 1
+about: answers that are judged, and a shared prompt
+lag_limit_ms: 10000
+cells:
+  - {context: 256, output: 24, kind: prefix, warm: true, reps: 2}
+  - {output: 24, kind: identical, reps: 2}
+  - {output: 24, kind: math, reps: 2}
+"""
+
+
+def test_cells_of_every_kind_are_whole_after_a_kill_and_a_resume(box: Any) -> None:
+    """Shares of the cache, equal answers and arithmetic; each has its line in the report, and nothing counts twice."""
+    (box.root / "config" / "suites" / "kinds.yaml").write_text(KINDS)
+    words = [str(HALTING), "ab", "plain", "fast", "--suite", "kinds", "--mode", "screen", "--yes"]
+    with Program(words, env=box.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as bench:
+        assert bench.stdout is not None
+        assert bench.stdout.readline() == b"halted\n"
+        bench.kill()
+    box.until(lambda state: state["measuring"] is None)
+    run = newest(box)
+    before = records(box, run)
+    done = box.sparkdash("bench", "resume", run, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    after = records(box, run)
+    assert after[: len(before)] == before
+    closed = [(one["launch"], one["key"]["kind"]) for one in after if one["record"] == "cell" and one["void"] is None]
+    assert sorted(closed) == [(launch, kind) for launch in range(2) for kind in ("identical", "math", "prefix")]
+    for heading in ("Prefix cache:", "Equal outputs", "Math", "No cell of this suite measures speed"):
+        assert heading in done.stdout, done.stdout
