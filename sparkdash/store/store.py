@@ -197,6 +197,8 @@ class Store(Records):
             self._database = None
             self._put_off("The database could not be written", error)
         else:
+            if error is not None:  # a fault of ours: a second try would fail as well
+                LOG.error("records could not be written and are lost", exc_info=error)
             self._well_again()
             if self._waiting:
                 self._hand_over()

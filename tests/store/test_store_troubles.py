@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recorded import START, sample
@@ -19,7 +20,7 @@ from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.swap import Step
-from sparkdash.store import Store, pending_rows, records, schema, usage
+from sparkdash.store import Store, pending_rows, records, schema, transactions, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.history.seconds import SecondRow
 from sparkdash.store.transactions import AT_ONCE
@@ -293,3 +294,30 @@ async def test_a_row_that_cannot_be_kept_costs_no_other(tmp_path: Path) -> None:
     assert sorted(kept) == [*range(2, 2 * AT_ONCE + 3)]
     assert told == []
     assert path.stat().st_mode & 0o077 == 0, "others on the box read who asked for what"
+
+
+async def test_rows_that_a_fault_of_ours_loses_are_told_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what comes after them is written."""
+    path = tmp_path / "sparkdash.db"
+    write, faults = transactions.write_rows, [ValueError("no such thing")]
+
+    tried = threading.Event()
+
+    def fails_once(*given: Any, **named: Any) -> None:
+        if faults:
+            tried.set()
+            raise faults.pop()
+        write(*given, **named)
+
+    monkeypatch.setattr(transactions, "write_rows", fails_once)
+    with capture_logs() as said:
+        async with Store.opened(path, lambda _: None) as store:
+            store.record_swap(swap("1", 100), "f")
+            assert await asyncio.to_thread(tried.wait, 30)
+            store.record_swap(swap("2", 200), "f")
+    assert [line["event"] for line in said if line["log_level"] == "error"] == [
+        "records could not be written and are lost"
+    ]
+    assert [row[0] for row in rows(path, "SELECT id FROM swaps")] == ["2"]

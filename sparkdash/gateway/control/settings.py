@@ -18,10 +18,12 @@ from sparkdash.gateway.http.parsed_head import by_unix_socket
 SOCKET_ONLY = frozenset(
     {
         "hooks", "alerts", "profiles", "runtime", "host", "port", "tls_cert", "tls_key", "host_names",
-        "allowed_origins", "hf_home", "cache_dir", "capture",
+        "allowed_origins", "hf_home", "cache_dir", "capture", "guard", "history",
     }
 )  # fmt: skip
-"""Keys that run programs, open the port, or name files: a key of a client must not reach beyond its box's models."""
+"""Keys that run programs, open the port, name files, disarm the guard or shorten the past: a key of a client must not
+reach beyond its box's models.
+"""
 
 
 def add_routes(api: APIRouter) -> None:
