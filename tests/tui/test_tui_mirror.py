@@ -92,11 +92,11 @@ def test_an_answer_goes_after_a_few_seconds(mirror: Mirror, now: list[float]) ->
 
 
 def test_bars_stand_still_once_the_next_one_began() -> None:
-    """A bucket is the mean of its seconds; buckets without a measurement are None."""
+    """A bucket is drawn by the extreme that lies farther from the one before; without a measurement it is None."""
     ring = BucketRing()
     for at, value in ((100.0, 10.0), (101.0, 20.0), (106.0, 30.0)):
         ring.add(at, value)
-    assert ring.last(4, 106.5) == [15.0, None, None, 30.0]
+    assert ring.last(4, 106.5) == [20.0, None, None, 30.0]
     assert ring.last(4, 108.5) == [None, None, 30.0, None]
 
 

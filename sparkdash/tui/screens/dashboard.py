@@ -39,7 +39,7 @@ class DashboardPage(FirstRunPage):
     """Page of one column, or of two from TWO_COLUMNS_FROM terminal columns on."""
 
     title_key = "dashboard"
-    keys = "f large  s switch  e each  [ ] window  h history  / find  ? help"
+    keys = "f large  s switch  e each  [ ] window  / find  h history  ? help"
     AUTO_FOCUS = "RequestTable"
 
     BINDINGS: ClassVar[list[BindingType]] = [
