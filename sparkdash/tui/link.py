@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from sparkdash.api.tolerance import read_answer
-from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Run
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import follow_feed
@@ -25,6 +24,9 @@ from sparkdash.domain.history.figures import MEMORY
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import DaemonError
 from sparkdash.tui.history import BOX_MEMORY, KEPT, MEMORY_KEPT, MEMORY_STEP_S, SHOWN, STEP_S
+
+if TYPE_CHECKING:
+    from sparkdash.bench.report.report import Report
 
 LOG_TAIL = 1000
 """Lines of an engine's log that are read before following it."""
@@ -47,7 +49,6 @@ Item = Snapshot | Event | Disconnected
 
 T = TypeVar("T")
 _RUNS = TypeAdapter(tuple[Run, ...])
-_REPORT = TypeAdapter(Report)
 
 
 class DaemonLink(AsyncClient):
@@ -83,7 +84,9 @@ class DaemonLink(AsyncClient):
 
     async def report(self, run: str) -> Report:
         """Return the report of one run; a large run takes seconds."""
-        return _parsed(_REPORT, await self.run_report(run=run))
+        from sparkdash.bench.report.report import Report  # one page needs it, not every start
+
+        return _parsed(TypeAdapter(Report), await self.run_report(run=run))
 
 
 def _parsed(shape: TypeAdapter[T], body: bytes) -> T:
