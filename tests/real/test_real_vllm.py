@@ -298,11 +298,11 @@ def engine_core(spark: Any, profile: str) -> int:
         listed = subprocess.run(
             ["podman", "top", name, "hpid", "args"], capture_output=True, text=True, check=True
         ).stdout
-        titles = ("EngineCore", "--multiprocessing-fork")  # the latter until it has set its own
-        if pids := [int(line.split()[0]) for line in listed.splitlines() if any(title in line for title in titles)]:
-            (pid,) = pids
-            return pid
-    pytest.fail(f"no EngineCore among its processes:\n{listed}")
+        for title in ("EngineCore", "--multiprocessing-fork"):  # the latter until it has set its own
+            pids = [int(line.split()[0]) for line in listed.splitlines() if title in line]
+            if len(pids) == 1:
+                return pids[0]
+    pytest.fail(f"no EngineCore, or several, among its processes:\n{listed}")
 
 
 def killed_at_work(spark: Any, model: str, *, streams: bool) -> tuple[httpx.Response, dict[str, Any], dict[str, Any]]:
