@@ -58,8 +58,9 @@ def in_container(spark: Any) -> dict[int, str]:
 def core(spark: Any) -> Callable[[], object]:
     """Stops the process that computes; the API server goes on answering."""
     limit(spark, "0.3")
+    found = in_container(spark)
     titles = ("EngineCore", "--multiprocessing-fork")  # the latter until it has set its own
-    (pid,) = [pid for pid, words in in_container(spark).items() if any(title in words for title in titles)]
+    pid = next(pid for title in titles for pid, words in found.items() if title in words)
     url = spark.state()["engines"][NAME]["url"]
 
     def stop() -> None:

@@ -133,8 +133,16 @@ class TwoHosts:
         if up:
             config, log = self.folder / host / "sshd_config", self.folder / host / "log" / "sshd"
             self.run(host, SSHD, "-f", str(config), "-E", str(log))
+            self._await(host, "ss -Hltn sport = :22 | grep -q .")
         else:
             self.run(host, "pkill", "-KILL", "-x", "sshd")
+            self._await(host, "! pgrep -x sshd && ! ss -Hltn sport = :22 | grep -q .")  # else a new one cannot listen
+
+    def _await(self, host: str, condition: str) -> None:
+        """Wait until a shell command succeeds on the host."""
+        self.run(
+            host, "sh", "-c", f"for _ in $(seq 600); do {{ {condition}; }} >/dev/null && exit; sleep 0.05; done; exit 1"
+        )
 
     def new_host_key(self, host: str = "b") -> None:
         """Give the host another key, as a reinstalled box or somebody in between has."""
