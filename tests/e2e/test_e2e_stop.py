@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,13 +33,17 @@ def spark(new_daemon: Callable[..., Any], tiny: Any) -> Any:
 
 
 def stream(spark: Any) -> str:
-    """A request that would take minutes; all of its answer."""
+    """A request that would take minutes; all of its answer, or its refusal if no byte of it had come."""
     body = {"model": "long", "messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": 10**6}
     request = urllib.request.Request(
         f"{spark.url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        return str(answer.read().decode())
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.read().decode()
 
 
 def sigstop(name: str) -> None:
