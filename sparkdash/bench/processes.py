@@ -1,4 +1,4 @@
-"""Reports and resumed runs for a daemon, each in a process of its own.
+"""Reports, speed-ups and resumed runs for a daemon, each in a process of its own.
 
 Owns: those processes. Must not know: what a report contains.
 Rule: the daemon's interpreter reads and judges no run. A thread that computes a report would show in the latencies of a
@@ -12,8 +12,11 @@ import json
 import sys
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from sparkdash.api.answers import BenchPlan
 from sparkdash.api.requests import StartRunBody
+from sparkdash.domain.history.speed_up import SpeedUp
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import command
 from sparkdash.limits import shown
@@ -44,6 +47,26 @@ async def read_report_json(run: str | None, *, simulated: bool = False) -> bytes
     if done.code == 0:
         return done.out.encode()
     raise _refusal(done, "The runs cannot be read")
+
+
+async def read_speed_ups(*, simulated: bool) -> tuple[SpeedUp, ...]:
+    """Return the measured speed-up of each profile that has one; nothing without a run.
+
+    Raises:
+        HostError: `report_failed`.
+    """
+    if not await asyncio.to_thread(lambda: any(bench_dir().glob("*/run.json"))):
+        return ()
+    which = ["--simulated"] if simulated else []
+    try:
+        done = await command.run_command(
+            [sys.executable, "-m", "sparkdash.bench.speed_ups", *which], deadline_s=PATIENCE_S
+        )
+    except (OSError, TimeoutError) as error:
+        raise HostError(f"The runs cannot be read: {error or 'it took too long'}.", code="report_failed") from error
+    if done.code != 0:
+        raise _refusal(done, "The runs cannot be read")
+    return TypeAdapter(tuple[SpeedUp, ...]).validate_json(done.out)
 
 
 async def require_run(run: str) -> None:

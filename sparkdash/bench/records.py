@@ -59,6 +59,8 @@ class Provenance(Frozen):
     """Method and number of speculated tokens, as in `eagle3 x 1`."""
     driver: str | None = None
     kernel: str | None = None
+    clock_cap_mhz: int | None = None
+    """Cap of the clock that the run set for this launch."""
     clock_mhz: float | None = None
     temperature_c: float | None = None
     available_bytes: int | None = None
@@ -74,6 +76,28 @@ class LaunchRecord(Frozen):
     block: int = Field(ge=0)
     started_at: datetime
     provenance: Provenance = Provenance()
+
+
+class UserAdmission(Frozen):
+    """Users that an engine ran at once, by its own figures, while one after the other joined."""
+
+    context: int
+    """Tokens of each user's context, prompt and answer together."""
+    prompt: int
+    """Tokens of each user's prompt."""
+    admitted: int
+    """Users that decoded at the same time while nothing was queued or preempted."""
+    stopped_by: Literal["queued", "preempted", "most"]
+    """What the engine did with the next user; most: as many as this measurement tries."""
+    running: int | None = None
+    """Requests that ran when it stopped."""
+    waiting: int | None = None
+    preemptions: int | None = None
+    """Preemptions since the first user."""
+    kv_used: float | None = None
+    """Share of the KV cache in use when it stopped, 0..1."""
+    kv_tokens: int | None = None
+    """Tokens that the KV cache holds, by the engine's own figure."""
 
 
 class RequestSample(Frozen):
@@ -118,6 +142,8 @@ class RequestSample(Frozen):
     output_sha256: str | None = None
     check: AnswerCheck | None = None
     """Checked answer to one of the owner's own requests (work), without its words."""
+    admission: UserAdmission | None = None
+    """Outcome of a users cell; its sample is a whole ramp of requests, which has no times."""
     void: str | None = None
     """Reason why the sample does not count."""
 

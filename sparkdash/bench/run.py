@@ -7,12 +7,13 @@ Pure.
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from enum import StrEnum
 
 from pydantic import Field
 
-from sparkdash.bench.judge.arm_comparison import Noise
+from sparkdash.bench.judge.box_noise import Noise
 from sparkdash.domain.base import Frozen
 
 FORMAT = 1
@@ -32,6 +33,10 @@ class Kind(StrEnum):
     """Equality of greedy outputs with the baseline's."""
     WORK = "work"
     """Validity and equality of answers to the owner's own requests."""
+    NEEDLE = "needle"
+    """Share of facts found in long prompts, by depth."""
+    USERS = "users"
+    """Number of long requests that the engine runs at once."""
 
 
 class Mode(StrEnum):
@@ -49,7 +54,7 @@ class CellKey(Frozen):
     context: int = Field(ge=0)
     """Length of the whole prompt, template and question included, as the engine counts it; 0: the question alone."""
     output: int = Field(gt=0)
-    """Forced length; for math the maximum."""
+    """Forced length; for math and needles the maximum; for users the most of the context left to the answer."""
     concurrency: int = Field(default=1, gt=0)
     """Concurrent requests, in a closed loop."""
     warm: bool = False
@@ -87,7 +92,7 @@ class PlannedCell(Frozen):
 
     key: CellKey
     reps: int = Field(gt=0)
-    """Repetitions in one launch; for math the number of questions."""
+    """Repetitions in one launch; for math and needles the number of questions."""
     launches: tuple[int, ...] | None = None
     """Launches that measure the cell; None: all."""
 
@@ -102,6 +107,19 @@ class Host(Frozen):
     memory_bytes: int | None = None
 
 
+class RunCorpus(Frozen):
+    """Text that the prompts of a run are cut from."""
+
+    name: str
+    """`prose`, `code`, or the path of a file, `~` for the home."""
+    sha256: str
+
+    @property
+    def text(self) -> str:
+        """Name and start of the digest: `prose (d62b5fdfbaa6)`."""
+        return f"{self.name} ({self.sha256[:12]})"
+
+
 class Run(Frozen):
     """Identity of a run: what is compared, and on which box. Stored as run.json."""
 
@@ -113,6 +131,8 @@ class Run(Frozen):
     """SHA-256 of the measured suite. Figures of different hashes are not compared."""
     suite_file: str | None = None
     """Path of the suite's file, `~` for the home; None: the suite is found by its name."""
+    corpus: RunCorpus | None = None
+    """Text of the prompts; None: generated. The suite's hash covers it."""
     lengths: dict[str, int] = {}
     """Names of the suite's output lengths, in tokens; empty: unnamed."""
     arms: tuple[Arm, ...]
@@ -133,6 +153,8 @@ class Run(Frozen):
     """True with at least one simulated engine; every report says so."""
     reps: int | None = None
     """Repetitions requested instead of the mode's; None: the mode's."""
+    most_loss: float | None = None
+    """Loss of decode rate at which a sweep of the clock recommends, 0..1; None: the default, or no such sweep."""
     noise: dict[str, Noise] = {}
     """Noise by metric from the last calibration before the run. No smaller difference is claimed."""
     version: str | None = None
@@ -142,8 +164,15 @@ class Run(Frozen):
 
     @property
     def suite_name(self) -> str:
-        """Name, version and start of the hash: `seeds 1 (5eed5eed)`."""
-        return f"{self.suite} {self.suite_version} ({self.suite_hash[:8]})"
+        """Name, version, start of the hash, and corpus: `seeds 1 (5eed5eed)`."""
+        corpus = f", corpus {self.corpus.text}" if self.corpus else ""
+        return f"{self.suite} {self.suite_version} ({self.suite_hash[:8]}){corpus}"
+
+    @property
+    def suite_options(self) -> str:
+        """Arguments of `--suite` and `--corpus` that find the suite and its text again, in shell quotes."""
+        corpus = f" --corpus {_quoted_path(self.corpus.name)}" if self.corpus else ""
+        return (self.suite if self.suite_file is None else _quoted_path(self.suite_file)) + corpus
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name.
@@ -159,3 +188,9 @@ class Run(Frozen):
     def planned(self, launch: int) -> tuple[PlannedCell, ...]:
         """Return the cells of one launch."""
         return tuple(cell for cell in self.cells if cell.launches is None or launch in cell.launches)
+
+
+def _quoted_path(path: str) -> str:
+    """Quote a path for a shell, which still expands its `~`."""
+    home = "~/" * path.startswith("~/")
+    return home + shlex.quote(path.removeprefix(home))

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import AwareDatetime, ValidationError
 
 from sparkdash.bench.journal import RECORDS, run_unwritable
-from sparkdash.bench.judge.arm_comparison import Noise
+from sparkdash.bench.judge.box_noise import Noise
 from sparkdash.bench.records import RECORD, CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import FORMAT, Run

@@ -9,9 +9,10 @@ Rule 1: prompts are paired. Differences between prompts are removed before launc
 Rule 2: a launch has one value, the median over its prompts of the remainder. A single hiccup moves it little.
 Rule 3: the spread between launches is estimated from all arms together, as in an analysis of variance. An arm less
 steady than the others is judged by its own spread. A linear trend over the places in the order is removed where enough
-launches remain to estimate it (TREND_DF).
+launches remain to estimate it (TREND_DF), which they do wherever a difference may be claimed (LEAST_LAUNCHES).
 Rule 4: with speculation, arms respond differently to prompts. The small number of prompts is then another source of
-uncertainty: its variance is added, with degrees of freedom by Satterthwaite (1946).
+uncertainty: its variance is added, with degrees of freedom by Satterthwaite (1946), at most those of the launches:
+where launches happen to lie close together the formula gives too many.
 Pure.
 """
 
@@ -22,8 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from sparkdash.bench.judge.stats import ALPHA, MEDIAN_VARIANCE, mde, p_two_sided, t_quantile
-from sparkdash.domain.base import Frozen
+from sparkdash.bench.judge.stats import ALPHA, MEDIAN_VARIANCE, p_two_sided, t_quantile
 
 Values = Mapping[int, Mapping[str, float]]
 """Positive figures of one arm, by launch (its index in the order) and prompt."""
@@ -31,10 +31,8 @@ Values = Mapping[int, Mapping[str, float]]
 TREND_DF = 3
 """Degrees of freedom that must remain to fit a trend; with fewer the interval would grow more than it gains."""
 
-HICCUP = 4
-"""Robust standard deviations beyond which a request of a calibration is a hiccup of the box."""
-_NORMAL_MAD = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
+LEAST_LAUNCHES = 3
+"""Launches of each arm without which there is no interval: beside a trend, four launches hardly tell their spread."""
 
 _SWEEPS = 50
 
@@ -83,28 +81,30 @@ class Fit:
     """By arm: its own variance between launches, as `variance` is; 0 with one launch."""
     slope: float | None
     """Change of ln y per place in the order; None: not fitted."""
+    cells: tuple[Fit, ...] = ()
+    """Fits of the single cells, of a fit over several; empty: this is one cell's."""
 
     def log_ratio(self, arm: str, over: str) -> float:
         """ln(arm / over), the trend taken out."""
         drift = (self.slope or 0.0) * (fmean(self.launches[arm]) - fmean(self.launches[over]))
         return fmean(self.launches[arm].values()) - fmean(self.launches[over].values()) - drift
 
-    def contrast(self, arm: str, over: str, *, panel: bool = False) -> Contrast | None:
-        """Arm against arm; None while the spread between launches is not known.
+    def fewest_launches(self, arm: str, over: str) -> int:
+        """Return the number of launches of the arm that has fewer."""
+        return min(len(self.launches[arm]), len(self.launches[over]))
 
-        With `panel` the prompts are all there are, and not some of many: their differences are no doubt.
-        """
-        if self.variance is None:
+    def contrast(self, arm: str, over: str) -> Contrast | None:
+        """Arm against arm; None while an arm has too few launches (LEAST_LAUNCHES)."""
+        if self.variance is None or self.fewest_launches(arm, over) < LEAST_LAUNCHES:
             return None
         share = 1 / len(self.launches[arm]) + 1 / len(self.launches[over])
         if self.slope is not None:
             apart = fmean(self.launches[arm]) - fmean(self.launches[over])
             share += apart**2 / _spread_of_places(self.launches)
-        between = self._variance(arm, over) * share
-        among, prompts = (0.0, 2) if panel else self._taste_variance(arm, over)
-        total = between + among
-        df = total**2 / (between**2 / self.df + among**2 / (prompts - 1)) if total else float(self.df)
-        return Contrast(self.log_ratio(arm, over), math.sqrt(total), df)
+        parts = [(self._variance(arm, over) * share, self.df), *self._taste_variances(arm, over)]
+        total = sum(variance for variance, _ in parts)
+        by_parts = total**2 / sum(variance**2 / df for variance, df in parts) if total else self.df
+        return Contrast(self.log_ratio(arm, over), math.sqrt(total), min(by_parts, self.df))
 
     def _variance(self, arm: str, over: str) -> float:
         """Return the variance of all arms together, or of these two where it is larger, so that steady arms hide no
@@ -116,16 +116,23 @@ class Fit:
         alone = sum(self.spreads[one] * df for one, df in ends.items()) / sum(ends.values())
         return max(self.variance or 0.0, alone)
 
-    def _taste_variance(self, arm: str, over: str) -> tuple[float, int]:
-        """Return the variance that the choice of prompts adds to the contrast, and the number of prompts."""
+    def _taste_variances(self, arm: str, over: str) -> list[tuple[float, int]]:
+        """Return the variances that the choice of prompts adds to the contrast, with their degrees of freedom.
+
+        A mean over cells has one of each cell.
+        """
+        if self.cells:
+            share = 1 / len(self.cells) ** 2
+            own = [one for cell in self.cells for one in cell._taste_variances(arm, over)]
+            return [(variance * share, df) for variance, df in own]
         shared = self.tastes[arm].keys() & self.tastes[over].keys()
         if len(shared) < 2 or self.noise is None:
-            return 0.0, 2
+            return []
         differences = [self.tastes[arm][prompt] - self.tastes[over][prompt] for prompt in shared]
         middle = fmean(differences)
         seen = sum((one - middle) ** 2 for one in differences) / (len(shared) - 1)
         by_chance = self.noise * (1 / len(self.launches[arm]) + 1 / len(self.launches[over]))
-        return MEDIAN_VARIANCE * max(0.0, seen - by_chance) / len(shared), len(shared)
+        return [(MEDIAN_VARIANCE * max(0.0, seen - by_chance) / len(shared), len(shared) - 1)]
 
 
 def fit_cell(arms: Mapping[str, Values], center: Callable[[Iterable[float]], float] = median) -> Fit:
@@ -136,13 +143,13 @@ def fit_cell(arms: Mapping[str, Values], center: Callable[[Iterable[float]], flo
     Raises:
         ValueError: a figure is not positive.
     """
-    logs = _logarithms(arms)
-    _, shared = _effects({place: ones for values in logs.values() for place, ones in values.items()})
+    logs = logarithms(arms)
+    _, shared = effects({place: ones for values in logs.values() for place, ones in values.items()})
     launches = {
         arm: {place: center([one - shared[prompt] for prompt, one in ones.items()]) for place, ones in values.items()}
         for arm, values in logs.items()
     }
-    own = {arm: _effects(values) for arm, values in logs.items()}
+    own = {arm: effects(values) for arm, values in logs.items()}
     slope, squares, df = _trend(launches)
     return Fit(
         launches=launches,
@@ -155,7 +162,7 @@ def fit_cell(arms: Mapping[str, Values], center: Callable[[Iterable[float]], flo
     )
 
 
-def _logarithms(arms: Mapping[str, Values]) -> dict[str, dict[int, dict[str, float]]]:
+def logarithms(arms: Mapping[str, Values]) -> dict[str, dict[int, dict[str, float]]]:
     """Return ln y by arm, launch and prompt, without empty launches and arms."""
     logs = {
         arm: {
@@ -175,69 +182,7 @@ def _spreads(launches: Mapping[str, Mapping[int, float]], squares: Mapping[str, 
     }
 
 
-class Noise(Frozen):
-    """Noise of a box, measured by launches of one profile against itself (A/A). Relative: 0.01 is 1 %."""
-
-    launch_sd: float
-    """Standard deviation between launches."""
-    within_sd: float
-    """Standard deviation between requests of one launch."""
-    drift: float | None
-    """Drift over the whole session, first to last launch; None: too few launches to separate it from chance."""
-    launches: int
-    samples: int
-    """Samples per launch."""
-
-    def mde(self, launches: int, samples: int) -> float:
-        """Return the smallest effect found 4 times in 5 with this many launches per arm and samples per launch."""
-        return mde(launches, samples, self.launch_sd, self.within_sd)
-
-    def floor(self, launches: int, samples: int) -> float:
-        """Return the difference that two equal arms exceed once in 20 times on this box. No smaller one is claimed."""
-        spread = self.launch_sd**2 + MEDIAN_VARIANCE * self.within_sd**2 / samples
-        return 1.96 * math.sqrt(2 * spread / launches)
-
-
-def calibrate(values: Values) -> Noise | None:
-    """The noise of a box from one cell of an A/A run, all its launches taken as one arm; None with fewer than three.
-
-    Single requests far from what their launch and prompt explain are left out: one hiccup would raise the floor of all
-    later runs.
-    """
-    found = fit_cell({"": without_hiccups(values)})
-    if found.variance is None or found.df < 2:
-        return None
-    places = found.launches[""]
-    samples = min(len(values[place]) for place in places)
-    within = found.noise or 0.0
-    return Noise(
-        launch_sd=math.sqrt(max(0.0, found.variance - MEDIAN_VARIANCE * within / samples)),
-        within_sd=math.sqrt(within),
-        drift=None if found.slope is None else found.slope * (max(places) - min(places)),
-        launches=len(places),
-        samples=samples,
-    )
-
-
-def without_hiccups(values: Values) -> dict[int, dict[str, float]]:
-    """Leave out requests whose residual exceeds HICCUP robust standard deviations, at most one request in ten."""
-    kept = {launch: dict(ones) for launch, ones in values.items() if ones}
-    for _ in range(sum(map(len, kept.values())) // 10):
-        logs = _logarithms({"": kept})[""]
-        launches, prompts = _effects(logs)
-        rest = {
-            (launch, prompt): abs(one - launches[launch] - prompts[prompt])
-            for launch, ones in logs.items()
-            for prompt, one in ones.items()
-        }
-        worst = max(rest, key=rest.__getitem__)
-        if rest[worst] <= HICCUP * _NORMAL_MAD * median(rest.values()) or len(kept[worst[0]]) < 2:
-            break
-        del kept[worst[0]][worst[1]]
-    return kept
-
-
-def _effects(logs: Values) -> tuple[dict[int, float], dict[str, float]]:
+def effects(logs: Values) -> tuple[dict[int, float], dict[str, float]]:
     """Fit launch and prompt effects of the additive model by least squares, alternating row and column means.
 
     With every prompt in every launch the first sweep is exact; with gaps the sweeps converge to it.

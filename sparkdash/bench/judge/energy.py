@@ -70,7 +70,7 @@ def cell_energies(results: Results, apart: Collection[str] = ()) -> tuple[CellEn
     arms = [arm.name for arm in results.run.arms]
     found: list[CellEnergy] = []
     for key in keys:
-        mine = [(one, _repetitions(results, arm, key)) for arm in arms if (one := _energy(results, arm, key))]
+        mine = [(one, energy_by_launch(results, arm, key)) for arm in arms if (one := _energy(results, arm, key))]
         base = next(((one, values) for one, values in mine if one.arm == results.run.baseline), None)
         for one, values in mine:
             compared = base is not None and one.arm not in {*apart, base[0].arm} and one.sensor == base[0].sensor
@@ -80,7 +80,7 @@ def cell_energies(results: Results, apart: Collection[str] = ()) -> tuple[CellEn
 
 def _energy(results: Results, arm: str, key: CellKey) -> CellEnergy | None:
     """Return the energy of a cell; None without a reading of the power, or with those of two sensors."""
-    values = _repetitions(results, arm, key)
+    values = energy_by_launch(results, arm, key)
     told = summary([value for ones in values.values() for value in ones.values()])
     cells = [one for one in _finished(results, arm, key) if one.launch in values]
     sensors = {one.power_sensor or GPU_ONLY for one in cells if one.power_w is not None}
@@ -102,8 +102,8 @@ def _energy(results: Results, arm: str, key: CellKey) -> CellEnergy | None:
     )
 
 
-def _repetitions(results: Results, arm: str, key: CellKey) -> dict[int, dict[str, float]]:
-    """Return Wh per 1,000 output tokens by launch and repetition, of launches whose power is known."""
+def energy_by_launch(results: Results, arm: str, key: CellKey) -> dict[int, dict[str, float]]:
+    """Return a cell's Wh per 1,000 output tokens by launch and repetition, of launches whose power is known."""
     power: dict[int, list[float]] = defaultdict(list)
     for cell in _finished(results, arm, key):
         if cell.power_w:

@@ -1,7 +1,7 @@
 """Family: everything that one table compares, judged together.
 
 Owns: the error level of each comparison of a table, and which cells have prompts enough for a claim. Must not know:
-runs, words of verdicts.
+runs, verdicts.
 
 Twenty cells judged alone at 5 % give a false claim in half of the comparisons of a profile with itself. The family is
 all cells and arms of a metric, and the arms over all cells; its levels are those of `stats.fdr_levels`. A single cell
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from sparkdash.bench.judge.arm_comparison import Contrast, Fit, Values, fit_cell
@@ -47,13 +48,18 @@ def panels(shared: Mapping[str, Mapping[CellKey, Fit]], base: str) -> dict[str, 
 
 
 def _panel(cells: Mapping[CellKey, Fit], arm: str, base: str) -> Fit:
-    """Fit two arms over all their cells: each launch has one value per cell, and the mean of these counts."""
+    """Fit two arms over all their cells: each launch has one value per cell, and the mean of these counts.
+
+    A single cell's own fit stands for all cells, so that the two never say different things.
+    """
+    if len(cells) == 1:
+        return next(iter(cells.values()))
     values: dict[str, dict[int, dict[str, float]]] = {base: {}, arm: {}}
     for number, one in enumerate(cells.values()):
         for name, launches in values.items():
             for place, value in one.launches[name].items():
                 launches.setdefault(place, {})[str(number)] = math.exp(value)
-    return fit_cell(values, center=fmean)
+    return replace(fit_cell(values, center=fmean), cells=tuple(cells.values()))
 
 
 def few_prompts(metric: BenchMetric) -> FewPrompts:
@@ -66,6 +72,12 @@ def few_prompts(metric: BenchMetric) -> FewPrompts:
         return "1 prompt" if shared == 1 else f"{shared} prompts"
 
     return told
+
+
+def few_launches(fit: Fit, arm: str, base: str) -> str:
+    """Return in words how many launches two arms have each, where they are too few for a claim."""
+    launches = fit.fewest_launches(arm, base)
+    return "1 launch" if launches == 1 else f"{launches} launches"
 
 
 def hinted_arms(shared: Mapping[str, Mapping[CellKey, Fit]], base: str, few: FewPrompts) -> dict[str, str]:
@@ -84,7 +96,7 @@ def family_levels(shared: Mapping[str, Mapping[CellKey, Fit]], base: str, few: F
     }
     if len({key for key, _ in found}) < 2:
         return {}
-    found |= {(None, arm): one.contrast(arm, base, panel=True) for arm, one in panels(shared, base).items()}
+    found |= {(None, arm): one.contrast(arm, base) for arm, one in panels(shared, base).items()}
     known = {place: one.p for place, one in found.items() if one is not None}
     return dict(zip(known, fdr_levels(list(known.values())), strict=True))
 

@@ -12,15 +12,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from statistics import fmean
 
-from sparkdash.bench.judge.arm_comparison import Fit, Noise, Values, calibrate, fit_cell
-from sparkdash.bench.judge.family import Levels, family_levels, few_prompts, hinted_arms, levels_of, panels, shared_fits
-from sparkdash.bench.judge.metrics import BenchMetric, acceptance_lengths, decode_rates, figures_by_launch
+from sparkdash.bench.judge.arm_comparison import Fit, Values, fit_cell
+from sparkdash.bench.judge.box_noise import Noise
+from sparkdash.bench.judge.family import (
+    Levels,
+    family_levels,
+    few_launches,
+    few_prompts,
+    hinted_arms,
+    levels_of,
+    panels,
+    shared_fits,
+)
+from sparkdash.bench.judge.metrics import BenchMetric, acceptance_lengths, decode_rates, figures_by_launch, speed_keys
 from sparkdash.bench.judge.stats import geomean, summary
 from sparkdash.bench.judge.verdict import BASELINE, FLOOR, Conclusion, Verdict, judge_contrasts, screen_verdict
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import CellKey, Kind, Mode, Run
+from sparkdash.bench.run import CellKey, Mode, Run
 from sparkdash.domain.base import Frozen
 
 UNTOLD = "these answers do not tell it"
@@ -89,7 +98,7 @@ def judged_rows(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> t
 def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple[Overall, ...]:
     """Every arm but the baseline. Launches are the unit here too: cells of one launch are not independent."""
     base = results.run.baseline
-    values = {key: _values_by_arm(results, key, metric) for key in _speed_keys(results)}
+    values = {key: _values_by_arm(results, key, metric) for key in speed_keys(results)}
     shared = _shared_fits(results, values)
     noise = results.run.noise.get(metric)
     floor = max((_floor(one.values(), noise) for one in values.values()), default=FLOOR)
@@ -97,7 +106,7 @@ def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple
     fits = panels(shared, base)
     enough = {arm: one for arm, one in fits.items() if arm not in few}
     levels = levels_of(None, _levels(results, metric))
-    verdicts = _judged(results.run.mode, enough, base, floor, metric, levels=levels, panel=True)
+    verdicts = _judged(results.run.mode, enough, base, floor, metric, levels=levels)
     verdicts |= {arm: screen_verdict(fits[arm].log_ratio(arm, base), why) for arm, why in few.items()}
     return tuple(
         _overall(arm, verdicts.get(arm) or _blank(results, arm, None), _deltas(cells, arm, base), metric)
@@ -107,7 +116,7 @@ def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple
 
 def _levels(results: Results, metric: BenchMetric) -> Levels:
     """Return the error levels of everything that is compared in this metric's table."""
-    values = {key: _values_by_arm(results, key, metric) for key in _speed_keys(results)}
+    values = {key: _values_by_arm(results, key, metric) for key in speed_keys(results)}
     return family_levels(_shared_fits(results, values), results.run.baseline, few_prompts(metric))
 
 
@@ -171,44 +180,6 @@ def decompose(results: Results, arm: str, key: CellKey) -> Decomposition | None:
     )
 
 
-def calibration(results: Results) -> dict[str, Noise]:
-    """Return the noise of the box by metric, from a run that compares one profile with itself (A/A).
-
-    The root mean square over the speed cells; a metric of which no cell has three launches is left out.
-    """
-    known = {metric.value: _noise(results, metric) for metric in BenchMetric}
-    return {metric: noise for metric, noise in known.items() if noise is not None}
-
-
-def _noise(results: Results, metric: BenchMetric) -> Noise | None:
-    known = [noise for key in _speed_cells(results, metric) if (noise := _cell_noise(results, metric, key)) is not None]
-    if not known:
-        return None
-    drifts = [one.drift for one in known if one.drift is not None]
-    return Noise(
-        launch_sd=math.sqrt(fmean(one.launch_sd**2 for one in known)),
-        within_sd=math.sqrt(fmean(one.within_sd**2 for one in known)),
-        drift=fmean(drifts) if drifts else None,
-        launches=min(one.launches for one in known),
-        samples=min(one.samples for one in known),
-    )
-
-
-def _speed_cells(results: Results, metric: BenchMetric) -> list[CellKey]:
-    """Return the speed cells that have this metric: the aggregate needs concurrent requests."""
-    return [key for key in _speed_keys(results) if metric is not BenchMetric.AGGREGATE or key.concurrency > 1]
-
-
-def _speed_keys(results: Results) -> list[CellKey]:
-    return [cell.key for cell in results.run.cells if cell.key.kind is Kind.SPEED]
-
-
-def _cell_noise(results: Results, metric: BenchMetric, key: CellKey) -> Noise | None:
-    """Return the noise of one cell, the launches of all arms taken as one arm's."""
-    arms = (figures_by_launch(results, arm.name, key, metric) for arm in results.run.arms)
-    return calibrate({launch: prompts for values in arms for launch, prompts in values.items()})
-
-
 def _row(results: Results, key: CellKey, metric: BenchMetric, levels: Levels) -> CellRow:
     run = results.run
     values = _values_by_arm(results, key, metric)
@@ -259,18 +230,19 @@ def _judged(
     metric: BenchMetric | None = None,
     *,
     levels: Mapping[str, float] | None = None,
-    panel: bool = False,
 ) -> dict[str, Verdict]:
     """Judge each arm's fit against the baseline, at the levels of their family or else at Holm's.
 
-    Without a spread between launches, or in screen mode, give only a hint.
+    With too few launches, or in screen mode, give only a hint.
     """
-    contrasts = {arm: one.contrast(arm, base, panel=panel) for arm, one in fits.items()}
+    contrasts = {arm: one.contrast(arm, base) for arm, one in fits.items()}
     known = {arm: one for arm, one in contrasts.items() if one is not None and mode is not Mode.SCREEN}
     less_is_better = metric is not None and metric.less_is_better
     own = [levels[arm] for arm in known] if levels else None
     judged = judge_contrasts(list(known.values()), levels=own, floor=floor, less_is_better=less_is_better)
-    hints = {arm: screen_verdict(one.log_ratio(arm, base)) for arm, one in fits.items() if arm not in known}
+    missing = {arm: one for arm, one in fits.items() if arm not in known}
+    few = {arm: None if mode is Mode.SCREEN else few_launches(one, arm, base) for arm, one in missing.items()}
+    hints = {arm: screen_verdict(one.log_ratio(arm, base), few[arm]) for arm, one in missing.items()}
     return {**dict(zip(known, judged, strict=True)), **hints}
 
 

@@ -16,7 +16,7 @@ from statistics import linear_regression, median
 from sparkdash.bench.judge.stats import geomean, token_rate
 from sparkdash.bench.records import RequestSample, aggregate_tok_s
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import CellKey
+from sparkdash.bench.run import CellKey, Kind
 
 PREFILL_TOKENS = 256
 """Below so many uncached tokens the fixed time outweighs the prefill."""
@@ -62,6 +62,11 @@ _DEFINITIONS = {
     BenchMetric.TTFV: "first token outside the reasoning - request sent; without reasoning the same as ttft",
     BenchMetric.AGGREGATE: "completion tokens of all concurrent requests / (last end - first start)",
 }
+
+
+def speed_keys(results: Results) -> list[CellKey]:
+    """Return the planned cells of which rates are compared."""
+    return [cell.key for cell in results.run.cells if cell.key.kind is Kind.SPEED]
 
 
 def figures_by_launch(results: Results, arm: str, key: CellKey, metric: BenchMetric) -> dict[int, dict[str, float]]:

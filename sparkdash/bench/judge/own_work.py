@@ -1,4 +1,4 @@
-"""Quality of the arms' answers to the owner's own requests, against the baseline's.
+"""Quality of the arms' answers to the owner's own requests and to needles, against the baseline's.
 
 Owns: which answers count as right, the tests between two arms, the verdict in words. Must not know: how an answer is
 checked (tool_calls.py).
@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from sparkdash.bench.judge.accuracy import AccuracyGate, AccuracyVerdict, compare_accuracy
+from sparkdash.bench.judge.answer_scorer import Outcome
 from sparkdash.bench.judge.judgement import Overall
+from sparkdash.bench.judge.needles import needle_outcomes
 from sparkdash.bench.judge.stats import ALPHA
 from sparkdash.bench.judge.tool_calls import AnswerCheck, JsonOutcome, ToolOutcome
 from sparkdash.bench.records import RequestSample
@@ -69,15 +71,17 @@ class EqualAnswers(Frozen):
 
 
 class OwnWork(Frozen):
-    """Answers of one arm to the owner's own requests."""
+    """Answers of one arm to the owner's own requests, and to needles."""
 
     arm: str
     asked: int
-    """Requests with an answer that counts."""
+    """Requests with an answer that counts; 0: the suite only hides needles."""
     tools: ValidShare | None = None
     """None: no request of the suite led to a tool call."""
     json_answers: ValidShare | None = None
     """None: no request wants JSON."""
+    needles: ValidShare | None = None
+    """None: the suite hides no needles."""
     equal: EqualAnswers | None = None
     verdict: str | None = None
     """`+12.0 % decode, tool calls 96.0 -> 91.2 %: loses tools`; None for the baseline."""
@@ -86,12 +90,15 @@ class OwnWork(Frozen):
 def judge_own_work(results: Results, apart: Sequence[str] = (), decode: Iterable[Overall] = ()) -> tuple[OwnWork, ...]:
     """Judge every arm with answers; arms of `apart` have no verdict. `decode`: verdicts over all speed cells."""
     answers = {arm.name: _answers(results, arm.name) for arm in results.run.arms}
-    first = {arm: {item: found[0] for item, found in told.items()} for arm, told in answers.items() if told}
+    found_needles = {arm: {str(item): one for item, one in needle_outcomes(results, arm).items()} for arm in answers}
+    judged_arms = [arm for arm, told in answers.items() if told or found_needles[arm]]
+    first = {arm: {item: found[0] for item, found in answers[arm].items()} for arm in judged_arms}
     checks = {arm: {item: one.check for item, one in told.items() if one.check} for arm, told in first.items()}
     base = results.run.baseline
     compared = [arm for arm in first if arm != base and arm not in apart] if base in first else []
     tools, structured = _tool_items(checks), _json_items(checks)
-    level = ALPHA / max(1, len(compared) * (any(tools.values()) + any(structured.values())))
+    kinds = any(tools.values()) + any(structured.values()) + any(found_needles.values())
+    level = ALPHA / max(1, len(compared) * kinds)
     speeds = {one.arm: one for one in decode}
     found = []
     for arm, told in first.items():
@@ -101,7 +108,8 @@ def judge_own_work(results: Results, apart: Sequence[str] = (), decode: Iterable
             asked=len(told),
             tools=_share(tools, arm, judged, level),
             json_answers=_share(structured, arm, judged, level),
-            equal=_equal(first[base], told) if judged else _repeated(answers[arm]) if arm == base else None,
+            needles=_share(found_needles, arm, judged, level),
+            equal=_equality(answers[arm], first[base] if judged else None, is_base=arm == base),
         )
         found.append(one)
     head = next((one for one in found if one.arm == base), None)
@@ -109,6 +117,17 @@ def judge_own_work(results: Results, apart: Sequence[str] = (), decode: Iterable
         one.replace(verdict=_verdict_text(head, one, speeds.get(one.arm))) if head and one.arm in compared else one
         for one in found
     )
+
+
+def _equality(
+    mine: Mapping[str, Sequence[RequestSample]], base: Mapping[str, RequestSample] | None, *, is_base: bool
+) -> EqualAnswers | None:
+    """Compare an arm's first answers with the baseline's, the baseline's with its own second ones."""
+    if not mine:
+        return None
+    if is_base:
+        return _repeated(mine)
+    return None if base is None else _equal(base, {item: found[0] for item, found in mine.items()})
 
 
 def _answers(results: Results, arm: str) -> dict[str, list[RequestSample]]:
@@ -121,7 +140,9 @@ def _answers(results: Results, arm: str) -> dict[str, list[RequestSample]]:
     return found
 
 
-Outcomes = Mapping[str, Mapping[str, ToolOutcome | JsonOutcome]]
+GOOD = ("valid", "right")
+"""Outcomes of answers without a fault."""
+Outcomes = Mapping[str, Mapping[str, ToolOutcome | JsonOutcome | Outcome]]
 """Outcomes by arm and request."""
 
 
@@ -151,15 +172,15 @@ def _share(outcomes: Outcomes, arm: str, base: str | None, level: float) -> Vali
     mine = outcomes[arm]
     if not mine:
         return None
-    faults = Counter(str(one) for one in mine.values() if one.value != "valid")
+    faults = Counter(str(one) for one in mine.values() if one.value not in GOOD)
     verdict = None if base is None else compare_accuracy(_valid(outcomes[base]), _valid(mine))
     return ValidShare(
         n=len(mine), valid=len(mine) - faults.total(), faults=dict(faults.most_common()), verdict=verdict, level=level
     )
 
 
-def _valid(outcomes: Mapping[str, ToolOutcome | JsonOutcome]) -> dict[str, bool]:
-    return {item: one.value == "valid" for item, one in outcomes.items()}
+def _valid(outcomes: Mapping[str, ToolOutcome | JsonOutcome | Outcome]) -> dict[str, bool]:
+    return {item: one.value in GOOD for item, one in outcomes.items()}
 
 
 def _equal(base: Mapping[str, RequestSample], arm: Mapping[str, RequestSample]) -> EqualAnswers:
@@ -183,7 +204,11 @@ def _repeated(answers: Mapping[str, Sequence[RequestSample]]) -> EqualAnswers | 
 
 def _verdict_text(base: OwnWork, arm: OwnWork, speed: Overall | None) -> str:
     """Return the verdict in words: speed, shares, and what is lost or gained."""
-    parts = (("tool calls", "tools", base.tools, arm.tools), ("JSON", "JSON", base.json_answers, arm.json_answers))
+    parts = (
+        ("tool calls", "tools", base.tools, arm.tools),
+        ("JSON", "JSON", base.json_answers, arm.json_answers),
+        ("needles", "needles", base.needles, arm.needles),
+    )
     judged = [(name, noun, one, other) for name, noun, one, other in parts if one is not None and other is not None]
     figures = [_speed_text(speed)] + [_shares_text(name, one, other) for name, _, one, other in judged]
     told = [_claim(noun, other) for _, noun, _, other in judged]

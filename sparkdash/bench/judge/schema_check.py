@@ -2,7 +2,7 @@
 
 Owns: the keywords that are checked: those of draft 2020-12 that constrain values, and `definitions`. Must not know:
 requests, tools.
-Rule: an unknown keyword constrains nothing, `format` included; a reference beyond the schema itself is not followed;
+Rule: an unknown keyword constrains nothing, `format` and `unevaluated…` included; a reference beyond the schema itself is not followed;
 a malformed schema, or one that refers to itself without end, constrains nothing.
 Pure.
 """
@@ -84,7 +84,8 @@ class _Checker:
         return self.is_valid(value, schema.get(branch, True))
 
     def _is_object_valid(self, value: Json, schema: Json) -> bool:
-        return all(
+        named = schema.get("propertyNames", True)
+        return all(self.is_valid(name, named) for name in value) and all(
             self.is_valid(member, part) for name, member in value.items() for part in self._member_schemas(name, schema)
         )
 
@@ -97,6 +98,10 @@ class _Checker:
         return found + extra
 
     def _is_array_valid(self, value: list[Any], schema: Json) -> bool:
+        if "contains" in schema:
+            count = sum(self.is_valid(item, schema["contains"]) for item in value)
+            if not schema.get("minContains", 1) <= count <= schema.get("maxContains", count):
+                return False
         first = schema.get("prefixItems", [])
         rest = schema.get("items", True)
         return all(
@@ -158,8 +163,8 @@ _PLAIN: Mapping[str, Callable[[Any, Any], bool]] = {
     "const": is_same_json,
     "minimum": _for(_is_number, lambda value, limit: value >= limit),
     "maximum": _for(_is_number, lambda value, limit: value <= limit),
-    "exclusiveMinimum": _for(_is_number, lambda value, limit: value > limit),
-    "exclusiveMaximum": _for(_is_number, lambda value, limit: value < limit),
+    "exclusiveMinimum": _for(_is_number, lambda value, limit: isinstance(limit, bool) or value > limit),
+    "exclusiveMaximum": _for(_is_number, lambda value, limit: isinstance(limit, bool) or value < limit),
     "multipleOf": _for(_is_number, _is_multiple),
     "minLength": _for(_TYPES["string"], lambda value, limit: len(value) >= limit),
     "maxLength": _for(_TYPES["string"], lambda value, limit: len(value) <= limit),
@@ -168,9 +173,14 @@ _PLAIN: Mapping[str, Callable[[Any, Any], bool]] = {
     "maxItems": _for(_TYPES["array"], lambda value, limit: len(value) <= limit),
     "uniqueItems": _for(_TYPES["array"], lambda value, wanted: not wanted or _is_unique(value)),
     "required": _for(_TYPES["object"], lambda value, names: all(name in value for name in names)),
+    "dependentRequired": _for(_TYPES["object"], lambda value, wanted: _has_dependents(value, wanted)),
     "minProperties": _for(_TYPES["object"], lambda value, limit: len(value) >= limit),
     "maxProperties": _for(_TYPES["object"], lambda value, limit: len(value) <= limit),
 }
+
+
+def _has_dependents(value: Json, wanted: Mapping[str, list[str]]) -> bool:
+    return all(name in value for key, names in wanted.items() if key in value for name in names)
 
 
 def _is_unique(values: list[Any]) -> bool:

@@ -21,7 +21,8 @@ from sparkdash.bench.measure import voids, warm_up
 from sparkdash.bench.measure.measured_engine import MeasuredEngine, PromptTokenCounter
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.measure.voids import BoxReading
-from sparkdash.bench.plan import captured_requests, math_questions, prompts
+from sparkdash.bench.plan import captured_requests, math_questions, needles, prompts
+from sparkdash.bench.plan.corpus_text import CorpusText
 from sparkdash.bench.plan.prompts import Prompt, PromptIndex
 from sparkdash.bench.records import CellRecord, RequestSample
 from sparkdash.bench.results import WARMING
@@ -34,7 +35,7 @@ WARM_UP_TOKENS = 32
 WARM_UP = -1
 """Repetition number of requests sent before the clock runs."""
 WARM_UP_QUESTION = 1_000_000
-"""Question number of the warm-up in a math cell; no suite asks it."""
+"""Question number of the warm-up in a math or needle cell; no suite asks it."""
 
 
 @dataclass(slots=True)
@@ -54,6 +55,10 @@ class CellContext:
     """Varies the head of the prompts between passes over an engine that was not restarted."""
     chats: Sequence[captured_requests.Chat] = ()
     """Captured requests of the suite."""
+    corpus: CorpusText | None = None
+    """Text that the prompts are cut from; None: generated."""
+    haystack: CorpusText | None = None
+    """Text of the captured requests, for needles; None: too few words."""
     fastest_mhz: float | None = None
     """The fastest clock seen under load so far in this run."""
 
@@ -62,11 +67,15 @@ class CellContext:
         if key.kind is Kind.MATH:
             asked = math_questions.question(self.seed, WARM_UP_QUESTION if place.rep == WARM_UP else place.rep)
             return Prompt(asked.id, asked.prompt)
+        if key.kind is Kind.NEEDLE:
+            item = WARM_UP_QUESTION if place.rep == WARM_UP else place.rep
+            haystack = self.haystack if key.text == captured_requests.TEXT else self.corpus
+            return await needles.needle_prompt(self.seed, key, item, self.counter, haystack)
         if key.kind is Kind.WORK:
             return prompts.replayed_prompt(self.chats, place)
         if key.text == captured_requests.TEXT:
             return prompts.chat_prompt(self.chats, place, f"{self.seed}|{key.output}|{self.head or self.salt}")
-        return await prompts.build_prompt(self.seed, key, place, self.counter, self.head)
+        return await prompts.build_prompt(self.seed, key, place, self.counter, self.head, self.corpus)
 
     async def send(self, key: CellKey, batch: Sequence[Prompt], tokens: int | None = None) -> list[StreamedAnswer]:
         """Send requests of that cell concurrently."""
@@ -104,7 +113,7 @@ async def measure_cell(
             again = await tries.measure([one[0].rep for one in done[:cold]], range(TRIES, 2 * TRIES))
             done = [*done[cold:], *again]
     after = await cell_context.measured.counters()
-    closed = _closed(cell_context, key, started_at, tries.looks, before, after)
+    closed = close_cell(cell_context, key, started_at, tries.looks, before, after)
     void = closed.void
     if cold and _cold(key, done):
         void = void or f"{WARMING} after {cold + len(done)} repetitions"
@@ -236,7 +245,7 @@ def _sample(
         cached_tokens=answer.cached_tokens,
         finish_reason=answer.finish_reason,
         lag_ms=answer.lag_ms,
-        text=answer.text if key.kind in (Kind.MATH, Kind.IDENTICAL) else None,
+        text=answer.text if key.kind in (Kind.MATH, Kind.IDENTICAL, Kind.NEEDLE) else None,
         output_sha256=answer.output_sha256,
         check=_checked(key, prompt, answer, void),
         void=void,
@@ -257,7 +266,7 @@ def _under_load(look: BoxReading, began: float) -> BoxReading:
     return replace(look, clock_mhz=None, power_w=None, power_sensor=None)
 
 
-def _closed(
+def close_cell(
     cell_context: CellContext,
     key: CellKey,
     started_at: datetime,
@@ -265,6 +274,7 @@ def _closed(
     before: Reading | None,
     after: Reading | None,
 ) -> CellRecord:
+    """Build the record that closes a cell: the engine's counters, the state of the box, and why nothing counts."""
     loaded = looks[1:]
     clocks = _known(look.clock_mhz for look in loaded)
     known = () if cell_context.fastest_mhz is None else (cell_context.fastest_mhz,)

@@ -18,6 +18,8 @@ from sparkdash.bench.measure import first_chunk
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.plan import prompt_text
+from sparkdash.bench.plan.corpus_text import CorpusText
+from sparkdash.bench.plan.prompts import CORPUS
 from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines import measuring
@@ -162,8 +164,9 @@ class MeasuredEngine:
         ids = answer.get("tokens") if isinstance(answer, dict) else None
         return hashlib.sha256(json.dumps(ids).encode()).hexdigest() if ids else None
 
-    async def counter(self) -> PromptTokenCounter:
-        """Learn from short requests how this engine counts: one where it has /tokenize, else a few of each text class.
+    async def counter(self, corpus: CorpusText | None = None) -> PromptTokenCounter:
+        """Learn from short requests how this engine counts: one where it has /tokenize, else a few of each text class,
+        of the corpus too.
 
         Raises:
             UpstreamError: it refuses a request, or gives no `usage`.
@@ -181,8 +184,10 @@ class MeasuredEngine:
         short = _sample("prose", PROBE_WORDS // 20)
         slope = (told - await self._counted(short)) / (len(text) - len(short))
         counter.offset = max(0, round(told - slope * len(text)))
-        for kind in CLASSES:
-            text = _sample(kind, PROBE_WORDS)
+        samples = {kind: _sample(kind, PROBE_WORDS) for kind in CLASSES}
+        if corpus is not None:
+            samples[CORPUS] = "".join(islice(corpus.passage("probe"), PROBE_WORDS)).strip()
+        for kind, text in samples.items():
             counter.per_character[kind] = (await self._counted(text) - counter.offset) / len(text)
         return counter
 

@@ -19,13 +19,15 @@ from sparkdash.bench.journal import Journal
 from sparkdash.bench.measure.arm_launcher import ArmLauncher, LaunchedArm
 from sparkdash.bench.measure.cell_measurement import CellContext, measure_cell
 from sparkdash.bench.measure.time_left import RunTimeLeft
+from sparkdash.bench.measure.user_admission import measure_users
 from sparkdash.bench.measure.voids import BoxReading
-from sparkdash.bench.plan import run_plan
-from sparkdash.bench.plan.captured_requests import Chat
+from sparkdash.bench.plan import clock_sweep, run_plan
+from sparkdash.bench.plan.captured_requests import TEXT, Chat, chats_text
+from sparkdash.bench.plan.corpus_text import CorpusText, cut_corpus
 from sparkdash.bench.plan.launch_order import cell_order
 from sparkdash.bench.records import LaunchRecord, RequestSample
 from sparkdash.bench.results import Gap, Results
-from sparkdash.bench.run import Arm, CellKey, Run
+from sparkdash.bench.run import Arm, CellKey, Kind, Run
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError
 
@@ -35,6 +37,8 @@ SETTLE_PAUSE_S = 2.0
 SETTLE_C = 1.0
 """A temperature that moves less than this within SETTLE_LOOKS looks has settled."""
 SETTLE_LOOKS = 4
+MEASURES = {Kind.USERS: measure_users}
+"""Measurement by kind of cell; the others are requests, repeated."""
 WARMER_C = 3.0
 """Degrees by which the box may be warmer than before the first launch."""
 
@@ -70,6 +74,7 @@ class Runner:
         *,
         lag_limit_ms: float = 5.0,
         chats: Sequence[Chat] = (),
+        corpus: CorpusText | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = place
@@ -77,8 +82,11 @@ class Runner:
         self._show = show
         self._lag_limit_ms = lag_limit_ms
         self._chats = chats
+        self._corpus = corpus
+        self._haystack = cut_corpus(TEXT, chats_text(chats))
         self._clock = clock
-        self._fastest_mhz: float | None = None
+        self._fastest_mhz: dict[int | None, float | None] = {}
+        """Fastest clock under load so far, by the cap of the launch."""
         self._cool_c: float | None = None
         self._step = RunStep("launching", 0, 0, "")
         self._pace = RunTimeLeft(clock)
@@ -97,7 +105,7 @@ class Runner:
         with Journal(self._place) as journal:
             results = run_folder.read_results(self._place)
             run = results.run
-            self._fastest_mhz = max((c.clock_mhz for c in results.cells if c.clock_mhz is not None), default=None)
+            self._fastest_mhz = _fastest(results)
             gaps = results.gaps()
             self._count_work(run, gaps)
             known = {one.arm: one.provenance.fingerprint for one in results.launches}
@@ -137,8 +145,8 @@ class Runner:
         return launched
 
     async def _measure(self, journal: Journal, run: Run, launched: LaunchedArm, mine: Sequence[Gap]) -> None:
-        counter = await launched.measured.counter()
-        index = mine[0].launch
+        counter = await launched.measured.counter(self._corpus or self._haystack)
+        index, cap_mhz = mine[0].launch, clock_sweep.cap_mhz(run.arm(mine[0].arm))
         salt = f"{run.id}-{index}-{time.time_ns()}"
         cell_context = CellContext(
             measured=launched.measured,
@@ -151,18 +159,22 @@ class Runner:
             look=launched.look,
             lag_limit_ms=self._lag_limit_ms,
             chats=self._chats,
-            fastest_mhz=self._fastest_mhz,
+            corpus=self._corpus,
+            haystack=self._haystack,
+            fastest_mhz=self._fastest_mhz.get(cap_mhz),
         )
         missing = {gap.cell: gap.reps for gap in mine}
         for cell in cell_order(run.planned(index), run.seed, run.order[index].block):
             if reps := missing.get(cell.key):
                 self._tell("measuring", cell=cell.key)
-                closed = await measure_cell(cell_context, cell.key, reps, journal.append, self._sampled)
+                closed = await MEASURES.get(cell.key.kind, measure_cell)(
+                    cell_context, cell.key, reps, journal.append, self._sampled
+                )
                 journal.append(closed)
                 journal.sync()
                 self._pace.worked(run_plan.token_cost(cell.key, len(reps)))
                 self._tell(done=self._step.done + (closed.void is None), sample=None)
-        self._fastest_mhz = cell_context.fastest_mhz
+        self._fastest_mhz[cap_mhz] = cell_context.fastest_mhz
 
     async def _settle(self, launched: LaunchedArm) -> None:
         """Wait until the GPU is about as cool as before the first launch or stops changing.
@@ -195,6 +207,16 @@ class Runner:
         step = replace(self._step, doing=doing or self._step.doing, **changes)  # type: ignore[arg-type]
         self._step = replace(step, share=self._pace.share, left_s=self._pace.left_s(step.launches - step.launch - 1))
         self._show(self._step)
+
+
+def _fastest(results: Results) -> dict[int | None, float | None]:
+    """Return the fastest clock under load by the cap of its launch."""
+    fastest: dict[int | None, float | None] = {}
+    for cell in results.cells:
+        if cell.clock_mhz is not None:
+            cap = clock_sweep.cap_mhz(results.run.arm(cell.arm))
+            fastest[cap] = max(cell.clock_mhz, fastest.get(cap) or 0.0)
+    return fastest
 
 
 def settled(temperatures: Sequence[float | None], cool_c: float | None) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from sparkdash.bench.plan import prompt_text
 from sparkdash.bench.plan.captured_requests import UNFORCED, Chat, chats_digest
+from sparkdash.bench.plan.corpus_text import CorpusText
 from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.bench.run import CellKey, Kind
 
@@ -24,6 +25,10 @@ Count = Callable[[str, str], Awaitable[int]]
 """(class of text, user message) -> tokens of the whole prompt as the engine counts it, chat template included."""
 _Count = Callable[[str], Awaitable[int]]
 
+CORPUS = "corpus"
+"""Class of text of prompts that are cut from a corpus, for the count of their tokens."""
+LEAST_PROMPT = 128
+"""Fewest tokens of a prompt with a context."""
 FILLERS = (" so", " a", ".", ";", "-")
 """Filler for the last tokens: a word of one or two tokens, then marks of one."""
 TOKENS_PER_PIECE = 1.4
@@ -59,33 +64,46 @@ def text_class(key: CellKey, rep: int) -> str:
     return key.text or CLASSES[rep % len(CLASSES)]
 
 
-def prompt_id(seed: int, key: CellKey, place: PromptIndex) -> str:
-    """Return an id of the text that depends on neither attempt nor tokenizer: nonce and cut are not part of it."""
-    return _hash(f"prompt|{_source(seed, key, place)}")[:12]
+def prompt_id(seed: int, key: CellKey, place: PromptIndex, corpus: str = "") -> str:
+    """Return an id of the text that depends on neither attempt nor tokenizer: nonce and cut are not part of it.
+    `corpus`: the digest of the text that the prompt is cut from.
+    """
+    return _hash(f"prompt|{_source(seed, key, place)}{corpus and f'|{corpus}'}")[:12]
 
 
-async def build_prompt(seed: int, key: CellKey, place: PromptIndex, count: Count, head: str = "") -> Prompt:
+async def build_prompt(
+    seed: int, key: CellKey, place: PromptIndex, count: Count, head: str = "", corpus: CorpusText | None = None
+) -> Prompt:
     """Build one request's prompt of `key.context` tokens; 0 leaves only the question.
 
     In a prefix cell all repetitions share what comes before the question. `head` makes another nonce of it, for an
-    engine that may know the same prompts from an earlier run.
+    engine that may know the same prompts from an earlier run. A cell without a class of text takes `corpus` if given.
     """
-    kind = text_class(key, place.rep)
     source = _source(seed, key, place)
-    ask = prompt_text.closing_question(kind, source)
     shared = key.kind is Kind.PREFIX
     body_seed = f"{seed}|{key.context}|shared" if shared else source
     nonce = _hash(f"nonce|{key.output}|{body_seed}|{0 if shared else place.attempt}|{head}")[:12]
-    prompt = Prompt(prompt_id(seed, key, place), f"[{nonce}] {ask}")
+    if corpus is not None and not key.text:
+        text, ask = CORPUS, corpus.question(source, alone=not key.context)
+        pieces_of, told = corpus.passage(body_seed), corpus.told.sha256
+    else:
+        kind = text_class(key, place.rep)
+        text, ask = "prose" if shared else kind, prompt_text.closing_question(kind, source)
+        pieces_of, told = prompt_text.text_pieces(text, body_seed), ""
+    prompt = Prompt(prompt_id(seed, key, place, told), f"[{nonce}] {ask}")
     if not key.context:
         return prompt
-    text = "prose" if shared else kind
-    words = tuple(islice(prompt_text.text_pieces(text, body_seed), key.context))
+    words = tuple(islice(pieces_of, key.context))
 
     def content(pieces: int, fill: str) -> str:
         return f"[{nonce}]\n{''.join(words[:pieces]).strip()}{fill}\n\n{ask}"
 
-    return await _cut(prompt, content, key.context, partial(count, text))
+    return await cut_prompt(prompt, content, key.context, count, text)
+
+
+def text_of(corpus: CorpusText | None) -> str:
+    """Return the class of text for the count of prompts from that corpus, or of generated prose."""
+    return "prose" if corpus is None else CORPUS
 
 
 def chat_prompt(chats: Sequence[Chat], place: PromptIndex, salt: str) -> Prompt:
@@ -112,14 +130,27 @@ def replayed_prompt(chats: Sequence[Chat], place: PromptIndex) -> Prompt:
     return Prompt(id=f"work {chats_digest([chat])[:12]}", content=chat)
 
 
-async def _cut(prompt: Prompt, content: Callable[[int, str], str], target: int, count: _Count) -> Prompt:
-    """Take as many pieces as stay below the target, then filler up to it. Without a fitting filler, stay just below."""
-    pieces, tokens = await _nearly(content, target, count)
+def joining_prompt(first: Prompt, user: int) -> Prompt:
+    """Return the prompt of another user: the first one's text behind another nonce, so that no cache shares it."""
+    content = str(first.content)
+    nonce = _hash(f"user|{user}|{content[:14]}")[:12]
+    return replace(first, content=f"[{nonce}]{content[14:]}")
+
+
+async def cut_prompt(
+    prompt: Prompt, content: Callable[[int, str], str], target: int, count: Count, text: str
+) -> Prompt:
+    """Fill the prompt with `content(pieces, filler)` of exactly `target` tokens, counted as that class of text.
+
+    Takes as many pieces as stay below the target, then filler up to it. Without a fitting filler, stays just below.
+    """
+    counted = partial(count, text)
+    pieces, tokens = await _nearly(content, target, counted)
     fill = ""
     for filler in FILLERS:
         copies, rate = target - tokens, 1.0
         while copies > 0:
-            found = await count(content(pieces, fill + filler * copies))
+            found = await counted(content(pieces, fill + filler * copies))
             if found <= target:
                 fill, tokens = fill + filler * copies, found
                 break

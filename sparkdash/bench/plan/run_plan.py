@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from sparkdash import __version__, urls
-from sparkdash.bench.judge.arm_comparison import Noise
+from sparkdash.bench.judge.box_noise import Noise
 from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.results import Gap, Results
@@ -106,6 +106,7 @@ def new_run(
     seed: int = SEED,
     reps: int | None = None,
     suite_file: str | None = None,
+    most_loss: float | None = None,
     where: RunTarget | None = None,
 ) -> Run:
     """Create a run. Arms that cannot run are part of it and have no launches."""
@@ -118,6 +119,7 @@ def new_run(
         suite_version=suite.version,
         suite_hash=suite.hash,
         suite_file=suite_file,
+        corpus=suite.corpus_text.told if suite.corpus_text else None,
         lengths=suite.lengths,
         arms=tuple(arms),
         baseline=able[0],
@@ -130,6 +132,7 @@ def new_run(
         target=where.target,
         model=where.model,
         reps=reps,
+        most_loss=most_loss,
         simulated=where.simulated,
         noise=where.noise,
         version=__version__,
@@ -142,6 +145,15 @@ def is_same_question(run: Run, other: Run) -> bool:
         getattr(run, name) == getattr(other, name)
         for name in ("suite_hash", "arms", "mode", "seed", "order", "cells", "target", "model", "baseline")
     )
+
+
+def is_same_comparison(run: Run, other: Run) -> bool:
+    """Whether `other` compares the same arms in a suite of the same name, however it measures them."""
+    return (run.suite, run.model) == (other.suite, other.model) and _compared(run) == _compared(other)
+
+
+def _compared(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
+    return sorted((arm.profile, sorted(arm.parameters.items())) for arm in run.arms)
 
 
 def speeds_of(arms: Sequence[Arm], world: Snapshot, launch_s: Mapping[str, float | None]) -> dict[str, KnownSpeeds]:

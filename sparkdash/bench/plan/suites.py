@@ -15,7 +15,8 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from sparkdash import paths
-from sparkdash.bench.plan import captured_requests
+from sparkdash.bench.plan import captured_requests, corpora
+from sparkdash.bench.plan.corpus_text import CorpusText
 from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell
 from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.yaml.document import Document, read_document
@@ -45,6 +46,11 @@ class CellGroup(_Given):
     """Repetitions per launch in every mode; for math the number of questions."""
 
     @property
+    def has_own_text(self) -> bool:
+        """Whether the prompts of the cells are never cut from a corpus."""
+        return all(self.text) or self.kind in (Kind.MATH, Kind.WORK)
+
+    @property
     def wants_chats(self) -> bool:
         """Whether the cells are of captured requests."""
         return captured_requests.TEXT in self.text or self.kind is Kind.WORK
@@ -67,6 +73,16 @@ class CellGroup(_Given):
         if any(one < 1 for one in value):
             raise ValueError("must be at least 1")
         return value
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.kind is Kind.NEEDLE and not all(self.context):
+            raise ValueError("a needle lies in a context; give its tokens")
+        if self.kind is Kind.USERS and (
+            min(self.context) < max(self.output) + LEAST_CONTEXT or self.concurrency != (1,)
+        ):
+            raise ValueError("users have a context longer than the answer, and concurrency 1: their number is measured")
+        return self
 
     @field_validator("text")
     @classmethod
@@ -94,16 +110,40 @@ class Suite(_Given):
     cells: tuple[CellGroup, ...] = Field(min_length=1)
     lag_limit_ms: float = Field(default=5.0, gt=0)
     """Requests during which the client's own loop was later than this do not count."""
+    corpus: str | None = None
+    """Text that the prompts are cut from: prose, code, or a file; None: generated. `--corpus` sets another."""
     prompts: str | None = None
     """File of captured requests beside this one, a chat per line (`sparkdash bench captured`)."""
     prompts_sha256: str | None = None
     """Digest of that file, so that the suite's hash covers its prompts."""
     _chats: tuple[captured_requests.Chat, ...] = PrivateAttr(())
+    _corpus_text: CorpusText | None = PrivateAttr(None)
 
     @property
     def chats(self) -> tuple[captured_requests.Chat, ...]:
         """Captured requests, available once the suite was read from its file."""
         return self._chats
+
+    @property
+    def corpus_text(self) -> CorpusText | None:
+        """Text of `corpus`, available once the suite was read from its file."""
+        return self._corpus_text
+
+    def with_corpus(self, name: str) -> Self:
+        """Return the suite with prompts cut from that text.
+
+        Raises:
+            AdmissionError: `corpus_not_found`, `corpus_unusable`, `corpus_unfit`: no prompt would come from it.
+        """
+        if all(group.has_own_text for group in self.cells):
+            raise AdmissionError(
+                f"The suite {self.suite} has texts of its own, so no prompt can come from a corpus.",
+                code="corpus_unfit",
+                hint="Leave out --corpus, or measure another suite.",
+            )
+        found = self.replace(corpus=name)
+        found._corpus_text = corpora.load_corpus(name)
+        return found
 
     @model_validator(mode="after")
     def _has_prompts(self) -> Self:
@@ -122,9 +162,11 @@ class Suite(_Given):
 
     @property
     def hash(self) -> str:
-        """Return the SHA-256 of the measured cells; the description is excluded."""
-        own = {"about"} if self.prompts is not None else {"about", "prompts", "prompts_sha256"}
+        """Return the SHA-256 of the measured cells and the corpus; the description is excluded."""
+        own = {"about", "corpus"} if self.prompts is not None else {"about", "corpus", "prompts", "prompts_sha256"}
         text = json.dumps(self.model_dump(mode="json", exclude=own), sort_keys=True, separators=(",", ":"))
+        if self._corpus_text is not None:
+            text += f"|{self._corpus_text.told.sha256}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def planned(self, mode: Mode, reps: int | None = None) -> tuple[PlannedCell, ...]:
@@ -162,9 +204,7 @@ def suite_path(name: str) -> str | None:
     """Return the absolute file, `~` for the home, when `name` is a path; else None. Runs and reports store it."""
     if not (name.endswith(SUFFIXES) or "/" in name):
         return None
-    file = Path(name).expanduser().absolute()
-    home = Path.home()
-    return f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file)
+    return paths.home_relative(Path(name))
 
 
 def load_suite(name: str) -> Suite:
@@ -201,7 +241,7 @@ def read_suite(file: Path) -> Suite:
         raise _invalid([document.problem(*misnamed)])
     if suite.prompts is not None:
         suite._chats = _chats(suite, file, document)
-    return suite
+    return suite if suite.corpus is None else suite.with_corpus(suite.corpus)
 
 
 def _chats(suite: Suite, file: Path, document: Document) -> tuple[captured_requests.Chat, ...]:

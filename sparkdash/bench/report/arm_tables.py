@@ -6,7 +6,6 @@ Pure.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
 from sparkdash.bench.judge.judgement import ArmFigure
@@ -100,12 +99,8 @@ class TableSource:
 
     @property
     def suite(self) -> str:
-        """Argument of `--suite` that finds the suite again: its name, or its file in shell quotes."""
-        run = self.report.run
-        if run.suite_file is None:
-            return run.suite
-        home = "~/" * run.suite_file.startswith("~/")
-        return home + shlex.quote(run.suite_file.removeprefix(home))
+        """Arguments of `--suite` (and `--corpus`) that find the suite again."""
+        return self.report.run.suite_options
 
     @property
     def words(self) -> dict[int, str]:

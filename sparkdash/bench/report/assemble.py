@@ -6,11 +6,15 @@ Pure.
 
 from __future__ import annotations
 
+from sparkdash.bench.judge.clock_choice import choose_clock
 from sparkdash.bench.judge.energy import cell_energies
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.needles import needle_answers
 from sparkdash.bench.judge.own_work import judge_own_work
+from sparkdash.bench.judge.paired_prompts import paired_cells
 from sparkdash.bench.judge.quality import AnswerQuality, equalities, qualities
+from sparkdash.bench.judge.users import arm_users
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.records import CellRecord
 from sparkdash.bench.report.assumed_cells import assumed_cells, with_assumed, without_assumed
@@ -18,6 +22,7 @@ from sparkdash.bench.report.comparability import flags_between_runs, flags_withi
 from sparkdash.bench.report.missing_cells import estimate_missing
 from sparkdash.bench.report.report import ArmReport, MetricTable, PrefixHits, Report, Speculation
 from sparkdash.bench.report.sweep_advice import choose_values
+from sparkdash.bench.report.void_counts import count_voids
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind
 
@@ -35,6 +40,7 @@ def assemble_report(results: Results) -> Report:
     tables = tuple(_table(results_of_speed, judged, apart, metric, speed) for metric in BenchMetric) if speed else ()
     tables = with_assumed(tables, decoded, assumed)
     decode = next((table.rows for table in tables if table.metric is BenchMetric.DECODE), ())
+    energies = cell_energies(results, apart)
     speculated, over_all = _speculation(results), overall(decoded)
     return Report(
         run=run,
@@ -48,9 +54,15 @@ def assemble_report(results: Results) -> Report:
         scores=_scores(results, apart),
         advice=choose_values(run, decode, speculated),
         equalities=tuple(one for one in equalities(results) if one.arm not in apart),
-        energies=cell_energies(results, apart),
+        energies=energies,
+        clock=choose_clock(results_of_speed, energies),
         own_work=judge_own_work(results, apart, over_all),
+        needles=needle_answers(results, apart),
+        users=arm_users(results),
+        pairs=paired_cells(decoded, apart),
         filling=estimate_missing(results),
+        voids=count_voids(results),
+        damaged=len(results.damaged),
         flags=flags,
         assumed=assumed,
         late_p99_ms=_worst_lateness(results),

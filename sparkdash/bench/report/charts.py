@@ -27,7 +27,7 @@ from sparkdash.bench.report.chart import (
     arm_colour,
 )
 from sparkdash.bench.report.context_chart import context_chart
-from sparkdash.bench.report.published_figures import RATES, matching_cell
+from sparkdash.bench.report.published.published_figures import RATES, matching_cell
 from sparkdash.bench.report.roofline_table import CellCeiling
 from sparkdash.domain.published import Published
 from sparkdash.engines.estimate.roofline import PEAK

@@ -2,8 +2,8 @@
 
 Owns: what two measurements must share before a difference between them is shown, within a run and between runs.
 Must not know: how a refusal is shown.
-Rule 1: a difference in the work (suite, thinking, temperature, tokenizer, simulated or real) refuses the comparison:
-the figures remain, no difference between them is shown.
+Rule 1: a difference in the work (suite, corpus, thinking, temperature, tokenizer, simulated or real) refuses the
+comparison: the figures remain, no difference between them is shown.
 Rule 2: a difference in the box or the build (driver, kernel, image under one name) is flagged. It may be the subject
 of the comparison, and a reader must know of it.
 Rule 3: an unknown value is neither a difference nor proof of equality. Where it matters, it is flagged.
@@ -100,6 +100,9 @@ def _suites(ours: Run, theirs: Run) -> Iterator[ComparisonFlag]:
     if ours.suite_hash != theirs.suite_hash:
         said = f"The suites differ: {ours.suite_name} and {theirs.suite_name}."
         yield ComparisonFlag(refuses=True, arm="", text=said)
+    if ours.corpus != theirs.corpus:
+        said = f"The texts of the prompts differ: {_corpus(ours)} and {_corpus(theirs)}."
+        yield ComparisonFlag(refuses=True, arm="", text=said)
     if ours.host.name != theirs.host.name:
         yield ComparisonFlag(
             refuses=False, arm="", text=f"Other boxes: {ours.host.name or '-'} and {theirs.host.name or '-'}."
@@ -108,6 +111,10 @@ def _suites(ours: Run, theirs: Run) -> Iterator[ComparisonFlag]:
         yield ComparisonFlag(
             refuses=False, arm="", text=f"One went through {ours.target} and the other through {theirs.target}."
         )
+
+
+def _corpus(run: Run) -> str:
+    return f"corpus {run.corpus.text}" if run.corpus else "generated text"
 
 
 def _pair(arm: ArmReport, other: ArmReport) -> Iterator[ComparisonFlag]:

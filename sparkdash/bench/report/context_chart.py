@@ -12,7 +12,7 @@ from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import decimals
 from sparkdash.bench.report.chart import Chart, LinePanel, PlotLine, PlotPoint, arm_colour
-from sparkdash.bench.report.published_figures import RATES, matching_cell
+from sparkdash.bench.report.published.published_figures import RATES, matching_cell
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.published import Published
 

@@ -8,6 +8,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 
 from pydantic import Field
 
@@ -71,15 +72,30 @@ class LayoutTitles(Frozen):
     starts: str = "Start commands"
 
 
+class Part(StrEnum):
+    """Part that a layout can show by itself."""
+
+    BATCH = "batch"
+    PREFILL = "prefill"
+    PAIRED = "paired"
+    PROMPTS = "prompts"
+    KV = "kv"
+    NEEDLES = "needles"
+    CLAIMS = "claims"
+
+
 class Layout(Frozen):
     """Order and titles of a whole report."""
 
     title: str
     facts: tuple[str, ...] = ()
-    modes: tuple[SpeculationMode, ...]
+    parts: tuple[Part, ...] = ()
+    """Parts of the report, in order, in the place of everything but its head; empty: the whole report."""
+    modes: tuple[SpeculationMode, ...] = ()
+    """Without modes and groups the run determines both."""
     about: tuple[str, ...] = ()
     """Heads of the builds' own columns in the comparison."""
-    groups: tuple[BuildGroup, ...]
+    groups: tuple[BuildGroup, ...] = ()
     metric: str = "decode"
     """Metric of the tables."""
     warm: bool = False
@@ -121,6 +137,14 @@ def derive_layout(report: Report, metric: str = "decode") -> Layout:
         own_delta=True,
         recipe=len(report.arms) > 1,
     )
+
+
+def filled_layout(layout: Layout, report: Report) -> Layout:
+    """Return the layout with the run's own arms where it names none."""
+    if layout.groups:
+        return layout
+    own = derive_layout(report, layout.metric)
+    return layout.replace(modes=own.modes, groups=own.groups)
 
 
 def _mode(arm: ArmReport) -> SpeculationMode:

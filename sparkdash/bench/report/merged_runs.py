@@ -81,6 +81,7 @@ def merge_runs(runs: Sequence[Results]) -> Report:
     return report.replace(
         sources=sources,
         energies=tuple(one.replace(change=None) for one in report.energies),
+        clock=None,
         filling=_filling(merged, arms, filled),
         flags=(*report.flags, *_flags(filled)),
     )
@@ -205,7 +206,7 @@ def _command(run: Run, name: str, places: Sequence[tuple[Results, Arm]]) -> str:
         if any(gap.arm == arm.name for gap in results.gaps()):
             return resume_command(results.run.id)
     what = f"--url {run.arm(name).profile}" if run.target == "url" else run.arm(name).profile
-    return f"sparkdash bench {what} --suite {run.suite_file or run.suite}"
+    return f"sparkdash bench {what} --suite {run.suite_options}"
 
 
 def _flags(filled: Mapping[tuple[str, CellKey], _Filled]) -> Iterator[ComparisonFlag]:

@@ -6,27 +6,29 @@ Pure.
 
 from __future__ import annotations
 
+import itertools
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.plan import sweep
+from sparkdash.bench.plan import clock_sweep, sweep
 from sparkdash.bench.report import (
     arm_tables,
     charts,
     comparison_tables,
     missing_note,
-    own_work_tables,
-    published_figures,
     roofline_table,
     sweep_advice,
+    void_counts,
 )
+from sparkdash.bench.report.answer_tables import needle_table, own_work_tables
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import DASH, Block, CommandBlock, Heading, ReportPage, Separator, TextBlock, Tone
-from sparkdash.bench.report.box_tables import energy_table, kv_table
+from sparkdash.bench.report.box_tables import clock_table, energy_table, kv_table
 from sparkdash.bench.report.chart import Chart
-from sparkdash.bench.report.layout import Build, BuildGroup, Layout, derive_layout
+from sparkdash.bench.report.layout import Build, BuildGroup, Layout, Part, derive_layout, filled_layout
+from sparkdash.bench.report.published import batch_report, paired_table, published_figures, recipe_headlines
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm
 from sparkdash.domain.published import Published
@@ -56,7 +58,7 @@ def report_page(
     """Build the report as blocks.
     `bounds` writes each figure of the matrix with its interval. Without `starts` the start commands are left out.
     """
-    layout = layout or derive_layout(report)
+    layout = filled_layout(layout, report) if layout else derive_layout(report)
     shelf = shelf or LocalProfiles()
     source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run, bounds)
     how = _launches(report, layout) if starts else ()
@@ -67,7 +69,7 @@ def report_charts(
     report: Report, layout: Layout | None = None, shelf: LocalProfiles | None = None
 ) -> tuple[Chart, ...]:
     """Build the report's charts."""
-    layout, shelf = layout or derive_layout(report), shelf or LocalProfiles()
+    layout, shelf = filled_layout(layout, report) if layout else derive_layout(report), shelf or LocalProfiles()
     source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run)
     return charts.draw_charts(source, _comparable(report, shelf), roofline_table.cell_ceilings(source, shelf.weights))
 
@@ -81,6 +83,10 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     for flag in report.flags:
         yield TextBlock((f"{'Not compared' if flag.refuses else 'Mind'} ({flag.arm}): {flag.text}",), Tone.WORSE)
     yield from _commands(source)
+    if layout.parts:
+        for part in layout.parts:
+            yield from _part(source, shelf, part)
+        return
     for group in layout.groups:
         yield from _group(source, layout, group)
     if len(report.arms) > 1:
@@ -91,14 +97,32 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
         if layout.recipe:
             yield from comparison_tables.recipe_table(source, layout)
     yield from sweep_advice.advice_table(source)
+    yield from clock_table.clock_table(source)
     yield from comparison_tables.evidence_tables(source)
+    yield from paired_table.paired_tables(source)
     yield from comparison_tables.speculation_tables(source)
     yield from kv_table.kv_table(source)
     yield from energy_table.energy_table(source)
     yield from roofline_table.ceiling_table(source, roofline_table.cell_ceilings(source, shelf.weights))
     yield from comparison_tables.score_tables(source)
     yield from own_work_tables.own_work_tables(report.own_work)
+    yield from needle_table.needle_tables(report.needles)
+    yield from void_counts.void_tables(report)
     yield from published_figures.published_tables(source, _comparable(report, shelf))
+
+
+def _part(source: TableSource, shelf: LocalProfiles, part: Part) -> Iterator[Block]:
+    """Build one part of a layout that shows parts alone."""
+    parts: dict[Part, Callable[[], Iterator[Block]]] = {
+        Part.BATCH: lambda: batch_report.batch_reports(source),
+        Part.PREFILL: lambda: recipe_headlines.prefill_recipes(source, shelf.weights),
+        Part.PAIRED: lambda: recipe_headlines.paired_recipes(source, shelf.weights),
+        Part.PROMPTS: lambda: itertools.chain(paired_table.paired_tables(source), paired_table.prompt_tables(source)),
+        Part.KV: lambda: kv_table.kv_table(source),
+        Part.NEEDLES: lambda: needle_table.needle_tables(source.report.needles),
+        Part.CLAIMS: lambda: comparison_tables.evidence_tables(source),
+    }
+    yield from parts[part]()
 
 
 def _comparable(report: Report, shelf: LocalProfiles) -> Mapping[str, Sequence[Published]]:
@@ -115,6 +139,7 @@ def _measured(source: TableSource) -> tuple[str, ...]:
     return (
         f"Platform: {host}",
         f"Benchmark: sparkdash bench, suite {run.suite} {run.suite_version} ({run.suite_hash[:12]}), seed {run.seed}",
+        *((f"Corpus: {run.corpus.text}",) if run.corpus else ()),
         *_merged(source.report),
         *(
             ()
@@ -185,6 +210,8 @@ def _commands(source: TableSource) -> Iterator[Block]:
 
 def _sweep(arms: Sequence[Arm]) -> str | None:
     """Return the sweep's arguments, as its profiles are deleted once it is complete."""
+    if clocks := clock_sweep.clock_words(arms):
+        return clocks
     asked = sweep.sweep_of(arms)
     return f"{asked[0]} --sweep {asked[1]}" if asked else None
 

@@ -172,7 +172,8 @@ def _vllm_command(asked: PeerRequest) -> list[str]:
         "--endpoint", "/v1/chat/completions", "--model", asked.model, "--tokenizer", asked.tokenizer,
         "--dataset-name", "random", "--random-input-len", str(cell.context), "--random-output-len", str(cell.output),
         "--num-prompts", str(asked.requests), "--max-concurrency", str(cell.concurrency), "--ignore-eos",
-        "--seed", "1", "--disable-tqdm", "--save-result", "--result-dir", folder or ".", "--result-filename", name,
+        "--temperature", "0", "--seed", "1", "--disable-tqdm", "--save-result",
+        "--result-dir", folder or ".", "--result-filename", name,
     ]  # fmt: skip
 
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from sparkdash.bench.judge.clock_choice import ClockChoice
 from sparkdash.bench.judge.energy import CellEnergy
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, Overall
 from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.needles import NeedleAnswers
 from sparkdash.bench.judge.own_work import OwnWork
+from sparkdash.bench.judge.paired_prompts import PairedCell
 from sparkdash.bench.judge.quality import AnswerQuality, OutputEquality
+from sparkdash.bench.judge.users import ArmUsers
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.run import CellKey, Kind, Run
 from sparkdash.domain.base import Frozen
@@ -81,6 +85,15 @@ class AssumedCell(Frozen):
     key: CellKey
 
 
+class VoidCount(Frozen):
+    """Samples of an arm that do not count, for one reason."""
+
+    arm: str
+    reason: str
+    """Reason of the first; others differ in their figures alone."""
+    samples: int
+
+
 class CellSource(Frozen):
     """Run that fills a cell of merged runs."""
 
@@ -131,6 +144,8 @@ class Report(Frozen):
     """Right answers of the arms that were asked arithmetic."""
     advice: tuple[Advice, ...] = ()
     """Recommendations of a sweep, for each cell with figures."""
+    clock: ClockChoice | None = None
+    """Recommended cap of the GPU's clock; None without a sweep of it."""
     equalities: tuple[OutputEquality, ...] = ()
     """Equality of greedy outputs with the baseline's."""
     energies: tuple[CellEnergy, ...] = ()
@@ -140,6 +155,13 @@ class Report(Frozen):
     filling: tuple[MissingCells, ...] = ()
     """Missing cells by arm."""
     flags: tuple[ComparisonFlag, ...] = ()
+    needles: tuple[NeedleAnswers, ...] = ()
+    users: tuple[ArmUsers, ...] = ()
+    pairs: tuple[PairedCell, ...] = ()
+    voids: tuple[VoidCount, ...] = ()
+    """Samples that do not count."""
+    damaged: int = 0
+    """Unreadable lines of the records; what they held is missing."""
     assumed: tuple[AssumedCell, ...] = ()
     """Cells whose decode rates are marked, and compared with none."""
     sources: tuple[CellSource, ...] = ()

@@ -18,10 +18,13 @@ def own_work_tables(found: Sequence[OwnWork]) -> Iterator[Block]:
     """Verdicts of the arms, their shares of valid answers with the paired tests, and equal answers."""
     if not found:
         return
-    yield Heading(2, "Your own requests")
+    asked = any(one.asked for one in found)
+    yield Heading(2, "Your own requests" if asked else "Answers")
     for one in found:
         if one.verdict is not None:
             yield TextBlock((f"{one.arm}: {one.verdict}.",), _tone(one))
+    if not asked:
+        return
     yield Grid(head=HEAD, rows=tuple(_row(one) for one in found))
     tests = tuple(row for one in found for row in _tests(one))
     if tests:
@@ -35,7 +38,7 @@ def own_work_tables(found: Sequence[OwnWork]) -> Iterator[Block]:
 
 
 def _tone(one: OwnWork) -> Tone:
-    shares = [part for part in (one.tools, one.json_answers) if part is not None]
+    shares = [part for part in (one.tools, one.json_answers, one.needles) if part is not None]
     if any(part.is_lost for part in shares):
         return Tone.WORSE
     return Tone.BETTER if any(part.is_gained for part in shares) else Tone.PLAIN

@@ -1,0 +1,49 @@
+"""Calibration: the noise of the box by metric, from a run that compares one profile with itself.
+
+Owns: which cells of the run tell it. Must not know: files, layouts.
+Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+from sparkdash.bench.judge.box_noise import Noise, calibrate
+from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch, speed_keys
+from sparkdash.bench.results import Results
+from sparkdash.bench.run import CellKey
+
+
+def calibration(results: Results) -> dict[str, Noise]:
+    """Return the noise of the box by metric, from a run that compares one profile with itself (A/A).
+
+    The root mean square over the speed cells; a metric of which no cell has three launches is left out.
+    """
+    known = {metric.value: _noise(results, metric) for metric in BenchMetric}
+    return {metric: noise for metric, noise in known.items() if noise is not None}
+
+
+def _noise(results: Results, metric: BenchMetric) -> Noise | None:
+    known = [noise for key in _speed_cells(results, metric) if (noise := _cell_noise(results, metric, key)) is not None]
+    if not known:
+        return None
+    drifts = [one.drift for one in known if one.drift is not None]
+    return Noise(
+        launch_sd=math.sqrt(fmean(one.launch_sd**2 for one in known)),
+        within_sd=math.sqrt(fmean(one.within_sd**2 for one in known)),
+        drift=fmean(drifts) if drifts else None,
+        launches=min(one.launches for one in known),
+        samples=min(one.samples for one in known),
+    )
+
+
+def _speed_cells(results: Results, metric: BenchMetric) -> list[CellKey]:
+    """Return the speed cells that have this metric: the aggregate needs concurrent requests."""
+    return [key for key in speed_keys(results) if metric is not BenchMetric.AGGREGATE or key.concurrency > 1]
+
+
+def _cell_noise(results: Results, metric: BenchMetric, key: CellKey) -> Noise | None:
+    """Return the noise of one cell, the launches of all arms taken as one arm's."""
+    arms = (figures_by_launch(results, arm.name, key, metric) for arm in results.run.arms)
+    return calibrate({launch: prompts for values in arms for launch, prompts in values.items()})

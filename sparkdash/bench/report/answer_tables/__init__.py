@@ -1,0 +1,1 @@
+"""Tables of what was answered: the owner's own requests, needles."""
