@@ -25,10 +25,10 @@ from sparkdash.store.learned import Learned, Steps
 from sparkdash.store.pending_rows import PendingRows
 from sparkdash.store.transactions import StoredState
 
-FIGURES_S = 2.0
-"""Delay that collects figures into one transaction. A crash loses at most those of this time and of one second."""
+FIGURES_S = 1.0
+"""Delay of further samples of a second: a sample that begins a second is written at once."""
 IDLE_FIGURES_S = 60.0
-"""The same while no engine runs."""
+"""Delay that collects figures into one transaction while no engine runs."""
 
 
 class Records:
@@ -64,12 +64,13 @@ class Records:
         return self._learned.footprint(fingerprint)
 
     def record_swap(self, swap: Swap, fingerprint: str, kin: str = "", *, whole: bool = True) -> None:
-        """Record a finished swap. `fingerprint` is its target's; `kin` is shared by launches that load alike.
+        """Record a finished swap. `fingerprint` is its target's; `kin` is shared by launches that load alike. Both are
+        empty for a swap that only stops.
 
         A swap that is not `whole` began under an earlier daemon, and its remaining time teaches nothing.
         """
         took = sum(seconds for phase, seconds in swap.stage_s.items() if phase not in (SwapPhase.COPY, SwapPhase.DRAIN))
-        if swap.outcome is SwapOutcome.DONE and whole:
+        if swap.outcome is SwapOutcome.DONE and whole and swap.target is not None:
             self._learned.learn_times(fingerprint, kin, took, swap.steps)
         self._write(rows.PUT_SWAP, rows.swap_row(swap, fingerprint, kin, took, whole=whole))
 
@@ -99,15 +100,16 @@ class Records:
 
     def record_sample(self, sample: Sample) -> None:
         """Record the figures of a sample: the box's, and those of all engines."""
-        ended = self._seconds.add(sample.at, measured_of(sample))
-        if ended:
-            self._pending.add_seconds(ended)
-            self._write_within(FIGURES_S if sample.engines else IDLE_FIGURES_S)
+        at_once = self._seconds.begins(sample.at)
+        self._pending.add_seconds(self._seconds.add(sample.at, measured_of(sample)))
+        if not sample.engines:
+            self._write_within(IDLE_FIGURES_S)
+        else:
+            self._write_within(0.0 if at_once else FIGURES_S)
 
     def record_notice(self, notice: Notice) -> None:
         """Record a notice that has its time."""
-        self._pending.add(rows.PUT_NOTICE, rows.notice_row(notice))
-        self._write_soon()
+        self._write(rows.PUT_NOTICE, rows.notice_row(notice))
 
     def tokens_on(self, day: int, key: str) -> int:
         """Tokens that the access key has used today; `day` is today's number in UTC."""
@@ -146,7 +148,7 @@ class Records:
 
     @abstractmethod
     def _write(self, statement: str, row: rows.Row) -> None:
-        """Write a row at once."""
+        """Write a row at once: whoever is told of it later finds it in the past, even if the daemon is killed now."""
 
     @abstractmethod
     def _write_soon(self) -> None:

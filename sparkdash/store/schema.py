@@ -14,13 +14,13 @@ from sparkdash.store.history import tables as history
 from sparkdash.store.history.past_requests import REQUEST_COLUMNS, parse_request
 from sparkdash.store.history.usage_sums import sums_of
 
-VERSION = 11
+VERSION = 12
 """Version of the schema, stored in `PRAGMA user_version`.
 
 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: usage by access key. 4: parked profiles. 5: the
 requests' reasoning tokens. 6: attached servers in use. 7: incidents of engines that stood still. 8: free memory by
 block size before and after loads. 9: each swap's nodes. 10: each request's node. 11: the history: figures, usage by
-hour, notices; whole swaps; the requests' keys, waits and energy.
+hour, notices; whole swaps; the requests' keys, waits and energy. 12: usage without clients and keys.
 """
 
 HISTORY_SINCE = 11

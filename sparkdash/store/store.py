@@ -24,6 +24,7 @@ import structlog
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.store import rows, schema, transactions
 from sparkdash.store.history.recorded import RecordedHistory, unavailable
+from sparkdash.store.mark_journal import MarkJournal
 from sparkdash.store.records import Records
 from sparkdash.store.transactions import Rows
 from sparkdash.units import GIB
@@ -31,8 +32,8 @@ from sparkdash.units import GIB
 LOG = structlog.get_logger("sparkdash.store")
 T = TypeVar("T")
 TOGETHER_S = 0.1
-"""Delay that collects finished requests into one transaction, at a third of the cost of one each. Other rows are
-written at once. A crash loses at most the requests of this time.
+"""Delay that collects finished requests into one transaction, at a third of the cost of one each. A crash loses at most
+the requests of this time. Other rows are written at once, and are safe from the moment of their call.
 """
 
 MOST_BYTES = GIB
@@ -50,6 +51,9 @@ class Store(Records):
         self._most_bytes = most_bytes
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._path = Path()
+        self._journal: MarkJournal | None = None
+        self._left: list[tuple[str, rows.Row]] = []
+        """Rows that an earlier daemon did not write, until they are."""
         self._database: sqlite3.Connection | None = None
         self._begun = False
         """Whether the content of the database at its first opening is in memory."""
@@ -100,11 +104,11 @@ class Store(Records):
             raise unavailable(f"The database {self._path} cannot be read: {error}.") from None
 
     async def _open(self, path: Path) -> None:
-        self._path = path
+        self._path, self._journal = path, (journal := MarkJournal(path))
+        loop = asyncio.get_running_loop()
+        self._left = await loop.run_in_executor(self._thread, journal.read)
         try:
-            self._begin(
-                *await asyncio.get_running_loop().run_in_executor(self._thread, transactions.read_database, path)
-            )
+            self._begin(*await loop.run_in_executor(self._thread, transactions.read_database, path, self._left))
         except transactions.UNUSABLE as error:
             self._put_off(f"The database {path} cannot be used", error)
 
@@ -116,10 +120,13 @@ class Store(Records):
             )
         if self._begun:
             return  # opened again after a failure: memory has everything
-        self._begun = True
+        self._begun, self._left = True, []
+        self._in_database(0)
         self._recall(kept)
 
     def _write(self, statement: str, row: rows.Row) -> None:
+        if self._journal is not None:
+            self._journal.add(statement, row)
         self._pending.add(statement, row)
         if not self._troubled:
             self._hand_over()
@@ -144,11 +151,16 @@ class Store(Records):
         if self._writing:
             return
         if self._database is None:
-            self._in_thread(partial(transactions.read_database, self._path), self._opened)
+            self._in_thread(partial(transactions.read_database, self._path, self._left), self._opened)
         elif self._pending:
             taken = self._pending.take()
             work = partial(transactions.write_rows, self._database, *taken, most_bytes=self._most_bytes)
-            self._in_thread(work, partial(self._written, taken))
+            self._in_thread(work, partial(self._written, taken, self._journal.added if self._journal else 0))
+
+    def _in_database(self, added: int) -> None:
+        """Note that the database has the first `added` rows of the journal."""
+        if self._journal is not None:
+            self._journal.written(added)
 
     def _in_thread(self, work: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
         self._writing = True
@@ -185,7 +197,7 @@ class Store(Records):
         self._pending.add_before([(statement, (name,)) for statement, names in ended for name in names])
         self.parked, self.attached = {}, {}
 
-    def _written(self, taken: Rows, work: Future[None]) -> None:
+    def _written(self, taken: Rows, journalled: int, work: Future[None]) -> None:
         self._writing = False
         error = work.exception()
         if isinstance(error, sqlite3.Error) and schema.passes(error):
@@ -199,6 +211,7 @@ class Store(Records):
         else:
             if error is not None:  # a fault of ours: a second try would fail as well
                 LOG.error("records could not be written and are lost", exc_info=error)
+            self._in_database(journalled)
             self._well_again()
             if self._waiting:
                 self._hand_over()
@@ -210,7 +223,10 @@ class Store(Records):
             self._troubled = True
             own = self._database is None and not schema.passes(error)
             mend = " Move the file away to start with a new one." if own else ""
-            text = f"{what} ({error}). Swaps, loads and requests stay in memory until it can be written; the history pauses.{mend}"
+            text = (
+                f"{what} ({error}). Swaps, loads and requests stay in memory until it can be written; "
+                f"the history pauses.{mend}"
+            )
             code = "store_unusable" if self._database is None else "store_waits"
             self._publish(Notice(level=Level.WARNING, code=code, text=text))
         self._no_timer()
@@ -226,12 +242,15 @@ class Store(Records):
         while self._writing:  # a failed write puts its rows back before the last try: its callback precedes ours
             await loop.run_in_executor(self._thread, int)
         self._no_timer()
-        self._pending.add_seconds(self._seconds.take())
         if self._database is not None:
             try:
                 await loop.run_in_executor(self._thread, transactions.write_rows, self._database, *self._pending.take())
+                if self._journal is not None:
+                    self._journal.written(self._journal.added)
             except sqlite3.Error as error:
                 LOG.warning("the last records could not be written", why=str(error))
+        if self._journal is not None:
+            self._journal.close()
         if self._database is not None:
             self._thread.submit(self._database.close)
         await asyncio.to_thread(self._thread.shutdown)

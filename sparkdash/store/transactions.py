@@ -19,7 +19,7 @@ from sparkdash.domain.engine import Parked
 from sparkdash.domain.incident import Incident
 from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.store import rows, schema, usage
-from sparkdash.store.history import recent_past, usage_reading
+from sparkdash.store.history import recent_past, usage_rollup
 from sparkdash.store.history.recent_past import RecentPast
 from sparkdash.store.history.seconds import SecondRow
 from sparkdash.store.history.writing import TRIM_EVERY_S, write_seconds
@@ -51,13 +51,14 @@ class StoredState(NamedTuple):
     """Earlier mode of the file if others could read it."""
 
 
-def read_database(path: Path) -> tuple[sqlite3.Connection, StoredState]:
-    """Open the database and read the content that a daemon starts with.
+def read_database(path: Path, left: Sequence[tuple[str, rows.Row]] = ()) -> tuple[sqlite3.Connection, StoredState]:
+    """Open the database, write rows that an earlier daemon `left`, and read the content that a daemon starts with.
 
     Raises sqlite3.Error, OSError, and ValueError for a row that no daemon wrote.
     """
     database = schema.connect(path)
     try:
+        _write_left(database, left)
         return database, StoredState(
             swaps=[rows.parse_swap_times(row) for row in database.execute(rows.GET_SWAPS)],
             loads=[rows.parse_load(row) for row in database.execute(rows.GET_LOADS)],
@@ -73,6 +74,21 @@ def read_database(path: Path) -> tuple[sqlite3.Connection, StoredState]:
         with suppress(sqlite3.Error):
             database.close()
         raise
+
+
+def _write_left(database: sqlite3.Connection, left: Sequence[tuple[str, rows.Row]]) -> None:
+    """Write rows of an earlier daemon; those that do not fit this version are left out."""
+    if not left:
+        return
+    database.execute("BEGIN IMMEDIATE")
+    for statement, row in left:
+        try:
+            _write_one(database, statement, row)
+        except sqlite3.Error as error:
+            if schema.passes(error):
+                raise
+            LOG.warning("a row that an earlier daemon left cannot be written", why=str(error))
+    database.execute("COMMIT")
 
 
 def write_rows(
@@ -118,7 +134,7 @@ def _write_figures(database: sqlite3.Connection, seconds: Sequence[SecondRow], m
         write_seconds(database, seconds, most_bytes)
         newest = seconds[-1].second
         if newest // TRIM_EVERY_S != (seconds[0].second - 1) // TRIM_EVERY_S:
-            usage_reading.complete_days(database, newest)
+            usage_rollup.complete_sums(database, newest)
     except sqlite3.Error:
         raise
     except Exception:

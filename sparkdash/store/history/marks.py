@@ -35,15 +35,19 @@ def read_marks(database: sqlite3.Connection, asked: MarkSelection) -> MarkList:
 
 
 def _swap(row: tuple[Any, ...]) -> TimelineMark:
-    at, profile, cause, outcome, stage_s, failure = row
+    at, profile, cause, outcome, stage_s, failure, record = row
     took = sum(json.loads(stage_s).values())
-    what = f"{profile or 'Stop'}, {cause}"
+    what = f"{profile}, {cause}"
+    if not profile:
+        stopped = json.loads(record or "{}").get("evict", ())
+        what = f"Stop of {' and '.join(stopped) or 'all engines'}, {cause}"
+        profile = stopped[0] if len(stopped) == 1 else None
     ends = {"failed": f"failed after {took:.0f} s: {failure}", "cancelled": f"cancelled after {took:.0f} s"}
     return TimelineMark(
         kind=MarkKind.SWAP,
         at=at,
         until=at + took,
-        profile=profile or None,
+        profile=profile,
         level=_SWAP_LEVELS.get(outcome, Level.INFO),
         code=outcome,
         text=f"{what}: {ends.get(outcome, f'{took:.0f} s')}",
@@ -73,15 +77,18 @@ def _notice(row: tuple[Any, ...]) -> TimelineMark:
     return TimelineMark(kind=MarkKind.NOTICE, at=at, profile=profile, level=Level(level), code=code, text=text)
 
 
+_STOPS = "profile = '' AND EXISTS (SELECT 1 FROM json_each(record, '$.evict') WHERE value = :profile)"
+"""Swaps that only stop this profile, or this one and others."""
 _PERIOD = (
-    "{at} >= :since AND {at} < :until AND (:profile IS NULL OR profile = :profile) ORDER BY {at} DESC LIMIT :limit"
+    " WHERE {at} >= :since AND {at} < :until AND (:profile IS NULL OR profile = :profile{stops})"
+    " ORDER BY {at} DESC LIMIT :limit"
 )
 _SOURCES: tuple[tuple[str, Callable[[tuple[Any, ...]], TimelineMark]], ...] = tuple(
-    (f"SELECT {columns} FROM {table} WHERE {_PERIOD.format(at=columns.partition(',')[0])}", parse)  # noqa: S608
-    for table, columns, parse in (
-        ("swaps", "at, profile, cause, outcome, stage_s, failure", _swap),
-        ("kills", "at, profile, reason", _kill),
-        ("incidents", "began, profile, why, ended_at, how, note", _incident),
-        ("notices", "at, level, code, text, profile", _notice),
+    (f"SELECT {columns} FROM {table}" + _PERIOD.format(at=columns.partition(",")[0], stops=stops), parse)  # noqa: S608
+    for table, columns, stops, parse in (
+        ("swaps", "at, profile, cause, outcome, stage_s, failure, record", f" OR {_STOPS}", _swap),
+        ("kills", "at, profile, reason", "", _kill),
+        ("incidents", "began, profile, why, ended_at, how, note", "", _incident),
+        ("notices", "at, level, code, text, profile", "", _notice),
     )
 )

@@ -71,6 +71,7 @@ def _filters(asked: RequestSelection) -> dict[str, tuple[str, object]]:
     """Return each filter with its condition and value; None filters nothing."""
     status = asked.status
     return {
+        "id": ("id = :id", asked.id),
         "since": ("finished_at >= :since", asked.since),
         "until": ("finished_at < :until", asked.until),
         "profile": ("profile = :profile", asked.profile),

@@ -1,4 +1,4 @@
-"""SecondBuckets: figures of the running second, until the second is over.
+"""SecondBuckets: figures of the running second, added up until the second is over.
 
 Owns: adding up several samples of one second. Must not know the database.
 
@@ -30,22 +30,17 @@ class SecondBuckets:
         self._second: int | None = None
         self._open: dict[tuple[str, str], dict[str, Cell]] = {}
 
+    def begins(self, at: float) -> bool:
+        """Whether this moment begins another second."""
+        return int(at) != self._second
+
     def add(self, at: float, measured: Iterable[Measured]) -> list[SecondRow]:
-        """Add the figures of one moment; return the rows of the second before, if it is over."""
-        second = int(at)
-        ended = self.take() if second != self._second else []
-        self._second = second
+        """Add the figures of one moment; return the rows of its second so far, which replace earlier ones."""
+        if self.begins(at):
+            self._second, self._open = int(at), {}
         for one in measured:
             figures = self._open.setdefault((one.profile, one.node), {})
             for name, value in one.values.items():
                 cell, mine = Cell(1, value, value, value), figures.get(name)
                 figures[name] = cell if mine is None else mine.plus(cell)
-        return ended
-
-    def take(self) -> list[SecondRow]:
-        """Take the rows of the running second."""
-        second, found = self._second, self._open
-        self._second, self._open = None, {}
-        if second is None:
-            return []
-        return [SecondRow(second, profile, node, figures) for (profile, node), figures in found.items()]
+        return [SecondRow(int(at), profile, node, dict(found)) for (profile, node), found in self._open.items()]

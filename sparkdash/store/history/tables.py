@@ -9,6 +9,8 @@ import sqlite3
 
 from sparkdash.domain.history.sketch import merge_packed
 
+USAGE_TABLES = ("usage_hours", "usage_days", "usage_profile_hours", "usage_profile_days", "usage_box_hours")
+"""Requests by hour or day: by profile, client and key; by profile alone; all together."""
 TABLES = (
     """CREATE TABLE IF NOT EXISTS history_subjects (
         id INTEGER PRIMARY KEY, profile TEXT NOT NULL, node TEXT NOT NULL, first INTEGER NOT NULL,
@@ -34,7 +36,7 @@ TABLES = (
             waited INTEGER NOT NULL, wait_s REAL NOT NULL, waits BLOB, ttfts BLOB, rates BLOB,
             PRIMARY KEY (start, profile, client, key)
         ) WITHOUT ROWID"""
-        for table in ("usage_hours", "usage_days")
+        for table in USAGE_TABLES
     ),
     """CREATE TABLE IF NOT EXISTS notices (
         at REAL NOT NULL, level TEXT NOT NULL, code TEXT NOT NULL, text TEXT NOT NULL, profile TEXT

@@ -14,6 +14,7 @@ from itertools import pairwise
 from sparkdash.store.history.cells import Cell, merged, pack_cells, unpack_cells
 from sparkdash.store.history.seconds import SecondRow
 from sparkdash.store.history.tiers import COARSE, HOUR_S, SECONDS, TIERS, Tier
+from sparkdash.store.history.usage_rollup import delete_usage
 
 TRIM_EVERY_S = 60
 """Seconds of recorded time between two deletions of old rows."""
@@ -125,7 +126,7 @@ def delete_old(database: sqlite3.Connection, now: int, most_bytes: int) -> None:
     database.execute("DELETE FROM history_seconds WHERE start < ?", (now - SECONDS.kept_s,))
     for tier in COARSE:
         _delete_before(database, (tier,), now - tier.kept_s)
-    _delete_usage(database, now - TIERS[-1].kept_s)
+    delete_usage(database, now - TIERS[-1].kept_s)
     for _ in range(20):
         if used_bytes(database) <= most_bytes:
             return
@@ -135,7 +136,7 @@ def delete_old(database: sqlite3.Connection, now: int, most_bytes: int) -> None:
             _delete_before(database, COARSE[:1], now - HOUR_S)
             return
         _delete_before(database, COARSE, cut)
-        _delete_usage(database, cut)
+        delete_usage(database, cut)
 
 
 def _oldest(database: sqlite3.Connection, now: int) -> int:
@@ -162,8 +163,3 @@ def _delete_before(database: sqlite3.Connection, tiers: Iterable[Tier], before: 
             "DELETE FROM history_buckets WHERE step = ? AND subject = ? AND start < ?",
             [(tier.step, subject, before) for subject in subjects],
         )
-
-
-def _delete_usage(database: sqlite3.Connection, before: int) -> None:
-    database.execute("DELETE FROM usage_hours WHERE start < ?", (before,))
-    database.execute("DELETE FROM usage_days WHERE start < ?", (before,))
