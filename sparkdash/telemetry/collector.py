@@ -218,8 +218,10 @@ class Collector:
             self._gpu = asyncio.create_task(self._inputs.reader.gpu(), name="telemetry gpu")
         here = {name: engine for name, engine in engines.items() if LOCAL in engine.nodes}
         alive = [name for name, engine in here.items() if engine.state not in WITHOUT_PROCESSES]
-        self._taken(lambda: self._processes.refresh(alive), None)
-        self._taken(lambda: self._strangers.refresh(alive, watched=self._inputs.listeners() > 0), None)
+        watched = self._inputs.listeners() > 0
+        quiet = not watched and all(engines[name].state in ASKED for name in alive)
+        self._taken(lambda: self._processes.refresh(alive, quiet=quiet), None)
+        self._taken(lambda: self._strangers.refresh(alive, watched=watched), None)
         await asyncio.wait([self._gpu, *asked], timeout=self._inputs.wait_s)
 
     def _watch_power(self, reading: GpuReading) -> None:

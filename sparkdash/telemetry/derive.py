@@ -42,6 +42,10 @@ class Derived(NamedTuple):
 
     values: dict[Metric, float | None]
     acceptance_at: tuple[float, ...] | None
+    rate_s: float | None = None
+    """Seconds that the rates cover."""
+    window_s: float | None = None
+    """Seconds that shares and quantiles cover."""
 
 
 class EngineHistory:
@@ -140,7 +144,13 @@ class EngineHistory:
             Metric.TTFT_P95: quantile(oldest.ttft, last.ttft, 0.95) if last is not oldest else None,
             Metric.PREEMPTIONS: last.counters.preemptions,
         }
-        return Derived(values, _acceptance_at(oldest, last, window.drafts))
+        base = self._rate_base()
+        return Derived(
+            values,
+            _acceptance_at(oldest, last, window.drafts),
+            None if base is None else last.at - base.at,
+            last.at - oldest.at or None,
+        )
 
     def _window_base(self) -> Reading:
         """Find the reading whose age is nearest to the long window, even if it is the only one."""

@@ -10,7 +10,7 @@ Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,20 +48,20 @@ class Scrape:
 
         A child that does not exist yet counts 0. A series that does not carry `label` at all is summed whole.
         """
-        found = self._finite(name)
+        found = self.finite(name)
         if label is not None and any(label in sample.labels for sample in found):
             return sum(sample.value for sample in found if sample.labels.get(label) in values)
         return sum(sample.value for sample in found) if found else None
 
     def mean(self, name: str | None) -> float | None:
         """Mean over all label sets of `name`."""
-        found = self._finite(name)
+        found = self.finite(name)
         return sum(sample.value for sample in found) / len(found) if found else None
 
     def by(self, name: str | None, label: str) -> dict[str, float]:
         """Sums by one label's value; samples without the label are left out."""
         sums: dict[str, float] = {}
-        for sample in self._finite(name):
+        for sample in self.finite(name):
             if (key := sample.labels.get(label)) is not None:
                 sums[key] = sums.get(key, 0.0) + sample.value
         return sums
@@ -70,32 +70,82 @@ class Scrape:
         """Label sets of an info series."""
         return tuple(sample.labels for sample in self.samples.get(name or "", ()))
 
-    def _finite(self, name: str | None) -> list[Measured]:
+    def finite(self, name: str | None) -> list[Measured]:
+        """Samples of a name with a finite value."""
         return [sample for sample in self.samples.get(name or "", ()) if abs(sample.value) < _LARGEST]
 
 
 EMPTY = Scrape({})
 
 
-def parse_exposition(text: str, wanted: Collection[str] | None = None) -> Scrape:
-    """Parse every sample of `text`, or only those named in `wanted` (a set or dict: it is searched once per line).
+Parsed = tuple[str, Measured]
+"""Name of a sample, and what its line says."""
 
-    Never raises. Lines that are no sample are skipped, and so is everything after `# EOF`. A JSON body (TensorRT-LLM's
-    `[…]`, an error's `{…}`) has no samples. `*_created` series, which only look like counters, are dropped.
+
+class ExpositionReader:
+    """Parser of one engine's expositions, of which each repeats most lines of the one before.
+
+    A line that stood in the last text is not parsed again: most of an idle engine's page never changes, and parsing it
+    was most of what the daemon did beside idle engines.
     """
+
+    def __init__(self, wanted: Collection[str] | None = None) -> None:
+        self._wanted = wanted
+        self._lines: dict[str, Parsed | None] = {}
+        """Lines of the last text, with what they say."""
+        self._scrape = EMPTY
+
+    def read(self, text: str) -> Scrape:
+        """Parse every sample, or only the wanted ones; the same object as before when none of them has changed.
+
+        Never raises. Lines that are no sample are skipped, and so is everything after `# EOF`. A JSON body
+        (TensorRT-LLM's `[…]`, an error's `{…}`) has no samples. `*_created` series, which only look like counters, are
+        dropped.
+        """
+        before, self._lines = self._lines, {}
+        samples: dict[str, list[Measured]] = {}
+        changed = False
+        for line in _lines(text):
+            try:
+                parsed = before[line]
+            except KeyError:
+                parsed = _parsed(line.strip(), self._wanted)
+                changed = changed or parsed is not None
+            self._lines[line] = parsed
+            if parsed is not None:
+                samples.setdefault(parsed[0], []).append(parsed[1])
+        if changed or _count(samples.values()) != _count(self._scrape.samples.values()):
+            self._scrape = Scrape({name: tuple(found) for name, found in samples.items()})
+        return self._scrape
+
+
+def parse_exposition(text: str, wanted: Collection[str] | None = None) -> Scrape:
+    """Parse one text as `ExpositionReader` does (`wanted`: a set or dict: it is searched once per line)."""
+    return ExpositionReader(wanted).read(text)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines up to the end that OpenMetrics marks."""
     if text.lstrip()[:1] in ("{", "["):
-        return EMPTY
-    samples: dict[str, list[Measured]] = {}
+        return
     for line in text.split("\n"):
-        line = line.strip()
-        if line.startswith("#"):
-            if line == "# EOF":
-                break
-            continue
-        name = line[: end.start()] if (end := _NAME_END.search(line)) else line
-        if (wanted is None or name in wanted) and not name.endswith("_created") and (sample := _sample(line, name)):
-            samples.setdefault(name, []).append(sample)
-    return Scrape({name: tuple(found) for name, found in samples.items()})
+        if line.startswith("# EOF") and line.strip() == "# EOF":
+            return
+        yield line
+
+
+def _count(found: Iterable[Sized]) -> int:
+    return sum(len(samples) for samples in found)
+
+
+def _parsed(line: str, wanted: Collection[str] | None) -> Parsed | None:
+    if line.startswith("#"):
+        return None
+    name = line[: end.start()] if (end := _NAME_END.search(line)) else line
+    if (wanted is not None and name not in wanted) or name.endswith("_created"):
+        return None
+    sample = _sample(line, name)
+    return sample and (name, sample)
 
 
 def _sample(line: str, name: str) -> Measured | None:

@@ -30,6 +30,12 @@ class LatencyHistogram:
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self.sum_s += seconds
 
+    def copy(self) -> LatencyHistogram:
+        """Return a histogram that later durations leave alone."""
+        made = LatencyHistogram(self._bounds)
+        made._counts, made.sum_s = self._counts.copy(), self.sum_s
+        return made
+
     def cumulative(self) -> Iterator[tuple[str, int]]:
         """Yield each upper bound as text, `+Inf` last, with the number of durations up to it."""
         total = 0

@@ -12,6 +12,8 @@ from sparkdash.errors import SparkdashError
 
 FRESH_S = 5.0
 """Validity of an answer: each costs a call of the runtime, and engines rarely fork after their start."""
+QUIET_S = 30.0
+"""Validity beside engines that have started, while nobody looks."""
 
 
 class Processes:
@@ -24,12 +26,15 @@ class Processes:
         self._task: asyncio.Task[None] | None = None
         self._asked_at = 0.0
 
-    def refresh(self, profiles: Collection[str]) -> None:
+    def refresh(self, profiles: Collection[str], *, quiet: bool = False) -> None:
         """Track these profiles only, and begin a new query if answers are old or missing. Never waits.
+
+        `quiet`: all of them have started, and nobody looks.
 
         Raises whatever the last query raised, except a SparkdashError.
         """
-        fresh = self.known.keys() >= set(profiles) and self._monotonic() - self._asked_at < FRESH_S
+        valid_s = QUIET_S if quiet and None not in self.known.values() else FRESH_S
+        fresh = self.known.keys() >= set(profiles) and self._monotonic() - self._asked_at < valid_s
         self.known = {name: self.known.get(name) for name in profiles}
         if self._task is not None and self._task.done():
             done, self._task = self._task, None

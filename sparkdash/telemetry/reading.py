@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.telemetry.exposition import Scrape
 from sparkdash.telemetry.slots import Slots, SlotTally
+from sparkdash.telemetry.verified_drafts import verified_drafts
 
 
 class Counters(NamedTuple):
@@ -113,7 +114,8 @@ def sample_names(names: MetricNames) -> frozenset[str]:
         names.generated, names.prefilled, names.prompted, names.timed_prompt, names.prompt_seconds,
         names.decode_gauge, names.prefix_hits, names.prefix_queries,
         names.prefix_misses, names.kv_used, names.kv_capacity, names.kv_info, names.running, names.waiting,
-        names.drafts, names.draft_tokens, names.accepted, names.accepted_at, names.drafted_at, names.acceptance_gauge,
+        names.drafts, names.draft_tokens, names.verified, names.accepted, names.accepted_at, names.drafted_at,
+        names.acceptance_gauge,
         names.acceptance_length_gauge, names.preemptions, names.started, names.deferred, names.awake, names.moving,
         names.moving_without_slots,
         tuple(f"{base}_{part}" for base in names.ttft for part in ("bucket", "sum", "count")),
@@ -125,11 +127,18 @@ def reading_of(at: float, scrape: Scrape, names: MetricNames) -> Reading:
     """Reduce one scrape to a reading, by the adapter's names."""
     ttft = scrape.first([f"{base}_bucket" for base in names.ttft])
     by_position = scrape.by(scrape.first(names.accepted_at), names.position_label)
+    accepted_at = {int(key): value for key, value in by_position.items() if key.isdecimal()}
+    counters = _counters(scrape, names, (ttft or "").removesuffix("_bucket"))
+    if verified := verified_drafts(scrape.finite(scrape.first(names.verified))):
+        counters = counters._replace(
+            drafts=verified.drafts, draft_tokens=verified.draft_tokens, accepted=verified.accepted
+        )
+        accepted_at = verified.accepted_at
     return Reading(
         at=at,
-        counters=_counters(scrape, names, (ttft or "").removesuffix("_bucket")),
+        counters=counters,
         gauges=_gauges(scrape, names),
-        accepted_at={int(key): value for key, value in by_position.items() if key.isdecimal()},
+        accepted_at=accepted_at,
         ttft=_buckets(scrape.by(ttft, "le")),
         started=scrape.mean(scrape.first(names.started)),
         moving=tuple(scrape.total(name) for name in names.moving),

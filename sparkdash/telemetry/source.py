@@ -23,7 +23,7 @@ from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition, slots
 from sparkdash.telemetry.derive import EngineHistory
 from sparkdash.telemetry.figures import figures_of
-from sparkdash.telemetry.reading import reading_of, sample_names
+from sparkdash.telemetry.reading import Reading, reading_of, sample_names
 from sparkdash.telemetry.totals import EngineTotals
 from sparkdash.upstream import SmallResponse
 
@@ -92,6 +92,10 @@ class MetricsSource:
         self._history = EngineHistory(self._totals)
         self._idle_slots: slots.Slots | None = None
         """The engine's slots without work; None until they were read."""
+        self._reader: exposition.ExpositionReader | None = None
+        """Parser for `_names`; None before the first answer."""
+        self._read_last: tuple[exposition.Scrape, Reading] | None = None
+        """Last scrape with its reading: an idle engine tells the same again."""
         self._task: asyncio.Task[None] | None = None
         self._asked_at = monotonic()
         self._failures = 0
@@ -162,6 +166,7 @@ class MetricsSource:
             self._figures = replace(self._figures, unanswered_since=None)
             if self._is_foreign and isinstance(error, Vanished):
                 self._names, self._history = None, EngineHistory(self._totals)
+                self._reader = self._read_last = None
         except Exception as error:
             LOG.exception("scrape failed", url=self._url)
             self._failed(f"{type(error).__name__} while reading the engine's figures")
@@ -179,7 +184,9 @@ class MetricsSource:
             return
         at, unix = self._monotonic(), self._clock()
         scrape = await self._scrape(names)
-        reading = reading_of(at, scrape, names)
+        if self._read_last is None or self._read_last[0] is not scrape:
+            self._read_last = scrape, reading_of(at, scrape, names)
+        reading = replace(self._read_last[1], at=at)
         # Slots after the counters, never before them: SlotTally relies on that order. Builds before summer 2026 log
         # each request for slots, so an idle engine is not asked.
         live = self._idle_slots if self._idle_slots and reading.gauges.running == 0 else await self._slots(names)
@@ -188,7 +195,13 @@ class MetricsSource:
         self._totals.scrapes.observe(reading.took)
         self._history.add(reading, live, leapt=self._has_leapt(unix - at))
         derived = self._history.derive()
-        self._last = EngineSample(at=unix, values=derived.values, acceptance_at=derived.acceptance_at)
+        self._last = EngineSample(
+            at=unix,
+            rate_s=derived.rate_s,
+            window_s=derived.window_s,
+            values=derived.values,
+            acceptance_at=derived.acceptance_at,
+        )
         if told := self._history.last:
             self._figures = figures_of(told, names, self._figures)
 
@@ -219,7 +232,9 @@ class MetricsSource:
         if reply.status != 200:
             kind = Vanished if reply.status == NOT_FOUND else Unreadable
             raise kind(f"GET {names.path} answered {reply.status}")
-        scrape = exposition.parse_exposition(reply.body.decode("utf-8", "replace"), sample_names(names))
+        if self._reader is None:
+            self._reader = exposition.ExpositionReader(sample_names(names))
+        scrape = self._reader.read(reply.body.decode("utf-8", "replace"))
         if not scrape.samples:
             raise Vanished(f"GET {names.path} holds none of the figures that sparkdash knows")
         return scrape

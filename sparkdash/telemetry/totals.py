@@ -29,6 +29,13 @@ class EngineTotals:
         """Counters up to which the growth is in the totals; None before an engine's first reading."""
         self._base_at: Mapping[int, float] = {}
 
+    def copy(self) -> EngineTotals:
+        """Return the totals of now, which later readings leave alone, for a thread to write."""
+        made = EngineTotals()
+        made.counters, made.accepted_at = self.counters, dict(self.accepted_at)
+        made.failed_scrapes, made.scrapes = self.failed_scrapes, self.scrapes.copy()
+        return made
+
     def rebase(self) -> None:
         """Count from the next reading on: what an engine counted before it is another's work or a warm-up."""
         self._base, self._base_at = None, {}
