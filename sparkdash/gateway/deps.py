@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.api.requests import SettingBody, StartRunBody
@@ -22,9 +23,19 @@ from sparkdash.domain.shelf import Shelf
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.http.event_feed import EventEncoder
 from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.ports import BusPort, CatalogPort, HistoryPort, KeysPort, RequestRegistryPort, SupervisorPort
+from sparkdash.gateway.ports import (
+    BusPort,
+    CatalogPort,
+    ClockCapPort,
+    HistoryPort,
+    KeysPort,
+    RequestRegistryPort,
+    SupervisorPort,
+)
 from sparkdash.gateway.protocol.prepare import RequestPreparer
+from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.shared.body_budget import BodyBudget
+from sparkdash.gateway.shared.captured_request import CapturedRequest
 from sparkdash.gateway.shared.exclusive import Exclusive
 from sparkdash.gateway.shared.row_publisher import RowPublisher
 from sparkdash.gateway.shared.running_requests import RunningRequests
@@ -62,6 +73,18 @@ def _new_id() -> str:
     return hex(next(_REQUEST_NUMBERS))[2:]
 
 
+class CapturePort(Protocol):
+    """Writer of captured requests and their answers. Its calls may block."""
+
+    def keep(self, exchange: Exchange, body: bytes, at: float, request_id: str) -> None:
+        """Keep a client's request."""
+        ...
+
+    def keep_answer(self, exchange: Exchange, dialect: Dialect, at: float) -> None:
+        """Keep the text of a whole answer to a request that was kept."""
+        ...
+
+
 @dataclass(frozen=True)
 class Deps:
     """Dependencies of the gateway's handlers, handed over by the daemon, the demo, or a test."""
@@ -84,8 +107,10 @@ class Deps:
     """Store a finished request in the database; must not block."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
     """Write the page of metrics in the format of an Accept header; return it with its content type."""
-    capture: Callable[[Exchange, bytes, float], None] | None = None
-    """Write a request to the capture file, with its time; may block. None: capturing is off."""
+    capture: CapturePort | None = None
+    """Writer of the capture files; may block. None: capturing is off."""
+    captured: Callable[[str], CapturedRequest | None] | None = None
+    """Find a captured request by its id; may block. None where nothing can have been captured."""
     refresh: Callable[[], Awaitable[object]] = _no_refresh
     """As `reload`, but only after an edit of a profile file; awaited before a person reads or uses the catalog."""
     examine: Callable[[Sequence[str]], Awaitable[Diagnosis]] | None = None
@@ -112,6 +137,8 @@ class Deps:
     """Plan or begin a bench run; None without a bench."""
     resume: Callable[[str], Awaitable[None]] | None = None
     """Resume an unfinished bench run; a Notice tells how it ended."""
+    clock_cap: ClockCapPort | None = None
+    """Caps the GPU's clock for a measurement; None: not on this box."""
     translator: Translator | None = None
     """Client of the translator; None: engines get every request untranslated."""
     counter: TokenCounter | None = None

@@ -166,7 +166,12 @@ class KeyView:
         return None
 
     def _summaries(self, profiles: Iterable[ProfileSummary]) -> tuple[ProfileSummary, ...]:
-        return tuple(each for each in profiles if may_see(self.key, each))
+        return tuple(self._summary(each) for each in profiles if may_see(self.key, each))
+
+    def _summary(self, profile: ProfileSummary) -> ProfileSummary:
+        """Cut a visible profile: a speed-up over a hidden one is left out."""
+        gained = profile.speed_up
+        return profile if gained is None or gained.plain in self.profiles else profile.replace(speed_up=None)
 
     def _engines(self, engines: Mapping[str, Engine]) -> dict[str, Engine]:
         return {name: _engine(one) for name, one in self._by_name(engines).items()}

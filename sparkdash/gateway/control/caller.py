@@ -33,8 +33,15 @@ async def _key_check(request: Request) -> Callable[[], bool]:
     return key_check(request.scope[_KEY], deps.keys, deps.clock)
 
 
+async def _caller_key(request: Request) -> Key | None:
+    key: Key | None = request.scope[_KEY]
+    return key
+
+
 CallerDeps = Annotated[Deps, Depends(_caller_deps)]
 """Parameter of every control route."""
+CallerKey = Annotated[Key | None, Depends(_caller_key)]
+"""Parameter of routes that send a request on their caller's behalf: the key, None where none was needed."""
 KeyCheck = Annotated[Callable[[], bool], Depends(_key_check)]
 """Parameter of routes whose answer has no end: whether the caller's key still holds."""
 LeaseToken = Annotated[str | None, Header(description="The token of POST /api/lease")]

@@ -20,6 +20,7 @@ from sparkdash.gateway.http.parsed_head import ParsedHead
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.shared.body_budget import BodyShare
+from sparkdash.gateway.shared.kept_answer import KeptAnswer
 from sparkdash.limits import CONTROL_BODY_MIB
 from sparkdash.units import MIB
 from sparkdash.wire import ResponseHeaders, UpgradedConnection
@@ -46,8 +47,8 @@ class Exchange:
     """
 
     __slots__ = (
-        "_channel", "_extra", "_granted", "collected", "finished", "head", "key", "method", "query", "raw_path",
-        "started",
+        "_channel", "_extra", "_granted", "collected", "finished", "head", "kept", "key", "method", "query",
+        "raw_path", "started",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,8 @@ class Exchange:
         self.raw_path = head.raw_path
         self.query = head.query
         self.collected = collected
+        self.kept: KeptAnswer | None = None
+        """Keeps the answer of a captured request or a replay, and has the request's id; None for all others."""
         self.started = False
         """Whether the status line has gone out."""
         self.finished = False

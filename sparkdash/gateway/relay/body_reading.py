@@ -14,6 +14,7 @@ from sparkdash.gateway.protocol.form import FormScanner, form_boundary
 from sparkdash.gateway.protocol.peek import PeekedBody, is_form, peek_body, peek_form
 from sparkdash.gateway.protocol.route import Route
 from sparkdash.gateway.shared.body_budget import BodyShare
+from sparkdash.gateway.shared.kept_answer import KeptAnswer
 from sparkdash.gateway.shared.upload import Upload
 from sparkdash.units import MIB
 
@@ -42,7 +43,8 @@ async def read_body(deps: Deps, exchange: Exchange, route: Route, share: BodySha
 async def _capture(deps: Deps, exchange: Exchange, body: bytes) -> None:
     """Have the capture keep the request, broken ones too; uploads are too large for it."""
     if deps.capture is not None and body:
-        await asyncio.to_thread(deps.capture, exchange, body, deps.clock())
+        kept = exchange.kept = exchange.kept or KeptAnswer(deps.new_id())
+        await asyncio.to_thread(deps.capture.keep, exchange, body, deps.clock(), kept.request_id)
 
 
 class _FormReader:

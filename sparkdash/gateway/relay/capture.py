@@ -1,7 +1,7 @@
-"""Capture: requests of clients, written to a file for debugging a client. Off unless the owner switches it on.
+"""Capture: requests of clients and the text of their answers, written to files. Off unless the owner switches it on.
 
-Owns: the file, its size, and what never gets into it: keys and cookies (only harmless headers are kept), and text of a
-body that looks like a secret. One line of JSON per request, with the keys that are needed to send it again.
+Owns: the files, their size, and what never gets into them: keys and cookies (only harmless headers are kept), and text
+that looks like a secret. One line of JSON per request, with the keys that are needed to send it again; one per answer.
 Must not know engines. Rule: only the owner can read the file (0600), and capturing never fails a request.
 """
 
@@ -12,16 +12,22 @@ import os
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.protocol.route import Dialect
+from sparkdash.gateway.shared.captured_request import CapturedRequest
 from sparkdash.units import MIB
 
 LOG = structlog.get_logger("sparkdash.capture")
 FILE = "captured.jsonl"
+ANSWERS = "captured-answers.jsonl"
+"""File of the answers' texts: who reads the requests need not read them."""
 FILE_LIMIT = 64 * MIB
-"""Size at which a new file is begun; the old one becomes `captured.jsonl.1`."""
+"""Size at which a new file is begun; the old one gets the ending `.1`."""
+OLDER = ".1"
 BODY_LIMIT = MIB
 """Size beyond which only a body's length is kept."""
 OURS = "sparkdash-"
@@ -60,18 +66,20 @@ tokens; authorization headers."""
 
 
 class Capture:
-    """Writes the capture file in `folder`. Calls may come from any thread."""
+    """Writes the capture files in `folder`. Calls may come from any thread."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
+        self.answers = folder / ANSWERS
         self._lock = threading.Lock()
 
-    def keep(self, exchange: Exchange, body: bytes, at: float) -> None:
+    def keep(self, exchange: Exchange, body: bytes, at: float, request_id: str) -> None:
         """Append a client's request. Blocks for as long as the disk does; searching 1 MiB takes 0.2 s (measured)."""
         if exchange.head.agent.startswith(OURS):
             return
         headers = exchange.head.headers
         entry = {
+            "id": request_id,
             "at": round(at, 3),
             "method": exchange.method,
             "path": exchange.raw_path,
@@ -80,20 +88,56 @@ class Capture:
             "body_bytes": len(body),
             "body": _told(body),
         }
+        self._write(self.path, entry)
+
+    def keep_answer(self, exchange: Exchange, dialect: Dialect, at: float) -> None:
+        """Append the text of an answer that came to its end. Blocks as `keep` does."""
+        kept = exchange.kept
+        text = None if kept is None or exchange.head.agent.startswith(OURS) else kept.text(dialect)
+        if kept is not None and text is not None:
+            entry = {"id": kept.request_id, "at": round(at, 3), "text": without_secrets(text)}
+            self._write(self.answers, entry)
+
+    def _write(self, path: Path, entry: dict[str, object]) -> None:
         try:
             line = json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
             with self._lock:
-                self._append(line)
+                _append(path, line)
         except (OSError, RecursionError) as error:
-            LOG.warning("a request could not be captured", file=str(self.path), why=str(error))
+            LOG.warning("a request could not be captured", file=str(path), why=str(error))
 
-    def _append(self, line: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if self.path.exists() and self.path.stat().st_size + len(line) > FILE_LIMIT:
-            self.path.replace(self.path.with_name(FILE + ".1"))
-        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "ab") as file:
-            file.write(line)
+
+def find_captured(folder: Path, request_id: str) -> CapturedRequest | None:
+    """Find a request in the capture files by its id; None where it is not kept. Reads up to 256 MiB."""
+    entry = _find_line(folder / FILE, request_id)
+    if entry is None:
+        return None
+    answer = _find_line(folder / ANSWERS, request_id) or {}
+    return CapturedRequest(
+        request_id, entry["at"], entry["method"], entry["path"], entry["query"], entry["headers"], entry["body"],
+        answer.get("text"),
+    )  # fmt: skip
+
+
+def _find_line(path: Path, request_id: str) -> dict[str, Any] | None:
+    begin = f'{{"id": {json.dumps(request_id)},'.encode()
+    for file in (path, path.with_name(path.name + OLDER)):
+        try:
+            with file.open("rb") as lines:
+                if found := next((line for line in lines if line.startswith(begin)), None):
+                    return dict(json.loads(found))
+        except FileNotFoundError:
+            continue
+    return None
+
+
+def _append(path: Path, line: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists() and path.stat().st_size + len(line) > FILE_LIMIT:
+        path.replace(path.with_name(path.name + OLDER))
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "ab") as file:
+        file.write(line)
 
 
 def without_secrets(text: str) -> str:

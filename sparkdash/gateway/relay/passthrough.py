@@ -69,6 +69,8 @@ async def relay_request(
             await offline_count.answer_count(context, profile)
         else:
             await _Relay(context, on_row).run()
+            if exchange.kept is not None and deps.capture is not None:
+                await asyncio.to_thread(deps.capture.keep_answer, exchange, route.dialect, deps.clock())
     except ClientGone:
         return
     except SparkdashError as error:
@@ -121,6 +123,7 @@ class _Relay:
             row_profile(context),
             context.route.path,
             context.peeked.stream,
+            request_id=exchange.kept.request_id if exchange.kept else None,
         )
         if context.route.generates and context.upload is None:
             row.estimate_prompt(context.body_share.body)

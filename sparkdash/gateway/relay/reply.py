@@ -160,7 +160,8 @@ class Reply:
         splice, row, now = self._splice, self._row, self._deps.monotonic
         stream = self._framed = answer.content_type == EVENT_STREAM
         tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: row.streams(now() - sent_at))
-        note = tap.feed
+        kept = self._exchange.kept
+        note = tap.feed if kept is None else kept.begin(tap.feed, stream=stream)
         if stream:
             row.answers(tap)
 
@@ -185,6 +186,8 @@ class Reply:
         failed = tap.failed
         if failed and self._reports_death():
             raise EngineDeadError(f"{row.profile} reported in its stream that it is dead.")
+        if kept is not None:
+            kept.is_whole = answer.status == OK and not failed
         self._done(answer.status, failed=failed)
 
     def _begin(self, answer: EngineResponse, first: bytes) -> None:

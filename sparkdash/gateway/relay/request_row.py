@@ -89,9 +89,19 @@ class RequestRow:
 
     __slots__ = ("_deps", "_facts", "_metered", "_untold", "id", "profile")
 
-    def __init__(self, deps: Deps, user_agent: str, key: str | None, profile: str, route: str, stream: bool) -> None:
+    def __init__(
+        self,
+        deps: Deps,
+        user_agent: str,
+        key: str | None,
+        profile: str,
+        route: str,
+        stream: bool,
+        *,
+        request_id: str | None = None,
+    ) -> None:
         self._deps = deps
-        self.id = deps.new_id()
+        self.id = request_id or deps.new_id()
         self.profile = profile
         facts = self._facts = _NEW.copy()
         facts["id"] = self.id

@@ -74,11 +74,13 @@ class ProfileTraffic:
     def figures(self, now: float, running: Sequence[LiveRequest], waiting: int) -> GatewayFigures:
         """Return the figures as of `now`; `running` are the profile's running requests."""
         rates = [each.tok_s for each in running if each.tok_s is not None]
+        since = self._rate_base(now)
         ttfts = sorted(ttft for at, ttft in self._firsts if at > now - WINDOW_S)
         return GatewayFigures(
             in_flight=len(running),
             waiting=waiting,
             decode_tok_s=self._decode(now, running),
+            rate_s=None if since is None or now <= since[0] else now - since[0],
             decode_each_tok_s=sum(rates) / len(rates) if rates else None,
             prompt_tok_s=self._prompt_speed(now),
             ttft_p50_s=_quantile(ttfts, 0.50),
@@ -95,7 +97,7 @@ class ProfileTraffic:
 
     def _decode(self, now: float, running: Sequence[LiveRequest]) -> float | None:
         produced = self._produced + sum(each.output_tokens or 0 for each in running)
-        base = min(self._points, key=lambda point: abs(now - point[0] - RATE_S), default=None)
+        base = self._rate_base(now)
         stands_still = not running and (base is None or self._points[-1][1] == produced)
         self._points.append((now, produced))
         late = self._late_rate(now)
@@ -104,6 +106,9 @@ class ProfileTraffic:
         if base is None or now <= base[0]:
             return late or None
         return max(0.0, produced - base[1]) / (now - base[0]) + late
+
+    def _rate_base(self, now: float) -> tuple[float, float] | None:
+        return min(self._points, key=lambda point: abs(now - point[0] - RATE_S), default=None)
 
     def _late_rate(self, now: float) -> float:
         """Add up the rates of ended answers without a stream that still count."""

@@ -127,13 +127,21 @@ class MeteredRequest:
         """Return the progress as of `now`, and remember it for the rate."""
         tokens, estimated = self.tokens()
         heard = self.answer.heard_at if self.answer is not None else None
-        rate = None
+        rate = covers = None
         if tokens is not None and self.first_at is not None:
             base = min(self._points, key=lambda point: abs(now - point[0] - EACH_S), default=(self.first_at, 1))
-            rate = max(0.0, tokens - base[1]) / (now - base[0]) if now - base[0] >= LEAST_S else None
+            covers = now - base[0] if now - base[0] >= LEAST_S else None
+            rate = None if covers is None else max(0.0, tokens - base[1]) / covers
             self._points.append((now, tokens))
         silent = None if heard is None else max(0.0, now - heard)
-        return LiveRequest(profile=self.profile, output_tokens=tokens, estimated=estimated, tok_s=rate, silent_s=silent)
+        return LiveRequest(
+            profile=self.profile,
+            output_tokens=tokens,
+            estimated=estimated,
+            tok_s=rate,
+            rate_s=covers,
+            silent_s=silent,
+        )
 
     def gained(self, tokens: int | None) -> float:
         """Return the tokens since the last call, for the division of energy."""

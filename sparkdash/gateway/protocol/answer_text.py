@@ -1,0 +1,99 @@
+"""Text of a whole answer: reasoning, text and tool calls, from a stream or from one JSON document.
+
+Owns: where each protocol keeps its text. Ids and times are left out, so that equal answers have equal texts.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sparkdash.gateway.protocol.route import Dialect
+from sparkdash.sse import Frames
+
+Parts = Iterator[tuple[str, str]]
+"""Kind and text of each part of an answer."""
+REASONING, TEXT, CALL = "reasoning", "text", "call"
+
+
+def answer_text(raw: bytes, dialect: Dialect, *, stream: bool) -> str | None:
+    """Return the text of an answer; None where it cannot be read."""
+    parts = {REASONING: "", TEXT: "", CALL: ""}
+    try:
+        documents = _events(raw) if stream else iter((json.loads(raw),))
+        for document in documents:
+            for kind, text in _READERS[dialect](document):
+                parts[kind] += text
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return "\n".join(text for text in parts.values() if text)
+
+
+def _events(raw: bytes) -> Iterator[Any]:
+    for frame in Frames().feed(raw):
+        if frame.data.startswith("{"):
+            yield json.loads(frame.data)
+
+
+def _chat(document: Any) -> Parts:
+    for choice in document.get("choices") or ():
+        said = choice.get("delta") or choice.get("message") or {}
+        yield REASONING, said.get("reasoning_content") or said.get("reasoning") or ""
+        yield TEXT, said.get("content") or said.get("refusal") or ""
+        for call in said.get("tool_calls") or ():
+            told = call.get("function") or {}
+            yield CALL, (told.get("name") or "") + (told.get("arguments") or "")
+
+
+def _completions(document: Any) -> Parts:
+    for choice in document.get("choices") or ():
+        yield TEXT, choice.get("text") or ""
+
+
+_RESPONSE_DELTAS = {
+    "response.output_text.delta": TEXT,
+    "response.refusal.delta": TEXT,
+    "response.reasoning_text.delta": REASONING,
+    "response.reasoning_summary_text.delta": REASONING,
+    "response.function_call_arguments.delta": CALL,
+}
+_RESPONSE_ITEMS = {"message": TEXT, "reasoning": REASONING}
+
+
+def _responses(document: Any) -> Parts:
+    if "type" in document:
+        kind = _RESPONSE_DELTAS.get(document["type"])
+        if kind is not None:
+            yield kind, document.get("delta") or ""
+        return
+    for item in document.get("output") or ():
+        if item.get("type") == "function_call":
+            yield CALL, item.get("arguments") or ""
+        kind = _RESPONSE_ITEMS.get(item.get("type"))
+        for part in [*(item.get("summary") or ()), *(item.get("content") or ())] if kind else ():
+            yield kind or TEXT, part.get("text") or part.get("refusal") or ""
+
+
+def _messages(document: Any) -> Parts:
+    if document.get("type") == "content_block_delta":
+        yield from _message_part(document.get("delta") or {})
+    elif document.get("type") == "message":
+        for block in document.get("content") or ():
+            yield from _message_part(block)
+
+
+def _message_part(part: Any) -> Parts:
+    yield REASONING, part.get("thinking") or ""
+    yield TEXT, part.get("text") or ""
+    yield CALL, part.get("partial_json") or (json.dumps(part["input"]) if part.get("input") else "")
+
+
+_READERS: dict[Dialect, Callable[[Any], Parts]] = {
+    Dialect.CHAT: _chat,
+    Dialect.COMPLETIONS: _completions,
+    Dialect.RESPONSES: _responses,
+    Dialect.MESSAGES: _messages,
+}
