@@ -11,8 +11,8 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import aclosing, suppress
-from functools import partial
+from contextlib import ExitStack, aclosing, suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,22 +30,15 @@ from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.hero_choice import HeroChoice
 from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.kept_choices import KeptChoices
-from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM
+from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM, Arrangement
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.messages import EngineAsked, KeyAsked, LinesArrived, PageAsked, RowChosen
 from sparkdash.tui.mirror import Mirror, View
 from sparkdash.tui.orders import UserOrders
 from sparkdash.tui.profile_orders import ProfileOrders
-from sparkdash.tui.screens import help as keys_help
-from sparkdash.tui.screens import opening
-from sparkdash.tui.screens.box import BoxPage
-from sparkdash.tui.screens.dashboard import DashboardPage
+from sparkdash.tui.screens import opening, pages
 from sparkdash.tui.screens.dialog import Dialog
-from sparkdash.tui.screens.history import HistoryPage
-from sparkdash.tui.screens.lists import LogsPage
 from sparkdash.tui.screens.page import Page
-from sparkdash.tui.screens.profiles import ProfilesPage
-from sparkdash.tui.screens.requests import RequestsPage
 from sparkdash.tui.widgets.header import PAGES
 
 PAINT_EVERY_S = 0.25
@@ -57,13 +50,6 @@ RETRY_S = 10.0
 """Delay before another attempt at a daemon of another version, which may have been replaced by then."""
 
 
-def _compare_page() -> Page:
-    """Make the A/B page when it is first opened: the bench's modules take a sixth of the dashboard's start."""
-    from sparkdash.tui.screens.compare import ComparePage
-
-    return ComparePage()
-
-
 class SparkdashApp(App[None]):
     """Dashboard of one daemon. `clock` gives Unix seconds; `paint_every_s` 0 paints every event (for tests)."""
 
@@ -72,15 +58,7 @@ class SparkdashApp(App[None]):
     ALLOW_SELECT = False
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (TWO_COLUMNS_FROM, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (COMPACT_BELOW, "-short"), (40, "-tall")]
-    MODES = {
-        "dashboard": DashboardPage,
-        "profiles": ProfilesPage,
-        "requests": RequestsPage,
-        "compare": _compare_page,
-        "logs": LogsPage,
-        "history": HistoryPage,
-        "box": BoxPage,
-    }
+    MODES = dict(pages.MAKERS)
     DEFAULT_MODE = "dashboard"
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
@@ -112,18 +90,20 @@ class SparkdashApp(App[None]):
         *,
         clock: Callable[[], float] = time.time,
         paint_every_s: float = PAINT_EVERY_S,
-        box: BoxLook | None = None,
+        box: Callable[[], BoxLook] | None = None,
         kept: KeptChoices | None = None,
     ) -> None:
         """Make the app.
 
-        `box` looks at the box that the daemon runs on; None: that is another one, or simulated. `kept` has the choices
-        of earlier starts.
+        `box` makes what looks at the box that the daemon runs on; None: that is another one, or simulated. `kept` has
+        the choices of earlier starts.
         """
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.link = link
-        self.box = box
+        self._open_box = box
+        self._kept = kept or KeptChoices()
         self.mirror = Mirror(clock, str(link.address))
+        self.mirror.arrangement = self._kept.arrangement
         self.view: View = self.mirror.view()
         self.orders = UserOrders(self)
         self.profile_orders = ProfileOrders(self)
@@ -133,11 +113,18 @@ class SparkdashApp(App[None]):
         self._paint_wanted = False
         for look in theme.textual_themes():
             self.register_theme(look)
-        self._kept = kept or KeptChoices()
         self.theme = theme.first_theme(os.environ, self._kept.theme)
 
-    def on_mount(self) -> None:
-        """Open the feed and start the clock."""
+    @cached_property
+    def box(self) -> BoxLook | None:
+        """What looks at the daemon's box; made when it is first needed."""
+        return self._open_box() if self._open_box else None
+
+    def on_ready(self) -> None:
+        """Once the first page is drawn, open the feed, whose modules take a tenth of the start, and start the clock."""
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
         self.run_worker(self._follow(), group="feed")
         self.set_interval(TICK_S, self._tick)
 
@@ -216,8 +203,17 @@ class SparkdashApp(App[None]):
         self.view = self.mirror.view()
         self.want_paint()
 
+    def arrange(self, shown: Arrangement) -> None:
+        """Show these panels on the dashboard page, now and at the next start."""
+        self.mirror.arrangement = shown
+        self._kept.keep_arrangement(shown)
+        self.view = self.mirror.view()
+        self.say(f"Layout: {shown.value}; v takes the next.")
+
     def open_history(self, figure: str, profile: str) -> None:
         """Open the history page with the chart of one figure."""
+        from sparkdash.tui.screens.history import HistoryPage
+
         self.switch_mode("history")
         if isinstance(self.screen, HistoryPage):
             self.screen.chart_subject(figure, profile)
@@ -242,6 +238,23 @@ class SparkdashApp(App[None]):
         3.12).
         """
 
+    def delay_update(self, delay: float = 0.05) -> None:
+        """Hold paints until the coming screen has taken over, at most `delay` seconds.
+
+        Textual holds them for the whole 50 ms at each switch of pages, which was most of the time from a key to the
+        page.
+        """
+        held = ExitStack()
+        held.enter_context(self.batch_update())
+
+        def draw() -> None:
+            latest.stop()
+            held.close()
+            self.screen.refresh()
+
+        latest = self.set_timer(delay, draw)  # for a screen that ends before it takes over
+        self.call_later(lambda: self.screen.call_later(draw))  # each screen takes its messages in their order
+
     def on_page_asked(self, message: PageAsked) -> None:
         """Open the page that was clicked in the footer."""
         self.action_page(message.page)
@@ -256,7 +269,7 @@ class SparkdashApp(App[None]):
 
     def on_row_chosen(self, message: RowChosen) -> None:
         """Switch to the profile that was chosen with Enter."""
-        if isinstance(self.screen, ProfilesPage):
+        if isinstance(self.screen, Page) and self.screen.title_key == "profiles":
             self.orders.switch(message.key)
 
     def on_lines_arrived(self, _message: LinesArrived) -> None:
@@ -327,6 +340,8 @@ class SparkdashApp(App[None]):
 
     def action_help(self) -> None:
         """Show the keys of the page and of every page, and the meaning of the figures."""
+        from sparkdash.tui.screens import help as keys_help
+
         page = next((screen.title_key for screen in self.screen_stack if isinstance(screen, Page)), "")
         title = f"help: {PAGES[page]}" if page in PAGES else "help"
         self.push_screen(Dialog(title, partial(keys_help.help_lines, page)))
@@ -359,10 +374,10 @@ class SparkdashApp(App[None]):
             self.say(f"Copied {self.view.snapshot.daemon.url}.")
 
 
-def run_dashboard(url: str | None = None, box: BoxLook | None = None) -> None:
+def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = None) -> None:
     """Run the dashboard of the daemon at `url`, or of this user's daemon, until the user quits.
 
-    `box` looks at the daemon's box while nothing runs.
+    `box` makes what looks at the daemon's box while nothing runs.
     """
 
     async def live() -> None:

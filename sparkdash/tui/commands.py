@@ -11,6 +11,7 @@ from typing import Protocol
 
 from textual.app import SystemCommand
 
+from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import UserOrders
 from sparkdash.tui.profile_orders import ProfileOrders
@@ -36,6 +37,12 @@ THEMES = {
 }
 """Themes by their names in `theme.NAMES`."""
 
+ARRANGEMENTS = {
+    Arrangement.ALL: "Every panel of the dashboard",
+    Arrangement.HERO: "The large figure and its chart over the whole page",
+    Arrangement.ROWS: "Engines and requests, with a small figure",
+}
+
 
 class PaletteHost(Protocol):
     """The app, as far as the palette needs it."""
@@ -49,6 +56,9 @@ class PaletteHost(Protocol):
 
     def action_look(self, name: str) -> None:
         """Use another theme."""
+
+    def arrange(self, shown: Arrangement) -> None:
+        """Show other panels on the dashboard page."""
 
     def action_settings(self) -> None:
         """Show every setting."""
@@ -95,6 +105,8 @@ def palette_commands(app: PaletteHost) -> Iterator[SystemCommand]:
         yield SystemCommand("Demo traffic on or off", "The demo's own requests (ctrl+t)", app.orders.traffic)
     for name, about in THEMES.items():
         yield SystemCommand(f"Theme: {name}", f"{about} (T: the next one)", partial(app.action_look, name))
+    for shown, told in ARRANGEMENTS.items():
+        yield SystemCommand(f"Layout: {shown.value}", f"{told} (v: the next one)", partial(app.arrange, shown))
     yield SystemCommand("Copy the clients' URL", "The base URL for clients", app.action_copy_url)
     yield SystemCommand("Screenshot", "Save the screen as an SVG (ctrl+s)", app.action_save_screen)
     yield SystemCommand("Help", "Every key and the meaning of the figures (?)", app.action_help)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from sparkdash.domain.history.answers import RecentFigures
-from sparkdash.domain.metric import Memory, Metric, Sample
+from sparkdash.domain.metric import Gpu, Memory, Metric, Sample
 from sparkdash.domain.node import LOCAL
 from sparkdash.tui.hero_choice import farthest
 
@@ -28,6 +28,9 @@ SHOWN = (Metric.DECODE, Metric.DECODE_EACH, Metric.PROMPT_SPEED, Metric.PREFIX_H
 _RECORDED = frozenset(metric.value for metric in SHOWN)
 BOX_MEMORY = ("memory_available_bytes", "memory_free_bytes", "page_cache_bytes")
 """Recorded figures of a box from which its memory is drawn."""
+
+BOX_CHARTED = ("gpu_power_w", "gpu_clock_mhz")
+"""Recorded figures of this box that are charted."""
 
 
 class BucketRing:
@@ -69,6 +72,7 @@ class FigureHistory:
 
     def __init__(self) -> None:
         self._rings: dict[tuple[str, Metric], BucketRing] = {}
+        self._box: dict[str, BucketRing] = {}
         self._at: dict[str, float] = {}
         self._memory: deque[tuple[int, Memory]] = deque(maxlen=MEMORY_KEPT)
 
@@ -76,6 +80,10 @@ class FigureHistory:
         """Remember one tick; an engine that was silent since the last one adds nothing."""
         if sample.memory is not None:
             self._add_memory(sample.at, sample.memory)
+        gpu = sample.gpu or Gpu()
+        for figure, reading in zip(BOX_CHARTED, (gpu.power_w, gpu.sm_clock_mhz), strict=True):
+            if reading is not None:
+                self._box.setdefault(figure, BucketRing()).add(sample.at, reading)
         for profile, engine in sample.engines.items():
             if engine.at <= self._at.get(profile, 0.0):
                 continue
@@ -92,6 +100,8 @@ class FigureHistory:
             if series.figure in _RECORDED and series.profile and series.node == LOCAL:
                 ring = self._rings.setdefault((series.profile, Metric(series.figure)), BucketRing())
                 ring.recall(begin, series.mean)
+            elif series.figure in BOX_CHARTED and not series.profile and series.node == LOCAL:
+                self._box.setdefault(series.figure, BucketRing()).recall(begin, series.mean)
 
     def recall_memory(self, figures: RecentFigures, now: Memory) -> None:
         """Put the recorded memory where none was seen; what is not recorded is as `now`."""
@@ -119,6 +129,11 @@ class FigureHistory:
     def last(self, profile: str, metric: Metric, count: int, now: float) -> Sequence[float | None]:
         """Return the last `count` buckets of one figure; all None if never seen."""
         ring = self._rings.get((profile, metric))
+        return ring.last(count, now) if ring else [None] * count
+
+    def of_box(self, figure: str, count: int, now: float) -> Sequence[float | None]:
+        """Return the last `count` buckets of a figure of this box; all None if never seen."""
+        ring = self._box.get(figure)
         return ring.last(count, now) if ring else [None] * count
 
     def memory(self, count: int, now: float) -> list[Memory | None]:

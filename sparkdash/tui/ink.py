@@ -61,6 +61,7 @@ ELLIPSIS = "…"
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 
 
+_HALF_FIGURE = re.compile(r"(?<![^\W\d_])[\d.,]*\d[\d.,]*$")
 _WORDS = re.compile(r"\s*\S+\s?")
 
 
@@ -98,7 +99,7 @@ def plain_text(line: Line) -> str:
 
 
 def clip(line: Line, width: int) -> Line:
-    """Cut a line to `width` cells; a cut line ends in "…"."""
+    """Cut a line to `width` cells; a cut line ends in "…", and a figure that has no room goes as a whole."""
     if length(line) <= width:
         return line
     out: list[Span] = []
@@ -106,10 +107,15 @@ def clip(line: Line, width: int) -> Line:
     for span in line:
         cells = cell_len(span.text)
         if cells > room:
-            return (*out, span._replace(text=set_cell_size(span.text, room) + ELLIPSIS)) if width > 0 else EMPTY
+            return (*out, span._replace(text=_without_half_figure(span.text, room) + ELLIPSIS)) if width > 0 else EMPTY
         out.append(span)
         room -= cells
     return tuple(out)
+
+
+def _without_half_figure(text: str, cells: int) -> str:
+    """Return the beginning of `text` that fits, up to the figure that the end would cut."""
+    return _HALF_FIGURE.sub("", set_cell_size(text, cells))
 
 
 def shorten(text: str, width: int) -> str:

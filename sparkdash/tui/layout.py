@@ -1,6 +1,6 @@
 """Heights of the dashboard's panels at each size of the terminal.
 
-Owns: which panels are shown, and how many rows each gets. Must not know: widgets.
+Owns: which panels are shown in each arrangement, and how many rows each gets. Must not know: widgets.
 Rule: the heights add up to the rows there are, so that no frame is ever clipped; the rows of a load and of the engines
 beside the large one come out of the large chart, so that every panel below it keeps its place.
 
@@ -9,6 +9,7 @@ Pure.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 COMPACT_BELOW = 22
@@ -17,9 +18,27 @@ TWO_COLUMNS_FROM = 180
 """Columns from which requests and log stand beside the large figure: fewer would cost the requests their figures."""
 BARS = 3
 """Rows of title bar, notice row and footer."""
-LEAST_REQUESTS, LEAST_CARD, LEAST_LIST = 4, 8, 6
+LEAST_REQUESTS, LEAST_CARD, LEAST_LIST, LEAST_POWER = 4, 8, 6, 6
 MOST_CARD, MOST_SWAPS = 26, 16
 MOST_MEMORY_CHART = 8
+PANELS_FROM = 46
+"""Rows below the bars from which two columns have the panels of today, of the weeks and of power."""
+
+
+class Arrangement(StrEnum):
+    """What the dashboard gives its rows to."""
+
+    ALL = "all"
+    HERO = "hero"
+    """The large figure and its chart, with the memory in its least rows."""
+    ROWS = "rows"
+    """Engines and requests, with the large figure in its least rows."""
+
+    @property
+    def after(self) -> Arrangement:
+        """The next one, after the last the first."""
+        every = list(Arrangement)
+        return every[(every.index(self) + 1) % len(every)]
 
 
 class Contents(NamedTuple):
@@ -46,6 +65,9 @@ class Heights(NamedTuple):
     compare: int = 0
     swaps: int = 0
     log: int = 0
+    power: int = 0
+    today: int = 0
+    weeks: int = 0
 
 
 def is_compact(rows: int) -> bool:
@@ -53,44 +75,84 @@ def is_compact(rows: int) -> bool:
     return rows < COMPACT_BELOW
 
 
+def has_two_columns(columns: int, rows: int, shown: Arrangement = Arrangement.ALL) -> bool:
+    """Whether requests and log stand right of the large figure."""
+    return columns >= TWO_COLUMNS_FROM and not is_compact(rows) and shown is not Arrangement.HERO
+
+
 def left_cells(columns: int) -> int:
     """Return the width of the left of two columns."""
-    return max(92, columns - max(88, int(columns * 0.42)))
+    return max(92, columns - max(88, int(columns * 0.465)))
 
 
-def heights(columns: int, rows: int, wanted: Contents) -> Heights:
+def heights(columns: int, rows: int, wanted: Contents, shown: Arrangement = Arrangement.ALL) -> Heights:
     """Share the rows of a terminal among the panels of the dashboard."""
     if is_compact(rows):
-        return _compact(rows - 2 - wanted.memory, wanted)
-    if columns >= TWO_COLUMNS_FROM:
-        return _two_columns(rows - BARS, wanted)
-    return _one_column(rows - BARS, wanted)
+        return _compact(rows - 2 - wanted.memory, wanted, shown)
+    if shown is Arrangement.HERO:
+        return _hero(rows - BARS, wanted)
+    if has_two_columns(columns, rows, shown):
+        return _two_columns(rows - BARS, wanted, shown)
+    return _one_column(rows - BARS, wanted, shown)
 
 
-def _compact(rows: int, wanted: Contents) -> Heights:
-    requests = min(5, max(rows - 4, 0))
+def _compact(rows: int, wanted: Contents, shown: Arrangement) -> Heights:
+    card = {Arrangement.ALL: max(rows - 5, 4), Arrangement.HERO: rows, Arrangement.ROWS: 4}[shown]
+    requests = max(rows - card, 0)
     beside = min(wanted.beside, max(rows - requests - 4, 0))
     return Heights(max(rows - requests - beside, 1), beside, 0, requests)
 
 
-def _one_column(rows: int, wanted: Contents) -> Heights:
-    chart = min(max((rows - 29) // 2, 0), MOST_MEMORY_CHART) if wanted.charted else 0
+def _hero(rows: int, wanted: Contents) -> Heights:
+    rest = rows - wanted.memory - wanted.gpu
+    beside = max(min(wanted.beside, rest - LEAST_CARD), 0)
+    return Heights(max(rest - beside, 1), beside, 0, 0)
+
+
+def _one_column(rows: int, wanted: Contents, shown: Arrangement) -> Heights:
+    is_all = shown is Arrangement.ALL
+    chart = min(max((rows - 29) // 2, 0), MOST_MEMORY_CHART) if wanted.charted and is_all else 0
     rest = rows - wanted.memory - chart - wanted.gpu
     beside = max(min(wanted.beside, rest - LEAST_CARD - LEAST_REQUESTS), min(wanted.beside, 1))
     rest -= beside
-    requests = max(rest - MOST_CARD, int(rest * 0.34), LEAST_REQUESTS)
+    card = MOST_CARD if is_all else LEAST_CARD
+    requests = max(rest - card, int(rest * 0.34), LEAST_REQUESTS)
     return Heights(max(rest - requests, 1), beside, chart, requests)
 
 
-def _two_columns(rows: int, wanted: Contents) -> Heights:
-    chart = min(max((rows - 25) // 5, 0), MOST_MEMORY_CHART) if wanted.charted else 0
+def _two_columns(rows: int, wanted: Contents, shown: Arrangement) -> Heights:
+    is_all = shown is Arrangement.ALL
+    chart = min(max((rows - 25) // 5, 0), MOST_MEMORY_CHART) if wanted.charted and is_all else 0
     rest = rows - wanted.memory - chart - wanted.gpu
-    beside = min(wanted.beside, max(rest - LEAST_CARD, 0))
-    rest -= beside
-    card = rest if rest < LEAST_CARD + LEAST_LIST + 3 else min(max(int(rest * 0.52), LEAST_CARD), MOST_CARD)
-    rest -= card
-    compare = wanted.compare if rest - wanted.compare >= LEAST_LIST else 0
-    swaps = min(rest - compare, MOST_SWAPS)
-    card += rest - compare - swaps
-    requests = max(rows * 6 // 10, LEAST_REQUESTS)
-    return Heights(card, beside, chart, requests, compare, swaps, rows - requests)
+    least = LEAST_CARD + LEAST_LIST + 3
+    card = rest if rest < least else min(max(int(rest * 0.52), LEAST_CARD), MOST_CARD if is_all else LEAST_CARD)
+    if rows >= PANELS_FROM and wanted.compare:
+        card = min(card, max(rest - wanted.compare - LEAST_LIST - LEAST_POWER, LEAST_CARD * 2))
+    below = rest - card
+    power = _power(rows, below, wanted.compare)
+    below -= power
+    compare = wanted.compare if below - wanted.compare >= LEAST_LIST else 0
+    swaps = min(below - compare, (rows // 6 if power else MOST_SWAPS) if is_all else below)
+    card += below - compare - swaps
+    beside = min(wanted.beside, max(card - LEAST_CARD, 0))
+    left = Heights(card - beside, beside, chart, 0, compare, swaps, power=power)
+    return _with_right(left, rows, shown)
+
+
+def _power(rows: int, below: int, compare: int) -> int:
+    """Return the rows of the charts of power: the comparison and the swaps come first."""
+    if rows < PANELS_FROM:
+        return 0
+    free = below - (compare + LEAST_LIST if compare else below // 2)
+    power = min(below // 3, rows // 6, free)
+    return power if power >= LEAST_POWER else 0
+
+
+def _with_right(left: Heights, rows: int, shown: Arrangement) -> Heights:
+    """Add the panels of the right column."""
+    today = weeks = 0
+    if rows >= PANELS_FROM and shown is Arrangement.ALL:
+        today, weeks = min(rows // 6, 14), min(rows // 5, 16)
+    rest = rows - today - weeks
+    requests = max(rest * 6 // 10, LEAST_REQUESTS)
+    return left._replace(requests=requests, log=rest - requests, today=today, weeks=weeks)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from sparkdash.api.tolerance import read_answer
-from sparkdash.bench.run import Run
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import follow_feed
 from sparkdash.domain.event import Event
@@ -23,10 +22,11 @@ from sparkdash.domain.history.answers import RecentFigures
 from sparkdash.domain.history.figures import MEMORY
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import DaemonError
-from sparkdash.tui.history import BOX_MEMORY, KEPT, MEMORY_KEPT, MEMORY_STEP_S, SHOWN, STEP_S
+from sparkdash.tui.history import BOX_CHARTED, BOX_MEMORY, KEPT, MEMORY_KEPT, MEMORY_STEP_S, SHOWN, STEP_S
 
 if TYPE_CHECKING:
     from sparkdash.bench.report.report import Report
+    from sparkdash.bench.run import Run
 
 LOG_TAIL = 1000
 """Lines of an engine's log that are read before following it."""
@@ -48,7 +48,6 @@ class RecordedPast:
 Item = Snapshot | Event | Disconnected
 
 T = TypeVar("T")
-_RUNS = TypeAdapter(tuple[Run, ...])
 
 
 class DaemonLink(AsyncClient):
@@ -67,7 +66,9 @@ class DaemonLink(AsyncClient):
     async def recorded_past(self) -> RecordedPast:
         """Return what the daemon recorded of the last minutes. Raises SparkdashError, also of a daemon without it."""
         figures, memory = await asyncio.gather(
-            self.history_recent(figure=[metric.value for metric in SHOWN], seconds=STEP_S * KEPT, step_s=STEP_S),
+            self.history_recent(
+                figure=[*(metric.value for metric in SHOWN), *BOX_CHARTED], seconds=STEP_S * KEPT, step_s=STEP_S
+            ),
             self.history_recent(
                 figure=[*BOX_MEMORY, MEMORY], seconds=MEMORY_STEP_S * MEMORY_KEPT, step_s=MEMORY_STEP_S
             ),
@@ -80,7 +81,9 @@ class DaemonLink(AsyncClient):
 
     async def runs(self) -> tuple[Run, ...]:
         """Return the measured runs, the newest first."""
-        return _parsed(_RUNS, await self.measured_runs())
+        from sparkdash.bench.run import Run  # as the report
+
+        return _parsed(TypeAdapter(tuple[Run, ...]), await self.measured_runs())
 
     async def report(self, run: str) -> Report:
         """Return the report of one run; a large run takes seconds."""

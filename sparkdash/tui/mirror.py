@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from sparkdash.domain.engine import Engine, EngineState
@@ -23,9 +23,11 @@ from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap
 from sparkdash.domain.text.node_text import boxes_text
 from sparkdash.errors import SparkdashError
+from sparkdash.tui.finite import without_odd_figures
 from sparkdash.tui.first_run import IdleBox
 from sparkdash.tui.hero_choice import HeroChoice
 from sparkdash.tui.history import FigureHistory
+from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.link import Disconnected, Item, RecordedPast
 
 STALE_S = 3.0
@@ -73,6 +75,8 @@ class View:
     chosen: str | None = None
     """Profile that the user made the large one; None leaves the choice to the state."""
     hero: HeroChoice = field(default_factory=HeroChoice)
+    arrangement: Arrangement = Arrangement.ALL
+    """Panels of the dashboard page that the owner chose."""
 
     @property
     def engine(self) -> Engine | None:
@@ -147,10 +151,10 @@ class View:
         """Return the latest figures of one engine."""
         return self.sample.engines.get(profile) if self.sample else None
 
-    def is_alerting(self, profile: str, figure: str) -> bool:
-        """Whether a figure of an engine, or of this box (""), is beyond a limit of config.toml."""
+    def is_alerting(self, profile: str, figure: str, node: str = LOCAL) -> bool:
+        """Whether a figure of an engine, or of a box (""), is beyond a limit of config.toml."""
         found = self.snapshot.alerts if self.snapshot else ()
-        return any(one.figure == figure and one.profile == profile for one in found)
+        return any((one.figure, one.profile, one.node) == (figure, profile, node) for one in found)
 
     def engine_age_s(self, profile: str) -> float | None:
         """Return the age of one engine's figures once they are stale; else None."""
@@ -183,6 +187,7 @@ class Mirror:
     chosen: str | None = None
     """Profile that the user made the large one."""
     hero = HeroChoice()
+    arrangement = Arrangement.ALL
 
     def __init__(self, clock: Callable[[], float], address: str = "") -> None:
         self._clock = clock
@@ -236,6 +241,7 @@ class Mirror:
             idle=self.idle,
             chosen=self.chosen,
             hero=self.hero,
+            arrangement=self.arrangement,
         )
 
     def _set_link(self, state: LinkState) -> None:
@@ -244,6 +250,8 @@ class Mirror:
             self._link_since = self._clock()
 
     def _replace_snapshot(self, snapshot: Snapshot) -> bool:
+        if snapshot.sample and (sample := without_odd_figures(snapshot.sample)) is not snapshot.sample:
+            snapshot = snapshot.replace(sample=sample)
         self._snapshot = snapshot
         if snapshot.sample:
             self._history.add(snapshot.sample)
@@ -252,6 +260,11 @@ class Mirror:
     def _apply_event(self, event: Event) -> bool:
         if self._snapshot is None:
             return False
+        if isinstance(event.fact, SampleTaken):
+            sample = without_odd_figures(event.fact.sample)
+            if sample is None:
+                return True
+            event = replace(event, fact=event.fact.replace(sample=sample))
         try:
             self._snapshot = apply(self._snapshot, event)
         except ValueError:

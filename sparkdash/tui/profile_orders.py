@@ -20,7 +20,6 @@ from typing import Protocol
 from sparkdash import paths
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.locked_file import replace_file
-from sparkdash.settings import parse_settings
 from sparkdash.tui.lines import profile_texts, questions
 from sparkdash.tui.local_commands import LocalCommands
 from sparkdash.tui.orders import OrderHost
@@ -114,6 +113,8 @@ class ProfileOrders:
 
     async def _edit_settings(self) -> None:
         self._must_be_local("config.toml lies on the daemon's box.")
+        from sparkdash.settings import parse_settings  # the dashboard's start is short without them
+
         file = Path((await self._host.link.settings()).file)
         with TemporaryDirectory(prefix="sparkdash-edit-") as folder:
             draft = Path(folder) / file.name

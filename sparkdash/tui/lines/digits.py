@@ -21,8 +21,11 @@ _THREE: Mapping[str, tuple[str, ...]] = {
     "8": ("┏━┓", "┣━┫", "┗━┛"),
     "9": ("┏━┓", "┗━┫", "╺━┛"),
     "-": ("   ", "╺━╸", "   "),
-    "~": ("  ", "╭╯", "  "),
+    "~": ("  ", "┏┛", "  "),
     ".": (" ", " ", "."),
+    "k": ("╻┏╸", "┣┫ ", "╹┗╸"),
+    "M": ("┏┳┓", "┃╹┃", "╹ ╹"),
+    "G": ("┏━╸", "┃╺┓", "┗━┛"),
 }
 _FIVE: Mapping[str, tuple[str, ...]] = {
     "0": ("██████", "██  ██", "██  ██", "██  ██", "██████"),
@@ -38,11 +41,14 @@ _FIVE: Mapping[str, tuple[str, ...]] = {
     "-": ("      ", "      ", "██████", "      ", "      "),
     "~": ("     ", " ██ █", "█ ██ ", "     ", "     "),
     ".": ("  ", "  ", "  ", "  ", "██"),
+    "k": ("██  ██", "██ ██ ", "████  ", "██ ██ ", "██  ██"),
+    "M": ("██   ██", "███ ███", "██ █ ██", "██   ██", "██   ██"),
+    "G": ("██████", "██    ", "██  ██", "██  ██", "██████"),
 }
 
 
 def large(figure: str, rows: int = 3) -> list[str]:
-    """Draw a figure of the characters 0-9, ".", "-" and "~" in `rows` strings of equal length; `rows` is 3 or 5."""
+    """Draw a figure of 0-9, ".", "-", "~", "k", "M", "G" in `rows` strings of equal length; `rows` is 3 or 5."""
     glyphs, gap = (_FIVE, " ") if rows == 5 else (_THREE, "")
     drawn = [glyphs[each] for each in figure if each in glyphs]
     return [gap.join(glyph[row] for glyph in drawn) for row in range(rows)]

@@ -14,8 +14,9 @@ from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, join, 
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.alerting_figures import with_alerts
 from sparkdash.tui.lines.spark import meter, sparkline
+from sparkdash.tui.lines.speed_up import speed_up_line
 from sparkdash.tui.mirror import View
-from sparkdash.units import DASH, number, percent, tokens
+from sparkdash.units import DASH, fitted, number, percent, tokens
 
 LABEL, FIGURE, UNIT = 9, 6, 6
 """Widths of the columns in cells."""
@@ -25,10 +26,14 @@ BAR, LONG_BAR, LONG_FROM = 16, 24, 90
 """Cells of the bars of shares, and in cards of LONG_FROM cells and more."""
 FACTS, SPEEDS, TWO = 24, 36, 60
 """Cells of the first two columns beside a large figure, and of the rest from which it is two columns."""
+TIGHT_FACTS, TIGHT_SPEEDS, LEAST_LAST = 20, 29, 24
+"""The same where less than LEAST_LAST would be left for the last column."""
+POSITION, MORE = 7, 5
+"""Cells of the share at a draft position without a bar, and of the count of positions without room."""
 WIDE = 70
 """Width from which bars stand beside the figures."""
 GAP = inked("  ")
-_OWN_COUNT = inked("~ is the gateway's own count", Ink.DIM)
+_OWN_COUNT = inked("~ the gateway's count", Ink.DIM)
 _GATEWAY_COUNTS = inked("No figures of the server: ~ is the gateway's own count.", Ink.DIM)
 
 
@@ -47,27 +52,33 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     """Format the same figures in columns beside a large figure, right of the lines `first`, in as many rows."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     seen = _seen(view, engine)
+    tight = width - FACTS - SPEEDS < LEAST_LAST
+    facts, speeds = (TIGHT_FACTS, TIGHT_SPEEDS) if tight else (FACTS, SPEEDS)
     speed = [
-        _pair("prompt", prompt_speed(sample), "tok/s") + inked(" while computing", Ink.DIM),
+        _pair("prompt", prompt_speed(sample), "tok/s") + inked(" computing" if tight else " while computing", Ink.DIM),
         _ttft(sample, seen),
         _pair("prefix", percent(sample.get(Metric.PREFIX_HIT))) + inked(" of prompt, 60 s", Ink.DIM),
         _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME))),
     ]
-    left = width - FACTS - SPEEDS
+    left = width - facts - speeds
     bar = min(max(left // 2 - 18, 6), 20) if left >= TWO else min(max(left - 10, 4), 20)
     share, length_ = _kv_share(sample, bar), _length(sample, view, engine)
     if not sample.values and sample.gateway is not None:
         length_ = _OWN_COUNT
+    profile = view.snapshot.profile(engine.profile) if view.snapshot else None
+    last = left // 2 if left >= TWO else left
+    gained = speed_up_line(profile.speed_up if profile else None, last - length(length_) - 2)
+    length_ = join([length_, gained], GAP)
     accept = [*_position_bars(sample, 4, bar), length_]
-    columns = [(first, FACTS), (speed, SPEEDS)]
+    columns = [(first, facts), (speed, speeds)]
     if left >= TWO:
         columns += [(accept, left // 2), ([share, _kv(sample), _room(view, engine, sample)], left - left // 2)]
     else:
         held = [share, _kv(sample), _room(view, engine, sample)]
         if len(held) + len(accept) > len(first):
-            held = [share, join(held[1:], GAP)]
+            held = [join([_pair("kv", percent(sample.get(Metric.KV_USED))), held[1]], GAP), held[2]]
         if len(held) + len(accept) > len(first):
-            accept = [join(_position_bars(sample, 4, 0), GAP), length_]
+            accept = [_fitting(_position_bars(sample, 4, 0), left), length_]
         columns.append(([*held, *accept], left))
     rows: list[Line] = [EMPTY] * len(first)
     for lines, cells in columns:
@@ -85,12 +96,8 @@ def _tall(lines: list[Line], rows: int) -> list[Line]:
 
 def prompt_speed(sample: EngineSample) -> str:
     """Return the prompt speed; "~" stands before one that only the gateway tells."""
-    return _told(sample, Metric.PROMPT_SPEED, 0)
-
-
-def _told(sample: EngineSample, metric: Metric, digits: int) -> str:
-    value, by_gateway = sample.figure(metric)
-    return f"{'~' if by_gateway else ''}{number(value, digits)}"
+    value, by_gateway = sample.figure(Metric.PROMPT_SPEED)
+    return f"{'~' if by_gateway else ''}{fitted(value, FIGURE - by_gateway)}"
 
 
 def _pair(name: str, value: str, unit: str = "") -> Line:
@@ -154,8 +161,9 @@ def _prefix(sample: EngineSample, width: int) -> Line:
 
 
 def _kv_row(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:
-    told = join([_kv(sample), _room(view, engine, sample)], GAP)
-    return _share("kv", sample.get(Metric.KV_USED), width, told)
+    held, room = _kv(sample), _room(view, engine, sample)
+    row = _share("kv", sample.get(Metric.KV_USED), width, join([held, room], GAP))
+    return row if length(row) <= width else _share("kv", sample.get(Metric.KV_USED), width, held)
 
 
 def _kv_share(sample: EngineSample, cells: int) -> Line:
@@ -189,12 +197,22 @@ def _acceptance(view: View, engine: Engine, sample: EngineSample, width: int) ->
     if method is None and sample.acceptance_at is None:
         return label + align_right(inked(DASH, Ink.DIM), FIGURE) + inked("        no speculation", Ink.DIM)
     head = _head("accept", percent(sample.get(Metric.ACCEPTANCE)).removesuffix(" %"), "%") + GAP
-    tail = join([_length(sample, view, engine), inked(method or "", Ink.DIM)], GAP)
     places = len(sample.acceptance_at or ())
+    free = width - length(head) - places * (POSITION + 2) - length(_length(sample, view, engine)) - 4
+    gained = speed_up_line(profile.speed_up if profile else None, free)
+    tail = join([_length(sample, view, engine), gained or inked(method or "", Ink.DIM)], GAP)
     room = width - length(head) - length(tail) - 2
     cells = min(max((room - 2) // places - 8, 0), 12) if places else 0
-    bars = join(_position_bars(sample, places, cells), GAP)
-    return clip(head + join([bars, tail], GAP), width)
+    bars = _position_bars(sample, places, cells)
+    return clip(head + join([_fitting(bars, room), tail], GAP), width)
+
+
+def _fitting(bars: list[Line], room: int) -> Line:
+    """Join the shares of as many positions as have room, and count the others."""
+    if length(join(bars, GAP)) <= room:
+        return join(bars, GAP)
+    kept = bars[: max((room - MORE) // (POSITION + 2), 0)]
+    return join([*kept, inked(f"+{len(bars) - len(kept)}", Ink.DIM)], GAP)
 
 
 def _position_bars(sample: EngineSample, most: int, cells: int) -> list[Line]:

@@ -21,8 +21,10 @@ from sparkdash.tui.lines.braille import LevelLine, filled_chart, row_of
 from sparkdash.tui.lines.chart_window import span_text
 from sparkdash.tui.lines.digits import large
 from sparkdash.tui.mirror import View
-from sparkdash.units import number
+from sparkdash.units import fitted, number
 
+MOST_DIGITS = 4
+"""Characters of the large figure beside a chart, without its point."""
 FIGURE = 14
 """Cells of the large figure beside a chart."""
 LABELS = 13
@@ -126,7 +128,12 @@ def of_roofline(speed: Speed) -> Line:
 def figure_text(speed: Speed) -> str:
     """Format the large figure; "-" when unknown, "~" before an estimate."""
     total = speed.large
-    return f"{'~' if speed.estimated and total is not None else ''}{number(total, 1 if (total or 0.0) < 999.95 else 0)}"
+    guess = speed.estimated and total is not None
+    digits = 1 if (total or 0.0) < 999.95 else 0
+    text = fitted(total, MOST_DIGITS + 1 - guess, digits)
+    if "." not in text:
+        text = fitted(total, MOST_DIGITS)
+    return f"{'~' if guess else ''}{text}"
 
 
 def compared(speed: Speed) -> Line:

@@ -82,7 +82,7 @@ def memory_of_boxes(view: View, width: int, *, first: list[Line], rows: BarRows,
     gpu = _short_gpu(sample.gpu, stuck=sample.low_power) if gpus and sample and sample.gpu else []
     memory = sample.memory if sample else None
     body = _box_rows(memory, width, rows, old=view.sample_age_s is not None, reason=None, short=gpus)
-    parts = [(_edge(here, gpu, _left(memory), width), body)]
+    parts = [(_edge(here, gpu, _left(memory, view, LOCAL), width), body)]
     for name, state in sorted(view.nodes.items()):
         parts.append(_node(name, state, view, width, rows, gpus=gpus))
     top, *others = parts
@@ -107,7 +107,8 @@ def _node(
     if silent and memory and found:
         far = inked(f"{gib(memory.available)} available {age(max(view.now - found.at, 0.0))} ago", Ink.DIM)
     else:
-        far = _left(memory) if old is None else dimmed(_left(memory))
+        left = _left(memory, view, name)
+        far = left if old is None else dimmed(left)
     reason = (state.reason or "No answer; sparkdash tries again.") if silent else None
     body = _box_rows(memory, width, rows, old=silent or old is not None, reason=reason, short=gpus)
     told = _short_gpu(gpu) if gpus and gpu and old is None and not silent else []
@@ -137,10 +138,11 @@ def _box_rows(
     return [bar, *(told or [legend])]
 
 
-def _left(memory: Memory | None) -> Line:
+def _left(memory: Memory | None, view: View, node: str) -> Line:
     if memory is None:
         return inked("available -", Ink.DIM)
-    left = inked(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
+    bad = memory.available <= memory.reserve or view.is_alerting("", "memory_available_bytes", node)
+    left = inked(f"available {gib(memory.available)}", Ink.BAD if bad else Ink.PLAIN)
     return left + inked(" of ", Ink.DIM) + inked(gib(memory.total), Ink.PLAIN)
 
 

@@ -17,8 +17,8 @@ T = TypeVar("T")
 LABEL = 10
 MODES: dict[BenchModeName, str] = {
     "screen": "A B: a first look that claims nothing",
-    "standard": "A B B A: verdicts",
-    "careful": "A B B A B A A B: verdicts on small differences",
+    "standard": "A B A B A B: verdicts",
+    "careful": "A B A B A B A B: verdicts on small differences",
 }
 REPEATS = (None, 3, 5, 8, 12, 20)
 """Repetitions per cell and launch; None: those of the suite and the mode."""

@@ -1,4 +1,4 @@
-"""The dashboard page: one large engine, the others, memory, GPU, requests; in two columns also swaps and log.
+"""The dashboard page: one large engine, the others, memory, GPU, requests; in two columns also what was before.
 
 Owns: the heights of its panels. Must not know: what they draw.
 """
@@ -16,7 +16,7 @@ from textual.widget import Widget
 
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.hero_choice import HeroChoice
-from sparkdash.tui.layout import TWO_COLUMNS_FROM, Contents, Heights, heights, is_compact, left_cells
+from sparkdash.tui.layout import Contents, Heights, has_two_columns, heights, left_cells
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.screens.first_run import FirstRunPage
 from sparkdash.tui.widgets.card import EngineCard
@@ -25,9 +25,11 @@ from sparkdash.tui.widgets.gpu import GpuRow
 from sparkdash.tui.widgets.log import LogPanel
 from sparkdash.tui.widgets.memory import MemoryBar
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
+from sparkdash.tui.widgets.power import PowerPanel
 from sparkdash.tui.widgets.requests import RequestTable
 from sparkdash.tui.widgets.residents import Residents, others
 from sparkdash.tui.widgets.swaps import SwapTable
+from sparkdash.tui.widgets.today import TodayPanel, WeeksChart
 
 AGAIN_S = 2.0
 """Least interval between two reads of a recorded window."""
@@ -39,7 +41,7 @@ class DashboardPage(FirstRunPage):
     """Page of one column, or of two from TWO_COLUMNS_FROM terminal columns on."""
 
     title_key = "dashboard"
-    keys = "f large  s switch  e each  [ ] window  / find  h history  ? help"
+    keys = "f large  s switch  e each  [ ] window  v layout  / find  h history  ? help"
     AUTO_FOCUS = "RequestTable"
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -47,6 +49,7 @@ class DashboardPage(FirstRunPage):
         Binding("left_square_bracket", "window(-1)", "shorter chart", show=False),
         Binding("right_square_bracket", "window(1)", "longer chart", show=False),
         Binding("h", "history", "this chart in the history", show=False),
+        Binding("v", "arrange", "layout: all, hero, rows", show=False),
     ]
 
     _read_at = 0.0
@@ -61,11 +64,12 @@ class DashboardPage(FirstRunPage):
             Residents(),
             MemoryBar(),
             GpuRow(),
+            PowerPanel(),
             ComparePanel(),
             SwapTable(beside=True, cursor=False),
             id="left",
         )
-        right = Vertical(RequestTable(beside=True, cursor=False), LogPanel(), id="right")
+        right = Vertical(RequestTable(beside=True, cursor=False), TodayPanel(), WeeksChart(), LogPanel(), id="right")
         yield Widget(left, right, id="dashboard")
 
     def show(self, view: View) -> None:
@@ -93,6 +97,10 @@ class DashboardPage(FirstRunPage):
             self.services.open_history(self.services.view.hero.metric.value, engine.profile)
         else:
             self.services.say("No engine runs.")
+
+    def action_arrange(self) -> None:
+        """Show the next choice of panels."""
+        self.services.arrange(self.services.view.arrangement.after)
 
     def _choose(self, hero: HeroChoice) -> None:
         self._read_at = 0.0
@@ -128,10 +136,10 @@ class DashboardPage(FirstRunPage):
         if not self.query(LogPanel):
             return  # it is being made or taken apart
         columns, rows = self.app.size
-        two = columns >= TWO_COLUMNS_FROM and not is_compact(rows)
+        two = has_two_columns(columns, rows, view.arrangement)
         inner = left_cells(columns) if two else columns
         wanted = self._contents(view, inner, two=two)
-        shared = heights(columns, rows, wanted)
+        shared = heights(columns, rows, wanted, view.arrangement)
         if (columns, rows, shared, wanted) == self._shared:
             return
         self._shared = (columns, rows, shared, wanted)
@@ -148,6 +156,10 @@ class DashboardPage(FirstRunPage):
         _size(self.query_one(SwapTable), shared.swaps)
         _size(self.query_one(RequestTable), shared.requests)
         _size(self.query_one(LogPanel), shared.log)
+        _size(self.query_one(PowerPanel), shared.power)
+        _size(self.query_one(TodayPanel), shared.today)
+        _size(self.query_one(WeeksChart), shared.weeks)
+        self.query_one("#right").display = shared.requests > 0
 
     def _contents(self, view: View, width: int, *, two: bool) -> Contents:
         def rows(panel: Panel) -> int:

@@ -35,6 +35,11 @@ class DialogText(Panel):
         self._keys = keys
         self._top = 0
 
+    def relabel(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Show other key hints."""
+        self._keys = keys
+        self.redraw()
+
     def wanted(self, width: int) -> int:
         """Return the frame's width, at most `width` cells."""
         lines = self._told(min(width - 4, WIDEST))
@@ -50,13 +55,20 @@ class DialogText(Panel):
             top = self._top = max(min(self._top, len(lines) - room), 0)
         shown = [clip(line, width - 4) for line in lines[top : top + room]]
         far = inked("j k scroll", Ink.DIM) if len(lines) > room else EMPTY
-        keys = join([inked(key, Ink.STRONG) + inked(f" {word}", Ink.DIM) for key, word in self._keys], inked("   "))
+        keys = join([_hint(*pair) for pair in self._fitting(width)], inked("   "))
         return frame(shown, width, EdgeText(inked(self._title, Ink.STRONG), far), EdgeText(keys))
+
+    def _fitting(self, width: int) -> Sequence[tuple[str, str]]:
+        """Return the keys whose hints fit into the lower edge: the first and the last one before the others."""
+        shown = list(self._keys)
+        while len(shown) > 2 and length(join([_hint(*pair) for pair in shown], inked("   "))) > width - 6:
+            shown.pop(-2)
+        return shown
 
     def on_click(self, event: events.Click) -> None:
         """Press the key whose hint in the lower edge was clicked."""
         at = 2
-        for key, word in self._keys:
+        for key, word in self._fitting(self.size.width):
             end = at + len(f"{key} {word}")
             if event.y == self.size.height - 1 and at <= event.x < end:
                 event.stop()
@@ -76,6 +88,10 @@ class DialogText(Panel):
         """Scroll by `by` lines."""
         self._top = max(self._top + by, 0)
         self.redraw()
+
+
+def _hint(key: str, word: str) -> Line:
+    return inked(key, Ink.STRONG) + inked(f" {word}", Ink.DIM)
 
 
 class Dialog(ModalScreen[bool]):

@@ -37,6 +37,7 @@ BY_PAGE: dict[str, Keys] = {
         ("e", "the large figure: each request, or all together"),
         ("[ ]", "window of the large chart: live, 1h, 1d"),
         ("h", "the large chart in the history"),
+        ("v", "layout: all panels, the large figure, or engines and requests; it is kept"),
         (
             "p a c d i",
             "while nothing runs: profiles that fit; attach a server that runs; copy a client's recipe; the simulated "
@@ -59,6 +60,7 @@ BY_PAGE: dict[str, Keys] = {
         ("o  r", "in the past: slowest first, and other orders; read again"),
         ("/", "in the past: client:codex profile:gpt-oss status:5xx ttft>2s wait>10s took>1m out>1k, and words"),
         ("⏎", "a request as a time line: wait, swap, prefill, decode"),
+        ("R", "replay a captured request on another profile, and compare both answers"),
     ),
     "compare": (
         ("tab n m h", "move from runs to cells; next arm; copy as Markdown; write the HTML page"),
@@ -96,6 +98,7 @@ EXPLAINED = {
 TERMS: tuple[tuple[str, str], ...] = (
     ("charts", f"one column of dots, or one bar, is {STEP_S:g} s; blank is not measured, the lowest dot is zero"),
     ("lines", "the median of the last requests and the published rate: drawn while at most one request decodes"),
+    ("plain", "measured speed over the same model without speculation, in the newest A/B run that may claim it"),
     ("room for", "requests of full context that the KV cache still holds"),
     ("~", "an estimate: counted by the gateway, as the engine does not tell it"),
     ("tok/s", "of a request: (tokens written - 1) / (last - first piece of text), as the engine counts them"),

@@ -1,6 +1,7 @@
 """Ways to the screens that open above a page: the settings, the start of an A/B run.
 
-Owns: what must be known before each opens. Must not know: what they show.
+Owns: what must be known before each opens. Must not know: what they show. Rule: a screen is imported when it opens, as
+the dashboard's start is short.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from typing import Any, Protocol
 from textual.screen import Screen
 
 from sparkdash.tui.mirror import View
-from sparkdash.tui.screens.run_start import RunStart
-from sparkdash.tui.screens.settings import SettingsPage
 
 
 class ScreenHost(Protocol):
@@ -39,12 +38,16 @@ class ScreenHost(Protocol):
 
 def open_settings(app: ScreenHost) -> None:
     """Show every setting, once."""
+    from sparkdash.tui.screens.settings import SettingsPage
+
     if not isinstance(app.screen, SettingsPage):
         app.push_screen(SettingsPage())
 
 
 def open_run_start(app: ScreenHost) -> None:
     """Plan an A/B run of the marked profiles; after its begin show the A/B page."""
+    from sparkdash.tui.screens.run_start import RunStart
+
     snapshot = app.view.snapshot
     if snapshot is None or snapshot.toggle_a is None or snapshot.toggle_b is None:
         app.say("Mark two profiles first: page 2, keys a and b.")

@@ -17,10 +17,9 @@ from sparkdash.domain.history.selections import RequestOrder
 from sparkdash.domain.lease import Request
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.request_filter import HELP, RequestFilter, parse_filter
-from sparkdash.tui.lines.request_timeline import timeline_lines
 from sparkdash.tui.messages import RowChosen, RowMoved, SearchChanged
-from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
+from sparkdash.tui.screens.replay import ReplayDialog, TimelineDialog
 from sparkdash.tui.widgets.past_requests import PastTable
 from sparkdash.tui.widgets.requests import RequestDetail, RequestTable
 
@@ -43,10 +42,11 @@ class RequestsPage(Page):
         Binding("p", "past", "the past", show=False),
         Binding("o", "order", "order", show=False),
         Binding("r", "read", "read again", show=False),
+        Binding("R", "replay", "replay", show=False),
     ]
 
     title_key = "requests"
-    keys = "p past  c end it  o order  ⏎ time line  / filter  ? help"
+    keys = "p past  c end it  o order  ⏎ time line  R replay  / filter  ? help"
     AUTO_FOCUS = "RequestTable"
 
     def __init__(self) -> None:
@@ -78,13 +78,15 @@ class RequestsPage(Page):
     def on_row_chosen(self, message: RowChosen) -> None:
         """Open the request under the cursor as a time line."""
         message.stop()
-        found = self.query_one(PastTable).request(message.key) if self._is_past else self._ended(message.key)
+        found = self._ended(message.key)
         if found is None:
             self.services.say("This request has not ended yet: its time line comes with its end.")
         else:
             self._open(found)
 
-    def _ended(self, key: str) -> Request | None:
+    def _ended(self, key: str | None) -> Request | None:
+        if self._is_past:
+            return self.query_one(PastTable).request(key)
         return next((one for one in self.services.view.requests if one.id == key and one.finished_at), None)
 
     def on_search_changed(self, message: SearchChanged) -> None:
@@ -102,6 +104,15 @@ class RequestsPage(Page):
         request_id = self.query_one(RequestTable).cursor
         if request_id and not self._is_past:
             self.services.orders.cancel_request(request_id)
+
+    def action_replay(self) -> None:
+        """Replay the request under the cursor on another profile."""
+        table = self.query_one(PastTable) if self._is_past else self.query_one(RequestTable)
+        found = self._ended(table.cursor)
+        if found is None:
+            self.services.say("Only a request that has ended can be replayed.")
+        else:
+            self._replay(found)
 
     def action_past(self) -> None:
         """Show the past, or the running requests again."""
@@ -162,5 +173,9 @@ class RequestsPage(Page):
             marks = (await self.services.link.history_marks(since=begin, until=end, profile=one.profile)).marks
         except SparkdashError:  # the wait then stays whole
             marks = ()
-        title = f"{one.client} · {one.profile} · {one.id}"
-        await self.app.push_screen_wait(Dialog(title, partial(timeline_lines, one, marks)))
+        if await self.app.push_screen_wait(TimelineDialog(one, marks)):
+            self._replay(one)
+
+    def _replay(self, one: Request) -> None:
+        if (snapshot := self.services.view.snapshot) is not None:
+            self.app.push_screen(ReplayDialog(one, snapshot))

@@ -20,6 +20,7 @@ from sparkdash.tui.lines.hero import percent_block
 from sparkdash.tui.lines.large_figure import large_figure
 from sparkdash.tui.lines.swap_progress import swap_rows, swap_title
 from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.name_cuts import profile_names, shorten_apart
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import duration
 
@@ -74,11 +75,11 @@ def _swap_face(view: View, swap: Swap, width: int, rows_for: int) -> Face:
 
 def _engine_face(view: View, engine: Engine, width: int, rows_for: int) -> Face:
     if engine.state is EngineState.FAILED and engine.failure:
-        return Face(failure_rows(engine.failure, width), _title(view, engine), _marks(view), engine)
+        return Face(failure_rows(engine.failure, width), _title(view, engine, width), _marks(view), engine)
     rows = large_figure(view, engine, width, rows_for)
     if told := stuck_engine.stuck_rows(engine, view, width):
         rows = [*told, *map(dimmed, rows)][: max(len(rows), len(told))]  # panels below keep their place
-    return Face(rows, _title(view, engine), _marks(view, engine), engine)
+    return Face(rows, _title(view, engine, width), _marks(view, engine), engine)
 
 
 def _target_boxes(view: View, swap: Swap) -> str:
@@ -99,13 +100,16 @@ def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]
     return rows + [clip(inked(f"  {line}", Ink.DIM), width) for line in failure.log_tail[-log_lines:]]
 
 
-def _title(view: View, engine: Engine) -> Line:
+def _title(view: View, engine: Engine, width: int) -> Line:
     profile = view.snapshot.profile(engine.profile) if view.snapshot else None
     context = inked(words.context_length(profile.context), Ink.PLAIN) if profile and profile.context else EMPTY
     boxes = view.boxes(engine.nodes)
     where = inked(f"on {boxes}", Ink.PLAIN) if boxes else EMPTY
-    about = join([inked(words.engine_name(profile, engine), Ink.PLAIN), context, where], DOTS)
-    return join([inked(engine.profile, Ink.STRONG), about], RULE)
+    parts = [part for part in (inked(words.engine_name(profile, engine), Ink.PLAIN), context, where) if part]
+    name = inked(shorten_apart(engine.profile, max(width - EDGES, 1), profile_names(view)), Ink.STRONG)
+    while parts and length(join([name, join(parts, DOTS)], RULE)) > width - EDGES:
+        parts.pop()
+    return join([name, join(parts, DOTS)], RULE)
 
 
 def _head(title: Line, marks: list[Line], width: int) -> EdgeText:

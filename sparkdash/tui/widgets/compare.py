@@ -14,6 +14,7 @@ from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, fra
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.spark import sparkline
 from sparkdash.tui.mirror import View
+from sparkdash.tui.name_cuts import profile_names, shorten_apart
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.units import DASH, duration, number, percent
 
@@ -56,7 +57,7 @@ def compare_rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
     if width < LEAST:
         return [*_single(view, snapshot, "A", a, width), EMPTY, *_single(view, snapshot, "B", b, width)]
     cells = (width - LABEL - RATIO) // 2
-    lines = [_heads(a, b, cells), _states(view, snapshot, a, b, cells)]
+    lines = [_heads(a, b, cells, profile_names(view)), _states(view, snapshot, a, b, cells)]
     lines += [_row(figure, _seen(snapshot, a), _seen(snapshot, b), cells) for figure in FIGURES]
     lines.append(_rates(snapshot, a, b, cells))
     note = wrap("From live traffic, with different requests: no verdict.", width, Ink.DIM)
@@ -88,10 +89,10 @@ def _seen(snapshot: Snapshot, name: str) -> Figures:
     return snapshot.figures.get(name) or Figures()
 
 
-def _heads(a: str, b: str, cells: int) -> Line:
+def _heads(a: str, b: str, cells: int, known: frozenset[str]) -> Line:
     names = [
-        inked(" ") + align_right(inked(f"{side}  ", Ink.GOOD) + inked(name, Ink.STRONG), cells - 1)
-        for side, name in (("A", a), ("B", b))
+        inked(" ") + align_right(inked(f"{side}  ", Ink.GOOD) + inked(cut, Ink.STRONG), cells - 1)
+        for side, cut in zip("AB", (shorten_apart(one, cells - 4, known) for one in (a, b)), strict=True)
     ]
     return inked(" " * LABEL) + names[0] + names[1] + align_right(inked("B to A", Ink.DIM), RATIO)
 

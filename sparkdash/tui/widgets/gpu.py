@@ -5,6 +5,9 @@ Rule: figures that a GB10 does not support keep their place with "-".
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.text.node_text import is_silent
@@ -16,6 +19,8 @@ from sparkdash.tui.widgets.memory import SHORT_ROWS
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH, gib, number, percent
 
+Alerting = Callable[[str], bool]
+"""Whether a box's figure of that recorded name is beyond a limit of config.toml."""
 ROOMY = 76
 PRESSURE_LOOK = 0.05
 PRESSURE_ACT = 0.20
@@ -33,7 +38,7 @@ _FIGURES = ("gpu_utilization", "gpu_clock_mhz", "gpu_temperature_c", "gpu_power_
 """Recorded names of the GPU's figures, in their order."""
 
 
-def _gpu(gpu: Gpu, stuck: bool, view: View | None) -> list[Line]:
+def _gpu(gpu: Gpu, stuck: bool, alerting: Alerting) -> list[Line]:
     clock = None if gpu.sm_clock_mhz is None else gpu.sm_clock_mhz / 1000
     figures = [
         f"{percent(gpu.utilization):>5}",
@@ -41,24 +46,25 @@ def _gpu(gpu: Gpu, stuck: bool, view: View | None) -> list[Line]:
         f"{number(gpu.temperature_c, 0, ' °C'):>5}",
         f"{number(gpu.power_w, 0, ' W'):>5}",
     ]
-    first, *rest = [inked(figure, _ink(figure, name, view)) for figure, name in zip(figures, _FIGURES, strict=True)]
+    first, *rest = [inked(figure, _ink(figure, alerting(name))) for figure, name in zip(figures, _FIGURES, strict=True)]
     if stuck:
         return [inked("gpu ", Ink.DIM) + first, *rest, inked("✗ stuck low-power: unplug AC 60 s", Ink.BAD)]
     throttle = inked("⚠ slowed: " + ", ".join(gpu.throttle), Ink.WARN) if gpu.throttle else EMPTY
     return [inked("gpu ", Ink.DIM) + first, *rest, throttle]
 
 
-def _ink(figure: str, name: str, view: View | None) -> Ink:
-    if view is not None and view.is_alerting("", name):
+def _ink(figure: str, bad: bool) -> Ink:
+    if bad:
         return Ink.BAD
     return Ink.DIM if figure.strip() == DASH else Ink.PLAIN
 
 
-def _memory(memory: Memory | None) -> list[Line]:
+def _memory(memory: Memory | None, *, bad: bool) -> list[Line]:
     pressure = memory.pressure if memory else None
     ink = Ink.PLAIN
     if pressure is not None and pressure >= PRESSURE_LOOK:
         ink = Ink.BAD if pressure >= PRESSURE_ACT else Ink.WARN
+    ink = Ink.BAD if bad else ink
     used = memory.swap_used if memory else None
     return [_pair("pressure", percent(pressure, 1), ink), _pair("swap", gib(used) if used else number(used))]
 
@@ -66,9 +72,9 @@ def _memory(memory: Memory | None) -> list[Line]:
 def gpu_line(view: View, width: int) -> Line:
     """Format this box's row in `width` cells."""
     sample = view.sample
-    line = _row(
-        sample.gpu if sample else None, sample.memory if sample else None, width, stuck=_is_stuck(view), view=view
-    )
+    alerting = partial(view.is_alerting, "")
+    gpu, memory = (sample.gpu, sample.memory) if sample else (None, None)
+    line = _row(gpu, memory, width, alerting, stuck=_is_stuck(view))
     for told in _energy(view):
         line = line + inked("     ") + told if length(line) + length(told) + 5 <= width else line
     return clip(dimmed(line) if view.sample_age_s is not None else line, width)
@@ -91,11 +97,11 @@ def _is_stuck(view: View) -> bool:
     return view.sample is not None and view.sample.low_power
 
 
-def _row(gpu: Gpu | None, memory: Memory | None, width: int, *, stuck: bool = False, view: View | None = None) -> Line:
-    """Format a box's figures; `view` has the alerts of this box."""
-    left = join(_gpu(gpu or Gpu(), stuck, view), inked("  "))
+def _row(gpu: Gpu | None, memory: Memory | None, width: int, alerting: Alerting, *, stuck: bool = False) -> Line:
+    """Format a box's figures, red where one is `alerting`."""
+    left = join(_gpu(gpu or Gpu(), stuck, alerting), inked("  "))
     between = inked("     " if width >= ROOMY else "  ")
-    return inked(" ") + join([left, *_memory(memory)], between)
+    return inked(" ") + join([left, *_memory(memory, bad=alerting("memory_pressure"))], between)
 
 
 def gpu_lines(view: View, width: int) -> list[Line]:
@@ -104,7 +110,9 @@ def gpu_lines(view: View, width: int) -> list[Line]:
     rows = [_named(LOCAL, view, cells) + gpu_line(view, width - cells - 1)]
     for name, state in sorted(view.nodes.items()):
         found = view.sample.nodes.get(name) if view.sample and not is_silent(state) else None
-        line = _row(found.gpu if found else None, found.memory if found else None, width - cells - 1)
+        alerting = partial(view.is_alerting, "", node=name)
+        gpu, memory = (found.gpu, found.memory) if found else (None, None)
+        line = _row(gpu, memory, width - cells - 1, alerting)
         rows.append(_named(name, view, cells) + (line if view.node_age_s(name) is None else dimmed(line)))
     return [clip(row, width) for row in rows]
 

@@ -20,6 +20,7 @@ from sparkdash.tui.lines.node_lines import hosts_line
 from sparkdash.tui.lines.swap_progress import goal
 from sparkdash.tui.messages import KeyAsked, PageAsked
 from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.name_cuts import profile_names, shorten_apart
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import counted, number
 
@@ -27,6 +28,7 @@ GAP = inked("  ")
 RECENT_S = 600.0
 """Seconds that a failed swap or a notice stays on the notice row; the history page keeps it."""
 
+NARROWEST_NAME = 8
 NARROWEST_HINT = 8
 """Cells of the hint that is always there."""
 LEAST_FOR_RATE = 72
@@ -69,20 +71,31 @@ class TitleBar(Panel):
             parts[2:],
         ):  # what runs, and how it is, before how this program is called and where it is
             left = left if length(left) <= room else inked(" ") + join(less, GAP)
+        if length(left) > room:
+            left = inked(" ") + _runs(view, room - 1)
         return [justify(clip(left, room), far + clock, width)]
 
 
-def _runs(view: View) -> Line:
-    """Name the large engine or swap, then what loads beside it."""
+def _runs(view: View, cells: int | None = None) -> Line:
+    """Name the large engine or swap, then what loads beside it; the names give way to the `cells` there are."""
     if swap := view.large_swap:
         what = swap.target or f"nothing, {', '.join(swap.evict)} leaves"
         more = inked(f" +{len(view.swaps) - 1}", Ink.DIM) if len(view.swaps) > 1 else EMPTY
-        return inked(f"{swap.phase} → ", Ink.PLAIN) + inked(what, Ink.STRONG) + more
+        return _fitted(what, view, cells, before=inked(f"{swap.phase} → ", Ink.PLAIN), after=more)
     if view.engine is None:
         return inked("nothing runs", Ink.DIM) if view.snapshot else EMPTY
-    runs = inked(f"{view.engine.profile} ", Ink.STRONG) + words.engine_state(view.engine, view)
+    state = inked(" ") + words.engine_state(view.engine, view)
     loads = [inked(f"◌ {swap.phase} {goal(swap)}", Ink.PLAIN) + _done(swap) for swap in view.swaps]
-    return join([runs, *loads], GAP)
+    if cells is not None and loads:
+        loads = [inked(f"◌ {len(loads)}", Ink.PLAIN) + inked(" load" + "s" * (len(loads) == 1), Ink.DIM)]
+    return _fitted(view.engine.profile, view, cells, after=join([state, *loads], GAP))
+
+
+def _fitted(name: str, view: View, cells: int | None, *, before: Line = EMPTY, after: Line = EMPTY) -> Line:
+    """Put a name between two texts, cut to what they leave of `cells`."""
+    if cells is not None:
+        name = shorten_apart(name, max(cells - length(before) - length(after), NARROWEST_NAME), profile_names(view))
+    return before + inked(name, Ink.STRONG) + after
 
 
 def _done(swap: Swap) -> Line:

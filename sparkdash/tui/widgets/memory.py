@@ -1,5 +1,4 @@
-"""Panel of the unified memory as one bar: engines, foreign containers, other processes, page cache, free memory,
-reserve.
+"""Panel of the unified memory as one bar: engines, foreign containers, other processes, page cache, free, reserve.
 
 Owns: how the kernel's figures add up to the bar. Rule: an engine's unknown share is not guessed; it is part of
 "engines + other".
@@ -35,6 +34,7 @@ from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines.node_lines import BarRows, memory_of_boxes
 from sparkdash.tui.lines.words import age
 from sparkdash.tui.mirror import View
+from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH, GIB, gib
 
@@ -112,6 +112,8 @@ _ROOMS = (
     (" ", 5),
 )
 """Separator of the legend and longest name, from the widest layout to the tightest."""
+AVAILABLE = "memory_available_bytes"
+"""Recorded name of the available memory, as limits of config.toml have it."""
 KEPT_COLUMNS = 2000
 SIZE_STEP = 4 * GIB
 LEAST_NAME, TIGHT = 12, 5
@@ -155,7 +157,8 @@ def _marks(memory: Memory, longest: int, most: int) -> list[Line]:
     stretches = [*memory_parts(memory), Part(word, MARK, memory.reserve or None, Ink.PLAIN)]
     owners = [part for part in stretches if part.name not in FIXED]
     kept = sorted(owners, key=lambda part: -(part.bytes or 0))[:most]
-    marks = [_mark(part, shorten(part.name, longest)) for part in owners if part in kept]
+    own = frozenset(part.name for part in owners)
+    marks = [_mark(part, shorten_apart(part.name, longest, own)) for part in owners if part in kept]
     if rest := [part.bytes or 0 for part in owners if part not in kept]:
         marks.append(_mark(Part("", "+", sum(rest), Ink.PLAIN), f"{len(rest)} engines"))
     return [*marks, *(_mark(part, part.name) for part in stretches if part.name in FIXED)]
@@ -236,7 +239,8 @@ class MemoryBar(Panel):
         if shown := self.chart_rows:
             past = view.history.memory(width - 4, view.link_at)
             body += chart_lines([self._column(one, shown) if one else " " * shown for one in past], shown)
-        return frame(body, width, _head(memory, [guard_line(guard), old], width))
+        alerting = view.is_alerting("", AVAILABLE)
+        return frame(body, width, _head(memory, [guard_line(guard), old], width, alerting=alerting))
 
     @staticmethod
     def _low(view: View, width: int) -> list[Line]:
@@ -251,9 +255,9 @@ class MemoryBar(Panel):
         return rows
 
 
-def _head(memory: Memory, first: list[Line], width: int) -> EdgeText:
+def _head(memory: Memory, first: list[Line], width: int, *, alerting: bool) -> EdgeText:
     """Lay out the edge: what the guard does and what is available stand before the panel's own name."""
-    far = available(memory)
+    far = available(memory, alerting=alerting)
     for name in ("unified memory", "memory", ""):
         left = join([inked(name), *first], inked(" ── ", Ink.FAINT))
         if length(left) + length(far) <= width - EDGE_ROOM:
@@ -261,9 +265,10 @@ def _head(memory: Memory, first: list[Line], width: int) -> EdgeText:
     return fitted_edge([part for part in first if part], far, inked(" "), width)
 
 
-def available(memory: Memory) -> Line:
-    """Say how much memory is available, red within the reserve."""
-    left = inked(f"available {gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
+def available(memory: Memory, *, alerting: bool = False) -> Line:
+    """Say how much memory is available, red within the reserve and beyond a limit of config.toml."""
+    bad = alerting or memory.available <= memory.reserve
+    left = inked(f"available {gib(memory.available)}", Ink.BAD if bad else Ink.PLAIN)
     return left + inked(" of ", Ink.DIM) + inked(gib(memory.total), Ink.PLAIN)
 
 

@@ -18,6 +18,7 @@ from sparkdash.tui import theme
 from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.hero_choice import HeroChoice
 from sparkdash.tui.ink import EMPTY, Line
+from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import UserOrders
@@ -44,6 +45,10 @@ class AppServices(Protocol):
 
     def choose_hero(self, hero: HeroChoice) -> None:
         """Change what the large figure shows."""
+        ...
+
+    def arrange(self, shown: Arrangement) -> None:
+        """Show these panels on the dashboard page, now and at the next start."""
         ...
 
     def open_history(self, figure: str, profile: str) -> None:

@@ -13,6 +13,7 @@ from sparkdash.domain.lease import Request, RequestState
 from sparkdash.tui.ink import Ink, Line, align_right, clip, inked, pad
 from sparkdash.tui.lines.request_filter import request_figures
 from sparkdash.tui.mirror import View
+from sparkdash.tui.name_cuts import profile_names, shorten_apart
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration, number, percent
 
@@ -68,7 +69,8 @@ class PastTable(Table):
     def rows(self, view: View, width: int) -> list[TableRow]:
         """Return a row for each request."""
         columns = _columns(width)
-        return [TableRow(one.id, _past_line(one, columns, view.now, width), one.id, "") for one in self.found]
+        names = profile_names(view)
+        return [TableRow(one.id, _past_line(one, columns, view.now, width, names), one.id, "") for one in self.found]
 
     def set_filter(self, text: str) -> None:
         """Leave the rows as they are: the page asks for those that fit."""
@@ -78,13 +80,17 @@ class PastTable(Table):
         return next((one for one in self.found if one.id == key), None)
 
 
-def _past_line(one: Request, columns: list[PastColumn], now: float, width: int) -> Line:
+def _past_line(one: Request, columns: list[PastColumn], now: float, width: int, names: frozenset[str]) -> Line:
     form = "%H:%M:%S" if now - one.started_at < 86400 else "%d %b %H:%M"
     line = inked(f" {time.strftime(form, time.localtime(one.started_at)):<{TIME}}", Ink.DIM)
-    line += pad(inked(one.client), CLIENT - 1) + inked(" ") + pad(inked(one.profile), PROFILE - 1) + inked(" ")
+    line += pad(inked(one.client), CLIENT - 1) + inked(" ") + _profile(one.profile, names) + inked(" ")
     for column in columns:
         told = column.text(one)
         line += align_right(inked(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
     bad = one.state is RequestState.FAILED
     end = f"{one.status} {one.error or ''}" if bad else one.finish_reason or one.state.value
     return clip(line + inked("  ") + inked(end, Ink.BAD if bad else Ink.DIM), width)
+
+
+def _profile(name: str, names: frozenset[str]) -> Line:
+    return pad(inked(shorten_apart(name, PROFILE - 1, names)), PROFILE - 1)

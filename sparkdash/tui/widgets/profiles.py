@@ -23,7 +23,9 @@ from sparkdash.domain.text.profile_order import by_family, family_of
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, length, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.plan_outlook import plan_lines
+from sparkdash.tui.lines.speed_up import speed_up_sentence
 from sparkdash.tui.mirror import View
+from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, GIB, number
@@ -101,15 +103,23 @@ class ProfileTable(Table):
         """Return a row for each profile."""
         if view.snapshot is None:
             return []
-        listed = [
-            (profile, _name(view.snapshot, profile, branch, self.kept_words(profile.name)))
-            for profile, branch in tree(view.snapshot.profiles)
-        ]
-        self._longest_name = max((length(name) for _, name in listed), default=0)
+        listed = [(one, branch, self.kept_words(one.name)) for one, branch in tree(view.snapshot.profiles)]
+        self._longest_name = max((length(_name(view.snapshot, *one)) for one in listed), default=0)
         laid = cells(width, self._longest_name)
         return [
-            TableRow(one.name, _line(view.snapshot, one, self.stock.get(one.name), name, laid, width), one.name)
-            for one, name in listed
+            TableRow(
+                one.name,
+                _line(
+                    view.snapshot,
+                    one,
+                    self.stock.get(one.name),
+                    _name(view.snapshot, one, branch, kept, laid.name - 1),
+                    laid,
+                    width,
+                ),
+                one.name,
+            )
+            for one, branch, kept in listed
         ]
 
 
@@ -130,7 +140,8 @@ def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
     return pad(inked(" " + "".join(sides), Ink.STRONG), MARK)
 
 
-def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str, kept: list[str]) -> Line:
+def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str, kept: list[str], cells: int | None = None) -> Line:
+    """Format a name with what is said beside it; with `cells` both are made to fit."""
     short = profile.name.partition("/")[2] if branch else profile.name
     default = snapshot.default is not None and snapshot.default.profile == profile.name
     told = [
@@ -139,7 +150,12 @@ def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str, kept: list[s
         "default" if default else "",
         *kept,
     ]
-    method = "".join(f"  {word}" for word in told if word)
+    if cells is not None and (room := cells - len(branch)) > 0:
+        short = shorten_apart(short, room, frozenset(one.name for one in snapshot.profiles))
+    told = [f"  {word}" for word in told if word]
+    while told and cells is not None and len(branch + short + "".join(told)) > cells:
+        told.pop()
+    method = "".join(told)
     return inked(branch, Ink.FAINT) + inked(short, _name_ink(snapshot, profile)) + inked(method, Ink.DIM)
 
 
@@ -231,9 +247,11 @@ class ProfileDetail(Panel):
 
 
 def _about(profile: ProfileSummary, width: int, room: int) -> list[Line]:
-    """Format the description in `room` lines, at least one, and the published note where there is room."""
+    """Format the description in `room` lines, at least one, and speed-up and published note where there is room."""
     rows = wrap(profile.about or profile.name, width, Ink.PLAIN, limit=max(room, 1))
     note = f"published: {profile.published_note}" if profile.published_note else ""
+    if profile.speed_up:
+        note = " · ".join(filter(None, (speed_up_sentence(profile.speed_up), note)))
     if note and len(rows) < room:
         return rows + wrap(note, width, Ink.DIM, limit=room - len(rows))
     return [*rows[:-1], rows[-1] + inked(f"  {note}", Ink.DIM)] if note else rows

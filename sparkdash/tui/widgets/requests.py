@@ -17,9 +17,10 @@ from sparkdash.domain.state import OPEN
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, dimmed, frame, inked, pad, shorten
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.name_cuts import profile_names, shorten_apart
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
-from sparkdash.units import DASH, duration, number, percent
+from sparkdash.units import DASH, duration, fitted, number, percent
 
 STATE, LEAST_PROFILE = 16, 12
 CLIENT, WHOLE_CLIENT, ROOMY = 12, 20, 120
@@ -39,6 +40,15 @@ class Progress(NamedTuple):
     live: LiveRequest | None
     now: float
     here: float
+    node: str = ""
+    """Box whose engine has the request; empty while that is unknown, and with this box alone."""
+
+
+class Names(NamedTuple):
+    """Names among which each must be told apart."""
+
+    clients: frozenset[str]
+    profiles: frozenset[str]
 
 
 class RequestColumn(NamedTuple):
@@ -66,9 +76,13 @@ def _arrived(of: Progress) -> str:
     return time.strftime("%H:%M:%S", time.localtime(of.request.started_at + of.here - of.now))
 
 
+def _arrived_short(of: Progress) -> str:
+    return _arrived(of)[: len("00:00")]
+
+
 def _prompt(of: Progress) -> str:
     told, guess = of.request.prompt_tokens, of.request.prompt_estimate
-    return f"~{guess}" if told is None and guess is not None else number(told)
+    return f"~{fitted(guess, 5)}" if told is None and guess is not None else fitted(told, 6)
 
 
 def _cached(of: Progress) -> str:
@@ -78,43 +92,48 @@ def _cached(of: Progress) -> str:
 
 def _output(of: Progress) -> str:
     if of.live is None or of.request.completion_tokens is not None:
-        return number(of.request.completion_tokens)
-    return _estimate(of.live, number(of.live.output_tokens))
+        return fitted(of.request.completion_tokens, 5)
+    return _estimate(of.live, fitted(of.live.output_tokens, 5 - of.live.estimated))
 
 
 def _rate(of: Progress) -> str:
     if of.live is None or of.request.decode_tok_s is not None:
-        return number(of.request.decode_tok_s, 1)
-    return _estimate(of.live, number(of.live.tok_s, 1))
+        return fitted(of.request.decode_tok_s, 6, 1)
+    return _estimate(of.live, fitted(of.live.tok_s, 6 - of.live.estimated, 1))
 
 
 def _estimate(live: LiveRequest, text: str) -> str:
     return f"~{text}" if live.estimated and text != DASH else text
 
 
+AT = RequestColumn("at", 10, 4, _arrived)
+AT_SHORT = RequestColumn("at", 7, 4, _arrived_short)
+NODE = RequestColumn("node", 9, 3, lambda of: shorten(of.node, 8) or DASH)
+"""Shown where there is more than one box."""
 COLUMNS = (
-    RequestColumn("at", 10, 6, _arrived),
+    AT_SHORT,
     RequestColumn("took", 8, 1, _took),
     RequestColumn("prompt", 7, 2, _prompt),
     RequestColumn("cached", 7, 2, _cached),
     RequestColumn("out", 6, 0, _output),
-    RequestColumn("think", 6, 5, lambda of: number(of.request.reasoning_tokens)),
-    RequestColumn("wait", 7, 4, _waited),
-    RequestColumn("ttft", 7, 3, lambda of: number(of.request.ttft_s, 2)),
+    RequestColumn("think", 6, 7, lambda of: fitted(of.request.reasoning_tokens, 5)),
+    RequestColumn("wait", 7, 6, _waited),
+    RequestColumn("ttft", 7, 5, lambda of: fitted(of.request.ttft_s, 6, 2)),
     RequestColumn("tok/s", 7, 0, _rate),
 )
 
 
-def _columns(width: int, longest: int) -> list[RequestColumn]:
+def _columns(width: int, longest: int, *, several: bool = False) -> list[RequestColumn]:
     """Return the columns that fit; the less important ones leave room for the `longest` profile's name."""
-    columns = list(COLUMNS)
+    columns = [NODE, *COLUMNS] if several else list(COLUMNS)
     while columns:
         last = max(columns, key=lambda column: column.gives_way)
         least = LEAST_PROFILE if last.gives_way <= MATTERS else max(LEAST_PROFILE, longest + 1)
         if _profile_cells(width, columns) >= least:
             break
         columns.remove(last)
-    return columns
+    exact = [AT if column is AT_SHORT else column for column in columns]
+    return exact if _profile_cells(width, exact) > max(LEAST_PROFILE, longest) else columns
 
 
 def _client(width: int) -> int:
@@ -137,6 +156,8 @@ class RequestTable(Table):
         super().__init__(cursor=cursor, **rest)
         self._beside = beside
         self._longest = 0
+        self._several = False
+        """Whether there is more than one box."""
 
     @property
     def framed(self) -> bool:
@@ -145,7 +166,7 @@ class RequestTable(Table):
 
     def head(self, width: int) -> Line:
         """Return the column titles."""
-        columns = _columns(width, self._longest)
+        columns = _columns(width, self._longest, several=self._several)
         figures = "".join(f"{column.name:>{column.cells}}" for column in columns)
         profile = pad(inked("profile", Ink.DIM), _profile_cells(width, columns))
         return inked(f" {'client':<{_client(width)}} ", Ink.DIM) + profile + inked(f"{figures}  state", Ink.DIM)
@@ -153,9 +174,11 @@ class RequestTable(Table):
     def rows(self, view: View, width: int) -> list[TableRow]:
         """Return a row for each request."""
         self._longest = max((len(one.profile) for one in view.requests), default=0)
-        columns = _columns(width, self._longest)
+        self._several = bool(view.nodes)
+        columns = _columns(width, self._longest, several=self._several)
         shown = _by_client(view)
-        return [TableRow(one.id, _line(one, view, width, columns), _copy(one), _words(one)) for one in shown]
+        names = Names(frozenset(one.client for one in shown), profile_names(view))
+        return [TableRow(one.id, _line(one, view, width, columns, names), _copy(one), _words(one)) for one in shown]
 
 
 def _by_client(view: View) -> tuple[Request, ...]:
@@ -166,11 +189,11 @@ def _by_client(view: View) -> tuple[Request, ...]:
     return (*open_, *view.requests[len(open_) :])
 
 
-def _line(request: Request, view: View, width: int, columns: Sequence[RequestColumn]) -> Line:
+def _line(request: Request, view: View, width: int, columns: Sequence[RequestColumn], names: Names) -> Line:
     live = view.sample.requests.get(request.id) if view.sample and request.state in OPEN else None
-    of = Progress(request, live, view.link_at, view.here - (view.now - view.link_at))
-    line = inked(" ") + _name(request.client, _client(width)) + inked(" ")
-    line += _name(request.profile, _profile_cells(width, columns))
+    of = Progress(request, live, view.link_at, view.here - (view.now - view.link_at), _node(request, view))
+    line = inked(" ") + _name(request.client, _client(width), names.clients) + inked(" ")
+    line += _name(request.profile, _profile_cells(width, columns), names.profiles)
     for column in columns:
         told = column.text(of)
         line += align_right(inked(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
@@ -180,8 +203,17 @@ def _line(request: Request, view: View, width: int, columns: Sequence[RequestCol
     return line if view.link is LinkState.LIVE else dimmed(line)
 
 
-def _name(name: str, cells: int) -> Line:
-    return pad(inked(shorten(name, max(cells - 1, 1))), cells)
+def _node(request: Request, view: View) -> str:
+    """Name the boxes of the request's engine; of an ended one, or of an engine that is gone, the head's."""
+    engine = view.snapshot.engines.get(request.profile) if view.snapshot else None
+    if request.node is None:
+        return ""
+    nodes = engine.nodes if engine and request.node in engine.nodes else (request.node,)
+    return view.boxes(nodes) if len(nodes) == 1 else f"{len(nodes)} boxes"
+
+
+def _name(name: str, cells: int, others: frozenset[str]) -> Line:
+    return pad(inked(shorten_apart(name, max(cells - 1, 1), others)), cells)
 
 
 def _phase(of: Progress, view: View) -> Line:

@@ -11,12 +11,13 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.swap import Swap
 from sparkdash.domain.text.swap_text import estimate_text, still_text, time_left, wait_text
-from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, dimmed, inked, join, justify, length, pad, shorten
+from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, dimmed, inked, join, justify, length, pad
 from sparkdash.tui.lines import stuck_engine, words
 from sparkdash.tui.lines.spark import meter
 from sparkdash.tui.lines.swap_progress import goal
 from sparkdash.tui.messages import EngineAsked
 from sparkdash.tui.mirror import View
+from sparkdash.tui.name_cuts import profile_names, shorten_apart
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import gib, number, percent
 
@@ -69,8 +70,8 @@ def _name(one: Engine | Swap) -> str:
 
 
 def _row(one: Engine | Swap, view: View, width: int, cells: int) -> Line:
-    name = pad(inked(shorten(_name(one), cells)), cells)
-    row = _engine(one, view, name, width) if isinstance(one, Engine) else _load(one, view, name, short=width < ROOMY)
+    name = pad(inked(shorten_apart(_name(one), cells, profile_names(view))), cells)
+    row = _engine(one, view, name, width) if isinstance(one, Engine) else _load(one, view, name, width)
     return justify(row, KEY_HINT + inked(" "), width) if length(row) + 12 < width else clip(row, width)
 
 
@@ -89,8 +90,10 @@ def _figures(engine: Engine, view: View, width: int) -> Line:
     """Format as many figures as fit, the rate first."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     value, by_gateway = sample.figure(Metric.DECODE)
-    rate = inked(f"{'~' if by_gateway else ''}{number(value, 1)}", Ink.PLAIN) + inked(" tok/s", Ink.DIM)
-    kv = inked("kv ", Ink.DIM) + align_right(inked(percent(sample.get(Metric.KV_USED)), Ink.PLAIN), 5)
+    rate = inked(f"{'~' if by_gateway else ''}{number(value, 1)}", _ink(view, engine, Metric.DECODE))
+    rate += inked(" tok/s", Ink.DIM)
+    used = inked(percent(sample.get(Metric.KV_USED)), _ink(view, engine, Metric.KV_USED))
+    kv = inked("kv ", Ink.DIM) + align_right(used, 5)
     memory = view.sample.memory if view.sample else None
     held = memory.engines.get(engine.profile) if memory else None
     size = align_right(inked(gib(held), Ink.PLAIN), 9) if held is not None else EMPTY
@@ -102,19 +105,26 @@ def _figures(engine: Engine, view: View, width: int) -> Line:
     return join(parts, GAP)
 
 
-def _load(swap: Swap, view: View, name: Line, *, short: bool) -> Line:
+def _ink(view: View, engine: Engine, metric: Metric) -> Ink:
+    return Ink.BAD if view.is_alerting(engine.profile, metric.value) else Ink.PLAIN
+
+
+def _load(swap: Swap, view: View, name: Line, width: int) -> Line:
+    short = width < ROOMY
     still = swap.still_since is not None
     mark = inked("◌ stalled" if still else f"◌ {swap.phase}", Ink.WARN if still else Ink.PLAIN)
     since = inked(f" {words.age(view.link_at - swap.started_at)}", Ink.PLAIN)
     head = inked(" ") + name + GAP + pad(mark + since, STATE) + inked(" ")
     cells = SHORT_METER if short else METER
     if swap.fraction is None:
-        bar = inked("─" * cells, Ink.FAINT) + inked("    - ", Ink.DIM)
+        bar, share = inked("─" * cells, Ink.FAINT), inked("    - ", Ink.DIM)
     else:
         done, rest = meter(swap.fraction, cells)
         bar = inked(done, Ink.WARN if still else Ink.TRACE) + inked(rest, Ink.FAINT)
-        bar += inked(f" {swap.fraction * 100:3.0f} %", Ink.PLAIN)
-    return head + join([bar, _outlook(swap, view, short=short)], GAP)
+        share = inked(f" {swap.fraction * 100:3.0f} %", Ink.PLAIN)
+    left = _outlook(swap, view, short=short)
+    whole = head + join([bar + share, left], GAP)
+    return whole if length(whole) <= width else head + join([share, left], GAP)
 
 
 def _outlook(swap: Swap, view: View, *, short: bool) -> Line:

@@ -26,11 +26,13 @@ from sparkdash.tui.ink import (
     frame,
     inked,
     join,
+    length,
     pad,
     plain_text,
     wrap,
 )
 from sparkdash.tui.mirror import View
+from sparkdash.tui.name_cuts import profile_names, shorten_apart
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
 
@@ -68,9 +70,10 @@ class RunTable(Table):
         """Return the row of figures of live traffic, and a row for each run."""
         snapshot = view.snapshot
         pair = [name for name in ((snapshot.toggle_a, snapshot.toggle_b) if snapshot else ()) if name]
-        seen = inked(f" {'live traffic':<{_name(width)}} {DASH:<9} {DASH:<9} ") + inked(
-            " | ".join(pair) or "A | B", Ink.DIM
-        )
+        seen = inked(f" {'live traffic':<{_name(width)}} {DASH:<9} {DASH:<9} ")
+        room = max((width - length(seen)) // 2 - 2, 1)
+        known = profile_names(view)
+        seen += inked(" | ".join(shorten_apart(name, room, known) for name in pair) or "A | B", Ink.DIM)
         rows = (TableRow(run.id, _run(run, width, measured=_is_measured(run, view)), run.id) for run in self.runs)
         return [TableRow(SEEN, clip(seen, width)), *rows]
 

@@ -23,11 +23,11 @@ from sparkdash.tui.ink import (
     join,
     length,
     pad,
-    shorten,
     wrap,
 )
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import View
+from sparkdash.tui.name_cuts import profile_names, shorten_apart
 from sparkdash.tui.widgets.card import failure_rows
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.table import Table, TableRow
@@ -100,7 +100,11 @@ def _kill_line(kill: GuardKill, view: View, width: int) -> Line:
     """Format a kill as a row of the swaps: nothing came, the guard ended one engine."""
     name = _name_cells(width)
     when = pad(inked(f" {local_time(kill.at, view.now, view.here)}", Ink.DIM), WHEN + 1)
-    names = pad(inked(DASH, Ink.DIM), name) + inked(" ") + pad(inked(shorten(kill.profile, name)), name)
+    names = (
+        pad(inked(DASH, Ink.DIM), name)
+        + inked(" ")
+        + pad(inked(shorten_apart(kill.profile, name, profile_names(view))), name)
+    )
     return when + names + align_right(inked(DASH, Ink.DIM), TOOK) + inked("  ") + inked("✗ guard killed", Ink.BAD)
 
 
@@ -119,12 +123,12 @@ def _line(swap: Swap, view: View, width: int) -> Line:
     word, ink = words.OUTCOMES[swap.outcome] if swap.outcome else (DASH, Ink.DIM)
     took = None if swap.ended_at is None else swap.ended_at - swap.started_at
     when = pad(inked(f" {local_time(swap.ended_at, view.now, view.here)}", Ink.DIM), WHEN + 1)
-    came = inked(shorten(swap.target or DASH, name), Ink.PLAIN if swap.target else Ink.DIM)
+    came = inked(shorten_apart(swap.target or DASH, name, profile_names(view)), Ink.PLAIN if swap.target else Ink.DIM)
     boxes = view.boxes(swap.nodes) if swap.nodes else ""
     if boxes and length(came) + len(boxes) + len(" on ") <= name:
         came += inked(f" on {boxes}", Ink.DIM)
     names = pad(came, name) + inked(" ")
-    names += pad(inked(shorten(", ".join(swap.evict) or DASH, name), Ink.DIM), name)
+    names += pad(inked(shorten_apart(", ".join(swap.evict) or DASH, name, profile_names(view)), Ink.DIM), name)
     return when + names + align_right(inked(duration(took)), TOOK) + inked("  ") + inked(word, ink)
 
 

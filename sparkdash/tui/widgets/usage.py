@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sparkdash.domain.history.answers import UsageReport, UsageTotals
-from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, pad
+from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, pad, shorten
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration, number, percent
@@ -61,7 +61,8 @@ COLUMNS = (
 )
 
 
-def _columns(width: int) -> list[UsageColumn]:
+def columns_for(width: int) -> list[UsageColumn]:
+    """Return the columns that fit beside the group's name."""
     found = list(COLUMNS)
     while sum(one.cells for one in found) + LEAST_GROUP + 1 > width and len(found) > 1:
         found.remove(max(found, key=lambda one: one.gives_way))
@@ -77,11 +78,11 @@ class UsageTable(Table):
 
     def head(self, width: int) -> Line:
         """Return the column titles."""
-        columns = _columns(width)
+        columns = columns_for(width)
         by = f"{self.report.by}, whole hours" if self.report else ""
         return (
             inked(" ")
-            + pad(inked(by, Ink.DIM), _group(width, columns))
+            + pad(inked(by, Ink.DIM), group_cells(width, columns))
             + inked("".join(f"{one.name:>{one.cells}}" for one in columns), Ink.DIM)
         )
 
@@ -89,19 +90,22 @@ class UsageTable(Table):
         """Return the sum, and a row for each group."""
         if self.report is None or not self.report.rows:
             return []
-        columns = _columns(width)
-        rows = [TableRow(one.group, _totals(one, columns, width), one.group) for one in self.report.rows]
-        whole = _totals(self.report.total, columns, width, sum_of=len(rows))
+        columns = columns_for(width)
+        rows = [TableRow(one.group, totals_line(one, columns, width), one.group) for one in self.report.rows]
+        whole = totals_line(self.report.total, columns, width, sum_of=len(rows))
         return [*rows, TableRow(TOTAL, whole, "")] if len(rows) > 1 else rows
 
 
-def _group(width: int, columns: list[UsageColumn]) -> int:
+def group_cells(width: int, columns: list[UsageColumn]) -> int:
+    """Return the cells of the group's name."""
     return min(width - 1 - sum(one.cells for one in columns), WIDEST_GROUP)
 
 
-def _totals(one: UsageTotals, columns: list[UsageColumn], width: int, sum_of: int = 0) -> Line:
-    name = inked(f"all {sum_of}", Ink.STRONG) if sum_of else inked(one.group)
-    line = inked(" ") + pad(name, _group(width, columns) - 1) + inked(" ")
+def totals_line(one: UsageTotals, columns: list[UsageColumn], width: int, sum_of: int = 0) -> Line:
+    """Format the row of a group; `sum_of` groups are added up in that of all."""
+    cells = group_cells(width, columns) - 1
+    name = inked(f"all {sum_of}", Ink.STRONG) if sum_of else inked(shorten(one.group, cells))
+    line = inked(" ") + pad(name, cells) + inked(" ")
     for column in columns:
         told = column.text(one)
         bad = column.name == "errors" and told != DASH
