@@ -9,22 +9,27 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from aiohttp import web
 from textual_serve.server import Server
 
 from sparkdash.errors import HostError
-from sparkdash.web.visitor_check import Visit, VisitorCheck
+from sparkdash.web.visitor_check import KeyedVisitorCheck, Visit, VisitorCheck
 
 LOOPBACK = "127.0.0.1"
+KEY_LOOK_S = 5.0
+"""Pause between two looks whether the key of an open tab is still good."""
 PAGE = Path(__file__).parent / "page"
 FILES = ("dashboard.css", "focus.js")
 """Files beside the page."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "font-src 'self' data:; connect-src 'self' ws://{host}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "font-src 'self' data:; connect-src 'self' {socket}://{host}; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
 )
 """The terminal emulator writes style sheets of its own, hence 'unsafe-inline' for styles."""
 GUARDED = {
@@ -33,6 +38,11 @@ GUARDED = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+WRONG_KEY = (
+    "<p role=alert>No key with the scope control for the whole box has this secret. "
+    "`sparkdash keys list` shows them.</p>"
+)
+_STATUS = {Visit.FULL: 503, Visit.NO_KEY: 401}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -66,20 +76,27 @@ class WebServer(Server):
 
         size = request.query.get("fontsize", "")
         values = {
-            "app_websocket_url": f"ws://{request.host}/ws",
+            "app_websocket_url": f"{_socket_scheme(self.visitors)}://{request.host}/ws",
             "font_size": int(size) if size.isdecimal() and len(size) < 3 else 16,
         }
         return aiohttp_jinja2.render_template("app_index.html", request, values)
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
-        """Serve one tab until it is closed."""
+        """Serve one tab until it is closed, or until its key is revoked or has expired."""
         self.visitors.sessions += 1
+        tab = asyncio.ensure_future(super().handle_websocket(request))
         try:
-            return await super().handle_websocket(request)
+            while not (await asyncio.wait({tab}, timeout=KEY_LOOK_S))[0]:
+                if not self.visitors.is_welcome(request.cookies.get(self.cookie_name)):
+                    tab.cancel()
+                    break
+            return await tab
         finally:
+            tab.cancel()
             self.visitors.sessions -= 1
 
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        answer: web.StreamResponse
         upgrades = request.path == "/ws"
         visit = self.visitors.check(
             request.host,
@@ -89,38 +106,73 @@ class WebServer(Server):
             upgrades=upgrades,
         )
         if visit is Visit.GIVE_COOKIE:
-            answer: web.StreamResponse = web.Response(status=303, headers={"Location": "/"})
-            answer.set_cookie(self.cookie_name, self.visitors.cookie, httponly=True, samesite="Strict", path="/")
+            answer = self._opened(self.visitors.cookie)
+        elif visit is Visit.NO_KEY and request.path in ("/", "/key"):
+            answer = await self._ask_for_key(request)
         elif visit is not Visit.WELCOME:
-            status = 503 if visit is Visit.FULL else 403
-            answer = web.Response(status=status, text=f"{visit.value}\n")
+            answer = web.Response(status=_STATUS.get(visit, 403), text=f"{visit.value}\n")
         else:
             answer = await handler(request)
         if not answer.prepared:
-            answer.headers.update(GUARDED)
-            answer.headers["Content-Security-Policy"] = POLICY.format(host=request.host)
+            answer.headers.update({name: value for name, value in GUARDED.items() if name not in answer.headers})
+            scheme = _socket_scheme(self.visitors)
+            answer.headers["Content-Security-Policy"] = POLICY.format(host=request.host, socket=scheme)
         return answer
+
+    def _opened(self, cookie: str) -> web.StreamResponse:
+        answer = web.Response(status=303, headers={"Location": "/"})
+        secure = self.visitors.scheme == "https"
+        answer.set_cookie(self.cookie_name, cookie, httponly=True, samesite="Strict", path="/", secure=secure)
+        return answer
+
+    async def _ask_for_key(self, request: web.Request) -> web.StreamResponse:
+        """Answer with the page that takes a key, or with the cookie for the key that it took."""
+        wrong = ""
+        if request.method == "POST" and request.headers.get("Origin") and isinstance(self.visitors, KeyedVisitorCheck):
+            secret = str((await request.post()).get("key", "")).strip()
+            cookie = self.visitors.let_in(secret)
+            if cookie is not None:
+                return self._opened(cookie)
+            wrong = WRONG_KEY
+        page = (PAGE / "key.html").read_text().replace("<!-- wrong -->", wrong)
+        # under no-referrer browsers send "Origin: null" with a form
+        headers = {"Referrer-Policy": "same-origin"}
+        return web.Response(status=401, text=page, content_type="text/html", headers=headers)
+
+
+def _socket_scheme(visitors: VisitorCheck) -> str:
+    return "wss" if visitors.scheme == "https" else "ws"
 
 
 async def _own_file(request: web.Request) -> web.FileResponse:
     return web.FileResponse(PAGE / request.path.removeprefix("/"))
 
 
-async def serve_dashboard(port: int, command: Sequence[str], ready: Callable[[str], object]) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` gets the address with the token; `command` draws one tab.
+class Place(NamedTuple):
+    """Address at which the dashboard is served."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+
+async def serve_dashboard(
+    place: Place, visitors: VisitorCheck, command: Sequence[str], ready: Callable[[str], object]
+) -> None:
+    """Serve until SIGINT or SIGTERM. `ready` gets the address, on loopback with the token; `command` draws one tab.
 
     Raises:
         HostError: the port cannot be used.
     """
-    server = WebServer(VisitorCheck(), command)
+    server = WebServer(visitors, command)
     runner = web.AppRunner(await server.make_app(), access_log=None, shutdown_timeout=5.0)
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, LOOPBACK, port).start()
+            await web.TCPSite(runner, place.host, place.port, ssl_context=place.tls).start()
         except OSError as error:
             raise HostError(
-                f"Port {port} cannot be used: {error.strerror}.",
+                f"Port {place.port} of {place.host} cannot be used: {error.strerror}.",
                 code="port_in_use",
                 hint="`sparkdash web --port 0` takes a free one.",
             ) from None
@@ -129,7 +181,9 @@ async def serve_dashboard(port: int, command: Sequence[str], ready: Callable[[st
         ended = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        ready(f"http://{LOOPBACK}:{taken}/?token={server.visitors.token}")
+        host = f"[{place.host}]" if ":" in place.host else place.host
+        token = "" if isinstance(visitors, KeyedVisitorCheck) else f"?token={visitors.token}"
+        ready(f"{visitors.scheme}://{host}:{taken}/{token}")
         await ended.wait()
     finally:
         await runner.cleanup()

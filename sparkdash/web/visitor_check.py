@@ -1,8 +1,9 @@
 """VisitorCheck: who may open the dashboard in a browser.
 
-Rule 1: a token in the address opens it once; from then on a cookie does, which scripts cannot read.
-Rule 2: the name in Host must be loopback's (another name may have been made to resolve to it), and a WebSocket must
+Rule 1: on loopback a token in the address opens it once; from then on a cookie does, which scripts cannot read.
+Rule 2: the name in Host must be this box's (another name may have been made to resolve to it), and a WebSocket must
 come from a page of this address.
+Rule 3: beyond loopback a key with the scope `control` for the whole box opens it, and each cookie is worth its key.
 
 Pure.
 """
@@ -12,8 +13,11 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
+from collections.abc import Callable, Iterable
 from enum import Enum
 from urllib.parse import urlsplit
+
+from sparkdash.access.key import Key, Scope, matching
 
 MOST_SESSIONS = 4
 """Tabs at once: each is a process of 65 MB."""
@@ -28,11 +32,15 @@ class Visit(Enum):
     WRONG_HOST = "The address is not this box's: open the one that `sparkdash web` printed."
     WRONG_ORIGIN = "A page of another address asked for the dashboard."
     NO_TOKEN = "The token is missing or old: open the address that `sparkdash web` printed last."  # noqa: S105
+    NO_KEY = "Open the first page of this address and type a key."
     FULL = f"{MOST_SESSIONS} tabs are open, which is the limit. Close one and load this page again."
 
 
 class VisitorCheck:
-    """Checks of one server. `token` stands in the address, `cookie` in the browser."""
+    """Checks of a server on loopback. `token` stands in the address, `cookie` in the browser."""
+
+    scheme = "http"
+    invitation = "Open this address in a browser on this box. Ctrl-C ends it."
 
     def __init__(self) -> None:
         self.token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -42,33 +50,92 @@ class VisitorCheck:
 
     def check(self, host: str, origin: str | None, *, token: str | None, cookie: str | None, upgrades: bool) -> Visit:
         """Check a request by its headers. `upgrades`: it asks for the WebSocket, which begins a session."""
-        if not _is_loopback(host):
+        if not self._is_own(host):
             return Visit.WRONG_HOST
-        if origin != f"http://{host}" and (upgrades or origin is not None):  # pages that are opened send none
+        if origin != f"{self.scheme}://{host}" and (upgrades or origin is not None):  # pages that are opened send none
             return Visit.WRONG_ORIGIN
-        if token is not None and not upgrades:
-            return Visit.GIVE_COOKIE if _same(token, self.token) else Visit.NO_TOKEN
-        if not _same(cookie, self.cookie):
-            return Visit.NO_TOKEN
-        return self._session() if upgrades else Visit.WELCOME
+        visit = self._known(None if upgrades else token, cookie)
+        if visit is Visit.WELCOME and upgrades and self.sessions >= MOST_SESSIONS:
+            return Visit.FULL
+        return visit
 
-    def _session(self) -> Visit:
-        return Visit.FULL if self.sessions >= MOST_SESSIONS else Visit.WELCOME
+    def is_welcome(self, cookie: str | None) -> bool:
+        """Whether the browser with this cookie may stay."""
+        return _same(cookie, self.cookie)
+
+    def _known(self, token: str | None, cookie: str | None) -> Visit:
+        if token is not None:
+            return Visit.GIVE_COOKIE if _same(token, self.token) else Visit.NO_TOKEN
+        return Visit.WELCOME if self.is_welcome(cookie) else Visit.NO_TOKEN
+
+    def _is_own(self, host: str) -> bool:
+        return _is_loopback(_hostname(host))
+
+
+class KeyedVisitorCheck(VisitorCheck):
+    """Checks of a server beyond loopback. `keys` returns the keys of now, `clock` Unix seconds; the box has `names`."""
+
+    invitation = "Open this box's name or address, and this port, in a browser. It asks for a key. Ctrl-C ends it."
+
+    def __init__(
+        self, keys: Callable[[], Iterable[Key]], clock: Callable[[], float], names: Iterable[str], scheme: str
+    ) -> None:
+        super().__init__()
+        self.scheme = scheme
+        self._keys = keys
+        self._clock = clock
+        self._names = frozenset(name.lower() for name in names)
+        self._visitors: dict[str, Key] = {}
+        """Key of each browser, by cookie."""
+
+    def let_in(self, secret: str) -> str | None:
+        """Return a cookie for the key with this secret; None for a key that may not see the whole box."""
+        keys = [key for key in self._keys() if opens_dashboard(key, self._clock())]
+        key = matching(keys, secret)
+        if key is None:
+            return None
+        cookie = secrets.token_urlsafe(TOKEN_BYTES)
+        self._visitors = {known: each for known, each in self._visitors.items() if each in keys}
+        self._visitors[cookie] = key
+        return cookie
+
+    def is_welcome(self, cookie: str | None) -> bool:
+        """Whether the browser came with a key that is still good."""
+        key = self._visitors.get(cookie or "")
+        return key is not None and opens_dashboard(key, self._clock()) and key in self._keys()
+
+    def _known(self, token: str | None, cookie: str | None) -> Visit:  # noqa: ARG002 - an address has none
+        return Visit.WELCOME if self.is_welcome(cookie) else Visit.NO_KEY
+
+    def _is_own(self, host: str) -> bool:
+        name = _hostname(host)
+        return _is_loopback(name) or name in self._names or _is_address(name)
+
+
+def opens_dashboard(key: Key, now: float) -> bool:
+    """Whether the key is good for all that the dashboard shows and does."""
+    return Scope.CONTROL in key.scopes and not key.models and not key.has_expired(now)
 
 
 def _same(given: str | None, wanted: str) -> bool:
     return given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
 
 
-def _is_loopback(host: str) -> bool:
-    """Whether a Host header names loopback; any port, as `ssh -L` may have another one."""
+def _hostname(host: str) -> str:
+    """Return the name in a Host header, whose port may be any, as `ssh -L` may have another one."""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
     except ValueError:
         return False
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return True
+
+
+def _is_loopback(name: str) -> bool:
+    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
