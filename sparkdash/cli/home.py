@@ -18,14 +18,9 @@ def home() -> None:
         status()
         return
     print_opening(OPENING)
-    from sparkdash.cli.daemon.background import start_daemon_if_needed
+    from sparkdash.cli.dashboard import open_dashboard
 
-    start_daemon_if_needed()
-    from sparkdash.cli.setup.this_box import ThisBox
-    from sparkdash.client.address import find_daemon
-    from sparkdash.tui.app import run_dashboard
-
-    run_dashboard(box=None if find_daemon().given else ThisBox())
+    open_dashboard()
 
 
 def version(as_json: AsJson = False) -> None:

@@ -1,14 +1,8 @@
-"""Entry point of `sparkdash` and the list of its commands.
-
-Owns: how the program ends: exit codes, the panel of an expected failure, a clean Ctrl-C, a quiet broken pipe.
-"""
+"""Entry point of `sparkdash` and the list of its commands."""
 
 from __future__ import annotations
 
-import errno
-import os
-import sys
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -17,14 +11,14 @@ from sparkdash.cli import connect, doctor, home, hooks, keys, memory, web
 from sparkdash.cli.bench import ab
 from sparkdash.cli.bench import commands as bench
 from sparkdash.cli.daemon import demo, serve, service
-from sparkdash.cli.engines import history, incidents, logs, release, requests, run, status, stop, use, why
+from sparkdash.cli.engines import history, incidents, logs, release, replay, requests, run, status, stop, use, why
+from sparkdash.cli.exits import exit_codes
 from sparkdash.cli.nodes import commands as nodes
 from sparkdash.cli.output.screen import print_text
 from sparkdash.cli.profiles import add as add_from_source
 from sparkdash.cli.profiles import build, import_export, new, pull, search, sources
 from sparkdash.cli.profiles import commands as profiles
 from sparkdash.cli.setup import commands as setup
-from sparkdash.errors import HostError, SparkdashError
 
 app = typer.Typer(
     name="sparkdash",
@@ -40,6 +34,7 @@ for command in (
     stop.stop,
     stop.cancel,
     requests.requests,
+    replay.replay,
     incidents.incidents,
     history.history,
     release.release,
@@ -102,35 +97,5 @@ def root(
 
 def main() -> None:
     """Run the console script. Exits 0, the error's own code, 2 for wrong usage, or 130 after Ctrl-C."""
-    try:
+    with exit_codes():
         app(prog_name="sparkdash")
-    except SparkdashError as error:
-        _end(error)
-    except BaseExceptionGroup as group:
-        from sparkdash.daemon import expected_error  # the only one that raises groups, so it is loaded already
-
-        if (known := expected_error(group)) is None:
-            raise
-        _end(known)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:  # the reader has left
-        _no_more_output()
-        sys.exit(1)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        _no_more_output()
-        _end(HostError(f"{error.filename or 'The output'} cannot be written: {error.strerror}.", code="disk_full"))
-
-
-def _no_more_output() -> None:
-    """Redirect stdout to /dev/null: otherwise the interpreter complains when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _end(error: SparkdashError) -> NoReturn:
-    from sparkdash.cli.output import error_panel
-
-    error_panel.print_error(error, as_json="--json" in sys.argv[1:])
-    sys.exit(error.exit_code)

@@ -1,21 +1,32 @@
-"""Console script of `sparkdash`: says at once that the dashboard opens, then loads the command line.
+"""Console script of `sparkdash`: opens the dashboard without the command line, or runs the command line.
 
-Owns: the first words of `sparkdash` without a command. Rule: next to nothing is imported before them, as loading the
-command line takes a quarter of a second of processor time on a small box.
+Owns: the first words of `sparkdash` without a command. Rule: next to nothing is imported before them, and no command
+before the dashboard: loading the command line takes as long as the dashboard itself.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 from sparkdash.cli.output.opening import OPENING
 
+COMPLETION = "_SPARKDASH_COMPLETE"
+"""Variable by which a shell asks for the completion of commands; it gives no arguments."""
+
 
 def main() -> None:
     """Run the console script."""
-    if len(sys.argv) == 1 and sys.stdout.isatty() and sys.stderr.isatty():
-        sys.stderr.write(f"{OPENING}\r")
-        sys.stderr.flush()
-    from sparkdash.cli.main import main as run_command_line
+    on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+    if len(sys.argv) > 1 or not on_terminal or COMPLETION in os.environ:
+        from sparkdash.cli.main import main as run_command_line
 
-    run_command_line()
+        run_command_line()
+        return
+    sys.stderr.write(f"{OPENING}\r")
+    sys.stderr.flush()
+    from sparkdash.cli.dashboard import open_dashboard
+    from sparkdash.cli.exits import exit_codes
+
+    with exit_codes():
+        open_dashboard()

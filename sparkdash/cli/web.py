@@ -11,12 +11,14 @@ import typer
 from sparkdash.cli.output.screen import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 
+HOST = "127.0.0.1"
 PORT = 8485
 SCREEN = (sys.executable, "-m", "sparkdash.cli.web_screen")
 
 
 def web(
-    port: Annotated[int, typer.Option(help="Port on loopback; 0 takes a free one.", min=0, max=65535)] = PORT,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = PORT,
+    host: Annotated[str, typer.Option(help="Address to listen on. Beyond loopback every visitor needs a key.")] = HOST,
     as_json: AsJson = False,
 ) -> None:
     """Serve the dashboard to a browser on this box.
@@ -25,10 +27,14 @@ def web(
     forward the port: `ssh -L 8485:127.0.0.1:8485 spark`. At most four tabs are served at once. Ctrl-C ends it; the
     daemon and its engines keep running. For a phone, open the gateway's own address instead.
 
+    With `--host 0.0.0.0` other boxes can open it. Each browser then asks for a key with the scope `control` and without
+    `--models`. The connection is https if `tls_cert` and `tls_key` are set in config.toml.
+
     \b
     Examples:
       sparkdash web
       sparkdash web --port 0 --json
+      sparkdash web --host 0.0.0.0
       SPARKDASH_URL=http://127.0.0.1:9000 sparkdash web
     """
     if find_spec("textual_serve") is None:
@@ -42,8 +48,10 @@ def web(
     import asyncio
 
     from sparkdash.cli.daemon.background import start_daemon_if_needed
+    from sparkdash.cli.web_place import place_of
     from sparkdash.web.server import serve_dashboard
 
+    place, visitors = place_of(host, port)
     start_daemon_if_needed()
 
     def ready(address: str) -> None:
@@ -51,6 +59,6 @@ def web(
             print_json({"url": address})
         else:
             print_text(address)
-            print_note("Open this address in a browser on this box. Ctrl-C ends it.")
+            print_note(visitors.invitation)
 
-    asyncio.run(serve_dashboard(port, SCREEN, ready))
+    asyncio.run(serve_dashboard(place, visitors, SCREEN, ready))

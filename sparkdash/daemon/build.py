@@ -23,12 +23,13 @@ from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon import connection_notices, control_actions, reloading
 from sparkdash.daemon.alerting import Alerting
+from sparkdash.daemon.clock_cap import ClockCap
 from sparkdash.daemon.config_revision import SettingsReader
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.listeners import Listeners
 from sparkdash.daemon.memory_accounts import MemoryAccounts
 from sparkdash.daemon.other_nodes import OtherNodes, OtherNodesInputs
-from sparkdash.daemon.past import recording_samples, restore_past
+from sparkdash.daemon.past import record_notices, recording_samples, restore_past
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
 from sparkdash.domain.evidence import no_evidence
 from sparkdash.domain.lease import Request
@@ -36,9 +37,9 @@ from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.errors import UpstreamError
 from sparkdash.gateway import app as gateway
 from sparkdash.gateway.count.counter import TokenCounter
-from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.relay.capture import Capture
+from sparkdash.gateway.relay.capture import Capture, find_captured
 from sparkdash.gateway.shared.body_budget import BodyBudget
+from sparkdash.gateway.shared.exclusive import Exclusive
 from sparkdash.gateway.shared.upload import Uploads
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.hooks import HookDispatcher
@@ -89,10 +90,14 @@ async def _composed(
         RequestTracer(lambda: bus.snapshot, bus.publish) as tracer,
     ):
         restore_past(bus, store)
+        record_notices(bus, store)
         opened = _Opened(bus, upstream, store, translator, counter, tracer)
         daemon = _daemon(parts, profiles, opened, listeners, files, edited)
         reloading.publish_profiles(daemon, profiles)
-        yield daemon
+        try:
+            yield daemon
+        finally:
+            bus.on_notice = None  # the store is closed next
 
 
 class _Opened(NamedTuple):
@@ -157,7 +162,8 @@ def _daemon(
         exporter.record(request)
         tracer.record(request)
 
-    read = parts.load_settings
+    read, exclusive = parts.load_settings, Exclusive()
+    clock_cap = _clock_cap(parts, exclusive, bus)
     deps = gateway.Deps(
         supervisor=supervisor,
         bus=bus,
@@ -178,6 +184,7 @@ def _daemon(
         used_today=lambda key: store.tokens_on(day_of(time.time()), key),
         audit=_written_down,
         capture=_capturing(parts.settings),
+        captured=lambda request_id: find_captured(paths.state_dir(), request_id),
         examine=None if parts.simulated else lambda names: control_actions.run_doctor(holder[0], names),
         shelf=None if parts.simulated else lambda profiles: control_actions.stock_of_profiles(holder[0], profiles),
         memory=None if parts.simulated else accounts.now,
@@ -186,6 +193,8 @@ def _daemon(
         settings_list=(lambda: control_actions.settings_list(holder[0], read)) if read else None,
         change_setting=(lambda wish: control_actions.change_setting(holder[0], read, wish)) if read else None,
         resume=lambda run: control_actions.resume_bench_run(holder[0], run),
+        exclusive=exclusive,
+        clock_cap=clock_cap,
         translator=translator,
         counter=counter,
     )
@@ -225,6 +234,7 @@ def _daemon(
         exporter,
         store,
         others,
+        clock_cap,
     )
     holder.append(daemon)
     return daemon
@@ -240,6 +250,14 @@ def _other_nodes(parts: Parts, bus: Bus, settings: Callable[[], Settings]) -> Ot
     return OtherNodes(OtherNodesInputs(parts.runtime, parts.reader, settings, bus.publish))
 
 
+def _clock_cap(parts: Parts, exclusive: Exclusive, bus: Bus) -> ClockCap | None:
+    def holds(token: str) -> bool:
+        held = exclusive.held
+        return held is not None and held.by(token)
+
+    return ClockCap(parts.gpu_clock, paths.state_dir(), holds, bus.publish) if parts.gpu_clock else None
+
+
 def _evidence(parts: Parts, upstream: Upstream, log: KernelLog) -> EvidenceTaker:
     async def page(url: str) -> bytes:
         reply = await upstream.get(url, timeout_s=PAGE_S)
@@ -250,12 +268,12 @@ def _evidence(parts: Parts, upstream: Upstream, log: KernelLog) -> EvidenceTaker
     return EvidenceTaker(paths.incidents_dir().absolute(), parts.reader, page, log)
 
 
-def _capturing(settings: Settings) -> Callable[[Exchange, bytes, float], None] | None:
+def _capturing(settings: Settings) -> Capture | None:
     if not settings.capture:
         return None
     kept = Capture(paths.state_dir())
     LOG.warning("requests are recorded in a file, as `capture` in config.toml says", file=str(kept.path))
-    return kept.keep
+    return kept
 
 
 def _written_down(entry: Mapping[str, object]) -> None:

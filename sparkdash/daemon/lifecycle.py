@@ -17,8 +17,8 @@ from sparkdash.daemon import signals
 from sparkdash.daemon.build import build_daemon
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.listeners import open_listeners
-from sparkdash.daemon.past import record_notices
 from sparkdash.daemon.reloading import watch_files
+from sparkdash.daemon.speed_ups import watch_runs
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import SparkdashError
 
@@ -54,13 +54,16 @@ async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[D
             group.create_task(_kept_alive(daemon, "hooks", daemon.hooks.run), name="hooks"),
             group.create_task(_kept_alive(daemon, "metrics", daemon.exporter.run), name="metrics"),
             group.create_task(_kept_alive(daemon, "profiles", lambda: watch_files(daemon)), name="profiles"),
-            group.create_task(
-                _kept_alive(daemon, "history", lambda: record_notices(daemon.bus, daemon.store)), name="history"
-            ),
+            group.create_task(_kept_alive(daemon, "speed-ups", lambda: watch_runs(daemon)), name="speed-ups"),
             group.create_task(_farewell(daemon), name="farewell"),
             *(
                 [group.create_task(_kept_alive(daemon, "nodes", daemon.others.run), name="nodes")]
                 if daemon.others
+                else []
+            ),
+            *(
+                [group.create_task(_kept_alive(daemon, "clock cap", daemon.clock_cap.run), name="clock cap")]
+                if daemon.clock_cap
                 else []
             ),
             *(group.create_task(_awaited(task(daemon)), name="beside") for task in daemon.parts.extra_tasks),

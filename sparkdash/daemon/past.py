@@ -5,10 +5,10 @@ Owns: which facts go into the history. Must not know how they are stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from sparkdash.bus import Bus
-from sparkdash.domain.event import Event, Fact, Notice, SampleTaken
+from sparkdash.domain.event import Fact, SampleTaken
 from sparkdash.domain.state import Snapshot
 from sparkdash.store import Store
 
@@ -40,22 +40,9 @@ def recording_samples(publish: Callable[[Fact], object], store: Store) -> Callab
     return publish_and_record
 
 
-async def record_notices(bus: Bus, store: Store) -> None:
-    """Record the notices of this daemon until the bus ends, those before this call included."""
-    subscription = bus.subscribe(samples=False, requests=False)
-    last = bus.snapshot.daemon.started_at
-    try:
-        async for item in subscription:
-            for notice in _notices(item):
-                if notice.at is not None and notice.at > last:
-                    last = notice.at
-                    store.record_notice(notice)
-    finally:
-        subscription.leave()
-
-
-def _notices(item: Event | Snapshot) -> Sequence[Notice]:
-    """Return the notices of an item, oldest first, with their times."""
-    if isinstance(item, Snapshot):
-        return item.notices[::-1]
-    return [item.fact.replace(at=item.at)] if isinstance(item.fact, Notice) else []
+def record_notices(bus: Bus, store: Store) -> None:
+    """Record the notices of this daemon before they are told, and those that are in the snapshot already."""
+    for notice in bus.snapshot.notices[::-1]:
+        if notice.at is not None and notice.at > bus.snapshot.daemon.started_at:
+            store.record_notice(notice)
+    bus.on_notice = store.record_notice

@@ -127,7 +127,13 @@ def publish_profiles(daemon: Daemon, profiles: Catalog) -> None:
     """Publish the catalog's profiles and problems if they differ from the snapshot's."""
     supervisor, now = daemon.supervisor, daemon.bus.snapshot
     listed = tuple(
-        catalog.summarize(p, registry.adapter_of(p), supervisor.need(p), sees=supervisor.sees(p))
+        catalog.summarize(
+            p,
+            registry.adapter_of(p),
+            supervisor.need(p),
+            sees=supervisor.sees(p),
+            speed_up=daemon.speed_ups.get(p.name),
+        )
         for p in profiles.profiles.values()
     )
     problems = tuple(str(problem) for problem in profiles.problems)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sparkdash.cli.bench.commands import Direct, Fresh, Reps, Seed, Share, SuiteName
+from sparkdash.cli.bench.commands import Corpus, Direct, Fresh, Reps, Seed, Share, SuiteName
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 
@@ -30,8 +30,17 @@ def ab(
     ] = BenchMode.STANDARD,
     sweep: Annotated[
         str | None,
-        typer.Option("--sweep", metavar="NAME=VALUES", help="Compare one profile at several values of this flag."),
+        typer.Option(
+            "--sweep",
+            metavar="NAME=VALUES",
+            help="Compare one profile at several values of this flag, or of gpu-clock (MHz).",
+        ),
     ] = None,
+    most_loss: Annotated[
+        str | None,
+        typer.Option("--most-loss", metavar="SHARE", help="With gpu-clock: most decode rate to lose (default 5%)."),
+    ] = None,
+    corpus: Corpus = None,
     direct: Direct = False,
     share: Share = False,
     reps: Reps = None,
@@ -43,10 +52,10 @@ def ab(
 ) -> None:
     """Measure profiles against each other, with a verdict per cell.
 
-    The command swaps, measures, swaps back, and reports what can be claimed. Each launch starts a new engine, in the
-    order A B B A (more profiles: A B C C B A), so that drift of the box cannot look like a difference. Mode screen is
-    A B and claims nothing; careful is A B B A B A A B. The plan is shown first. Ctrl-C stops the run at any point; the
-    same command resumes it, also after a crash.
+    The command swaps, measures, swaps back, and reports what can be claimed. Each launch starts a new engine. Launches
+    alternate, A B A B A B (more profiles: A B C A B C A B C), so that drift of the box cannot look like a difference.
+    Mode screen is A B and claims nothing; careful is A B A B A B A B. The plan is shown first. Ctrl-C stops the run at
+    any point; the same command resumes it, also after a crash.
 
     \b
     Examples:
@@ -55,7 +64,9 @@ def ab(
       sparkdash ab gpt-oss-120b gpt-oss-120b --mode screen
       sparkdash ab gpt-oss-120b qwen3.5-122b --dry-run
       sparkdash ab NAME --sweep num_speculative_tokens=0..4 -s classes
+      sparkdash ab NAME --sweep gpu-clock=free,1800,2200 --most-loss 5%
     """
+    from sparkdash.bench.plan import clock_sweep
     from sparkdash.bench.run import Mode
     from sparkdash.cli.bench.measure import MeasureOptions, measure
 
@@ -65,8 +76,15 @@ def ab(
         raise typer.BadParameter(
             "give at least two profiles; `sparkdash bench PROFILE` measures one", param_hint="PROFILES"
         )
+    if most_loss and not (sweep and clock_sweep.is_clock_sweep(sweep)):
+        raise typer.BadParameter("needs --sweep gpu-clock=VALUES", param_hint="--most-loss")
+    try:
+        loss = clock_sweep.loss_of(most_loss) if most_loss else None
+    except ValueError:
+        raise typer.BadParameter("give a share of the rate, such as 5%", param_hint="--most-loss") from None
     wish = MeasureOptions(
-        arms=tuple(profiles), suite=suite, mode=Mode(mode), direct=direct, share=share, reps=reps, seed=seed,
-        fresh=fresh, sweep=sweep, dry_run=dry_run, ask=not yes, as_json=as_json,
+        arms=tuple(profiles), suite=suite, mode=Mode(mode), corpus=corpus, direct=direct, share=share, reps=reps,
+        seed=seed,
+        fresh=fresh, sweep=sweep, most_loss=loss, dry_run=dry_run, ask=not yes, as_json=as_json,
     )  # fmt: skip
     measure(wish)

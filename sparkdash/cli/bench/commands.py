@@ -60,6 +60,13 @@ def complete_suite(incomplete: str) -> list[str]:
     return sorted(name for name in suites.suite_files() if name.startswith(incomplete))
 
 
+def complete_corpus(incomplete: str) -> list[str]:
+    """Complete the name of a shipped corpus."""
+    from sparkdash.bench.plan.corpora import SHIPPED
+
+    return [name for name in SHIPPED if name.startswith(incomplete)]
+
+
 def complete_run(incomplete: str) -> list[str]:
     """Complete the id of a run."""
     from sparkdash.bench import run_folder
@@ -75,6 +82,13 @@ Direct = Annotated[bool, typer.Option("--direct", help="Ask the engine directly,
 Share = Annotated[
     bool, typer.Option("--share", help="Let others use the gateway meanwhile; their requests void cells.")
 ]
+Corpus = Annotated[
+    str | None,
+    typer.Option(
+        "--corpus", metavar="TEXT", help="Cut the prompts from this text: prose, code, or a file.",
+        autocompletion=complete_corpus,
+    ),
+]  # fmt: skip
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start a new run even if an equal one was stopped.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of prompts and order; runs with equal seeds can be compared.")]
 Reps = Annotated[int | None, typer.Option("--reps", min=1, help="Repetitions per cell and launch.")]
@@ -94,6 +108,7 @@ def run(
         str | None, typer.Option("--url", metavar="URL", help="A server that sparkdash does not manage.")
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="The server's model, if it serves several.")] = None,
+    corpus: Corpus = None,
     direct: Direct = False,
     share: Share = False,
     reps: Reps = None,
@@ -123,8 +138,8 @@ def run(
     if url is not None and "://" not in url:
         raise typer.BadParameter("give an address such as http://127.0.0.1:8000", param_hint="--url")
     wish = MeasureOptions(
-        arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, model=model, direct=direct, share=share, reps=reps,
-        seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
+        arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, corpus=corpus, model=model, direct=direct,
+        share=share, reps=reps, seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
     )  # fmt: skip
     measure(wish)
 
@@ -197,7 +212,7 @@ def calibrate(
 ) -> None:
     """Measure the box's own noise: one profile against itself.
 
-    The profile is launched four times. Later comparisons on this box claim no difference smaller than this noise.
+    The profile is launched six times. Later comparisons on this box claim no difference smaller than this noise.
 
     \b
     Examples:
@@ -215,7 +230,10 @@ def calibrate(
 
 
 def _as_json(found: Results) -> dict[str, Any]:
+    from sparkdash.bench.report.void_counts import count_voids
+
     return {
         "run": found.run, "missing": found.gaps(), "launches": len(found.launches), "samples": len(found.samples),
         "void": sum(one.void is not None for one in found.samples),
+        "void_reasons": count_voids(found), "damaged": len(found.damaged),
     }  # fmt: skip

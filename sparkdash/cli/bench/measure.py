@@ -6,7 +6,6 @@ Owns: the order of these steps for `bench`, `ab` and `bench resume`. Must not kn
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -18,15 +17,23 @@ import uvloop
 
 from sparkdash import paths
 from sparkdash.bench import run_folder
-from sparkdash.bench.judge import judgement
-from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.calibration import calibration
 from sparkdash.bench.measure import arm_launcher, box_lease
 from sparkdash.bench.measure.runner import Runner
 from sparkdash.bench.plan import run_plan, suites, sweep_file
-from sparkdash.bench.report import assumed_cells
+from sparkdash.bench.plan.suite_of_run import suite_of_run
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode, Run
-from sparkdash.cli.bench import daemon_access, known_speeds, progress, reports, sweep_profiles
+from sparkdash.cli.bench import (
+    clock_cap,
+    daemon_access,
+    known_speeds,
+    progress,
+    reports,
+    run_document,
+    sweep_profiles,
+    unfinished_runs,
+)
 from sparkdash.cli.bench.plan_document import plan_document
 from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.client.client import AsyncClient
@@ -41,6 +48,7 @@ class MeasureOptions:
     arms: tuple[str, ...]
     suite: str
     mode: Mode
+    corpus: str | None = None
     model: str | None = None
     direct: bool = False
     share: bool = False
@@ -51,6 +59,8 @@ class MeasureOptions:
     as_json: bool = False
     calibrates: bool = False
     sweep: str | None = None
+    most_loss: float | None = None
+    """Loss of decode rate at which a sweep of the clock recommends, 0..1; None: the default."""
     dry_run: bool = False
     """Print the plan and measure nothing."""
     silent: bool = False
@@ -77,6 +87,8 @@ def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
 
 async def _measure(wish: MeasureOptions) -> None:
     suite = suites.load_suite(wish.suite)
+    if wish.corpus is not None:
+        suite = suite.with_corpus(wish.corpus)
     foreign = ["://" in name for name in wish.arms]
     if any(foreign) and not all(foreign):
         raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
@@ -105,10 +117,11 @@ async def _begun(
         noise=run_folder.read_calibration(simulated=simulated),
     )
     suite_file = suites.suite_path(wish.suite)
-    run = run_plan.new_run(suite, arms, wish.mode, seed=wish.seed, reps=wish.reps, suite_file=suite_file, where=where)
-    place = None if wish.fresh else _stopped(run)
-    if place is not None:
-        print_note(f"Resuming {place.name}, which was stopped. Use --fresh to start a new run.")
+    run = run_plan.new_run(
+        suite, arms, wish.mode, seed=wish.seed, reps=wish.reps, suite_file=suite_file, most_loss=wish.most_loss,
+        where=where,
+    )  # fmt: skip
+    place = unfinished_runs.run_to_resume(run, fresh=wish.fresh)
     await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
 
 
@@ -120,14 +133,7 @@ def _target(wish: MeasureOptions, *, foreign: bool) -> Literal["gateway", "direc
 
 async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
     run = run_folder.read_run(place)
-    suite = suites.load_suite(run.suite_file or run.suite)
-    if suite.hash != run.suite_hash:
-        raise AdmissionError(
-            f"The suite {run.suite} has changed since {run.id} began.",
-            code="suite_changed",
-            status=409,
-            hint="Start a new run.",
-        )
+    suite = suite_of_run(run)
     wish = MeasureOptions(
         tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json
     )
@@ -161,18 +167,19 @@ async def _work(
         results = await _run(place, run, client, world, suite, wish, expected)
     if not results.gaps():
         await sweep_profiles.remove_sweep_profiles(client, run.arms)
-    noise = judgement.calibration(results) if wish.calibrates and not results.gaps() else {}
+    noise = calibration(results) if wish.calibrates and not results.gaps() else {}
     if noise:
         run_folder.save_calibration(run, noise)
     if wish.silent:
         return
     if wish.as_json:
-        print_json(_as_json(results, place))
+        print_json(run_document.run_document(results, place))
         return
     reports.print_finished_run(place.name)
     if wish.calibrates:
         print_text(progress.noise_text(noise))
     _print_gaps(results)
+    progress.print_uncounted(results)
     print_note(f"Saved in {place}")
     print_note(f"`sparkdash bench show {place.name}` also shows how each engine was started.")
 
@@ -214,7 +221,9 @@ async def _run(
         if client is not None:
             here = arm_launcher.DaemonLauncher(client, wire, direct=run.target == "direct")
         watch = progress.RunProgress(run, bar)
-        runner = Runner(place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats)
+        runner = Runner(
+            place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats, corpus=suite.corpus_text
+        )
         pulse = box_lease.LeaseHeartbeat(
             expected_s=lambda: runner.left_s if runner.left_s is not None else expected_s,
             measuring=lambda: watch.measuring,
@@ -228,6 +237,8 @@ async def _run(
             )
         else:
             await stack.enter_async_context(daemon_access.announce_measurement(holder, pulse))
+        if client is not None:
+            stack.push_async_callback(clock_cap.lift_cap, client, run.arms)
         if client is not None and world is not None:
             stack.push_async_callback(daemon_access.restore_engine, client, world)
         stack.enter_context(run_folder.keep_if_launched(run))
@@ -255,31 +266,3 @@ def _ending() -> Callable[[], None]:
             main.cancel()
 
     return end
-
-
-def _stopped(run: Run) -> Path | None:
-    """Return the folder of the newest unfinished run with the same question."""
-    for place in run_folder.list_runs():
-        with contextlib.suppress(AdmissionError):
-            other = run_folder.read_run(place)
-            if other.ended_at is None and run_plan.is_same_question(other, run):
-                return place
-    return None
-
-
-def _rows(results: Results, metric: BenchMetric) -> tuple[judgement.CellRow, ...]:
-    rows = judgement.judged_rows(results, metric)
-    assumed = assumed_cells.assumed_cells(results) if metric is BenchMetric.DECODE else ()
-    return assumed_cells.without_verdicts(rows, results.run.baseline, assumed)
-
-
-def _as_json(results: Results, place: Path) -> dict[str, Any]:
-    comparable = assumed_cells.without_assumed(results, assumed_cells.assumed_cells(results))
-    return {
-        "run": results.run,
-        "folder": str(place),
-        "missing": results.gaps(),
-        "rows": {metric.value: _rows(results, metric) for metric in BenchMetric},
-        "overall": judgement.overall(comparable) if len(results.run.arms) > 1 else (),
-        "void": sum(one.void is not None for one in results.samples),
-    }

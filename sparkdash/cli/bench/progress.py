@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from string import ascii_uppercase
 from textwrap import wrap
 
-from sparkdash.bench.judge.arm_comparison import Noise
+from sparkdash.bench.judge.box_noise import Noise
 from sparkdash.bench.measure.box_lease import LAPSE_S
 from sparkdash.bench.measure.runner import RunStep
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.suites import Suite
+from sparkdash.bench.report import void_counts
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind, Run
 from sparkdash.bench.run_folder import CALIBRATION_DAYS
@@ -44,6 +45,8 @@ def print_plan(
     """Print the plan: arms, order, cells to measure, engines that are stopped, expected time."""
     run, gaps = results.run, results.gaps()
     print_wrapped(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {cell_count(len(run.cells))}. {suite.about}")
+    if run.corpus is not None:
+        print_wrapped(f"Prompts are cut from the corpus {run.corpus.text}.")
     letters = arm_letters(arm.name for arm in run.arms)
     for arm in run.arms:
         print_wrapped(f"  {letters[arm.name]}  {_arm_text(arm, run)}")
@@ -85,6 +88,18 @@ def print_wrapped(text: str) -> None:
         plain, terminal_width() - 1, initial_indent=indent, subsequent_indent=indent, break_long_words=False
     ):
         print_note(line)
+
+
+def uncounted_text(results: Results) -> str:
+    """Say how many samples do not count and why, and how many lines of the records are damaged; empty without any."""
+    told = (void_counts.void_text(void_counts.count_voids(results)), void_counts.damage_text(len(results.damaged)))
+    return "; ".join(text for text in told if text)
+
+
+def print_uncounted(results: Results) -> None:
+    """Print what does not count, if anything."""
+    if said := uncounted_text(results):
+        print_wrapped(f"{said}.")
 
 
 def print_waiting(why: str) -> None:
@@ -148,9 +163,10 @@ class RunProgress:
 
 
 def cell_name(key: CellKey) -> str:
-    """Name a cell: "ctx 8K x 150, c4, warm"."""
+    """Name a cell: "ctx 8K x 150, c4, warm", "needles, ctx 64K"."""
     context = f"{key.context // 1024}K" if key.context and key.context % 1024 == 0 else str(key.context)
-    parts = [f"ctx {context} x {key.output}" if key.kind is not Kind.MATH else "math"]
+    named = {Kind.MATH: "math", Kind.NEEDLE: f"needles, ctx {context}", Kind.USERS: f"users, ctx {context}"}
+    parts = [named.get(key.kind, f"ctx {context} x {key.output}")]
     parts += [f"c{key.concurrency}"] if key.concurrency > 1 else []
     parts += ["warm"] if key.warm else []
     parts += [key.text] if key.text else []

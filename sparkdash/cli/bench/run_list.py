@@ -20,13 +20,19 @@ if TYPE_CHECKING:
 
 def print_runs(found: Iterable[Results]) -> None:
     """Print the runs as a table; on a terminal, lines are cut at its width."""
-    rows = [_row(one) for one in found]
+    from sparkdash.cli.bench.progress import uncounted_text
+
+    listed = list(found)
+    rows = [_row(one) for one in listed]
     if not rows:
         print_text("No run yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
         return
-    lines = format_table(("RUN", "MODE", "CELLS", "ARMS"), rows, f"<<{RIGHT}<")
+    lines = format_table(("RUN", "MODE", "CELLS", "VOID", "ARMS"), rows, f"<<{RIGHT}{RIGHT}<")
     room = terminal_width() if sys.stdout.isatty() else max(map(len, lines))
     print_text("\n".join(line if len(line) <= room else f"{line[: room - 1]}…" for line in lines))
+    for one in listed:
+        if said := uncounted_text(one):
+            print_note(f"{one.run.id}: {said}.")
 
 
 def readable_runs(places: Iterable[Path]) -> Iterator[Path]:
@@ -46,4 +52,5 @@ def _row(found: Results) -> tuple[str, ...]:
     run = found.run
     whole = sum(len(run.planned(index)) for index in range(len(run.order)))
     arms = ("SIM " if run.simulated else "") + ", ".join(arm.name for arm in run.arms)
-    return run.id, run.mode, f"{whole - len(found.gaps())}/{whole}", arms
+    void = sum(one.void is not None for one in found.samples)
+    return run.id, run.mode, f"{whole - len(found.gaps())}/{whole}", str(void), arms

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sparkdash.bench.plan import sweep, sweep_file
+from sparkdash.bench.plan import clock_sweep, sweep, sweep_file
 from sparkdash.bench.run import Arm
+from sparkdash.cli.bench import clock_cap
 from sparkdash.cli.output.screen import print_note
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
@@ -21,6 +22,8 @@ from sparkdash.errors import AdmissionError, SparkdashError
 @asynccontextmanager
 async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> AsyncIterator[tuple[Arm, ...]]:
     """Yield the arms of a sweep, with their profiles written to a file that the daemon has read.
+
+    A sweep of the clock needs no such profiles.
 
     The file is removed when the run never began, however the context is left.
 
@@ -33,6 +36,9 @@ async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> 
 
     asked = sweep.parse_sweep(asked_for)
     profile = await client.profile(name=profile_name)
+    if clock_sweep.is_clock_sweep(asked_for):
+        yield await clock_cap.permitted_arms(client, asked, profile)
+        return
     if not asked.is_set(profile):
         near = nearest(asked.name, asked.known(profile))
         guess = f" Did you mean {near[0]}?" if near else ""
@@ -59,7 +65,7 @@ def missing_sweep(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | Non
 
 async def remove_sweep_profiles(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
     """Remove the profiles of a finished or never begun sweep and stop their engines."""
-    families = {arm.profile.split("/", 1)[0] for arm in arms if arm.parameters}
+    families = {arm.profile.split("/", 1)[0] for arm in arms if arm.swept}
     gone = [family for family in families if sweep_file.delete_sweep_file(family)]
     if gone and client is not None:
         with contextlib.suppress(SparkdashError):  # the daemon sees by itself, a little later, that they are gone

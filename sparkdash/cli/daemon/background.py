@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from sparkdash.cli.output.screen import print_note
-
 
 def start_daemon_if_needed() -> None:
     """Return once a daemon serves; where none does, say that one is started, and start it.
@@ -14,6 +12,8 @@ def start_daemon_if_needed() -> None:
     from sparkdash.client import launch
 
     def tell() -> None:
+        from sparkdash.cli.output.screen import print_note  # the dashboard's start seldom needs it
+
         print_note(f"No daemon runs: starting one in the background; its log: {launch.log_file()}")
 
     launch.ensure_daemon(starting=tell)

@@ -110,7 +110,7 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
         print_note(f"{name} means {plan.profile} now.")
     if plan.expected_s == 0 and not plan.evict:
         return _runs_already(plan, world, as_json=as_json)
-    _announce(plan, world)
+    announce_plan(plan, world)
     _warn(plan, world)
     if ask and plan.evict and is_interactive() and not confirm("Go on?"):
         raise typer.Abort
@@ -169,7 +169,8 @@ def _other(world: Snapshot) -> str:
     return world.toggle_b if present == world.toggle_a else world.toggle_a
 
 
-def _announce(plan: Plan, world: Snapshot) -> None:
+def announce_plan(plan: Plan, world: Snapshot) -> None:
+    """Print which engines leave for a profile, and whether it fits."""
     from sparkdash.domain.text.node_text import plan_boxes, then_available
 
     if plan.held:

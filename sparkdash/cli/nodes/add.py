@@ -56,7 +56,7 @@ def add(
     import asyncio
 
     from sparkdash import settings
-    from sparkdash.cli.nodes.parameters import tell_daemon
+    from sparkdash.cli.daemon.reload import reload_daemon
     from sparkdash.domain.node import NODE_NAME
     from sparkdash.nodes import node_file
 
@@ -73,7 +73,7 @@ def add(
     )
     facts = asyncio.run(_log_in(node, settings.load_settings().runtime))
     node_file.add_node(path, node)
-    told = tell_daemon()
+    told = reload_daemon()
     if as_json:
         print_json({"node": node, "fingerprint": _fingerprint(key), "facts": facts})
         return

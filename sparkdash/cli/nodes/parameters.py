@@ -19,16 +19,3 @@ def complete_node(incomplete: str) -> list[str]:
 
 
 NodeName = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.", autocompletion=complete_node)]
-
-
-def tell_daemon() -> bool:
-    """Have a running daemon read the registry again; False without a daemon."""
-    from sparkdash.client.blocking import Client
-    from sparkdash.errors import DaemonError
-
-    try:
-        with Client() as client:
-            client.reload()
-    except DaemonError:
-        return False
-    return True

@@ -24,7 +24,7 @@ def remove(
     Examples:
       sparkdash nodes remove spark2
     """
-    from sparkdash.cli.nodes.parameters import tell_daemon
+    from sparkdash.cli.daemon.reload import reload_daemon
     from sparkdash.errors import AdmissionError
     from sparkdash.nodes import node_file
 
@@ -36,7 +36,7 @@ def remove(
             hint=f"Stop it first (`sparkdash stop {engines[0]}`), or add --force to leave it running unseen.",
         )
     left = node_file.remove_node(node_file.nodes_file(), name)
-    tell_daemon()
+    reload_daemon()
     if as_json:
         print_json({"removed": name, "left": [node.name for node in left]})
         return

@@ -91,6 +91,7 @@ def step_lines(steps: Sequence[Proposal]) -> list[str]:
 
 def _carry_out(chosen: Sequence[Step], state: BoxState, ports: tuple[int, ...], *, yes: bool) -> None:
     """Take the steps in order. The box is looked at again after each that may have added profiles."""
+    from sparkdash.cli.daemon.reload import reload_daemon
     from sparkdash.cli.setup.look import look_at_box
     from sparkdash.discovery.propose import propose
 
@@ -104,6 +105,7 @@ def _carry_out(chosen: Sequence[Step], state: BoxState, ports: tuple[int, ...], 
         if code and step is not Step.BOX:  # its exit code is the doctor's, whose findings stand above
             failed[step] = code
         if step in ADDS_PROFILES:
+            reload_daemon()  # a later step uses the profiles just written
             state = look_at_box(state.chosen, chosen, ports)
     if failed:
         names = ", ".join(step.value for step in failed)
