@@ -3,6 +3,7 @@
 Rule 1: `publish` never waits and never fails because of a listener.
 Rule 2: facts queue per listener, bounded; a listener that overflows gets a snapshot instead of a gap.
 Rule 3: a listener that is behind gets only the latest sample.
+Rule 4: a notice is handed to `on_notice` before anybody is told of it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 
-from sparkdash.domain.event import Event, Fact, RequestChanged, SampleTaken
+from sparkdash.domain.event import Event, Fact, Notice, RequestChanged, SampleTaken
 from sparkdash.domain.state import Snapshot, replay
 
 JOURNAL = 1024
@@ -95,6 +96,8 @@ class Bus:
         self._listeners: set[Subscription] = set()
         self._polled_at: float | None = None
         self._ended = False
+        self.on_notice: Callable[[Notice], object] | None = None
+        """Takes each notice with its time, at once; it must not raise."""
         self.watched = asyncio.Event()
         """Set while there is a telemetry listener; tasks that rest without one wait for it."""
 
@@ -122,6 +125,8 @@ class Bus:
         event = Event(self._seq, self._clock(), fact)
         self._journal.append(event)
         self._pending.append(event)
+        if isinstance(fact, Notice) and self.on_notice is not None:
+            self.on_notice(fact.replace(at=event.at))
         if len(self._pending) >= PENDING:
             self._fold()
         for listener in self._listeners:

@@ -15,6 +15,12 @@ from platformdirs import PlatformDirs
 _DIRS = PlatformDirs("sparkdash", appauthor=False)
 
 
+def home_relative(file: Path) -> str:
+    """Return the absolute path of a file, `~` for the home."""
+    whole, home = file.expanduser().absolute(), Path.home()
+    return f"~/{whole.relative_to(home)}" if whole.is_relative_to(home) else str(whole)
+
+
 def _given(variable: str) -> Path | None:
     return Path(os.environ[variable]) if os.environ.get(variable) else None
 

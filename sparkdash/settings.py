@@ -187,7 +187,8 @@ class Settings(BaseModel):
     Agents send their small background calls (titles, summaries) to such names: `auto` never swaps for one.
     """
     capture: bool = False
-    """Whether bodies of requests are kept in `captured.jsonl` of the state folder, without what looks like a secret.
+    """Whether bodies of requests are kept in `captured.jsonl` of the state folder, and the texts of their answers in
+    `captured-answers.jsonl`, without what looks like a secret.
 
     They help to find a client's trouble, and are what people wrote: off unless needed.
     """

@@ -13,9 +13,26 @@ GIB = 1024**3
 DASH = "-"
 
 
+_SHORT = ((999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (999.5, 1e3, "k"))
+"""Least value that is written with a unit, the unit, and its letter."""
+
+
 def number(value: float | None, digits: int = 0, suffix: str = "") -> str:
     """Format `value` with a fixed number of digits and an optional suffix; "-" when unknown."""
     return DASH if value is None else f"{value:.{digits}f}{suffix}"
+
+
+def fitted(value: float | None, cells: int, digits: int = 0) -> str:
+    """Format `value` in at most `cells` cells: with fewer decimals than `digits`, then in k, M, G where it is large.
+
+    A figure is never cut: one for which not even that is enough keeps its shortest form.
+    """
+    if value is None:
+        return DASH
+    told = [f"{value:.{places}f}" for places in range(digits, -1, -1)]
+    unit, name = next(((unit, name) for least, unit, name in _SHORT if abs(value) >= least), (1.0, ""))
+    told += [f"{value / unit:.{places}f}{name}" for places in (1, 0)]
+    return next((text for text in told if len(text) <= cells), told[-1])
 
 
 def counted(count: int, noun: str) -> str:

@@ -52,6 +52,13 @@ class LeaseGranted(ApiAnswer):
     """The holder was asked to stop and to give the lease back."""
 
 
+class ClockState(ApiAnswer):
+    """Cap of the GPU's clock."""
+
+    cap_mhz: int | None
+    """Cap that a measurement set; null: none."""
+
+
 class Setting(ApiAnswer):
     """One setting of config.toml. Values are TOML texts."""
 

@@ -12,8 +12,9 @@ from functools import partial
 
 from pydantic import TypeAdapter
 
-from sparkdash.api.answers import BenchPlan, Done, LeaseGranted, ProfileList, SettingList, TogglePair
+from sparkdash.api.answers import BenchPlan, ClockState, Done, LeaseGranted, ProfileList, SettingList, TogglePair
 from sparkdash.api.requests import (
+    ClockBody,
     DoctorQuery,
     FeedPosition,
     IncidentQuery,
@@ -26,6 +27,7 @@ from sparkdash.api.requests import (
     PullBody,
     RecentQuery,
     ReleaseBody,
+    ReplayBody,
     RequestId,
     RunName,
     SeriesQuery,
@@ -52,6 +54,7 @@ from sparkdash.domain.history.answers import (
     Series,
     UsageReport,
 )
+from sparkdash.domain.history.replay import Replay
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.profile import Profile
@@ -162,6 +165,14 @@ class ControlApi:
         Done,
         "End one request; its client is told, its engine stops",
     )
+    replay = Call(
+        "POST",
+        "/api/replay",
+        ReplayBody,
+        Replay,
+        "Plan a replay of a captured request on another profile, or carry it out and compare both answers",
+        silence_s=NO_LIMIT,
+    )
     toggle = Call("POST", "/api/toggle", ToggleBody, TogglePair, "Mark two profiles A and B, and flip between them")
 
     lease = Call(
@@ -172,6 +183,16 @@ class ControlApi:
         "Have the gateway to oneself, for a while; the same again renews it",
     )
     end_lease = Call("DELETE", "/api/lease", NoParameters, Done, "Let others in again")
+    clock = Call(
+        "GET", "/api/gpu-clock", NoParameters, ClockState, "The cap of the GPU's clock, if a measurement set one"
+    )
+    cap_clock = Call(
+        "POST",
+        "/api/gpu-clock",
+        ClockBody,
+        ClockState,
+        "Cap the GPU's clock for the holder of the lease, until the lease ends; null lifts the cap",
+    )
     end_measuring = Call(
         "POST", "/api/bench/end", NoParameters, Done, "Ask the run that is measured to stop; what is measured is kept"
     )

@@ -167,6 +167,14 @@ class LeaseBody(ApiRequest):
     """
 
 
+class ClockBody(ApiRequest):
+    """Cap the GPU's clock while the caller's lease lasts; null lifts the cap."""
+
+    mhz: int | None = Field(gt=0, le=COUNT)
+    begin: bool = True
+    """Set the cap; otherwise only say whether this box would refuse it."""
+
+
 class StopBody(ApiRequest):
     """Profile whose engine is stopped; null stops all engines."""
 
@@ -187,6 +195,14 @@ class ToggleBody(ApiRequest):
     a: str | None = None
     b: str | None = None
     flip: bool = False
+
+
+class ReplayBody(ApiRequest):
+    """Captured request to send again, to the profile `on` (name or alias). `begin: false` only plans it."""
+
+    request: str = Field(min_length=1, max_length=WORD)
+    on: str
+    begin: bool = False
 
 
 class UseSetBody(ApiRequest):

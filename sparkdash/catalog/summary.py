@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from sparkdash.domain.history.speed_up import SpeedUp
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
 from sparkdash.domain.published import Published
@@ -26,13 +27,18 @@ class SummaryAdapter(Protocol):
 
 
 def summarize(
-    profile: Profile, adapter: SummaryAdapter, need: Need | None = None, *, sees: bool | None = None
+    profile: Profile,
+    adapter: SummaryAdapter,
+    need: Need | None = None,
+    *,
+    sees: bool | None = None,
+    speed_up: SpeedUp | None = None,
 ) -> ProfileSummary:
     """Summarize a profile for a list.
 
     `need`: the known need of a launch; None: the declared one. `sees`: whether the model reads images, None while
-    unknown. The rate is the best published decode rate. With whole-request rates alone, the best of those counts, and
-    the note says so.
+    unknown. `speed_up`: measured of a profile of this name; it counts while the profile is as it was measured. The rate
+    is the best published decode rate. With whole-request rates alone, the best of those counts, and the note says so.
     """
     rate, note = _best(profile.published)
     known = known_server(profile)
@@ -59,6 +65,7 @@ def summarize(
         simulated=profile.engine is EngineKind.SIM,
         sees=sees,
         server=known.title if known else None,
+        speed_up=speed_up if speed_up and speed_up.fingerprint in (None, profile.fingerprint) else None,
     )
 
 

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkdash import paths, settings, urls
+from sparkdash import paths, urls
 from sparkdash.errors import DaemonError
 
 SOCKET_NAME = "daemon.sock"
@@ -90,6 +90,8 @@ def find_daemon() -> Address:
     uds = paths.runtime_dir() / SOCKET_NAME
     if _is_there(uds):
         return at_socket(uds)
+    from sparkdash import settings  # their models take a tenth of the dashboard's start, and a socket needs none
+
     known = settings.load_settings()
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - listening addresses, which no client can call
     host = everywhere.get(known.host, known.host)

@@ -10,20 +10,21 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import cached_property
 from pathlib import Path
-from typing import ParamSpec, Self, TypeVar
-
-import httpx
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from sparkdash.api.answers import LeaseGranted
 from sparkdash.api.control import HEALTH, ControlApi
 from sparkdash.api.rows import Call, HttpCall, Stream
 from sparkdash.client import address
 from sparkdash.client.envelope import error_from_answer
-from sparkdash.client.over_httpx import new_transport, speaking_to, timeouts
 from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.domain.measuring import Measuring
 from sparkdash.errors import SparkdashError
+
+if TYPE_CHECKING:
+    import httpx
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,11 +39,13 @@ class AsyncClient(ControlApi):
 
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
         self.address = address.resolve(url, uds)
-        self._http = httpx.AsyncClient(
-            base_url=self.address.url,
-            transport=new_transport(self.address),
-            headers=address.credentials(self.address),
-        )
+
+    @cached_property
+    def _http(self) -> httpx.AsyncClient:
+        """The connections; httpx is loaded with the first call, as the dashboard is on the screen before it."""
+        from sparkdash.client.over_httpx import new_client
+
+        return new_client(self.address)
 
     async def __aenter__(self) -> Self:
         return self
@@ -52,7 +55,8 @@ class AsyncClient(ControlApi):
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        if "_http" in vars(self):
+            await self._http.aclose()
 
     async def hold(
         self,
@@ -96,6 +100,8 @@ class AsyncClient(ControlApi):
 
     async def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Make the call of a row of the table."""
+        from sparkdash.client.over_httpx import speaking_to, timeouts
+
         request = row.prepare(*args, **kwargs)
         with speaking_to(self.address):
             reply = await self._http.request(
@@ -107,6 +113,8 @@ class AsyncClient(ControlApi):
 
     async def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
         """Yield the items of a stream of the table, until it ends or the generator is closed."""
+        from sparkdash.client.over_httpx import speaking_to
+
         reader = row.reader()
         with speaking_to(self.address):
             async with aclosing(self._chunks(row.prepare(*args, **kwargs), row.silence_s)) as chunks:
@@ -117,6 +125,8 @@ class AsyncClient(ControlApi):
                 yield item
 
     async def _chunks(self, request: HttpCall, silence_s: float | None) -> AsyncGenerator[bytes, None]:
+        from sparkdash.client.over_httpx import timeouts
+
         method, target, body = request
         async with self._http.stream(method, target, json=body, timeout=timeouts(silence_s)) as reply:
             if reply.is_error:

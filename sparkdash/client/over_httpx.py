@@ -12,13 +12,18 @@ from contextlib import contextmanager
 import httpx
 
 from sparkdash.client import envelope
-from sparkdash.client.address import Address
+from sparkdash.client.address import Address, credentials
 from sparkdash.client.daemon_connection import CONNECT_S
 
 
 def timeouts(silence_s: float | None) -> httpx.Timeout:
     """Return the limits of a call whose answer may pause for `silence_s`; None: for ever."""
     return httpx.Timeout(30.0, connect=CONNECT_S, read=silence_s)
+
+
+def new_client(at: Address) -> httpx.AsyncClient:
+    """Make the client of a daemon."""
+    return httpx.AsyncClient(base_url=at.url, transport=new_transport(at), headers=credentials(at))
 
 
 def new_transport(at: Address) -> httpx.AsyncHTTPTransport:

@@ -11,7 +11,7 @@ from typing import Self, TypeVar, dataclass_transform
 from pydantic import BaseModel, ConfigDict
 
 T = TypeVar("T")
-STRICT = ConfigDict(extra="forbid")
+STRICT = ConfigDict(extra="forbid", defer_build=True)
 """`__pydantic_config__` of the classes that `per_request` makes."""
 
 

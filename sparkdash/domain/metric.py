@@ -111,6 +111,10 @@ class EngineSample(Frozen):
 
     at: float
     """Time of the last answer behind the values, Unix seconds; older than the sample while the engine is silent."""
+    rate_s: float | None = None
+    """Seconds until `at` that the engine's own rates cover; None before the second answer."""
+    window_s: float | None = None
+    """Seconds until `at` that its shares and quantiles cover."""
     values: dict[Metric, float | None] = {}
     acceptance_at: tuple[float, ...] | None = None
     """Accepted / drafts for each draft position, over the last 60 s; None without speculation or drafts."""

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from sparkdash.domain.base import Frozen
+from sparkdash.domain.history.speed_up import SpeedUp
 from sparkdash.domain.images.image_build import ImageBuild
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.node import NODE_NAME
@@ -326,3 +327,5 @@ class ProfileSummary(Frozen):
     """Whether the model reads images; None while unknown."""
     server: str | None = None
     """Name of the known server of an engine of kind `generic`; None for any other."""
+    speed_up: SpeedUp | None = None
+    """Measured speed over the same model without speculation; None: no run measured it for this fingerprint."""

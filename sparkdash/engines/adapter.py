@@ -102,6 +102,8 @@ class MetricNames:
     """Counter of drafted tokens by draft position. Without `drafts`, the count of the most drafted position is the
     number of drafts.
     """
+    verified: tuple[str, ...] = ()
+    """Counter of verified drafts with Atlas's labels `k` and `outcome`, in place of all of the above."""
     position_label: str = "position"
     """Label of `accepted_at` and `drafted_at` that holds the position, counted from 0."""
     acceptance_gauge: tuple[str, ...] = ()

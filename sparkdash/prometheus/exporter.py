@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from sparkdash.bus import Bus
@@ -63,19 +64,20 @@ class MetricsExporter:
 
     async def page(self, accept: str) -> tuple[bytes, str]:
         """Write the page in the format that `accept` asks for; return it with its content type."""
-        make_page = await asyncio.to_thread(_load_writer)
-        return await asyncio.to_thread(make_page(self.state()), accept)
+        return await asyncio.to_thread(_write_page, self.state(), self._database, accept)
 
     def state(self) -> ScrapedState:
-        """Return what is known now."""
+        """Return what is known now, without the size of the database; nothing changes it any more.
+
+        The page takes tens of milliseconds, so a thread makes it: on the loop every relayed chunk would wait for it.
+        """
         return ScrapedState(
             snapshot=self._bus.snapshot,
             now=self._clock(),
-            engines=self._engines(),
-            requests=self._requests,
-            swaps=self._swaps,
-            last_engines=self._last_engines,
-            store_bytes=_bytes_of(self._database),
+            engines={name: totals.copy() for name, totals in self._engines().items()},
+            requests=self._requests.copy(),
+            swaps=self._swaps.copy(),
+            last_engines=dict(self._last_engines),
             store_limit_bytes=self._most_bytes,
         )
 
@@ -102,10 +104,10 @@ class MetricsExporter:
                 pass
 
 
-def _load_writer() -> Callable[[ScrapedState], Callable[[str], tuple[bytes, str]]]:
-    from sparkdash.prometheus.page import make_page
+def _write_page(state: ScrapedState, database: Path | None, accept: str) -> tuple[bytes, str]:
+    from sparkdash.prometheus.page import write_page
 
-    return make_page
+    return write_page(replace(state, store_bytes=_bytes_of(database)), accept)
 
 
 def _bytes_of(database: Path | None) -> int | None:

@@ -5,7 +5,7 @@ Owns: the order of the families. Must not know the daemon. Loads prometheus_clie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from prometheus_client.exposition import choose_encoder
@@ -32,15 +32,7 @@ def collect_families(state: ScrapedState) -> tuple[MetricFamily, ...]:
     return tuple(family for family in found if family.samples)
 
 
-def make_page(state: ScrapedState) -> Callable[[str], tuple[bytes, str]]:
-    """Collect the figures now; return the function that writes them, which may run in a thread.
-
-    The function takes the request's Accept header, and returns the page and its content type.
-    """
-    collected = _Collected(collect_families(state))
-
-    def write(accept: str) -> tuple[bytes, str]:
-        encode, content_type = choose_encoder(accept)
-        return encode(collected), content_type
-
-    return write
+def write_page(state: ScrapedState, accept: str) -> tuple[bytes, str]:
+    """Write the figures in the format that a request's Accept header asks for; return the page and its content type."""
+    encode, content_type = choose_encoder(accept)
+    return encode(_Collected(collect_families(state))), content_type

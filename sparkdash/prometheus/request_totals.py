@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.telemetry.latency_histogram import TOKEN_S, LatencyHistogram
@@ -98,6 +98,20 @@ class RequestTotals:
             self.waits[profile, waited_for].observe(request.granted_at - request.started_at)
         if request.completion_tokens is not None or request.prompt_tokens is not None:
             self._count_tokens(request, self.tokens[profile])
+
+    def copy(self) -> RequestTotals:
+        """Return totals that later requests leave alone, for a thread to write; clients are left out."""
+        made = RequestTotals()
+        made.requests.update(self.requests)
+        for mine, its in (
+            (self.durations, made.durations),
+            (self.first_tokens, made.first_tokens),
+            (self.per_token, made.per_token),
+            (self.waits, made.waits),
+        ):
+            its.update((key, histogram.copy()) for key, histogram in mine.items())
+        made.tokens.update((profile, replace(tokens)) for profile, tokens in self.tokens.items())
+        return made
 
     def client_label(self, client: str) -> str:
         """Return the client's name, or OTHER once there are too many."""

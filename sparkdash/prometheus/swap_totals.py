@@ -32,6 +32,14 @@ class SwapTotals:
         self._last_kill = 0.0
         self._recent: deque[Swap] = deque(ended, maxlen=REMEMBERED)
 
+    def copy(self) -> SwapTotals:
+        """Return counters that later swaps leave alone, for a thread to write."""
+        made = SwapTotals()
+        made.swaps.update(self.swaps)
+        made.stages.update((key, histogram.copy()) for key, histogram in self.stages.items())
+        made.kills = self.kills
+        return made
+
     def add(self, swap: Swap) -> None:
         """Add an ended swap, once."""
         if swap.ended_at is None or any(swap.id == known.id for known in self._recent):

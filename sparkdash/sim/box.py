@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.host.reader import GpuReading
+from sparkdash.sim.clock import FULL_MHZ, HIGHEST_MHZ, clock_share
 from sparkdash.sim.process.memory_claims import MemoryClaim, read_claims
 from sparkdash.units import GIB
 
@@ -38,7 +39,7 @@ MAX_W = 90.0
 IDLE_C, LOAD_C = 41.0, 73.0
 WARMING_S = 25.0
 """Time constant of the temperature. Invented."""
-IDLE_MHZ, LOAD_MHZ, MAX_MHZ = 208.0, 2405.0, 3003.0
+IDLE_MHZ = 208.0
 
 
 @dataclass(slots=True)
@@ -105,8 +106,8 @@ class SimBox:
             name="GB10 (simulated)", driver="simulated", utilization=busy,
             power_w=round(IDLE_W + drawn + 1.5 * busy * math.sin(self._clock()), 1),
             temperature_c=round(IDLE_C + heat * (LOAD_C - IDLE_C)),
-            sm_clock_mhz=round(LOAD_MHZ + 25 * math.sin(self._clock() / 3) if busy else IDLE_MHZ),
-            sm_clock_max_mhz=MAX_MHZ,
+            sm_clock_mhz=round(self._load_mhz() if busy else IDLE_MHZ),
+            sm_clock_max_mhz=HIGHEST_MHZ,
         )  # fmt: skip
 
     def engine_bytes(self, pids: set[int], reading: GpuReading) -> int | None:
@@ -145,6 +146,10 @@ class SimBox:
         self._heat += (load - self._heat) * (1 - math.exp((self._heat_at - now) / WARMING_S))
         self._heat_at = now
         return self._heat
+
+    def _load_mhz(self) -> float:
+        """Return the clock under load, which wanders a little below a cap."""
+        return FULL_MHZ * clock_share(self._folder) + 25 * min(0.0, math.sin(self._clock() / 3))
 
     def _wobble(self) -> int:
         return int(0.08 * GIB * math.sin(self._clock() / 7))

@@ -70,6 +70,7 @@ class RequestSelection:
     sort: RequestOrder = "newest"
     limit: int = 100
     after: str | None = None
+    id: str | None = None
     visible: Visible = None
 
 

@@ -29,7 +29,12 @@ GREATEST = 1e15
 ZERO = -32768
 """Index of the bucket of zeros; all others are greater."""
 _MOST = 2**32 - 1
+_DENSE = 2_000
+"""Buckets from which a list adds up sketches quicker than a dict."""
 _SWAPS = sys.byteorder == "big"
+
+
+_NO_QUANTILES = Quantiles()
 
 
 class LogSketch:
@@ -64,6 +69,9 @@ class LogSketch:
     def merge(self, other: LogSketch) -> None:
         """Add the counts of another sketch."""
         counts = self.counts
+        if not counts:
+            counts.update(other.counts)
+            return
         for index, number in other.counts.items():
             counts[index] = counts.get(index, 0) + number
 
@@ -103,6 +111,55 @@ class LogSketch:
         return [value_of(indices[bisect_right(seen, math.floor(share * last))]) for share in shares]
 
 
+class SketchSum:
+    """Sum of packed sketches, which are added all at once when it is asked for."""
+
+    __slots__ = ("_packed", "_sum")
+
+    def __init__(self) -> None:
+        self._packed: list[bytes] = []
+        self._sum = LogSketch()
+
+    def add(self, packed: bytes | None) -> None:
+        """Add a packed sketch; None is an empty one."""
+        if packed:
+            self._packed.append(packed)
+
+    def plus(self, other: SketchSum) -> None:
+        """Add another sum."""
+        self._sum.merge(other.sketch())
+
+    def sketch(self) -> LogSketch:
+        """Return the sum."""
+        packed, self._packed = self._packed, []
+        if len(packed) > 1:
+            indices = _read("h", b"".join([one[: len(one) // 3] for one in packed]))
+            numbers = _read("I", b"".join([one[len(one) // 3 :] for one in packed]))
+            self._sum.merge(LogSketch(_added(indices, numbers)))
+        elif packed:
+            self._sum.merge_packed(packed[0])
+        return self._sum
+
+
+def _added(indices: array[int], numbers: array[int]) -> dict[int, int]:
+    """Add counts up by bucket."""
+    if len(indices) >= _DENSE and min(indices) != ZERO:
+        return _added_densely(indices, numbers)
+    counts: dict[int, int] = {}
+    for index, number in zip(indices, numbers, strict=True):
+        counts[index] = counts.get(index, 0) + number
+    return counts
+
+
+def _added_densely(indices: array[int], numbers: array[int]) -> dict[int, int]:
+    """Add counts by bucket in a list, which is quicker than a dict for many."""
+    low = min(indices)
+    dense = [0] * (max(indices) - low + 1)
+    for index, number in zip(indices, numbers, strict=True):
+        dense[index - low] += number
+    return {index: number for index, number in enumerate(dense, low) if number}
+
+
 def bucket_of(value: float) -> int:
     """Return the index of the bucket that holds the value; what is no number counts as zero."""
     if not value > SMALLEST:
@@ -126,6 +183,8 @@ def merge_packed(first: bytes | None, second: bytes | None) -> bytes | None:
 
 def usual_quantiles(sketch: LogSketch) -> Quantiles:
     """Return the quantiles that answers have."""
+    if not sketch.counts:
+        return _NO_QUANTILES
     p50, p90, p95, p99 = sketch.quantiles((0.5, 0.9, 0.95, 0.99))
     return Quantiles(count=sketch.count, p50=p50, p90=p90, p95=p95, p99=p99)
 

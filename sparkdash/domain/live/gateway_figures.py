@@ -23,6 +23,8 @@ class GatewayFigures(Frozen):
     """Requests that wait for the engine at the gateway."""
     decode_tok_s: float | None = None
     """Output tokens of all running requests together / wall time, over the last seconds."""
+    rate_s: float | None = None
+    """Seconds until the sample's time that `decode_tok_s` covers."""
     decode_each_tok_s: float | None = None
     """The same / number of requests that decode."""
     prompt_tok_s: float | None = None
@@ -52,6 +54,8 @@ class LiveRequest(Frozen):
     """Whether the tokens are estimated from the answer's events; False: the engine counts in each event."""
     tok_s: float | None = None
     """Output tokens of the last seconds / these seconds; None before the second tick with text."""
+    rate_s: float | None = None
+    """These seconds, until the sample's time."""
     silent_s: float | None = None
     """Seconds since the last piece of the answer that shows work; None before the first."""
 

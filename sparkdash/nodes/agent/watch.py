@@ -140,9 +140,9 @@ class NodeWatch:
             while len(self._kills) > KILLS_KEPT:
                 self._kills.pop(next(iter(self._kills)))
         if self._inputs is not None:
-            self._inputs.publish(notice)
             if act.container is not None:
                 self._inputs.record_kill(guard_words.kill_of(node, act, at))
+            self._inputs.publish(notice)
 
     def _changed(self, node: str) -> None:
         self.on_guarded(node, self._figures[node].guarded)

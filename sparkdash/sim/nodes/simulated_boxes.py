@@ -15,6 +15,7 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.nodes.cluster_runtime import ClusterRuntime
 from sparkdash.nodes.owed import OwedRemovals
 from sparkdash.sim.box import SimBox
+from sparkdash.sim.clock import SimulatedClock
 from sparkdash.sim.nodes.node_process import NodeProcess
 from sparkdash.sim.nodes.simulated_nodes import SimulatedNodes
 
@@ -33,6 +34,8 @@ class SimulatedBoxes(NamedTuple):
     reader: SimBox
     processes: tuple[Process, ...]
     """Runtimes of the single boxes."""
+    clock: SimulatedClock
+    """Clock of this box's GPU."""
     nodes: SimulatedNodes | None = None
     """Other boxes; None with one."""
     attend: Callable[[Publish], Awaitable[None]] | None = None
@@ -42,7 +45,7 @@ class SimulatedBoxes(NamedTuple):
 def one_box(folder: Path) -> SimulatedBoxes:
     """Return the parts of one simulated box, whose engines find its folder in the environment."""
     runtime = Process(folder / RECORDS)
-    return SimulatedBoxes(runtime, SimBox(folder / CLAIMS), (runtime,))
+    return SimulatedBoxes(runtime, SimBox(folder / CLAIMS), (runtime,), SimulatedClock(folder / CLAIMS))
 
 
 def several_boxes(folder: Path, count: int, *, owner: str, reserve: int) -> SimulatedBoxes:
@@ -64,7 +67,8 @@ def several_boxes(folder: Path, count: int, *, owner: str, reserve: int) -> Simu
         nodes.on_change(dict(nodes.states))
         await runtime.upkeep.run()
 
-    return SimulatedBoxes(runtime, local, (here, *runtimes.values()), nodes, attend)
+    processes = (here, *runtimes.values())
+    return SimulatedBoxes(runtime, local, processes, SimulatedClock(folder / CLAIMS), nodes, attend)
 
 
 def left_runtimes(folder: Path) -> list[Process]:

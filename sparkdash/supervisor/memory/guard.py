@@ -232,11 +232,11 @@ class GuardedEngines:
             processes=report.processes or 0,
             reason=error.message,
         )
+        if self._store is not None:
+            self._store.record_kill(kill)
         kills = (kill, *self._standing.kills)[:KILLS_KEPT]
         self._stand(self._standing.replace(level=report.verdict.level, since=now, kills=kills))
         self._notice(Level.ERROR, error.code, error.text(), victim.profile)
-        if self._store is not None:
-            self._store.record_kill(kill)
         unadopted = victim.profile in self._unadopted  # nobody else watches for its end and clears it away
         self._mark(victim.container, error, dead=bool(report.processes) and not unadopted)
         if unadopted:

@@ -94,8 +94,10 @@ class SwapRecord:
         if self.swap.waiting != count:
             self._tell(self.swap.replace(waiting=count))
 
-    def end(self, outcome: SwapOutcome, failure: Failure | None = None) -> Swap:
-        """End the swap: publish and return it with its outcome."""
+    def end(
+        self, outcome: SwapOutcome, failure: Failure | None, record: Callable[[Swap], object] | None = None
+    ) -> Swap:
+        """End the swap: hand it to `record`, publish and return it with its outcome."""
         ended = self.swap.replace(
             waits_for=None,
             until=None,
@@ -112,6 +114,8 @@ class SwapRecord:
             failure=failure,
             stage_s=self._times(),
         )
+        if record is not None:
+            record(ended)
         self._publish(SwapChanged(swap=ended))
         return ended
 

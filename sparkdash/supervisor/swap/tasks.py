@@ -224,10 +224,15 @@ class SwapTasks:
     def _close(
         self, order: SwapOrder, outcome: SwapOutcome, failure: Failure | None = None, *, whole: bool = True
     ) -> Swap:
-        ended, target = order.record.end(outcome, failure), order.target
-        if self._store and target:
-            self._store.record_swap(ended, target.fingerprint, launch_family(target), whole=whole)
-        return ended
+        target, store = order.target, self._store
+
+        def record(ended: Swap) -> None:
+            if store is not None and target is not None:
+                store.record_swap(ended, target.fingerprint, launch_family(target), whole=whole)
+            elif store is not None:
+                store.record_swap(ended, "")
+
+        return order.record.end(outcome, failure, record)
 
     def _course(self, target: Profile | None) -> SwapEta:
         """Return the estimator, with steps of earlier swaps to this launch, else to another launch of its model."""
