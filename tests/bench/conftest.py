@@ -12,6 +12,7 @@ import pytest
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.journal import Journal
+from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.plan.math_questions import question
 from sparkdash.bench.records import CellRecord, LaunchRecord, Provenance, RequestSample
 from sparkdash.bench.results import Results, gather
@@ -66,8 +67,7 @@ class Rehearsal:
         able = [arm.name for arm in self.arms if arm.impossible is None]
         keys = list(dict.fromkeys(one for rates in self.rates.values() for one in rates))
         keys += [one for _, one in self.voids if one not in keys]
-        passes = [able] if self.mode is Mode.SCREEN else [able, able[::-1]]
-        order = [LaunchSlot(arm=arm, block=block) for block, one in enumerate(passes) for arm in one]
+        order = launch_order(able, self.mode)
         cells = [PlannedCell(key=one, reps=self.reps) for one in keys]
         if self.maths:
             cells.append(PlannedCell(key=MATH, reps=50, launches=tuple(range(len(able)))))
@@ -82,7 +82,7 @@ class Rehearsal:
                 "mode": self.mode,
                 "seed": SEED,
                 "created_at": self.at,
-                "order": tuple(order),
+                "order": order,
                 "cells": tuple(cells),
                 "host": Host(name="rehearsal"),
                 "simulated": True,

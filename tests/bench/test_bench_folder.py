@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.journal import RECORDS, Journal
-from sparkdash.bench.judge.arm_comparison import Noise
+from sparkdash.bench.judge.box_noise import Noise
 from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
 from sparkdash.errors import AdmissionError, HostError

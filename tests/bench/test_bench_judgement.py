@@ -8,14 +8,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sparkdash.bench.judge.arm_comparison import Noise
-from sparkdash.bench.judge.judgement import calibration, decompose, judged_rows, overall
+from sparkdash.bench.judge.box_noise import Noise
+from sparkdash.bench.judge.calibration import calibration
+from sparkdash.bench.judge.judgement import decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch, fixed_time_s
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.records import CellRecord, LaunchRecord, Provenance, RequestSample
 from sparkdash.bench.results import Results, gather
-from sparkdash.bench.run import Arm, CellKey, Kind, Mode, PlannedCell, Run
+from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode, PlannedCell, Run
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 FIXED_S, PREFILL = 0.03, 6600.0
@@ -128,6 +129,17 @@ def test_a_screen_only_hints() -> None:
     figure = judged_rows(measured(a_run(Mode.SCREEN)))[0].figures[1]
     assert figure.verdict.claim is Conclusion.SCREEN
     assert (figure.n, figure.bootstrap) == (5, False)
+
+
+def test_a_run_of_two_launches_an_arm_only_hints() -> None:
+    """A B B A, recorded by an earlier version: every cell and the line over all of them say how many launches."""
+    before = a_run(Mode.STANDARD)
+    order = tuple(LaunchSlot(arm=arm, block=at // 2) for at, arm in enumerate(("plain", "eagle", "eagle", "plain")))
+    results = measured(before.replace(order=order))
+    found = [row.figures[1].verdict for row in judged_rows(results)] + [overall(results)[0].verdict]
+    assert {one.claim for one in found} == {Conclusion.SCREEN}
+    assert found[0].text == "screen only (2 launches): looks like +4.4 %"
+    assert judged_rows(measured(before))[0].figures[1].verdict.claim is Conclusion.FASTER
 
 
 def test_over_all_cells_the_geometric_mean_with_the_worst_cell() -> None:

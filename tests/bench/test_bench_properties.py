@@ -23,7 +23,7 @@ FIGURE = st.floats(0.01, 1e4)
 CELL = st.fixed_dictionaries(
     {
         arm: st.dictionaries(
-            st.sampled_from(places), st.dictionaries(st.sampled_from("pqr"), FIGURE, min_size=1), min_size=2
+            st.sampled_from(places), st.dictionaries(st.sampled_from("pqr"), FIGURE, min_size=1), min_size=3
         )
         for arm, places in (("A", (0, 3, 5, 6)), ("B", (1, 2, 4, 7)))
     }

@@ -21,7 +21,7 @@ from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.plan.suites import CellGroup, Suite
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import Arm, Kind, Mode
+from sparkdash.bench.run import Arm, Kind, LaunchSlot, Mode
 from sparkdash.cli.bench import measure
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.sim_spec import SimSpec, SimSpeed
@@ -86,14 +86,14 @@ def runner(place: Path, launcher: Sims, show: Callable[[RunStep], None] = lambda
     return Runner(place, launcher, show, lag_limit_ms=1e9)
 
 
-async def test_launches_go_back_and_forth_and_every_cell_is_measured(tmp_path: Path, sims: Sims) -> None:
-    """A B B A, the middle pair of two engines; exact prompts, forced lengths, and the engine's own counts."""
+async def test_launches_alternate_and_every_cell_is_measured(tmp_path: Path, sims: Sims) -> None:
+    """A B A B A B, each of a new engine; exact prompts, forced lengths, and the engine's own counts."""
     results = await runner(begun(tmp_path), sims).run()
-    assert sims.launched == ["A", "B", "B", "A"]
+    assert sims.launched == ["A", "B", "A", "B", "A", "B"]
     assert results.gaps() == ()
     assert results.run.ended_at is not None
     assert results.run.simulated
-    assert len(results.samples) == 4 * 4 * 2
+    assert len(results.samples) == 6 * 4 * 2
     assert {one.void for one in results.samples} == {None}
     for one in results.samples:
         assert (one.n, one.finish_reason, one.cached_tokens) == (one.cell.output, "length", 0)
@@ -104,6 +104,16 @@ async def test_launches_go_back_and_forth_and_every_cell_is_measured(tmp_path: P
     assert lengths["A"] is None
     assert lengths["B"] == pytest.approx(3.0)
     assert all(cell.accepted_at == ((cell.drafts,) * 2 if cell.arm == "B" else ()) for cell in results.cells)
+
+
+async def test_a_run_keeps_the_order_that_it_was_recorded_with(tmp_path: Path, sims: Sims) -> None:
+    """A B B A, begun by an earlier version."""
+    suite = Suite(suite="s", version="1", about="", cells=(CellGroup(output=(24,)),))
+    run = run_plan.new_run(suite, ARMS, Mode.STANDARD, reps=1)
+    order = tuple(LaunchSlot(arm=arm, block=place // 2) for place, arm in enumerate("ABBA"))
+    results = await runner(run_folder.create_run_folder(run.replace(order=order), tmp_path), sims).run()
+    assert sims.launched == ["A", "B", "B", "A"]
+    assert results.gaps() == ()
 
 
 async def test_a_run_that_was_stopped_measures_nothing_twice(tmp_path: Path, sims: Sims) -> None:
@@ -121,13 +131,13 @@ async def test_a_run_that_was_stopped_measures_nothing_twice(tmp_path: Path, sim
         await runner(place, sims, stop).run()
     before = run_folder.read_results(place)
     kept = {(cell.launch, cell.key) for cell in before.cells}
-    assert 4 <= len(kept) < 16
+    assert 4 <= len(kept) < 24
 
     after = await runner(place, sims).run()
     assert after.gaps() == ()
-    assert sims.launched == ["A", "B", "B", "B", "A"]
+    assert sims.launched == ["A", "B", "B", "A", "B", "A", "B"]
     counted = [(cell.launch, cell.key) for cell in after.cells]
-    assert len(counted) == len(set(counted)) == 16
+    assert len(counted) == len(set(counted)) == 24
     assert [one for one in after.samples if (one.launch, one.cell) in kept] == list(before.samples)
     again = len(sims.launched)
     assert (await runner(place, sims).run()).gaps() == ()

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.bench.judge.arm_comparison import Contrast, calibrate, fit_cell
+from sparkdash.bench.judge.arm_comparison import Contrast, fit_cell
+from sparkdash.bench.judge.box_noise import calibrate
 from sparkdash.bench.judge.verdict import Conclusion, Verdict, judge_contrasts, screen_verdict
 from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.run import Mode
@@ -120,6 +121,44 @@ def stray(rng: random.Random, launches: int) -> list[float]:
 def test_no_trouble_of_the_box_is_a_difference(mode: Mode, trouble: Trouble) -> None:
     """What is no line through time either: at most 5 % of 400 runs claim something."""
     assert told(claims(runs=400, mode=mode, trouble=trouble)) <= 0.05
+
+
+def out_and_back(_: random.Random, launches: int) -> list[float]:
+    """1.5 % slower in the middle of the session, as at first by its end."""
+    return [-0.015 * math.sin(math.pi * (place + 0.5) / launches) for place in range(launches)]
+
+
+def slow_sine(rng: random.Random, launches: int) -> list[float]:
+    """One wave over the session, 1.5 % from top to bottom, from any phase on."""
+    phase = rng.random()
+    return [0.0075 * math.sin(2 * math.pi * (place / launches + phase)) for place in range(launches)]
+
+
+@pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
+@pytest.mark.parametrize("trouble", [out_and_back, slow_sine])
+@pytest.mark.parametrize("launch_sd", [0.001, LAUNCH_SD])
+def test_a_drift_that_comes_back_is_no_difference(mode: Mode, trouble: Trouble, launch_sd: float) -> None:
+    """Quiet launches and others: at most 5 % of 300 runs claim something, and the interval still holds zero."""
+    assert told(claims(runs=300, mode=mode, trouble=trouble, launch_sd=launch_sd)) <= 0.05
+
+
+def test_two_launches_of_each_arm_allow_no_claim() -> None:
+    """A B B A, as runs were recorded before: its middle belongs to B alone, whatever the box did meanwhile."""
+    found = simulated(random.Random(2), effect=0.1, mode=Mode.STANDARD)
+    first = {arm: dict(list(launches.items())[:2]) for arm, launches in found.items()}
+    assert fit_cell(first).contrast("B", "A") is None
+    assert fit_cell({**found, "B": first["B"]}).contrast("B", "A") is None
+    assert fit_cell(found).contrast("B", "A") is not None
+
+
+def test_few_prompts_add_no_degrees_of_freedom() -> None:
+    """Launches that lie close together by chance are worth no more for the prompts' doubt beside them."""
+    rng = random.Random(29)
+    for _ in range(100):
+        fitted = fit_cell(simulated(rng, mode=Mode.STANDARD, taste={"B": 0.01}))
+        found = fitted.contrast("B", "A")
+        assert found is not None
+        assert found.df <= fitted.df == 3
 
 
 def test_drift_costs_no_power() -> None:

@@ -193,6 +193,22 @@ def test_results_are_read_as_each_program_writes_them(
             read_result(TOOLS[name], odd, ALONE)
 
 
+def test_a_result_that_vllm_bench_serve_wrote_is_read() -> None:
+    """vLLM 0.32, four requests of 64 tokens to a simulated engine of 100 tok/s. Its client's p50 TPOT was 9.90 ms."""
+    written = (Path(__file__).parent / "peers" / "vllm-0.32-bench-serve.json").read_text()
+    found = read_result(TOOLS["vllm"], written, CellKey(suite="s", context=256, output=64, concurrency=2))
+    assert found[PeerMetric.DECODE] == pytest.approx(101.0, abs=0.1)
+    assert found[PeerMetric.TTFT] == pytest.approx(0.0553, abs=0.0001)
+    assert found[PeerMetric.PROMPT] == pytest.approx(594 / 4 / 0.0553, rel=0.01)
+    assert found[PeerMetric.AGGREGATE] == pytest.approx(94.2, abs=0.1)
+
+
+def test_vllm_is_asked_to_answer_greedily_as_we_ask() -> None:
+    """Since 0.32 its client leaves the temperature to the server."""
+    asked = PeerRequest("/bin/p", "http://h:1", "m", "/t", FOUR, 3, "/out/r.json", "http://b")
+    assert "--temperature 0" in " ".join(TOOLS["vllm"].command(asked))
+
+
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_program_is_asked_for_the_cell_by_its_own_flags(name: str) -> None:
     """Length, number and address are in it; no figure of it is left undefined."""

@@ -20,7 +20,7 @@ from sparkdash.cli.main import app
 Run = Callable[..., Any]
 
 COMMANDS = [
-    (), ("serve",), ("status",), ("use",), ("why",), ("stop",), ("cancel",), ("requests",), ("incidents",), ("history",), ("release",), ("logs",), ("run",), ("pull",), ("build",), ("connect",), ("demo",), ("doctor",), ("setup",), ("memory",), ("web",), ("version",),
+    (), ("serve",), ("status",), ("use",), ("why",), ("stop",), ("cancel",), ("requests",), ("replay",), ("incidents",), ("history",), ("release",), ("logs",), ("run",), ("pull",), ("build",), ("connect",), ("demo",), ("doctor",), ("setup",), ("memory",), ("web",), ("version",),
     ("profiles",), ("profiles", "list"), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
     ("profiles", "new"), ("profiles", "rules"), ("profiles", "schema"), ("profiles", "search"), ("profiles", "add"),
     ("profiles", "sources"), ("profiles", "sources", "add"), ("profiles", "sources", "list"),

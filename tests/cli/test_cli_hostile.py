@@ -58,6 +58,7 @@ FROM_THE_DAEMON: dict[str, tuple[str, ...]] = {
     "history": ("history", "--by", "request"),
     "memory": ("memory",),
     "requests": ("requests", "--all"),
+    "replay": ("replay", "1", "--on", "new", "--yes"),
     "release": ("release",),
     "release --all": ("release", "--all"),
     "logs": ("logs", "new"),
@@ -189,6 +190,8 @@ def evil(daemon: FakeDaemon) -> FakeDaemon:
     daemon.memory = poisoned(
         MemoryAccount(at=BIRTH, total=GIB, available=0, gpu=GpuMemory.UNIFIED, holdings=(held,), notes=("Slow.",))
     )
+    ended = daemon.bus.snapshot.recent[0]
+    daemon.replayed = daemon.replayed.replace(plan=daemon.plans["new"], original=ended, answer=ended)
     daemon.log_lines = [f"engine says {EVIL}"]
     daemon.pulls = [PullProgress(image=f"img{EVIL}", detail=f"layer {EVIL}")]
     daemon.pull_error = ERROR

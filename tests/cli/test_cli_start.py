@@ -1,4 +1,4 @@
-"""The console script: its first words come before the command line is loaded."""
+"""The console script: its first words come before all else, and the dashboard comes without the command line."""
 
 from __future__ import annotations
 
@@ -6,20 +6,54 @@ import sys
 
 import pytest
 
+from sparkdash.cli import dashboard, start
 from sparkdash.cli import main as command_line
-from sparkdash.cli import start
+from sparkdash.cli.exits import exit_codes
 from sparkdash.cli.output.opening import OPENING
+from sparkdash.errors import DaemonError
 
 
-@pytest.mark.parametrize(("words", "told"), [(["sparkdash"], f"{OPENING}\r"), (["sparkdash", "status"], "")])
-def test_the_dashboard_says_that_it_opens_before_the_command_line_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
-) -> None:
-    """On a terminal, and only where the dashboard is meant."""
-    seen: list[str] = []
-    monkeypatch.setattr(sys, "argv", words)
+def run_on_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
+) -> list[tuple[str, str]]:
+    """Run the script; returns what it ran, with what it had said before."""
+    found: list[tuple[str, str]] = []
     for stream in (sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True)
-    monkeypatch.setattr(command_line, "main", lambda: seen.append(capsys.readouterr().err))
+    monkeypatch.setattr(command_line, "main", lambda: found.append(("commands", capsys.readouterr().err)))
+    monkeypatch.setattr(dashboard, "open_dashboard", lambda: found.append(("dashboard", capsys.readouterr().err)))
+    monkeypatch.setattr(sys, "argv", ["sparkdash", *words])
     start.main()
-    assert seen == [told]
+    return found
+
+
+def test_the_dashboard_says_that_it_opens_and_loads_no_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a terminal, and only where the dashboard is meant."""
+    assert run_on_terminal(monkeypatch, capsys) == [("dashboard", f"{OPENING}\r")]
+
+
+def test_a_command_says_nothing_before_it_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The dashboard is not meant."""
+    assert run_on_terminal(monkeypatch, capsys, "status") == [("commands", "")]
+
+
+def test_a_shell_that_asks_for_completions_gets_no_dashboard(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It asks by a variable and gives no command."""
+    monkeypatch.setenv("_SPARKDASH_COMPLETE", "source_bash")
+    assert run_on_terminal(monkeypatch, capsys) == [("commands", "")]
+
+
+def test_a_failure_exits_with_its_own_code_and_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """The dashboard's as a command's."""
+    with pytest.raises(SystemExit) as left, exit_codes():
+        raise DaemonError("Nothing answers.", code="no_daemon", hint="Start it.")
+    told = capsys.readouterr().err
+    assert left.value.code == DaemonError("", code="no_daemon").exit_code
+    assert "Nothing answers." in told
+    assert "Start it." in told

@@ -48,3 +48,11 @@ def test_it_prints_an_address_that_alone_opens_it_and_ends_cleanly(daemon: Any) 
         finally:
             child.send_signal(signal.SIGTERM)
         assert child.wait(timeout=30) == 0
+
+
+def test_beyond_loopback_it_is_refused_without_a_key_that_opens_it(sparkdash: Any, daemon: Any) -> None:
+    sparkdash("keys", "add", "models")
+    done = sparkdash("web", "--host", "0.0.0.0", "--port", "0")
+    assert done.code != 0
+    assert "sparkdash keys add NAME --scope control" in done.err
+    assert "Traceback" not in done.err

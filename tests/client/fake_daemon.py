@@ -19,6 +19,7 @@ from sparkdash.bus import Bus
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import EVENT, EngineChanged, Event, Fact, SwapChanged
+from sparkdash.domain.history.replay import Replay
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.metric import Sample
@@ -77,12 +78,17 @@ class FakeDaemon:
         self.memory: MemoryAccount | None = None
         self.past: dict[str, Any] = {}
         """Answers of /api/history by the last part of the path."""
+        self.replayed = Replay(
+            request="c3", route="/v1/chat/completions", stream=True, profile="qwen", plan=Plan(profile="qwen")
+        )
+        """Answer of POST /api/replay; a plan has neither answer nor match."""
         self.log_lines: list[str] = ["first line", "second line"]
         self.pulls: list[PullProgress] = []
         self.pull_error: dict[str, Any] | None = None
         self.url = ""
         self.since: list[int | None] = []
         """What each connection to the feed asked for."""
+        self.reloads = 0
         self._feeds: set[asyncio.Transport] = set()
         self._listening = threading.Condition()
         self._loop = asyncio.new_event_loop()
@@ -243,10 +249,11 @@ class FakeDaemon:
             web.get("/api/memory", self._memory),
             web.post("/api/use", self._use),
             web.post("/api/stop", self._stopped),
+            web.post("/api/replay", self._replay),
             web.post("/api/toggle", self._toggle),
             web.post("/api/pull-image", self._pull),
             web.post("/api/shutdown", self._shutdown),
-            web.post("/api/reload", self._profiles),
+            web.post("/api/reload", self._reloaded),
             web.post("/api/cancel", self._done),
             *(web.post(f"/api/{word}", self._health) for word in ("release", "traffic")),
             web.post("/api/requests/{id}/cancel", self._health),
@@ -268,6 +275,10 @@ class FakeDaemon:
         return web.json_response(
             {"profiles": [p.model_dump(mode="json") for p in world.profiles], "problems": list(world.problems)}
         )
+
+    async def _reloaded(self, request: web.Request) -> web.Response:
+        self.reloads += 1
+        return await self._profiles(request)
 
     async def _profile(self, request: web.Request) -> web.Response:
         return _json(self.whole[request.match_info["name"]])
@@ -293,6 +304,11 @@ class FakeDaemon:
         plan = self._planned((await request.json())["profile"])
         self._loop.call_soon(self._publish_all, self.on_use(plan.profile))
         return _json(plan, 202)
+
+    async def _replay(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        planned = self.replayed.replace(answer=None, match=None)
+        return _json(self.replayed if asked.get("begin") else planned)
 
     async def _stopped(self, request: web.Request) -> web.Response:
         asked = await request.json()

@@ -9,9 +9,10 @@ import pytest
 HEAVY = {"textual", "fastapi", "litellm", "aiohttp", "uvicorn", "pynvml", "huggingface_hub"}
 
 
-def loaded(code: str) -> set[str]:
-    """Top-level modules that a fresh interpreter holds after `code`."""
-    script = f"import json, sys\n{code}\nprint(json.dumps(sorted(m.split('.')[0] for m in sys.modules)))"
+def loaded(code: str, *, whole: bool = False) -> set[str]:
+    """Modules that a fresh interpreter holds after `code`; unless `whole`, those of the top level."""
+    names = "m" if whole else "m.split('.')[0]"
+    script = f"import json, sys\n{code}\nprint(json.dumps(sorted({names} for m in sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -24,6 +25,29 @@ with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) 
     main()
 assert "Usage" in out.getvalue()
 """
+
+
+FIRST_FRAME = """
+import asyncio
+import sparkdash.cli.start, sparkdash.cli.exits, sparkdash.client.launch
+from sparkdash.cli.dashboard import this_box
+from sparkdash.tui.app import SparkdashApp
+from sparkdash.tui.link import DaemonLink
+
+SparkdashApp._begin = lambda app: app.exit()
+asyncio.run(SparkdashApp(DaemonLink("http://127.0.0.1:9"), box=this_box).run_async(headless=True))
+"""
+NOT_YET = {
+    "typer", "click", "httpx", "yaml",
+    "sparkdash.settings", "sparkdash.catalog", "sparkdash.discovery", "sparkdash.bench", "sparkdash.host",
+    "sparkdash.cli.main", "sparkdash.cli.setup", "sparkdash.cli.engines",
+    *(f"sparkdash.tui.screens.{page}" for page in ["profiles", "requests", "compare", "lists", "history", "box", "settings", "help"]),
+}  # fmt: skip
+
+
+def test_the_first_frame_of_the_dashboard_waits_for_what_it_shows_alone() -> None:
+    """Commands, settings, the other pages and the link to the daemon are loaded behind it, when they are needed."""
+    assert not loaded(FIRST_FRAME, whole=True) & NOT_YET
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,6 @@ def dies(daemon: Any, *when: object) -> None:
     daemon.start(str(DOOMED), *map(str, when))
     daemon.post("/api/use", {"profile": "north"})
     daemon.until(lambda state: state["swaps"] and state["engines"].get("north", {}).get("state") == "ready")
-    daemon.get("/api/history/marks")  # answered once what was recorded before is in the database
     with suppress(urllib.error.URLError, HTTPException, ConnectionError, json.JSONDecodeError):
         daemon.post("/api/use", {"profile": "south"})
     assert daemon.died() == -signal.SIGKILL

@@ -19,7 +19,7 @@ KEY = "sk-proj-0123456789abcdefghij"
 @pytest.fixture
 def kept(house: Any, tmp_path: Path) -> Capture:
     made = Capture(tmp_path / "state")
-    house.app.__init__(replace(house.app._deps, capture=made.keep))
+    house.app.__init__(replace(house.app._deps, capture=made))
     return made
 
 

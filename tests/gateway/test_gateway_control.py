@@ -37,6 +37,7 @@ async def test_every_route_of_the_map_is_described(house: Any) -> None:
         "GET /api/logs/{name}",
         "GET /api/shelf",
         "GET /api/incidents",
+        "POST /api/replay",
         "GET /api/history/figures",
         "GET /api/history/series",
         "GET /api/history/recent",

@@ -32,11 +32,13 @@ from sparkdash.domain.event import (
     NodesChanged,
     Notice,
     ParkedChanged,
+    ProfilesChanged,
     RequestChanged,
     SampleTaken,
     SwapChanged,
     ToggleChanged,
 )
+from sparkdash.domain.history.speed_up import SpeedUp
 from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, summarize_repairs
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.live import Energy
@@ -313,6 +315,19 @@ async def test_listeners_who_see_less_are_not_given_what_others_were(callers: Ca
 
 FOLDER = "/home/somebody/.local/state/sparkdash/incidents/1"
 STUCK = Failure(code="engine_stuck", message="alpha is stuck.", evidence=FOLDER)
+
+
+@pytest.mark.parametrize(("plain", "shown"), [(OWN, True), (OTHER, False)])
+async def test_a_speed_up_over_a_hidden_model_is_hidden(callers: Callers, plain: str, shown: bool) -> None:
+    """It names that model; a key for all models sees it."""
+    gained = SpeedUp(profile=OWN, plain=plain, ratio=1.36, cells=2, run="r", measured_at=0.0)
+    found = callers.house.bus.snapshot.profiles
+    callers.house.bus.publish(
+        ProfilesChanged(profiles=tuple(one.replace(speed_up=gained) for one in found if one.name == OWN), problems=())
+    )
+    for who, sees in (("both", True), ("some", shown)):
+        snapshot = Snapshot.model_validate_json((await callers.ask(who, "GET", "/api/state"))[1])
+        assert [one.speed_up for one in snapshot.profiles] == [gained if sees else None]
 
 
 async def test_folders_of_evidence_are_hidden_from_a_key_for_some_models(callers: Callers, tools: Any) -> None:

@@ -86,7 +86,9 @@ def test_a_running_stream_tells_its_tokens_and_the_rate_of_its_last_seconds(driv
     live = looked.requests["r1"]
     assert (live.output_tokens, live.estimated) == (380, True)
     assert live.tok_s == pytest.approx(20.0)
+    assert live.rate_s == pytest.approx(3.0, abs=0.6)
     assert looked.profiles["a"].decode_tok_s == pytest.approx(20.0)
+    assert looked.profiles["a"].rate_s == pytest.approx(2.0, abs=0.6)
     driver.clock.now += 40
     silent = driver.look().requests["r1"]
     assert silent.silent_s == pytest.approx(40.0)

@@ -37,6 +37,7 @@ from sparkdash.settings import Settings
 from sparkdash.store import schema, transactions
 from sparkdash.store.history import marks, past_requests, series, usage_reading, writing
 from sparkdash.store.history.seconds import SecondBuckets
+from sparkdash.store.mark_journal import MarkJournal
 from sparkdash.store.pending_rows import PendingRows
 from sparkdash.units import GIB
 
@@ -123,6 +124,8 @@ def queries(end: int) -> dict[str, Callable[[Any], object]]:
         "thirty days by client, one profile": usage("client", 30, profile=PROFILES[0]),
         "thirty days by day": usage("day", 30),
         "thirty days by day elsewhere": usage("day", 30, offset_s=3600),
+        "thirty days by hour": usage("hour", 30),
+        "thirty days by client": usage("client", 30),
         "newest requests": requests(limit=100),
         "requests of one client": requests(client=CLIENTS[0], limit=100),
         "requests of a day two weeks ago": requests(since=end - 14 * DAY_S, until=end - 13 * DAY_S, limit=100),
@@ -148,33 +151,42 @@ def measure(file: Path, days: int) -> None:
 
 
 def kill(number: int, folder: Path) -> None:
-    """Kill recorders at random moments; print what the last of each lost."""
-    chance, losses = random.Random(), []
+    """Kill recorders at random moments; print what the last of each lost, of figures and of what it had told."""
+    chance, losses, told, missing = random.Random(), list[float](), 0, 0
     while number > 0:
         files = [folder / f"{number - n}.db" for n in range(min(number, 10))]
         children = [
             subprocess.Popen([sys.executable, DOOMED, file, "0", "1"], stdout=subprocess.PIPE, text=True)
             for file in files
         ]
-        for child in children:
+        lines: list[list[str]] = [[] for _ in files]
+        for child, heard in zip(children, lines, strict=True):
             assert child.stdout is not None
-            while child.stdout.readline().strip() in ("", "None"):
-                pass
+            while not heard or heard[-1] == "None" or heard[-1].startswith("swap"):
+                heard.append(child.stdout.readline().strip())
         order = sorted((chance.uniform(0, 6), n) for n in range(len(files)))
         began = time.monotonic()
         for wait, n in order:
             time.sleep(max(0.0, began + wait - time.monotonic()))
             children[n].kill()
             at = time.time()
-            children[n].wait()
-            with closing(schema.connect(files[n])) as database:
+            lines[n] += (children[n].communicate()[0] or "").split("\n")
+            swaps = {line.split()[1] for line in lines[n] if line.startswith("swap ")}
+            database, _ = transactions.read_database(files[n], MarkJournal(files[n]).read())
+            with closing(database):
                 assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",), files[n]
                 (last,) = database.execute("SELECT max(start) FROM history_seconds").fetchone()
                 (requests,) = database.execute("SELECT count(*) FROM requests").fetchone()
                 assert database.execute("SELECT sum(requests) FROM usage_hours").fetchone() == (requests,)
-                losses.append(at - last - 1)  # the end of the last second that is there
+                missing += len(swaps - {id_ for (id_,) in database.execute("SELECT id FROM swaps")})
+                told += len(swaps)
+                losses.append(max(0.0, at - last - 1))  # the end of the last second that is there
         number -= len(files)
-        print(f"{len(losses)} killed, none damaged; lost at most {max(losses):.1f} s, half {sorted(losses)[len(losses) // 2]:.1f} s", flush=True)  # fmt: skip
+        print(
+            f"{len(losses)} killed, none damaged; figures lost: at most {max(losses):.2f} s,"
+            f" half {sorted(losses)[len(losses) // 2]:.2f} s; swaps told {told}, lost {missing}",
+            flush=True,
+        )
 
 
 def main() -> None:

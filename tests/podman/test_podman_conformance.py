@@ -131,6 +131,17 @@ async def test_following_a_log(ground: Any) -> None:
         assert [line async for line in log] == ["two"]
 
 
+async def test_a_line_written_in_two_pieces_keeps_its_end(ground: Any) -> None:
+    """Also when the program ends right after it, and with a last line that is never ended."""
+    gate = ground.gate("pieces")
+    spec = ground.spec(f"printf 'one, '; read x < {gate}; printf 'two\\n'; printf 'no end'")
+    await ground.runtime.start(spec)
+    follower = asyncio.ensure_future(heard(ground, spec.name, follow=True))
+    async with asyncio.timeout(60):
+        await asyncio.to_thread(gate.write_text, "go\n")
+        assert await follower == ["one, two", "no end"]
+
+
 async def test_a_program_that_ignores_sigterm(ground: Any) -> None:
     """It gets its grace, and is gone after it, with the child that ignores it too."""
     spec = ground.spec("trap '' TERM; sleep 60 & echo up; wait")

@@ -15,7 +15,7 @@ from sparkdash.domain.memory.guard import Guard, GuardKill
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.swap import SwapOutcome, SwapPhase
 from sparkdash.prometheus.families.box import memory_by_owner
-from sparkdash.prometheus.page import collect_families, make_page
+from sparkdash.prometheus.page import collect_families, write_page
 from sparkdash.prometheus.request_totals import MOST_CLIENTS, OTHER, RequestTotals
 from sparkdash.prometheus.scraped_state import ScrapedState
 from sparkdash.prometheus.swap_totals import DRAIN, MEMORY, QUEUE, SWAP, SwapTotals
@@ -46,7 +46,7 @@ def value(page: dict[Sample, float], name: str, **labels: str) -> float:
 
 
 def written(state: ScrapedState) -> dict[Sample, float]:
-    return samples(make_page(state)("")[0])
+    return samples(write_page(state, "")[0])
 
 
 def test_every_family_has_a_sample_on_a_box_at_work() -> None:
@@ -72,13 +72,12 @@ def test_names_follow_the_conventions() -> None:
 
 
 def test_both_formats_have_the_same_figures() -> None:
-    write = make_page(scraped_state())
-    page, kind = write("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    page, kind = write_page(scraped_state(), "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert kind.startswith("application/openmetrics-text")
     assert page.endswith(b"# EOF\n")
     found = {(s.name, frozenset(s.labels.items())): s.value for f in open_metrics(page.decode()) for s in f.samples}
     assert found == written(scraped_state())
-    assert write("*/*")[1].startswith("text/plain; version=0.0.4")
+    assert write_page(scraped_state(), "*/*")[1].startswith("text/plain; version=0.0.4")
 
 
 def test_figures_are_those_of_the_state() -> None:

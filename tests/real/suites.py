@@ -12,7 +12,8 @@ have a verdict or a reason. Ends with 1 unless all of that holds for every suite
 `--real` takes two vLLMs in podman, and leaves out the contexts that the tiny model has no room for. `--together` measures
 the cells of all suites in one run, which is killed once in a cell of each: that saves most of the engine's starts. The
 suites are the shipped files with a wide limit for the client's own lateness, since the engines compute on the client's
-cores. Not part of the test suite: a quarter of an hour with `--real`.
+cores. The script runs from a copy of the checkout, which may be updated meanwhile. Not part of the test suite: with
+`--real` a quarter of an hour for `--together`, else some five minutes a suite.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "shared")]  # before this folder, which has a conftest of its own
+import frozen_checkout  # noqa: E402 - tests/ is no package
+
+frozen_checkout.run_from_copy(__file__)
 os.environ.setdefault("CONTAINERS_CONF", str(HERE.parent / "podman" / "containers.conf"))
 
-import tiny_profiles  # noqa: E402 - tests/ is no package
+import tiny_profiles  # noqa: E402
 from conftest import Daemon, HostFs  # noqa: E402
 
 from sparkdash.bench import run_folder  # noqa: E402
@@ -42,7 +46,7 @@ from sparkdash.bench.plan import suites  # noqa: E402
 from sparkdash.bench.results import Results  # noqa: E402
 from sparkdash.bench.run import Mode, Run  # noqa: E402
 
-SUITES = ("concurrency", "arena", "prefix", "identical", "math", "seeds")
+SUITES = ("concurrency", "arena", "prefix", "identical", "math", "seeds", "needles", "users", "paired", "batch")
 ARMS = {False: ("plain", "fast"), True: ("tiny-suites", "tiny-suites/ngram")}
 """By whether the engines are real. Containers of this name belong to no test."""
 ROOM = 4096
@@ -50,10 +54,12 @@ ROOM = 4096
 RESUMES = 4
 """Attempts at filling what a busy machine made void."""
 STEP_S = 0.02
+RAMP_S = 1.0
+"""Time after an engine's start at which the first users have joined."""
 ENGINE = """\
 profile: {name}
 engine: sim
-context: 131072
+context: 262144
 sim:
   load_s: 0.2
   memory_gib: 0.1
@@ -111,6 +117,8 @@ class SuiteRun:
         self._file = daemon.root / f"{self._name}.yaml"
         parts = [fitted(name, args, ROOM if args.real else None) for name in names]
         whole = {"suite": self._name, "version": "1", "about": "several", "lag_limit_ms": 10_000.0}
+        if len(parts) == 1 and "corpus" in parts[0]:
+            whole["corpus"] = parts[0]["corpus"]
         self._file.write_text(yaml.safe_dump(whole | {"cells": [cell for part in parts for cell in part["cells"]]}))
         self._parts = [part_keys(part) for part in parts]
         """Keys of each suite's cells without the suite's name."""
@@ -168,11 +176,19 @@ class SuiteRun:
             last = json.loads(lines[-1])
         except (OSError, ValueError, IndexError):
             return False
+        if any('"kind": "users"' in key for key in self._parts[number]):
+            return self._is_in_a_ramp(place, run, lines)
         if last["record"] != "sample" or plain_key(last["cell"]) not in self._parts[number]:
             return False
         if len(self._parts) > 1:
             return bool(last["launch"] >= number * len(run.order) // len(self._parts))
         return sum('"record":"sample"' in line for line in lines) >= planned_samples(run) / 2
+
+    def _is_in_a_ramp(self, place: Path, run: Run, lines: list[str]) -> bool:
+        """Whether users are joining, in a launch of the second half: a ramp is one sample, written at its end."""
+        launches = sum('"record":"launch"' in line for line in lines)
+        quiet_s = time.time() - (place / "records.jsonl").stat().st_mtime
+        return launches > len(run.order) / 2 and '"record":"launch"' in lines[-1] and quiet_s > RAMP_S
 
     def _resumed(self) -> tuple[int, str]:
         """Resume until nothing is missing; the number of attempts and the last report."""
@@ -242,7 +258,9 @@ def fitted(name: str, args: argparse.Namespace, room: int | None) -> dict[str, A
     for cell in found["cells"]:
         longest = max(listed(cell["output"]))
         contexts = listed(cell.get("context", 0))
-        cell["context"] = [each for each in contexts if room is None or each + longest <= room - 64]
+        if cell.get("kind") != "users":  # those fit themselves to the engine
+            fitting = [each for each in contexts if room is None or each + longest <= room - 64]
+            cell["context"] = fitting or [room - 64 - longest]
         if args.ends:
             cell |= {word: ends(listed(cell[word])) for word in ("context", "output", "concurrency") if word in cell}
         if args.reps is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from recorded import START, asked
+import stored
+from recorded import START, asked, sample
 from stored import VERSION_1, swap
 
 from sparkdash.domain.event import Level, Notice
@@ -18,7 +20,8 @@ from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.errors import AdmissionError, DaemonError
-from sparkdash.store import Store
+from sparkdash.store import Store, rows
+from sparkdash.store.mark_journal import MarkJournal
 
 PAST = [
     asked(
@@ -121,6 +124,70 @@ async def test_marks_are_what_happened_in_order(store: Store) -> None:
     assert [one.text for one in own.marks] == ["Memory ran short."]
     last = await store.history.marks(MarkSelection(since=0, until=1000, profile="a", limit=2))
     assert ([one.at for one in last.marks], last.cut) == ([200, 400], True)
+
+
+async def test_a_stop_is_a_mark_of_all_that_it_stopped(store: Store) -> None:
+    """Found under the name of each; a key for some models sees it where no other name is told."""
+    store.record_swap(swap("100", 3).replace(target=None, evict=("a", "b")), "")
+    store.record_swap(swap("200", 4).replace(target=None, evict=("b",)), "")
+    of_a, of_b = [
+        (await store.history.marks(MarkSelection(since=0, until=1000, profile=name, limit=9))).marks for name in "ab"
+    ]
+    assert [(one.text, one.profile) for one in of_b] == [
+        ("Stop of a and b, request: 3 s", None), ("Stop of b, request: 4 s", "b"),
+    ]  # fmt: skip
+    assert of_a == of_b[:1]
+    own = await store.history.marks(MarkSelection(since=0, until=1000, limit=9, visible=frozenset({"b"})))
+    assert own.marks == of_b[1:]
+    assert store.expected_s("") is None
+
+
+def journal_of(path: Path) -> Path:
+    return Path(f"{path}-marks")
+
+
+def leave(path: Path, kill: GuardKill, notices: list[Notice]) -> None:
+    """Leave a journal as a daemon does that dies at once, with lines that no daemon of this version writes."""
+    assert not journal_of(path).exists()
+    dying = MarkJournal(path)
+    for statement, row in (
+        (rows.PUT_KILL, rows.kill_row(kill)),
+        *((rows.PUT_NOTICE, rows.notice_row(notice)) for notice in notices),
+        (rows.PUT_SWAP, ("of another version",)),
+        (rows.PUT_SWAP, rows.swap_row(swap("100", 30), "f", "", 30.0, whole=True)),
+    ):
+        dying.add(statement, row)
+    dying.close()
+    with journal_of(path).open("a") as file:
+        file.write('["elsewhere", [1]]\n["notice", [1.0, "inf')
+
+
+async def test_what_a_killed_daemon_had_told_is_written_by_the_next_one_once(tmp_path: Path) -> None:
+    """Whether the database had it or not; a torn line and one of another version cost nothing else."""
+    path = tmp_path / "sparkdash.db"
+    kill = GuardKill(at=300, profile="b", available=1, reason="Memory ran short.")
+    notices = [Notice(level=Level.INFO, code="x", text=text, at=5.0) for text in ("one", "two")]
+    async with Store.opened(path, lambda _: None) as store:
+        store.record_kill(kill)
+        store.record_notice(notices[0])
+    leave(path, kill, notices)
+    for _ in range(2):
+        async with Store.opened(path, lambda _: None) as store:
+            marks = (await store.history.marks(MarkSelection(since=0, until=1000, limit=9))).marks
+            assert store.past.notices == (notices[1], notices[0])
+        assert [one.text for one in marks] == ["one", "two", "a, request: 30 s", "Memory ran short."]
+    assert not journal_of(path).exists()
+
+
+async def test_figures_are_in_the_file_without_a_later_sample(tmp_path: Path) -> None:
+    """Those of a running engine in their own second, and with them what waited of an idle box."""
+    path = tmp_path / "sparkdash.db"
+    async with Store.opened(path, lambda _: None) as store, asyncio.timeout(60):
+        store.record_sample(sample(START, None))
+        store.record_sample(sample(START + 1))
+        while not stored.rows(path, "SELECT 1 FROM history_seconds"):  # noqa: ASYNC110 - a file cannot tell
+            await asyncio.sleep(0)
+    assert stored.rows(path, "SELECT DISTINCT start FROM history_seconds") == [(START,), (START + 1,)]
 
 
 async def test_a_new_daemon_knows_the_requests_swaps_notices_and_speeds_before_it(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from stored import VERSION_1, rows
 
 from sparkdash.domain.history.answers import Quantiles, UsageReport, UsageTotals
 from sparkdash.domain.history.selections import UsageSelection
-from sparkdash.domain.history.sketch import LogSketch, merge_packed
+from sparkdash.domain.history.sketch import LogSketch, SketchSum, merge_packed
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.store import Store, schema
-from sparkdash.store.history import usage_reading
+from sparkdash.store.history import usage_reading, usage_rollup
 from sparkdash.store.history.usage_sums import GROUPS, OTHER, sums_of, wait_of
 
 HOUR, DAY = 3600, 86400
@@ -96,7 +96,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     with closing(made):
         for statement, row in sums_of(traffic(3000, 5 * DAY)):
             made.execute(statement, row)
-        usage_reading.complete_days(made, START + 6 * DAY)
+        usage_rollup.complete_sums(made, START + 6 * DAY)
         assert made.execute("SELECT count(DISTINCT start) FROM usage_days").fetchone()[0] >= 5
         yield made
     monkeypatch.undo()
@@ -141,6 +141,58 @@ def test_days_begin_where_the_caller_is(database: sqlite3.Connection) -> None:
     assert hours.rows[0].group == "2026-09-21 15:00"
 
 
+def test_sums_over_clients_and_profiles_tell_the_same_as_the_rows_that_they_are_made_of(
+    database: sqlite3.Connection,
+) -> None:
+    """By hour and by day of any zone, for all and for some profiles, and up to an hour that is not added up yet."""
+    for statement, row in sums_of([asked(9000 + n, START + 6 * DAY + n) for n in range(7)]):
+        database.execute(statement, row)
+    period = {"since": START + HOUR, "until": START + 6 * DAY + HOUR}
+    every = [
+        UsageSelection(by=by, offset_s=offset, **some, **period)
+        for by, offset in (("hour", 0), ("day", 5 * HOUR), ("day", 0), ("profile", 0))
+        for some in ({}, {"profile": "alpha"}, {"visible": frozenset({"alpha"})})
+    ]
+    quick = [usage_reading.read_usage(database, one) for one in every]
+    database.execute("DELETE FROM history_rolled")
+    for summed, one in zip(quick, every, strict=True):
+        plain = usage_reading.read_usage(database, one)
+        assert [row.replace(wait_total_s=0.0, energy_wh=0.0) for row in (*summed.rows, summed.total)] == [
+            row.replace(wait_total_s=0.0, energy_wh=0.0) for row in (*plain.rows, plain.total)
+        ]
+        assert summed.total.wait_total_s == pytest.approx(plain.total.wait_total_s)
+
+
+def test_an_older_files_hours_are_added_up_month_by_month(tmp_path: Path) -> None:
+    """No step takes long; an answer is whole in between."""
+    with closing(schema.connect(tmp_path / "past.db")) as database:
+        made = [asked(n, START + n * 20 * DAY, energy_wh=0.5) for n in range(5)]
+        for statement, row in sums_of(made):
+            database.execute(statement, row)
+        selection = UsageSelection(by="hour", since=START, until=START + 100 * DAY)
+        added_up = []
+        for _ in range(4):
+            usage_rollup.complete_sums(database, START + 100 * DAY)
+            added_up.append(database.execute("SELECT count(*) FROM usage_box_hours").fetchone()[0])
+            same(usage_reading.read_usage(database, selection).total, made)
+    assert added_up == [2, 4, 5, 5]
+
+
+def test_many_sketches_are_added_as_one_after_the_other() -> None:
+    """Few or many buckets, zeros or none."""
+    chance = random.Random(7)
+    for number, least in ((1, 1), (3, 0), (90, 1), (90, 0)):
+        values = [[chance.lognormvariate(least, 2) * least for _ in range(60)] for _ in range(number)]
+        added, plain = SketchSum(), LogSketch()
+        for some in values:
+            added.add(LogSketch.of(some).pack())
+            plain.merge(LogSketch.of(some))
+        assert added.sketch().counts == plain.counts
+        other = SketchSum()
+        other.plus(added)
+        assert other.sketch().counts == plain.counts
+
+
 def test_filters_and_a_keys_own_profiles_cut_the_sum(database: sqlite3.Connection) -> None:
     """What a filter leaves out is in no total."""
     made = [one for one in traffic(3000, 5 * DAY) if one.profile == "alpha"]
@@ -156,11 +208,11 @@ def test_a_day_that_was_added_up_by_a_clock_ahead_is_added_up_again(database: sq
     """Requests that came later belong to it."""
     made = traffic(3000, 5 * DAY)
     late = [asked(9000 + n, START + 5 * DAY + n) for n in range(7)]
-    usage_reading.complete_days(database, START + 30 * DAY)
+    usage_rollup.complete_sums(database, START + 30 * DAY)
     for statement, row in sums_of(late):
         database.execute(statement, row)
-    usage_reading.complete_days(database, START + 5 * DAY)
-    usage_reading.complete_days(database, START + 8 * DAY)
+    usage_rollup.complete_sums(database, START + 5 * DAY)
+    usage_rollup.complete_sums(database, START + 8 * DAY)
     report = usage_reading.read_usage(database, UsageSelection(by="profile", since=START, until=START + 8 * DAY))
     same(report.total, [*made, *late])
 

@@ -83,7 +83,7 @@ async def test_the_peak_is_the_dip_below_what_is_left_when_ready(house: Any, mak
     asking = house.ask("a")
     await house.loads("a")
     house.reader.others = 6 * GIB
-    until = house.clock.time + 1.0
+    until = house.clock.time + 2.0  # four looks
     while house.clock.time < until:
         house.clock.step()
         await house.clock.rest()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from structlog.testing import capture_logs
 
 from sparkdash.domain.container import ENV_MARK, Leftovers
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.event import Level
+from sparkdash.domain.event import Level, SwapChanged
+from sparkdash.domain.history.selections import MarkSelection
 from sparkdash.domain.profile import MemoryNeed
-from sparkdash.domain.swap import SwapPhase
+from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.errors import SparkdashError
+from sparkdash.store import Store
 from sparkdash.supervisor.memory.debts import HeldMemory, MemoryDebts
 from sparkdash.units import GIB
 
@@ -31,6 +35,30 @@ async def test_every_process_of_an_engine_can_tell_whose_it_is(house: Any, make_
     await house.open(make_profile("a"))
     await house.leased("a")
     assert house.runtime.of("a").spec.env[ENV_MARK] == "us/sparkdash-a"
+
+
+@pytest.mark.parametrize("name", ["a", None], ids=["one", "all"])
+async def test_a_stop_is_in_the_past_before_anybody_is_told_that_it_ended(
+    house: Any, make_profile: Any, tmp_path: Path, name: str | None
+) -> None:
+    """As the swap without a target that it is, under the names of those that it stopped."""
+    async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
+        recorded: list[Swap] = []
+
+        def record_swap(swap: Swap, *_: object, **__: object) -> None:
+            assert not any(isinstance(fact, SwapChanged) and fact.swap == swap for fact in house.facts)
+            recorded.append(swap)
+            Store.record_swap(store, swap, "")
+
+        with patch.object(store, "record_swap", record_swap):
+            await house.open(make_profile("a"), store=store)
+            await house.leased("a")
+            await house.clock.drive(house.supervisor.stop(name))
+            await house.close()
+        marks = (await store.history.marks(MarkSelection(since=0, until=2**40, profile="a", limit=9))).marks
+    assert [(swap.target, swap.evict) for swap in recorded] == [("a", ()), (None, ("a",))]
+    assert (marks[1].code, marks[1].profile) == ("done", "a")
+    assert marks[1].text.startswith("Stop of a, user: ")
 
 
 async def test_orphans_are_told(house: Any, make_profile: Any, behaviour: Any) -> None:

@@ -35,6 +35,20 @@ async def test_collector_asks_for_processes_seldom(watch: Watch, time: Any, box:
     assert 4 <= asked <= 5
 
 
+async def test_processes_of_started_engines_are_hardly_asked_for_while_nobody_looks(
+    watch: Watch, time: Any, box: Any, engine: Any
+) -> None:
+    """Each question costs a call of the runtime, beside engines that no longer fork."""
+    watch.pids = {"coder": {7}}
+    watch.engines = {"coder": engine(None)}
+    watch.listeners = 0
+    async with collecting(watch, time, box):
+        first = await watch.sample()
+        await watch.until(lambda s: s.at >= first.at + 100)
+        asked = len(watch.pids_asked)
+    assert 3 <= asked <= 5
+
+
 async def test_other_containers_are_weighed_with_every_tick_and_asked_for_seldom(
     watch: Watch, time: Any, box: Any, engine: Any
 ) -> None:

@@ -34,9 +34,9 @@ def value(history: EngineHistory, metric: Metric) -> float | None:
 
 def test_derive_nothing_from_nothing() -> None:
     """Without a reading every metric is there and unknown."""
-    values, acceptance_at = EngineHistory().derive()
+    values, acceptance_at, *covers = EngineHistory().derive()
     assert values == dict.fromkeys(Metric)
-    assert acceptance_at is None
+    assert (acceptance_at, covers) == (None, [None, None])
 
 
 def test_derive_needs_two_readings() -> None:
@@ -57,6 +57,14 @@ def test_derive_decode_over_two_seconds() -> None:
     """The decode rate is that of the last two seconds, whatever was before."""
     history = after(*(look(at, generated=count) for at, count in enumerate((0, 1000, 1000, 1020, 1080))))
     assert value(history, Metric.DECODE) == 40.0
+
+
+def test_derive_tells_the_seconds_that_its_figures_cover() -> None:
+    """Another program can compute the same over the same time."""
+    history = after(*(look(at, generated=at * 40) for at in (0.0, 1.0, 2.25, 3.0, 4.5)))
+    derived = history.derive()
+    assert (derived.rate_s, derived.window_s) == (2.25, 4.5)
+    assert after(look(3, generated=1)).derive()[2:] == (None, None)
 
 
 def test_derive_decode_survives_jitter() -> None:
@@ -135,7 +143,7 @@ def test_derive_speculation() -> None:
     """Acceptance is by drafted tokens, the length by drafts, each position by drafts."""
     early = look(0, drafts=10, draft_tokens=30, accepted=12, accepted_at={0: 8.0, 1: 4.0})
     late = look(1, drafts=20, draft_tokens=58, accepted=26, accepted_at={0: 16.0, 1: 9.0, 2: 1.0})
-    values, acceptance_at = after(early, late).derive()
+    values, acceptance_at, *_ = after(early, late).derive()
     assert values[Metric.ACCEPTANCE] == 0.5
     assert values[Metric.ACCEPTANCE_LENGTH] == pytest.approx(2.4)
     assert acceptance_at == pytest.approx((0.8, 0.5, 0.1))
@@ -144,7 +152,7 @@ def test_derive_speculation() -> None:
 def test_derive_speculation_that_drafted_nothing() -> None:
     """Speculation configured and nothing drafted in the window: unknown, not 0."""
     quiet = {"drafts": 5, "draft_tokens": 15, "accepted": 5, "accepted_at": {0: 5.0}}
-    values, acceptance_at = after(look(0, **quiet), look(1, **quiet)).derive()
+    values, acceptance_at, *_ = after(look(0, **quiet), look(1, **quiet)).derive()
     assert (values[Metric.ACCEPTANCE], values[Metric.ACCEPTANCE_LENGTH], acceptance_at) == (None, None, None)
 
 

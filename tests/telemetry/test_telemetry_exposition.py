@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.telemetry.exposition import Measured, parse_exposition
+from sparkdash.telemetry.exposition import ExpositionReader, Measured, parse_exposition
 
 NAMES = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,20}", fullmatch=True).filter(
     lambda name: not name.endswith("_created")
@@ -131,3 +131,20 @@ def test_exposition_of_a_broken_answer() -> None:
         '<html>502 Bad Gateway</html>\nx_total{engine="0" 12\ny{le="0.1"} 3\ny{le="0.25"} -1\nz_tot'
     )
     assert scrape.samples == {"y": (Measured({"le": "0.1"}, 3.0), Measured({"le": "0.25"}, -1.0))}
+
+
+def test_the_same_page_again_is_the_same_scrape() -> None:
+    """Nothing of it is parsed twice: an idle engine's page hardly changes."""
+    reader = ExpositionReader({"a", "b"})
+    first = reader.read('a{x="1"} 1\nb 2\nprocess_cpu_seconds_total 3\n')
+    assert reader.read('a{x="1"} 1\nb 2\nprocess_cpu_seconds_total 4\n') is first
+
+
+@pytest.mark.parametrize(
+    "then", ['a{x="1"} 5\nb 2\n', "b 2\n", 'a{x="1"} 1\na{x="2"} 1\nb 2\n', "b 2\n# EOF\na 1\n", "[]", ""]
+)
+def test_a_changed_page_is_read_as_if_it_were_the_first(then: str) -> None:
+    """Lines that came, changed, or left."""
+    reader = ExpositionReader({"a", "b"})
+    reader.read('a{x="1"} 1\nb 2\n')
+    assert reader.read(then) == parse_exposition(then, {"a", "b"})

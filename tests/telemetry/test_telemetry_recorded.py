@@ -27,7 +27,7 @@ Read = Callable[..., Reading]
 @pytest.mark.parametrize("version", VLLM)
 def test_recorded_vllm(version: str, between: Between, recorded: Recorded) -> None:
     """Every figure of every vLLM version equals the one computed independently."""
-    values, acceptance_at = between(EngineKind.VLLM, f"vllm-{version}.txt", f"vllm-{version}-t1.txt")
+    values, acceptance_at, *_ = between(EngineKind.VLLM, f"vllm-{version}.txt", f"vllm-{version}-t1.txt")
     told = recorded(f"vllm-{version}-expected.json")["expected"]
     assert acceptance_at == pytest.approx(told["per_pos_acceptance"])
     assert values == pytest.approx(
@@ -68,7 +68,7 @@ def test_recorded_latency_quantiles(kind: EngineKind, sample: str, between: Betw
 def test_recorded_real_vllm(mode: str, between: Between, recorded: Recorded) -> None:
     """A real vLLM before and after a load, with and without speculation, gives the independently computed figures."""
     files = (f"real-vllm-0.32.0-{mode}-before.txt", f"real-vllm-0.32.0-{mode}-after.txt")
-    values, acceptance_at = between(EngineKind.VLLM, *files, seconds=10.0)
+    values, acceptance_at, *_ = between(EngineKind.VLLM, *files, seconds=10.0)
     told = recorded(f"real-vllm-0.32.0-{mode}-expected.json")
     expected, delta = told["expected"], told["delta"]
     assert values[Metric.DECODE] == pytest.approx(delta["generation_tokens"] / 10)
@@ -161,7 +161,7 @@ def test_recorded_rust_frontend_tells_no_capacity(recorded: Recorded, reading: R
 @pytest.mark.parametrize("version", SGLANG)
 def test_recorded_sglang(version: str, between: Between, recorded: Recorded) -> None:
     """Every figure of every SGLang version with live counters equals the one computed independently."""
-    values, acceptance_at = between(EngineKind.SGLANG, f"sglang-{version}.txt", f"sglang-{version}-t1.txt")
+    values, acceptance_at, *_ = between(EngineKind.SGLANG, f"sglang-{version}.txt", f"sglang-{version}-t1.txt")
     told = recorded(f"sglang-{version}-expected.json")["expected"]
     assert values[Metric.DECODE] == pytest.approx(told["decode_tok_s_realtime"])
     assert values[Metric.PREFILL] == pytest.approx(told["prefill_tok_s_realtime"])
@@ -188,7 +188,7 @@ def test_recorded_sglang_without_live_counters(between: Between, recorded: Recor
 
 def test_recorded_llamacpp_counters(between: Between) -> None:
     """llama.cpp without /slots: its counters give what they can, and nothing where they do not."""
-    values, acceptance_at = between(EngineKind.LLAMACPP, "llamacpp-0c1e57098.txt", "llamacpp-0c1e57098-t1.txt")
+    values, acceptance_at, *_ = between(EngineKind.LLAMACPP, "llamacpp-0c1e57098.txt", "llamacpp-0c1e57098-t1.txt")
     assert values[Metric.DECODE] == pytest.approx((2194 - 2098) / 5)
     assert values[Metric.PREFILL] == pytest.approx((24191 - 18734) / 5)
     assert values[Metric.PREFIX_HIT] == pytest.approx(19840 / (19840 + 5457))
@@ -205,7 +205,7 @@ def test_recorded_llamacpp_counters(between: Between) -> None:
 def test_recorded_real_llamacpp(mode: str, between: Between, reading: Read, recorded: Recorded) -> None:
     """A real llama.cpp with speculation: positions that appear with the first accepted draft count from 0."""
     files = [f"real-llama.cpp-0c1e57098-{mode}-{when}.txt" for when in ("before", "after")]
-    values, acceptance_at = between(EngineKind.LLAMACPP, *files)
+    values, acceptance_at, *_ = between(EngineKind.LLAMACPP, *files)
     after = reading(EngineKind.LLAMACPP, recorded(files[1]))
     assert acceptance_at is not None
     assert sum(acceptance_at) + 1 == pytest.approx(values[Metric.ACCEPTANCE_LENGTH])
@@ -217,7 +217,7 @@ def test_recorded_real_llamacpp(mode: str, between: Between, reading: Read, reco
 
 def test_recorded_real_llamacpp_without_speculation(between: Between) -> None:
     """llama.cpp's speculation counters are there at 0 without speculation: nothing was drafted, so nothing is known."""
-    values, acceptance_at = between(
+    values, acceptance_at, *_ = between(
         EngineKind.LLAMACPP, "real-llama.cpp-0c1e57098-base-before.txt", "real-llama.cpp-0c1e57098-base-after.txt"
     )
     assert (values[Metric.ACCEPTANCE], values[Metric.ACCEPTANCE_LENGTH], acceptance_at) == (None, None, None)
@@ -249,7 +249,7 @@ def test_recorded_trtllm(recorded: Recorded, reading: Read) -> None:
     history = EngineHistory()
     history.add(reading(EngineKind.TRTLLM, re.sub(r" [\d.]+$", " 0", text, flags=re.MULTILINE), 0.0))
     history.add(reading(EngineKind.TRTLLM, text, 60.0))
-    values, acceptance_at = history.derive()
+    values, acceptance_at, *_ = history.derive()
     assert values[Metric.PREFILL] == pytest.approx((61440 - 26880) / 60)
     assert values[Metric.PREFIX_HIT] == pytest.approx(26880 / 61440)
     assert values[Metric.ACCEPTANCE] == pytest.approx((1920 + 1296 + 705) / 7200)

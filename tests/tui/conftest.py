@@ -31,6 +31,7 @@ from sparkdash.domain.history.answers import (
     UsageReport,
 )
 from sparkdash.domain.history.figures import all_figures, unit_of
+from sparkdash.domain.history.replay import AnswerMatch, Replay
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
@@ -42,6 +43,7 @@ from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.first_run import BoxLook
+from sparkdash.tui.kept_choices import KeptChoices
 from sparkdash.tui.link import Disconnected, Item, RecordedPast
 from sparkdash.units import GIB
 
@@ -213,6 +215,9 @@ class ScriptedLink:
         self.usage = UsageReport(since=0.0, until=NOW, by="profile")
         self.past_requests: dict[str | None, PastRequests] = {None: PastRequests()}
         """Answers by the place in the list that they go on from."""
+        self.replayed: Request | None = None
+        self.match: AnswerMatch | None = None
+        """Row of a replay, and how its answer compares."""
         self.refuses: SparkdashError | None = None
         """Raised by the next order."""
         self.past = RecordedPast(*[RecentFigures(begin=NOW, step_s=2)] * 2)
@@ -277,6 +282,12 @@ class ScriptedLink:
             expected_s=220.0,
         )
         return self.plans.get(name, default)
+
+    async def replay(self, *, request: str, on: str, begin: bool = False) -> Replay:
+        await self._do("replay" if begin else "plan a replay", request, on)
+        planned = Replay(request=request, route="/v1/chat/completions", stream=True, profile=on,
+                         plan=await self.plan(name=on))  # fmt: skip
+        return planned.replace(answer=self.replayed, match=self.match) if begin else planned
 
     async def shelf(self) -> Shelf:
         await asyncio.sleep(0)
@@ -457,9 +468,11 @@ def stage(link: ScriptedLink) -> Open:
         size: tuple[int, int] = (80, 24),
         paint_every_s: float = 0.0,
         box: BoxLook | None = None,
+        kept: KeptChoices | None = None,
     ) -> AsyncIterator[Stage]:
         now = [NOW]
-        app = SparkdashApp(link, clock=lambda: now[0], paint_every_s=paint_every_s, box=box)
+        open_box = (lambda: box) if box else None
+        app = SparkdashApp(link, clock=lambda: now[0], paint_every_s=paint_every_s, box=open_box, kept=kept)
         if snapshot is not None:
             link.tell(snapshot)
         asyncio.get_running_loop().set_task_factory(eager.factory)  # as Textual does for a person where Python is 3.12

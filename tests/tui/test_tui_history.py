@@ -17,6 +17,7 @@ from sparkdash.domain.history.answers import (
     UsageReport,
     UsageTotals,
 )
+from sparkdash.domain.history.replay import match_answers
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.errors import AdmissionError
 from sparkdash.tui.ink import plain_text
@@ -131,6 +132,45 @@ async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage
             "prefill   4.00s  100 computed of 1000",
         ):
             assert told in on.text, on.text
+
+
+async def test_a_past_request_is_replayed_on_another_profile(stage: Any, box: Any) -> None:
+    """From its time line: a profile is chosen, its plan is shown, then both answers are compared."""
+    async with stage(box.snapshot(), size=WIDE) as on:
+        on.link.past_requests = {None: PastRequests(requests=(past(box, "p1"),))}
+        on.link.replayed = past(box, "r1", profile="qwen", finish_reason="length")
+        on.link.match = match_answers("abc", "abX")
+        await on.press("3", "p")
+        await on.until(lambda: "codex" in on.text)
+        await on.press("enter")
+        await on.until(lambda: "replay on another profile" in on.text)
+        await on.press("R")
+        await on.until(lambda: "available then" in on.text)
+        first = on.link.asked[-1]
+        assert first[:2] == ("plan a replay", "p1")
+        await on.press("j")
+        await on.until(lambda: on.link.asked[-1] != first)
+        chosen = on.link.asked[-1][2]
+        assert chosen != first[2]
+        await on.until(lambda: f"sparkdash replay p1 --on {chosen}" in on.text and "available then" in on.text)
+        await on.press("enter")
+        await on.until(lambda: "differ from character 3" in on.text)
+        assert on.link.asked[-1] == ("replay", "p1", chosen)
+        assert "⏎ close" in on.text
+        assert any("finish reason" in row and "length" in row for row in on.rows), on.text
+
+
+async def test_a_request_that_was_not_captured_is_not_replayed(stage: Any, box: Any) -> None:
+    """The dialog says how to have the next ones captured; enter does nothing."""
+    async with stage(box.snapshot(), size=WIDE) as on:
+        on.link.past_requests = {None: PastRequests(requests=(past(box, "p1"),))}
+        await on.press("3", "p")
+        await on.until(lambda: "codex" in on.text)
+        on.link.refuses = AdmissionError("It was not captured.", code="not_captured", hint="Set `capture = true`.")
+        await on.press("R")
+        await on.until(lambda: "Set `capture = true`." in on.text)
+        await on.press("enter")
+        assert on.link.asked[-1][0] == "plan a replay"
 
 
 def test_the_parts_of_a_request_add_up_to_its_time(box: Any) -> None:

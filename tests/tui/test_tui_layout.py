@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.tui.layout import BARS, TWO_COLUMNS_FROM, Contents, heights, is_compact, left_cells
+from sparkdash.tui.layout import (
+    BARS,
+    TWO_COLUMNS_FROM,
+    Arrangement,
+    Contents,
+    has_two_columns,
+    heights,
+    is_compact,
+    left_cells,
+)
 
 CONTENTS = st.builds(
     Contents,
@@ -18,32 +27,65 @@ CONTENTS = st.builds(
 )
 
 
-@given(columns=st.integers(40, 400), rows=st.integers(22, 120), wanted=CONTENTS)
-def test_the_heights_add_up_to_the_terminal(columns: int, rows: int, wanted: Contents) -> None:
+SHOWN = st.sampled_from(Arrangement)
+
+
+@given(columns=st.integers(40, 400), rows=st.integers(22, 120), wanted=CONTENTS, shown=SHOWN)
+def test_the_heights_add_up_to_the_terminal(columns: int, rows: int, wanted: Contents, shown: Arrangement) -> None:
     """So that no frame can be cut; no height is negative."""
-    got = heights(columns, rows, wanted)
+    got = heights(columns, rows, wanted, shown)
     assert min(got) >= 0
-    left = got.card + got.beside + got.memory_chart + got.compare + got.swaps + wanted.memory + wanted.gpu
-    if columns >= TWO_COLUMNS_FROM:
+    left = got.card + got.beside + got.memory_chart + got.power + got.compare + got.swaps + wanted.memory + wanted.gpu
+    if has_two_columns(columns, rows, shown):
         assert left == rows - BARS
-        assert got.requests + got.log == rows - BARS
+        assert got.requests + got.today + got.weeks + got.log == rows - BARS
     else:
         assert left + got.requests == rows - BARS or got.card == 1
+        assert got.today == got.weeks == got.power == got.log == 0
 
 
-@given(columns=st.integers(60, 400), rows=st.integers(24, 120), wanted=CONTENTS)
-def test_a_load_beside_takes_its_rows_from_the_card_alone(columns: int, rows: int, wanted: Contents) -> None:
+@given(columns=st.integers(60, 400), rows=st.integers(24, 120), wanted=CONTENTS, shown=SHOWN)
+def test_a_load_beside_takes_its_rows_from_the_card_alone(
+    columns: int, rows: int, wanted: Contents, shown: Arrangement
+) -> None:
     """The panels below keep their height, and their place by at most the rounding of one row."""
-    before, after = heights(columns, rows, wanted), heights(columns, rows, wanted._replace(beside=wanted.beside + 1))
-    assert after.memory_chart == before.memory_chart
+    before = heights(columns, rows, wanted, shown)
+    after = heights(columns, rows, wanted._replace(beside=wanted.beside + 1), shown)
+    below = ("memory_chart", "power", "compare", "swaps", "today", "weeks", "log")
+    assert [getattr(after, name) for name in below] == [getattr(before, name) for name in below]
     assert abs(after.requests - before.requests) <= 1
 
 
+@pytest.mark.parametrize(("columns", "rows"), [(200, 60), (300, 80)])
+def test_a_wide_terminal_has_every_panel(columns: int, rows: int) -> None:
+    """Also with two profiles marked, whose comparison is the highest of the panels."""
+    got = heights(columns, rows, Contents(beside=3, memory=5, gpu=1, compare=14))
+    assert min(got.today, got.weeks) >= 7
+    assert min(got.card, got.requests, got.log, got.swaps, got.power) >= 6
+    assert got.compare == 14
+
+
+@given(columns=st.integers(60, 400), rows=st.integers(22, 120), wanted=CONTENTS)
+def test_hero_shows_the_figure_and_rows_shows_the_requests(columns: int, rows: int, wanted: Contents) -> None:
+    """Each at the cost of the other."""
+    every, hero, few = (heights(columns, rows, wanted, shown) for shown in Arrangement)
+    assert (hero.requests, hero.memory_chart) == (0, 0)
+    assert hero.card >= every.card >= min(few.card, every.card)
+    assert few.requests + few.swaps >= every.requests
+
+
+def test_v_goes_through_the_arrangements_and_begins_again() -> None:
+    """All, the figure, the rows."""
+    one = Arrangement.ALL
+    assert [one := one.after for _ in Arrangement] == [Arrangement.HERO, Arrangement.ROWS, Arrangement.ALL]
+
+
+@pytest.mark.parametrize("shown", Arrangement)
 @pytest.mark.parametrize("rows", [10, 15, 21])
-def test_a_low_terminal_has_no_frames_and_all_its_rows(rows: int) -> None:
+def test_a_low_terminal_has_no_frames_and_all_its_rows(rows: int, shown: Arrangement) -> None:
     """Title and footer are the only other rows."""
     wanted = Contents(beside=1, memory=1, gpu=0, compare=0)
-    got = heights(60, rows, wanted)
+    got = heights(60, rows, wanted, shown)
     assert is_compact(rows)
     assert got.card + got.beside + got.requests + wanted.memory == rows - 2
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator
@@ -29,24 +28,12 @@ Client = TestClient[Any, Any]
 
 
 @pytest.fixture
-async def client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
+async def client(ended_screens: None) -> AsyncIterator[Client]:
     """A browser without a cookie, whose screens have all ended when the test does."""
-    begin, screens = asyncio.create_subprocess_shell, []
-
-    async def begun(*words: Any, **how: Any) -> asyncio.subprocess.Process:
-        screens.append(await begin(*words, **how))
-        return screens[-1]
-
-    monkeypatch.setattr(asyncio, "create_subprocess_shell", begun)
     serving = WebServer(VisitorCheck(), (sys.executable, "-c", SCREEN))
     async with TestClient(TestServer(await serving.make_app())) as made:
         made.guard = serving  # type: ignore[attr-defined]
         yield made
-    for screen in screens:
-        assert screen.stdin is not None
-        screen.stdin.close()
-        await asyncio.wait_for(screen.wait(), 60)
-        screen._transport.close()  # type: ignore[attr-defined]
 
 
 async def let_in(client: Client) -> str:

@@ -1,0 +1,177 @@
+"""The panels of a wide dashboard, its arrangements, and what several boxes add."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkdash.domain.history.answers import Quantiles, RecentFigures, RecentSeries, UsageReport, UsageTotals
+from sparkdash.domain.history.speed_up import SpeedUp
+from sparkdash.domain.live.active_alert import ActiveAlert
+from sparkdash.domain.metric import Metric, NodeSample
+from sparkdash.domain.node import NodeState, NodeStatus
+from sparkdash.tui.app import SparkdashApp
+from sparkdash.tui.history import STEP_S, FigureHistory
+from sparkdash.tui.ink import Ink, plain_text
+from sparkdash.tui.kept_choices import KeptChoices
+from sparkdash.tui.layout import Arrangement
+from sparkdash.tui.lines.speed_up import speed_up_line
+from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.widgets.gpu import gpu_lines
+from sparkdash.tui.widgets.memory import available
+from sparkdash.tui.widgets.residents import _row
+from sparkdash.tui.widgets.today import today_lines
+
+WIDE = (200, 60)
+
+
+def totals(group: str, requests: int, **more: Any) -> UsageTotals:
+    """What one group asked for."""
+    told = {"prompt_tokens": requests * 1000, "cached_tokens": requests * 880, "output_tokens": requests * 200}
+    return UsageTotals(group=group, requests=requests, ttft_s=Quantiles(p50=0.4, p95=1.9), **(told | more))
+
+
+def usage(*groups: UsageTotals, **more: Any) -> UsageReport:
+    """A day's report."""
+    whole = totals("all", sum(one.requests for one in groups))
+    return UsageReport(since=0.0, until=1.0, by="profile", rows=groups, total=whole, **more)
+
+
+async def test_a_wide_dashboard_adds_up_today_and_lays_this_week_over_the_last(stage: Any, box: Any, link: Any) -> None:
+    """Both are read from the daemon's history; energy stands in the edge."""
+    link.usage = usage(totals(box.gpt, 1204), totals("embed-0.6b", 300), busy_wh=940.0, idle_wh=370.0)
+    async with stage(box.snapshot(), size=WIDE) as on:
+        await on.until(lambda: "all 2" in on.text)
+        assert "940.0 Wh busy, 370.0 idle" in on.text
+        row = next(line for line in on.rows if "embed-0.6b" in line)
+        assert "300" in row
+        await on.until(lambda: "the week before 50" in on.text)
+        week, before = [one for one in link.asked if one[0] == "series"][:2]
+        assert week[1:3] == (Metric.DECODE_EACH.value, box.gpt)
+        assert week[3] == before[4] == box.now - 7 * 86400.0
+
+
+async def test_a_panel_that_is_not_shown_reads_nothing(stage: Any, box: Any, link: Any) -> None:
+    """A narrow dashboard costs the daemon no query."""
+    async with stage(box.snapshot(), size=(120, 40)) as on:
+        await on.later(120)
+        assert not [one for one in link.asked if one[0] in ("series", "usage")]
+
+
+def test_groups_without_a_row_are_counted() -> None:
+    """Nothing is left out silently; clients follow where rows are left."""
+    found = usage(*(totals(f"profile-{number}", 10 - number) for number in range(6)))
+    few = [plain_text(line) for line in today_lines(found, found, 88, 6)]
+    assert len(few) == 6
+    assert few[-1].startswith(" + 3 more: profile-3, profile-4")
+    clients = usage(totals("codex", 3))
+    assert [plain_text(line).split()[0] for line in today_lines(found, clients, 88, 12)][-2:] == ["by", "codex"]
+
+
+async def test_v_goes_through_the_arrangements_and_keeps_them(stage: Any, link: Any, box: Any, tmp_path: Path) -> None:
+    """Beside the theme; the next dashboard begins as this one was left."""
+    kept = KeptChoices(tmp_path / "dashboard.json")
+    kept.keep_theme("safe")
+    async with stage(box.snapshot(), size=(120, 40), kept=kept) as on:
+        await on.press("v")
+        assert on.app.view.arrangement is Arrangement.HERO
+        assert "codex" not in on.text
+        await on.press("v")
+        card, requests = (on.app.screen.query_one(name).size.height for name in ("EngineCard", "RequestTable"))
+        assert requests > card
+    assert SparkdashApp(link, kept=kept).view.arrangement is Arrangement.ROWS
+    assert json.loads((tmp_path / "dashboard.json").read_text()) == {"theme": "safe", "arrangement": "rows"}
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])
+@pytest.mark.parametrize("shown", Arrangement)
+async def test_every_arrangement_shows_the_figure_whole(
+    stage: Any, box: Any, size: tuple[int, int], shown: Arrangement
+) -> None:
+    """At every size no line is too long, and the figure, the memory and the footer are there."""
+    async with stage(box.snapshot(), size=size) as on:
+        on.app.arrange(shown)
+        await on.settle()
+        assert [len(line) for line in on.lines] == [size[0]] * size[1]
+        assert "┏━╸╺━┓ ┏━┓" in on.text or "██████     ██    ██████" in on.text
+        assert "mem" in on.text
+        assert ("codex" in on.text) is (shown is not Arrangement.HERO)
+
+
+def test_recorded_power_stands_where_none_was_seen(box: Any) -> None:
+    """So that the chart of power is not empty in a dashboard that begins now."""
+    history = FigureHistory()
+    begin = (box.now // STEP_S - 1) * STEP_S
+    told = RecentSeries(figure="gpu_power_w", profile="", node="local", mean=(40.0, 41.0))
+    history.recall(RecentFigures(begin=begin, step_s=STEP_S, series=(told,)))
+    history.add(box.tick(box.now).sample)
+    assert history.of_box("gpu_power_w", 3, box.now) == [None, 40.0, 62.0]
+    assert history.of_box("unknown", 2, box.now) == [None, None]
+
+
+async def test_several_boxes_say_which_one_has_a_request(stage: Any, box: Any) -> None:
+    """With one box there is nothing to say."""
+    here, there = box.request("here", node="local"), box.request("there", node="spark2", client="cline")
+    found = {one.id: one for one in (here, there)}
+    nodes = {"spark2": NodeState(name="spark2", status=NodeStatus.REACHABLE, since=box.now - 60)}
+    async with stage(box.snapshot(requests=found), size=WIDE) as on:
+        assert "node" not in on.text
+        await on.tell(box.snapshot(requests=found, nodes=nodes, seq=200))
+        assert " spark2 " in next(line for line in on.rows if "cline" in line)
+        assert " spark-1 " in next(line for line in on.rows if "codex" in line and "gpt" in line)
+
+
+def test_a_figure_beyond_its_limit_is_red_in_the_rows_of_engines_and_memory(box: Any) -> None:
+    """The card has its own; a box's memory too."""
+    alert = ActiveAlert(
+        figure=Metric.DECODE.value, label="decode", unit="tok/s", profile=box.gpt, node="local", value=57.9, limit=60.0,
+        above=False, since=box.now - 5,
+    )  # fmt: skip
+    view = View(now=box.now, here=box.now, link=LinkState.LIVE, snapshot=box.snapshot(alerts=(alert,)))
+    row = _row(box.engine(), view, 100, 20)
+    assert [span.text.strip() for span in row if span.ink is Ink.BAD] == ["57.9"]
+    memory = box.sample().memory
+    inks = {span.ink for span in available(memory, alerting=True)}
+    assert Ink.BAD in inks
+    assert Ink.BAD not in {span.ink for span in available(memory)}
+
+
+async def test_a_measured_speed_up_stands_beside_the_acceptance(stage: Any, box: Any) -> None:
+    """With its day; a simulated one says so; the profile's page names the run; without a run there is nothing."""
+    gained = SpeedUp(profile=box.gpt, plain="gpt", ratio=1.364, cells=12, run="20251001-x", measured_at=box.now - 86400)
+    shown = box.profile(box.gpt, speculation="eagle3 k=1", speed_up=gained)
+    async with stage(box.snapshot(profiles=(shown,)), size=(120, 40)) as on:
+        assert "1.36x plain 9 Oct" in on.text
+        await on.press("2")
+        assert "1.36x as fast as gpt, 12 cells of run 20251001-x, 9 Oct" in on.text
+        await on.press("1")
+        simulated = shown.replace(speed_up=gained.replace(simulated=True))
+        await on.tell(box.snapshot(profiles=(simulated,), seq=200))
+        assert "1.36x plain SIM" in on.text
+        await on.tell(box.snapshot(profiles=(shown.replace(speed_up=None),), seq=300))
+        assert "plain" not in on.text
+
+
+@pytest.mark.parametrize(("room", "told"), [(30, "1.36x plain 9 Oct"), (12, "1.36x plain"), (8, "")])
+def test_a_speed_up_gives_up_its_day_before_itself(box: Any, room: int, told: str) -> None:
+    """And is not cut: a part of a figure would be another figure."""
+    gained = SpeedUp(profile=box.gpt, plain="gpt", ratio=1.364, cells=12, run="r", measured_at=box.now - 86400)
+    assert plain_text(speed_up_line(gained, room)) == told
+
+
+def test_a_limit_of_another_box_reddens_the_row_of_that_box_alone(box: Any) -> None:
+    """Both have the same figures."""
+    hot = ActiveAlert(
+        figure="gpu_temperature_c", label="temperature", unit="C", profile="", node="spark2", value=88.0, limit=80.0,
+        above=True, since=box.now - 5,
+    )  # fmt: skip
+    state = NodeState(name="spark2", status=NodeStatus.REACHABLE, since=box.now - 60)
+    here = box.sample()
+    there = NodeSample(at=box.now, memory=here.memory, gpu=here.gpu)
+    snapshot = box.snapshot(alerts=(hot,), nodes={"spark2": state}, sample=here.replace(nodes={"spark2": there}))
+    view = View(now=box.now, here=box.now, link=LinkState.LIVE, snapshot=snapshot)
+    rows = gpu_lines(view, 120)
+    assert [[span.text.strip() for span in row if span.ink is Ink.BAD] for row in rows] == [[], ["71 °C"]]
