@@ -11,7 +11,7 @@ from sparkdash.cli.output.screen import print_note
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.listen import Tls
 from sparkdash.settings import Settings, load_settings
-from sparkdash.web.server import Place
+from sparkdash.web.place import Place
 from sparkdash.web.visitor_check import KeyedVisitorCheck, VisitorCheck, opens_dashboard
 
 

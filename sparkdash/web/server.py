@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from aiohttp import web
 from textual_serve.server import Server
 
 from sparkdash.errors import HostError
+from sparkdash.web.place import Place
 from sparkdash.web.visitor_check import KeyedVisitorCheck, Visit, VisitorCheck
 
 LOOPBACK = "127.0.0.1"
@@ -87,9 +86,8 @@ class WebServer(Server):
         tab = asyncio.ensure_future(super().handle_websocket(request))
         try:
             while not (await asyncio.wait({tab}, timeout=KEY_LOOK_S))[0]:
-                if not self.visitors.is_welcome(request.cookies.get(self.cookie_name)):
-                    tab.cancel()
-                    break
+                if request.transport and not self.visitors.is_welcome(request.cookies.get(self.cookie_name)):
+                    request.transport.close()  # at once, however long the tab's process takes to end
             return await tab
         finally:
             tab.cancel()
@@ -146,14 +144,6 @@ def _socket_scheme(visitors: VisitorCheck) -> str:
 
 async def _own_file(request: web.Request) -> web.FileResponse:
     return web.FileResponse(PAGE / request.path.removeprefix("/"))
-
-
-class Place(NamedTuple):
-    """Address at which the dashboard is served."""
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
 
 
 async def serve_dashboard(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -110,7 +111,6 @@ async def test_a_folder_that_hangs_is_told_once_and_so_is_its_answer(
 ) -> None:
     """With its name, and what holds meanwhile."""
     told: list[Any] = []
-    monkeypatch.setattr(profile_files, "ANSWER_S", 0.01)
     late = asyncio.Event()
     seen = files(late.set, mount.folder)
     parts = cast("Parts", SimpleNamespace(load_catalog=None))
@@ -120,13 +120,14 @@ async def test_a_folder_that_hangs_is_told_once_and_so_is_its_answer(
     bus = SimpleNamespace(publish=told.append, snapshot=SimpleNamespace(profiles=(), problems=()))
     daemon: Any = SimpleNamespace(
         files=seen, parts=parts, supervisor=supervisor, bus=bus, rereading=None, reload_lock=asyncio.Lock(),
-        silent_folders=frozenset(),
+        silent_folders=frozenset(), speed_ups={},
     )  # fmt: skip
     mount.answers.clear()
     for _ in range(3):
         await reloading.refresh(daemon)
     mount.answers.set()
     await late.wait()
+    monkeypatch.setattr(seen, "look", partial(seen.look, PATIENCE_S))  # a folder that answers may be slow
     await reloading.refresh(daemon)
     notices = [fact for fact in told if isinstance(fact, Notice)]
     assert [fact.code for fact in notices] == ["folder_silent", "folder_answers"]
