@@ -35,7 +35,7 @@ from sparkdash.nodes.group_end import FirstEnd, wait_for_first_end
 from sparkdash.nodes.group_link import TellLink, WatchLink, link_loss_of
 from sparkdash.nodes.group_logs import GroupLogs
 from sparkdash.nodes.group_stop import GroupStop, merged
-from sparkdash.nodes.groups import EngineGroup, EngineMembers, Member, alone, group_containers, members_of
+from sparkdash.nodes.groups import EngineGroup, EngineMembers, Listing, Member, alone, group_containers, members_of
 from sparkdash.nodes.node_runtimes import AllRuntimes, NodeRuntimes, naming, placed_on
 from sparkdash.nodes.owed import OwedRemoval, OwedRemovals
 from sparkdash.nodes.upkeep import NodeUpkeep
@@ -181,21 +181,28 @@ class ClusterRuntime:
         """List engines by their heads, and workers that belong to none; without the owner's label only this box's."""
         if labels.get(LABEL_OWNER) != self._owner or not self._others.states:
             return await self._local.containers(labels)
+        grouped = group_containers(await self._listed(), self._engines)
+        await self._owed.add(*map(_removal_of, grouped.doubles))
+        found = [each for group in grouped.engines if (each := await self._taken_in(group))]
+        found += [orphan for orphan in grouped.orphans if await self._taken_as_engine(orphan)]
+        return [each for each in found if all(value in ("", each.labels.get(key)) for key, value in labels.items())]
+
+    async def _taken_as_engine(self, orphan: ContainerInfo) -> bool:
+        """Note the orphan as an engine of its own, unless an engine has its name: a stop by that name would end it."""
+        if orphan.name in self._engines:
+            await self._owed.add(_removal_of(orphan))
+            self.upkeep.look_soon(orphan.node)
+            return False
+        self._engines[orphan.name] = alone(orphan.node, orphan.name)
+        return True
+
+    async def _listed(self) -> Listing:
+        """List our containers on all nodes; a reachable node that did not answer is asked again soon."""
         listing = await self._runtimes.list_all(self._owner)
         for node, seen in listing.items():
             if seen is None and self._runtimes.is_reachable(node):
                 self.upkeep.look_soon(node)
-        grouped = group_containers(listing, self._engines)
-        await self._owed.add(*map(_removal_of, grouped.doubles))
-        found = [each for group in grouped.engines if (each := await self._taken_in(group))]
-        for orphan in grouped.orphans:
-            if orphan.name in self._engines:  # a stop by that name would end the engine
-                await self._owed.add(_removal_of(orphan))
-                self.upkeep.look_soon(orphan.node)
-            else:
-                self._engines[orphan.name] = alone(orphan.node, orphan.name)
-                found.append(orphan)
-        return [each for each in found if all(value in ("", each.labels.get(key)) for key, value in labels.items())]
+        return listing
 
     async def _taken_in(self, group: EngineGroup) -> ContainerInfo | None:
         """Note the engine and forward its port; None when the port cannot be forwarded now."""

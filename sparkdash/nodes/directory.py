@@ -187,8 +187,9 @@ class NodeDirectory:
             self._in.on_problem(error)
             return
         before = {name: link.node for name, link in self._links.items()}
-        for name in [name for name, node in before.items() if nodes.get(name) != node]:
-            self._drop(name)
+        for name, node in before.items():
+            if nodes.get(name) != node:
+                self._drop(name)
         for name, node in nodes.items():
             if name in self._links:
                 self._links[name].try_again()

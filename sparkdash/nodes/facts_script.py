@@ -27,6 +27,10 @@ NET = Path("/sys/class/net")
 RDMA = Path("/sys/class/infiniband")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 LOOK_S = 10
+"""Deadline of a program that is asked, in seconds."""
+_DOCKER_FORMATS = "{{.Server.Version}}", "{{.DockerRootDir}}"
+"""Formats of `version` and `info`: the version, and the folder of the images' layers."""
+_PODMAN_FORMATS = "{{.Client.Version}}", "{{.Store.GraphRoot}}"
 
 
 def read_text(path: Path) -> str | None:
@@ -127,31 +131,37 @@ def free_bytes(path: Path) -> int | None:
     return None
 
 
+def all_links() -> list[dict[str, Any]]:
+    """Describe all interfaces with an address: the fastest first, then those with an RDMA device."""
+    links = [link for link in map(link_of, sorted(path.name for path in NET.glob("*"))) if link]
+    return sorted(links, key=lambda link: (-(link["rate_gbit_s"] or 0), link["hca"] is None, link["interface"]))
+
+
+def driver_versions() -> dict[str, str | None]:
+    """Return the versions of the GPU's driver and of CUDA, as nvidia-smi names them."""
+    text = output_of("nvidia-smi") or ""
+    found = {key: re.search(rf"{key} version:\s*([\d.]+)", text, re.IGNORECASE) for key in ("driver", "cuda")}
+    return {key: match[1] if match else None for key, match in found.items()}
+
+
 def read_facts(program: str, hf_home: str) -> dict[str, Any]:
     """Return all facts of this box as a dict."""
     home = Path.home()
     weights = Path(hf_home).expanduser() if hf_home else home / ".cache/huggingface"
-    layer = "{{.DockerRootDir}}" if program == "docker" else "{{.Store.GraphRoot}}"
-    images = output_of(program, "info", "--format", layer)
-    side = "{{.Server.Version}}" if program == "docker" else "{{.Client.Version}}"
-    smi = output_of("nvidia-smi") or ""
-    driver = re.search(r"Driver Version:\s*([\d.]+)", smi)
-    cuda = re.search(r"CUDA Version:\s*([\d.]+)", smi)
+    version, layers = _DOCKER_FORMATS if program == "docker" else _PODMAN_FORMATS
+    images = output_of(program, "info", "--format", layers)
     free = [free_bytes(path) for path in (weights, *([Path(images)] if images else ()))]
-    links = [link for link in map(link_of, sorted(path.name for path in NET.glob("*"))) if link]
-    links.sort(key=lambda link: (-(link["rate_gbit_s"] or 0), link["hca"] is None, link["interface"]))
     return {
         "hostname": socket.gethostname(),
         "arch": platform.machine(),
         "home": str(home),
         "uid": os.getuid(),
-        "runtime_version": output_of(program, "version", "--format", side),
-        "driver": driver[1] if driver else None,
-        "cuda": cuda[1] if cuda else None,
+        "runtime_version": output_of(program, "version", "--format", version),
+        **driver_versions(),
         "kernel": platform.release(),
         "boot": read_text(BOOT),
         "disk_free": min((one for one in free if one is not None), default=None),
-        "links": links,
+        "links": all_links(),
         "now": time.time(),
     }
 

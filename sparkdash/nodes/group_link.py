@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import HostError
@@ -36,27 +37,48 @@ async def link_loss_of(
     """Return the error once the engine's link has been down for `silent_s()`, while its nodes could be asked."""
     nodes = tuple(member.node for member in engine.members)
     clock = asyncio.get_running_loop().time
-    look, since, told = watch(nodes), None, False
+    look, outage = watch(nodes), _Outage(partial(tell, engine.head))
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         look = look or watch(nodes)
         if look is None or not all(map(runtimes.is_reachable, nodes)):
-            since = None
+            outage.since = None
             continue
         began, fault = clock(), await look()
         if fault is None:
-            if told:
-                tell(engine.head, None, 0.0)
-            since, told = None, False
+            outage.end()
             continue
-        since = began if since is None else since
         limit = max(silent_s(), LEAST_S)
-        down = clock() - since
+        down = outage.lasts(began, clock())
         if down >= limit:
             return _lost(nodes, fault, down)
-        if down >= TOLD_S and not told:
-            tell(engine.head, fault, limit - down)
-            told = True
+        outage.tell_once(fault, down, limit)
+
+
+class _Outage:
+    """A time without the link: when it was first seen, and whether it was told."""
+
+    def __init__(self, tell: Callable[[str | None, float], object]) -> None:
+        self.since: float | None = None
+        self._tell = tell
+        self._told = False
+
+    def end(self) -> None:
+        """The link is back."""
+        if self._told:
+            self._tell(None, 0.0)
+        self.since, self._told = None, False
+
+    def lasts(self, began: float, now: float) -> float:
+        """Seconds that the link has been down at `now`, by a look that began at `began`."""
+        self.since = began if self.since is None else self.since
+        return now - self.since
+
+    def tell_once(self, fault: str, down_s: float, limit_s: float) -> None:
+        """Tell an outage that has lasted for TOLD_S."""
+        if down_s >= TOLD_S and not self._told:
+            self._tell(fault, limit_s - down_s)
+            self._told = True
 
 
 def link_notice(name: str, nodes: tuple[str, ...], fault: str | None, left_s: float) -> Notice:

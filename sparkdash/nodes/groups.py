@@ -111,15 +111,19 @@ def is_worker(container: ContainerInfo) -> bool:
 
 def group_containers(listing: Listing, running: Mapping[str, EngineMembers]) -> Grouped:
     """Find the engines among all containers. `running`: engines that this daemon started or adopted, by head."""
-    everything = [each for found in listing.values() for each in found or ()]
-    heads, doubles = _heads([each for each in everything if not is_worker(each)], running)
-    workers = [each for each in everything if is_worker(each)]
+    containers = [each for found in filter(None, listing.values()) for each in found]
+    workers = [each for each in containers if is_worker(each)]
+    heads, doubles = _heads([each for each in containers if not is_worker(each)], running)
     groups = tuple(_group(head, workers, listing) for head in heads.values())
-    members = {(m.node, m.container) for group in groups for m in group.members.members}
-    orphans = tuple(
-        each for each in workers if (each.node, each.name) not in members and _is_orphan(each, heads, listing, running)
-    )
+    unclaimed = _unclaimed(workers, groups)
+    orphans = tuple(each for each in unclaimed if _is_orphan(each, heads, listing, running))
     return Grouped(groups, orphans, doubles)
+
+
+def _unclaimed(workers: Sequence[ContainerInfo], groups: Sequence[EngineGroup]) -> list[ContainerInfo]:
+    """Workers that are a member of no group."""
+    claimed = {(member.node, member.container) for group in groups for member in group.members.members}
+    return [each for each in workers if (each.node, each.name) not in claimed]
 
 
 def _heads(

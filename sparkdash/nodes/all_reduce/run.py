@@ -75,8 +75,8 @@ async def _require_image(inputs: AllReduceInputs, specs: Sequence[ContainerSpec]
             raise HostError(
                 f"{spec.node} does not have the image {spec.image}.",
                 code="image_missing",
-                hint=f"`sparkdash pull {inputs.profile.name}` fetches it here; `sparkdash nodes copy {inputs.profile.name}` "
-                "brings it to the other box.",
+                hint=f"`sparkdash pull {inputs.profile.name}` fetches it here; "
+                f"`sparkdash nodes copy {inputs.profile.name}` brings it to the other box.",
             )
 
 
@@ -101,13 +101,18 @@ async def _answers(inputs: AllReduceInputs, specs: Sequence[ContainerSpec], prog
         await asyncio.wait((first, *others))
     if not any(answer.get("done") for answer in answers):
         raise await _failed(inputs, specs)
-    if wrong := [answer["size"] for answer in answers if answer.get("right") is False]:
-        raise EngineError(
-            f"The all-reduce of {wrong[0]} bytes gave wrong sums.",
-            code="all_reduce_wrong",
-            hint="Compare driver and image of both boxes: `sparkdash nodes check`.",
-        )
+    _refuse_wrong_sums(answers)
     return answers
+
+
+def _refuse_wrong_sums(answers: Sequence[dict[str, Any]]) -> None:
+    for answer in answers:
+        if answer.get("right") is False:
+            raise EngineError(
+                f"The all-reduce of {answer['size']} bytes gave wrong sums.",
+                code="all_reduce_wrong",
+                hint="Compare driver and image of both boxes: `sparkdash nodes check`.",
+            )
 
 
 async def _followed(runtime: Runtime, name: str, progress: Progress) -> list[dict[str, Any]]:

@@ -77,17 +77,20 @@ def common_links(of_nodes: Sequence[Sequence[Link]]) -> list[Link] | None:
 
     A link of unknown rate counts as slower than one of known rate; among equals an RDMA device wins, then the order.
     """
-    best: tuple[tuple[float, bool], list[Link]] | None = None
-    for first in of_nodes[0]:
-        network = network_of(first)
-        others = [next((link for link in links if network_of(link) == network), None) for links in of_nodes[1:]]
-        found = [first, *(link for link in others if link is not None)]
-        if network is None or len(found) < len(of_nodes):
-            continue
-        rank = (min(link.rate_gbit_s or 0.0 for link in found), all(link.hca for link in found))
-        if best is None or rank > best[0]:
-            best = (rank, found)
-    return best[1] if best else None
+    choices = (_in_network_of(first, of_nodes[1:]) for first in of_nodes[0])
+    return max(filter(None, choices), key=_rate_and_rdma, default=None)
+
+
+def _in_network_of(first: Link, others: Sequence[Sequence[Link]]) -> list[Link] | None:
+    """Add to `first` one link of each other node in its network; None where a node has none."""
+    if (network := network_of(first)) is None:
+        return None
+    found = [next((link for link in links if network_of(link) == network), None) for links in others]
+    return None if None in found else [first, *filter(None, found)]
+
+
+def _rate_and_rdma(links: Sequence[Link]) -> tuple[float, bool]:
+    return min(link.rate_gbit_s or 0.0 for link in links), all(link.hca for link in links)
 
 
 def network_of(link: Link) -> str | None:

@@ -53,15 +53,16 @@ class _EngineLink:
         return None
 
     async def _without_answer(self) -> str | None:
-        own = next((link.address for node, link in self._ends if node == LOCAL), None)
+        addresses = {node: link.address for node, link in self._ends if link.address is not None}
+        own = addresses.pop(LOCAL, None)
         if own is None:
             return None
-        others = [(node, link) for node, link in self._ends if node != LOCAL and link.address is not None]
-        answers = await asyncio.gather(*(_answers(own, link.address or "") for _, link in others))
-        for (node, link), answered in zip(others, answers, strict=True):
+        answers = await asyncio.gather(*(_answers(own, address) for address in addresses.values()))
+        for node, answered in zip(addresses, answers, strict=True):
             if answered:
                 self._answered.add(node)
             elif node in self._answered:
+                link = dict(self._ends)[node]
                 return f"{link.address} ({link.interface} of {node}) does not answer on it"
         return None
 

@@ -23,6 +23,35 @@ ALIVE_S = 5.0
 """Interval of signs of life while a file's beginning is hashed here."""
 
 
+class _Tries:
+    """Further tries of one file: waits before each."""
+
+    def __init__(self, copy: CopyContext) -> None:
+        self._copy = copy
+        self._pauses_s = iter(copy.pauses_s)
+        self._busy_until = time.monotonic() + BUSY_S
+        self._was_damaged = False
+
+    def has_another_after_cut(self, lost: LinkLost, *, progressed: bool) -> bool:
+        """Wait before the next connection; False when there is no hope in one."""
+        if progressed:
+            self._pauses_s = iter(self._copy.pauses_s)
+        if self._copy.refusal(lost.words) or (pause_s := next(self._pauses_s, None)) is None:
+            return False
+        self._copy.meter.pause(pause_s)
+        return True
+
+    def has_another_after_refusal(self, refusal: ReceiverRefusal, *, resumed: bool) -> bool:
+        """Wait while another receiver has the file; try a damaged one once from its beginning."""
+        if refusal.error == "busy" and time.monotonic() < self._busy_until:
+            self._copy.meter.pause(0.5)
+            return True
+        if refusal.error == "damaged" and resumed and not self._was_damaged:  # the part may have been of another file
+            self._was_damaged = True
+            return True
+        return False
+
+
 class FileLane:
     """Connection that sends file after file, and is made again after a cut."""
 
@@ -46,8 +75,7 @@ class FileLane:
 
     def send(self, file: SourceFile, came: int) -> None:
         """Send one file, over as many connections as it takes."""
-        copy = self._copy
-        pauses, busy_until, damaged = iter(copy.pauses_s), time.monotonic() + BUSY_S, False
+        tries = _Tries(self._copy)
         self._counted = came
         while True:
             before = self._counted
@@ -55,17 +83,11 @@ class FileLane:
                 self._try(file)
             except LinkLost as lost:
                 self._drop()
-                pauses = iter(copy.pauses_s) if self._counted > before else pauses
-                if copy.refusal(lost.words) or (pause := next(pauses, None)) is None:
-                    raise copy.lost(lost, self._tree.model) from None
-                copy.meter.pause(pause)
+                if not tries.has_another_after_cut(lost, progressed=self._counted > before):
+                    raise self._copy.lost(lost, self._tree.model) from None
             except ReceiverRefusal as refusal:
                 self._drop()
-                if refusal.error == "busy" and time.monotonic() < busy_until:
-                    copy.meter.pause(0.5)
-                elif refusal.error == "damaged" and before and not damaged:
-                    damaged = True  # the part may have been of another file: once more from its beginning
-                else:
+                if not tries.has_another_after_refusal(refusal, resumed=before > 0):
                     raise self._described(file, refusal) from None
             else:
                 return
@@ -93,30 +115,42 @@ class FileLane:
 
     def _stream(self, session: ReceiverSession, file: SourceFile, start: int) -> str:
         """Send the file from `start`; return its checksum."""
-        copy = self._copy
-        known = file.sha256 or copy.sums.find(LOCAL, str(file.source), file.size, file.mtime_ns)
-        digest = None if known else hashlib.sha256()
-        at, alive_at = 0 if digest else start, time.monotonic()
-        for piece in read_uncached(file.source, at):
-            if digest:
-                digest.update(piece)
+        known = file.sha256 or self._copy.sums.find(LOCAL, str(file.source), file.size, file.mtime_ns)
+        if known:
+            at = start
+            for piece in read_uncached(file.source, start):
+                self._send_piece(session, piece)
+                at += len(piece)
+            self._refuse_changed(file, at)
+            return known
+        digest = hashlib.sha256()
+        at, alive_at = 0, time.monotonic()
+        for piece in read_uncached(file.source, 0):
+            digest.update(piece)
             fresh = piece[max(0, start - at) :]
             at += len(piece)
             if fresh:
-                session.frame(fresh)
-                self._counted += len(fresh)
-                copy.meter.add(len(fresh))
+                self._send_piece(session, fresh)
             elif time.monotonic() - alive_at > ALIVE_S:
                 session.keep_alive()
                 alive_at = time.monotonic()
-        seen = file.source.stat()
-        if at != file.size or (seen.st_size, seen.st_mtime_ns) != (file.size, file.mtime_ns):
+        self._refuse_changed(file, at)
+        return digest.hexdigest()
+
+    def _send_piece(self, session: ReceiverSession, piece: memoryview) -> None:
+        session.frame(piece)
+        self._counted += len(piece)
+        self._copy.meter.add(len(piece))
+
+    def _refuse_changed(self, file: SourceFile, read_bytes: int) -> None:
+        """Raise HostError if the file is no longer the one whose copy began."""
+        now = file.source.stat()
+        if read_bytes != file.size or (now.st_size, now.st_mtime_ns) != (file.size, file.mtime_ns):
             raise HostError(
-                f"{file.source} changed while it was copied to {copy.node}.",
+                f"{file.source} changed while it was copied to {self._copy.node}.",
                 code="copy_source_changed",
                 hint="Run it again once nothing writes there.",
             )
-        return known or (digest.hexdigest() if digest else "")
 
     def _described(self, file: SourceFile, refusal: ReceiverRefusal) -> HostError:
         copy, tree = self._copy, self._tree

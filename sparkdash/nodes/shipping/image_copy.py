@@ -72,16 +72,17 @@ class ImageCopy:
             HostError: node_unreachable, runtime_failed.
         """
         here, there = self._facts(image, here=True), self._facts(image, here=False)
-        equal = there is not None and (here is None or here.id == there.id or not alike)
+        equal = there is not None and (not alike or here is None or here.id == there.id)
+        facts = here or there
         # an image that has all its layers there and not its name is missing too
         missing = 0 if equal or here is None else max(self._missing_bytes(here), 1)
         return CopyItem(
             kind=CopyKind.IMAGE,
             name=image,
-            bytes=(here or there or ImageFacts("", 0, ())).size,
+            bytes=facts.size if facts else 0,
             missing_bytes=missing,
-            here=here is not None or there is not None,
-            replaces=there.id if there is not None and not equal else None,
+            here=facts is not None,
+            replaces=None if equal or there is None else there.id,
         )
 
     def send(self, image: str) -> None:

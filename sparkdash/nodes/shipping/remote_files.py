@@ -20,6 +20,8 @@ PART = ".sparkdash-part"
 STAGING = ".sparkdash-image"
 """End of the name of a folder that the receiver may remove."""
 _WINDOW = 64 << 20
+_NOT_BELOW = {"", ".", ".."}
+"""Parts of a path that lead elsewhere than into the folder."""
 
 
 class Refused(Exception):  # noqa: N818 - becomes an answer
@@ -33,13 +35,13 @@ class Refused(Exception):  # noqa: N818 - becomes an answer
 def refuse_name(path: str) -> str | None:
     """Return what is wrong with a relative name; None for a good one."""
     parts = path.split("/")
-    if path.startswith("/") or any(part in ("", ".", "..") for part in parts):
+    if not _NOT_BELOW.isdisjoint(parts):  # the first part of an absolute path is empty
         return "it leads out of its folder"
     try:
-        longest = max(len(part.encode()) for part in parts)
+        encoded = path.encode()
     except UnicodeEncodeError:
         return "it is not UTF-8"
-    if longest > 255 or len(path.encode()) > 4000 or len(parts) > 64:
+    if max(map(len, encoded.split(b"/"))) > 255 or len(encoded) > 4000 or len(parts) > 64:
         return "it is too long"
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in path):
         return "it has control characters"

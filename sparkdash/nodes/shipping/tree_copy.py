@@ -10,6 +10,7 @@ import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparkdash.domain.copying import CopyStep
 from sparkdash.domain.node import LOCAL
@@ -23,6 +24,19 @@ AT_ONCE = 4
 """Connections at once: one is bound by one core's cipher on either box."""
 ALONE = 64 << 20
 """Bytes that are worth a connection of their own."""
+
+
+class FoundName(NamedTuple):
+    """What the node has under one name, as its receiver answers `stat`."""
+
+    kind: str
+    """`file`, `link`, `other` or `none`."""
+    size: int
+    mtime_ns: int
+    target: str
+    """Target of a link."""
+    part_bytes: int
+    """Bytes of the unfinished file that an interrupted copy left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +69,15 @@ class TreeCopy:
         Raises:
             HostError.
         """
-        asked = [(file.name, file_ident(file)) for file in tree.files] + [(name, "link") for name, _ in tree.links]
-        with self._context.session(tree.model, tree.root) as session:
-            found = session.ask("stat", root=tree.root, names=asked)
-        there = {name: seen for (name, _), seen in zip(asked, found, strict=True)}
-        for name, seen in there.items():
-            if seen[0] == "other":
-                facts = {"error": "bad_name", "name": name, "why": "it is a folder there"}
-                raise copy_errors.refused(self._node, tree.model, tree.root, facts)
+        there = self._find_on_node(tree)
         if any_content:
-            same = frozenset(name for name, seen in there.items() if seen[0] != "none")
-            links = [(name, target) for name, target in tree.links if name not in same]
+            present = {name for name, found in there.items() if found.kind != "none"}
         else:
-            alike = [file for file in tree.files if there[file.name][:2] == ["file", file.size]]
-            same = self._same(tree, alike, {file.name: there[file.name][2] for file in alike}, trust_names)
-            links = [(name, to) for name, to in tree.links if (there[name][0], there[name][3]) != ("link", to)]
-        files = [(file, min(there[file.name][4], file.size)) for file in tree.files if file.name not in same]
+            present = self._equal_files(tree, there, trust_names) | {
+                name for name, target in tree.links if (there[name].kind, there[name].target) == ("link", target)
+            }
+        files = [(file, min(there[file.name].part_bytes, file.size)) for file in tree.files if file.name not in present]
+        links = [(name, target) for name, target in tree.links if name not in present]
         return MissingFiles(tree, tuple(files), tuple(links))
 
     def send(self, missing: MissingFiles) -> None:
@@ -93,35 +100,53 @@ class TreeCopy:
                 session.ask("tidy", root=tree.root)
         self._sums.save()
 
-    def _same(
-        self, tree: SourceTree, alike: list[SourceFile], mtimes: dict[str, int], trust_names: bool
-    ) -> frozenset[str]:
-        """Names of files with equal content; hashes on both boxes at once what is not known."""
-        certain = {file.name for file in alike if trust_names and file.sha256}
-        open_ = [file for file in alike if file.name not in certain]
-        here = {
-            file.name: file.sha256 or self._sums.find(LOCAL, str(file.source), file.size, file.mtime_ns)
-            for file in open_
-        }
-        there = {
-            file.name: self._sums.find(self._node, f"{tree.root}/{file.name}", file.size, mtimes[file.name])
-            for file in open_
-        }
-        hash_here = [file for file in open_ if here[file.name] is None]
-        hash_there = [file for file in open_ if there[file.name] is None]
+    def _find_on_node(self, tree: SourceTree) -> dict[str, FoundName]:
+        """Ask the node for all names of the tree. Raises HostError where one is a folder there."""
+        asked = [(file.name, file_ident(file)) for file in tree.files] + [(name, "link") for name, _ in tree.links]
+        with self._context.session(tree.model, tree.root) as session:
+            answers = session.ask("stat", root=tree.root, names=asked)
+        there = {name: FoundName(*answer) for (name, _), answer in zip(asked, answers, strict=True)}
+        for name, found in there.items():
+            if found.kind == "other":
+                facts = {"error": "bad_name", "name": name, "why": "it is a folder there"}
+                raise copy_errors.refused(self._node, tree.model, tree.root, facts)
+        return there
+
+    def _equal_files(self, tree: SourceTree, there: dict[str, FoundName], trust_names: bool) -> set[str]:
+        """Return the names of files with equal content."""
+        alike = [file for file in tree.files if there[file.name][:2] == ("file", file.size)]
+        trusted = {file.name for file in alike if trust_names and file.sha256}
+        return trusted | self._equal_sums(tree, [file for file in alike if file.name not in trusted], there)
+
+    def _equal_sums(self, tree: SourceTree, files: list[SourceFile], there: dict[str, FoundName]) -> set[str]:
+        """Compare checksums; both boxes hash at once what is not known."""
+        sums_here = {file.name: self._known_here(file) for file in files}
+        sums_there = {file.name: self._known_there(tree, file, there[file.name].mtime_ns) for file in files}
+        hash_here = [file for file in files if sums_here[file.name] is None]
+        hash_there = [file for file in files if sums_there[file.name] is None]
         self._meter.begin(CopyStep.CHECK, sum(file.size for file in [*hash_here, *hash_there]))
         with ThreadPoolExecutor(1, thread_name_prefix="copy-hash") as pool:
             hashing = pool.submit(self._hash_here, hash_here)
-            if hash_there:
-                with self._context.session(tree.model, tree.root) as session:
-                    names = [file.name for file in hash_there]
-                    sums = session.ask("hash", root=tree.root, names=names, hashed=self._meter.add)
-                for file, sha256 in zip(hash_there, sums, strict=True):
-                    there[file.name] = sha256
-                    self._sums.add(self._node, f"{tree.root}/{file.name}", file.size, mtimes[file.name], sha256)
-            here |= hashing.result()
+            sums_there |= self._hash_there(tree, hash_there, there)
+            sums_here |= hashing.result()
         self._sums.save()
-        return frozenset(certain | {file.name for file in open_ if here[file.name] == there[file.name]})
+        return {name for name, sha256 in sums_here.items() if sha256 == sums_there[name]}
+
+    def _known_here(self, file: SourceFile) -> str | None:
+        return file.sha256 or self._sums.find(LOCAL, str(file.source), file.size, file.mtime_ns)
+
+    def _known_there(self, tree: SourceTree, file: SourceFile, mtime_ns: int) -> str | None:
+        return self._sums.find(self._node, f"{tree.root}/{file.name}", file.size, mtime_ns)
+
+    def _hash_there(self, tree: SourceTree, files: list[SourceFile], there: dict[str, FoundName]) -> dict[str, str]:
+        if not files:
+            return {}
+        names = [file.name for file in files]
+        with self._context.session(tree.model, tree.root) as session:
+            sums = session.ask("hash", root=tree.root, names=names, hashed=self._meter.add)
+        for file, sha256 in zip(files, sums, strict=True):
+            self._sums.add(self._node, f"{tree.root}/{file.name}", file.size, there[file.name].mtime_ns, sha256)
+        return dict(zip(names, sums, strict=True))
 
     def _hash_here(self, files: list[SourceFile]) -> dict[str, str | None]:
         found: dict[str, str | None] = {}

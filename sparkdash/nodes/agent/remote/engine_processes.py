@@ -73,7 +73,7 @@ class EngineProcesses:
 
     def _examine(self, pid: int, now: float) -> None:
         fields = _stat(pid, self._proc)
-        if fields is None or int(pid) == os.getpid():
+        if fields is None or pid == os.getpid():
             self._seen.pop(pid, None)
             return
         comm, state, start = fields
@@ -81,15 +81,18 @@ class EngineProcesses:
         self._seen[pid] = start, not stuck and now - start / self._ticks >= YOUNG_S
         if comm == "conmon":
             self._learn(pid)
-            return
+        elif container := self._container_of(pid, stuck):
+            self._of[pid] = container
+
+    def _container_of(self, pid: int, stuck: bool) -> str | None:
+        """Name of the container by the mark in the environment, else by the control group; None for other processes."""
         groups = _ID.findall(read_text(f"{self._proc}/{pid}/cgroup") or "")
         mark = None if stuck else self._marked(pid)
-        if mark:
-            for each in groups[:1]:
-                self._containers[each] = mark
-        container = mark or next((self._containers[each] for each in groups if each in self._containers), None)
-        if container:
-            self._of[pid] = container
+        if not mark:
+            return next((self._containers[each] for each in groups if each in self._containers), None)
+        if groups:
+            self._containers[groups[0]] = mark
+        return mark
 
     def _marked(self, pid: int) -> str | None:
         try:

@@ -93,31 +93,38 @@ class Ticker:
         return sum(resident_bytes(pid, self._proc) + on_gpu.get(pid, 0) for pid in pids)
 
 
+class _DaemonInput:
+    """Standard input: the daemon's commands, one JSON object a line."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._heard_at = time.monotonic()
+
+    def read_until(self, due: float) -> list[dict[str, Any]] | None:
+        """Wait for commands, until `due` at most; None at the end of the input, or after too long a silence or line."""
+        while select.select([0], [], [], max(due - time.monotonic(), 0.0))[0]:
+            chunk = os.read(0, 65536)
+            self._heard_at = time.monotonic()
+            if not chunk:
+                return None
+            *lines, self._pending = (self._pending + chunk).split(b"\n")
+            commands = [found for line in lines if (found := _command(line)) is not None]
+            if commands:
+                return commands
+            if len(self._pending) > COMMAND_LIMIT:
+                return None
+        return None if time.monotonic() - self._heard_at > SILENCE_S else []
+
+
 def main(owner: str) -> None:
     """Write ticks until stdin closes, or is silent for too long."""
-    ticker, pending = Ticker(owner), b""
-    every, heard_at = FIRST_S, time.monotonic()
-    due = heard_at
-    while True:
-        left = max(due - time.monotonic(), 0.0)
+    ticker, stdin = Ticker(owner), _DaemonInput()
+    every, due = FIRST_S, time.monotonic()
+    while (commands := stdin.read_until(due)) is not None:
         answer: object = None
-        if select.select([0], [], [], left)[0]:
-            chunk = os.read(0, 65536)
-            heard_at = time.monotonic()
-            if not chunk:
-                return
-            pending += chunk
-            *lines, pending = pending.split(b"\n")
-            commands = [found for line in lines if (found := _command(line)) is not None]
-            if not commands:
-                if len(pending) > COMMAND_LIMIT:
-                    return
-                continue
-            for command in commands:
-                ticker.obey(command)
-                every, answer = max(0.2, float(command.get("every") or every)), command.get("id", answer)
-        elif time.monotonic() - heard_at > SILENCE_S:
-            return
+        for command in commands:
+            ticker.obey(command)
+            every, answer = max(0.2, float(command.get("every") or every)), command.get("id", answer)
         due = time.monotonic() + every
         tick = ticker.tick()
         tick["id"] = answer
