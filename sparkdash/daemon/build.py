@@ -1,4 +1,4 @@
-"""Composition of the daemon: the one module that knows every concrete class.
+"""Composition of the daemon: with `build_gateway` the only module that knows every concrete class.
 
 Owns: making each part out of its dependencies. Must not know what a part does, nor when it begins.
 """
@@ -8,39 +8,32 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
 from sparkdash import __version__, listen, paths
-from sparkdash.access import audit
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon import connection_notices, control_actions, reloading
 from sparkdash.daemon.alerting import Alerting
-from sparkdash.daemon.clock_cap import ClockCap
+from sparkdash.daemon.build_gateway import exclusive_and_clock_cap, gateway_deps
 from sparkdash.daemon.config_revision import SettingsReader
-from sparkdash.daemon.daemon import Daemon, Parts
+from sparkdash.daemon.daemon import Daemon, Opened, Parts
 from sparkdash.daemon.listeners import Listeners
 from sparkdash.daemon.memory_accounts import MemoryAccounts
 from sparkdash.daemon.other_nodes import OtherNodes, OtherNodesInputs
 from sparkdash.daemon.past import record_notices, recording_samples, restore_past
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
 from sparkdash.domain.evidence import no_evidence
-from sparkdash.domain.lease import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.errors import UpstreamError
 from sparkdash.gateway import app as gateway
 from sparkdash.gateway.count.counter import TokenCounter
-from sparkdash.gateway.relay.capture import Capture, find_captured
-from sparkdash.gateway.shared.body_budget import BodyBudget
-from sparkdash.gateway.shared.exclusive import Exclusive
-from sparkdash.gateway.shared.upload import Uploads
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.hooks import HookDispatcher
 from sparkdash.host.evidence import PAGE_S, EvidenceTaker
@@ -50,7 +43,6 @@ from sparkdash.host.kernel_log.reader import KernelLog
 from sparkdash.prometheus import MetricsExporter
 from sparkdash.settings import Settings, settings_file
 from sparkdash.store import Store
-from sparkdash.store.usage import day_of
 from sparkdash.supervisor import Supervisor, SupervisorInputs
 from sparkdash.supervisor.inputs import not_killed
 from sparkdash.telemetry import Collector, CollectorInputs
@@ -91,7 +83,7 @@ async def _composed(
     ):
         restore_past(bus, store)
         record_notices(bus, store)
-        opened = _Opened(bus, upstream, store, translator, counter, tracer)
+        opened = Opened(bus, upstream, store, translator, counter, tracer)
         daemon = _daemon(parts, profiles, opened, listeners, files, edited)
         reloading.publish_profiles(daemon, profiles)
         try:
@@ -100,104 +92,27 @@ async def _composed(
             bus.on_notice = None  # the store is closed next
 
 
-class _Opened(NamedTuple):
-    """Parts that are closed when the daemon ends."""
-
-    bus: Bus
-    upstream: Upstream
-    store: Store
-    translator: Translator
-    counter: TokenCounter
-    tracer: RequestTracer
-
-
 def _daemon(
     parts: Parts,
     profiles: Catalog,
-    opened: _Opened,
+    opened: Opened,
     listeners: Listeners,
     files: ProfileFiles,
     edited: asyncio.Event,
 ) -> Daemon:
-    bus, upstream, store, translator, counter, tracer = opened
+    bus, upstream, store = opened.bus, opened.upstream, opened.store
     holder: list[Daemon] = []
-    kernel_log = KernelLog()
     others = _other_nodes(parts, bus, lambda: holder[0].supervisor.settings if holder else parts.settings)
     nodes = others.directory if others else parts.nodes
     accounts = MemoryAccounts(lambda: control_actions.memory_of_box(holder[0]), time.monotonic)
-    supervisor = Supervisor(
-        SupervisorInputs(
-            catalog=profiles,
-            runtime=others.runtime if others else parts.runtime,
-            upstream=upstream,
-            reader=parts.reader,
-            publish=bus.publish,
-            settings=parts.settings,
-            owner=paths.owner(),
-            nodes=nodes,
-            shipper=others.shipper if others else None,
-            killed_on_node=others.watch.kill_reason if others else not_killed,
-            store=store,
-            guard=parts.guard,
-            memory_helper=parts.memory_helper,
-            flags=FlagStore(paths.flags_dir()),
-            on_needs=lambda: reloading.publish_profiles(holder[0], supervisor.catalog),
-            before_ready=lambda profile: holder[0].collector.begin(profile),
-            foreign=accounts.foreign,
-            take_evidence=no_evidence if parts.simulated else _evidence(parts, upstream, kernel_log).take,
-            kernel_log=None if parts.simulated else kernel_log,
-            telemetry=lambda: holder[0].collector,
-        )
-    )
-
+    supervisor = _supervisor(parts, profiles, opened, others, accounts, lambda: holder[0])
     if others is not None:
         others.attach(supervisor, store.record_kill)
-
     most_bytes = int(parts.settings.history.max_gib * GIB)
     exporter = MetricsExporter(bus, lambda: holder[0].collector.totals, _database(), most_bytes)
-
-    def record(request: Request) -> None:
-        store.record_request(request)
-        supervisor.served(request)
-        exporter.record(request)
-        tracer.record(request)
-
-    read, exclusive = parts.load_settings, Exclusive()
-    clock_cap = _clock_cap(parts, exclusive, bus)
-    deps = gateway.Deps(
-        supervisor=supervisor,
-        bus=bus,
-        upstream=upstream,
-        catalog=lambda: supervisor.catalog,
-        settings=parts.settings,
-        body_budget=BodyBudget(parts.settings.bodies_limit_mib),
-        uploads=Uploads(parts.settings.cache_dir.expanduser() / "uploads", parts.settings.uploads_limit_mib),
-        reload=lambda: reloading.reload(holder[0]),
-        refresh=lambda: reloading.refresh(holder[0]),
-        shutdown=lambda stop: control_actions.shutdown(holder[0], stop),
-        choices=lambda: supervisor.settings.any,
-        traffic=parts.traffic,
-        record=record,
-        metrics=exporter.page,
-        history=store.history,
-        keys=listeners.keys,
-        used_today=lambda key: store.tokens_on(day_of(time.time()), key),
-        audit=_written_down,
-        capture=_capturing(parts.settings),
-        captured=lambda request_id: find_captured(paths.state_dir(), request_id),
-        examine=None if parts.simulated else lambda names: control_actions.run_doctor(holder[0], names),
-        shelf=None if parts.simulated else lambda profiles: control_actions.stock_of_profiles(holder[0], profiles),
-        memory=None if parts.simulated else accounts.now,
-        runs=lambda run: control_actions.bench_runs(run, simulated=parts.simulated),
-        start_run=lambda wish: control_actions.start_bench_run(holder[0], wish),
-        settings_list=(lambda: control_actions.settings_list(holder[0], read)) if read else None,
-        change_setting=(lambda wish: control_actions.change_setting(holder[0], read, wish)) if read else None,
-        resume=lambda run: control_actions.resume_bench_run(holder[0], run),
-        exclusive=exclusive,
-        clock_cap=clock_cap,
-        translator=translator,
-        counter=counter,
-    )
+    exclusive, clock_cap = exclusive_and_clock_cap(parts, bus)
+    lease = (exclusive, clock_cap)
+    deps = gateway_deps(parts, opened, listeners, supervisor, exporter, accounts, lease, lambda: holder[0])
     alerting = Alerting(bus.publish, lambda: supervisor.settings.alerts)
     collector = Collector(
         CollectorInputs(
@@ -215,22 +130,17 @@ def _daemon(
             pace_nodes=others.watch.pace if others else lambda _: None,
         )
     )
-    rereading = SettingsReader(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None
-    limit = ConnectionLimit(listen.most_connections(), partial(connection_notices.publish_notice, bus.publish))
-    linger_s = listen.LINGER_S if listeners.outlives else 0.0
-    server = listen.Server(gateway.build(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
-    hooks = HookDispatcher(bus, upstream, lambda: supervisor.settings.hooks)
     daemon = Daemon(
         parts,
         bus,
         supervisor,
         collector,
-        server,
+        _server(deps, listeners),
         listeners.url,
         files,
         edited,
-        rereading,
-        hooks,
+        SettingsReader(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None,
+        HookDispatcher(bus, upstream, lambda: supervisor.settings.hooks),
         exporter,
         store,
         others,
@@ -238,6 +148,48 @@ def _daemon(
     )
     holder.append(daemon)
     return daemon
+
+
+def _supervisor(
+    parts: Parts,
+    profiles: Catalog,
+    opened: Opened,
+    others: OtherNodes | None,
+    accounts: MemoryAccounts,
+    daemon: Callable[[], Daemon],
+) -> Supervisor:
+    """Make the supervisor; `daemon` is asked once it runs."""
+    kernel_log = KernelLog()
+    return Supervisor(
+        SupervisorInputs(
+            catalog=profiles,
+            runtime=others.runtime if others else parts.runtime,
+            upstream=opened.upstream,
+            reader=parts.reader,
+            publish=opened.bus.publish,
+            settings=parts.settings,
+            owner=paths.owner(),
+            nodes=others.directory if others else parts.nodes,
+            shipper=others.shipper if others else None,
+            killed_on_node=others.watch.kill_reason if others else not_killed,
+            store=opened.store,
+            guard=parts.guard,
+            memory_helper=parts.memory_helper,
+            flags=FlagStore(paths.flags_dir()),
+            on_needs=lambda: reloading.publish_profiles(daemon(), daemon().supervisor.catalog),
+            before_ready=lambda profile: daemon().collector.begin(profile),
+            foreign=accounts.foreign,
+            take_evidence=no_evidence if parts.simulated else _evidence(parts, opened.upstream, kernel_log).take,
+            kernel_log=None if parts.simulated else kernel_log,
+            telemetry=lambda: daemon().collector,
+        )
+    )
+
+
+def _server(deps: gateway.Deps, listeners: Listeners) -> listen.Server:
+    limit = ConnectionLimit(listen.most_connections(), partial(connection_notices.publish_notice, deps.bus.publish))
+    linger_s = listen.LINGER_S if listeners.outlives else 0.0
+    return listen.Server(gateway.build(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
 
 
 def _database() -> Path:
@@ -250,14 +202,6 @@ def _other_nodes(parts: Parts, bus: Bus, settings: Callable[[], Settings]) -> Ot
     return OtherNodes(OtherNodesInputs(parts.runtime, parts.reader, settings, bus.publish))
 
 
-def _clock_cap(parts: Parts, exclusive: Exclusive, bus: Bus) -> ClockCap | None:
-    def holds(token: str) -> bool:
-        held = exclusive.held
-        return held is not None and held.by(token)
-
-    return ClockCap(parts.gpu_clock, paths.state_dir(), holds, bus.publish) if parts.gpu_clock else None
-
-
 def _evidence(parts: Parts, upstream: Upstream, log: KernelLog) -> EvidenceTaker:
     async def page(url: str) -> bytes:
         reply = await upstream.get(url, timeout_s=PAGE_S)
@@ -266,21 +210,6 @@ def _evidence(parts: Parts, upstream: Upstream, log: KernelLog) -> EvidenceTaker
         return reply.body
 
     return EvidenceTaker(paths.incidents_dir().absolute(), parts.reader, page, log)
-
-
-def _capturing(settings: Settings) -> Capture | None:
-    if not settings.capture:
-        return None
-    kept = Capture(paths.state_dir())
-    LOG.warning("requests are recorded in a file, as `capture` in config.toml says", file=str(kept.path))
-    return kept
-
-
-def _written_down(entry: Mapping[str, object]) -> None:
-    try:
-        audit.append_entry(audit.audit_file(), entry)
-    except OSError as error:  # a full disk must not keep the owner from stopping an engine
-        LOG.warning("the audit log cannot be written", why=error.strerror)
 
 
 def _first_snapshot(parts: Parts, url: str) -> Snapshot:

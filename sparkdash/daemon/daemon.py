@@ -10,6 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from sparkdash import listen
 from sparkdash.bus import Bus
@@ -20,6 +21,8 @@ from sparkdash.daemon.handover import Handover
 from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.domain.history.speed_up import SpeedUp
+from sparkdash.gateway.count.counter import TokenCounter
+from sparkdash.gateway.translate.translator import Translator
 from sparkdash.hooks import HookDispatcher
 from sparkdash.host.gpu_clock import GpuClock
 from sparkdash.host.memory_guard.guard import MemoryGuard
@@ -32,6 +35,8 @@ from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor import Supervisor
 from sparkdash.telemetry import Collector
+from sparkdash.tracing import RequestTracer
+from sparkdash.upstream import Upstream
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,17 @@ class Parts:
     """Switches the demo's traffic; None without traffic."""
     traffic_on: bool | None = None
     """Initial state of the traffic; None without traffic."""
+
+
+class Opened(NamedTuple):
+    """Parts that are closed when the daemon ends."""
+
+    bus: Bus
+    upstream: Upstream
+    store: Store
+    translator: Translator
+    counter: TokenCounter
+    tracer: RequestTracer
 
 
 @dataclass
