@@ -59,19 +59,14 @@ class SetPlanner:
 
     def plan(self, name: str, members: tuple[Profile, ...]) -> SetPlan:
         """Plan the set. Raises AdmissionError: a member cannot be started."""
-        records = self._records
-        for profile in members:
-            if error := refusals.unstartable(profile.name, self._planner.profile_facts(profile)):
-                raise error
+        self._refuse_unstartable(members)
         names = {profile.name for profile in members}
-        there = [name for name in dict.fromkeys((*records.residents, *filter(None, records.swaps))) if self._ours(name)]
-        leaving = [one for one in there if one not in names and not self._pinned(one)]
+        engines = self._engines_here()
+        leaving = [each for each in engines if each not in names and not self._pinned(each)]
+        restarted = [each for each in engines if each in names]
         box = self._planner.boxes().get(LOCAL, BoxMemory())
         rows = tuple(self._row(profile) for profile in members)
-        needs = [row.needs_bytes for row in rows]
-        known = [need for need in needs if need is not None]
-        total = sum(known) if len(known) == len(needs) else None
-        room = self._room(box, [*leaving, *(one for one in there if one in names)])
+        total, room = _total_needs(rows), self._room(box, [*leaving, *restarted])
         return SetPlan(
             name=name,
             members=rows,
@@ -81,6 +76,16 @@ class SetPlanner:
             reserve_bytes=box.reserve,
             fits=None if total is None or room is None else total <= room,
         )
+
+    def _refuse_unstartable(self, members: tuple[Profile, ...]) -> None:
+        for profile in members:
+            if error := refusals.unstartable(profile.name, self._planner.profile_facts(profile)):
+                raise error
+
+    def _engines_here(self) -> list[str]:
+        """Profiles that hold memory of this box now, or load."""
+        records = self._records
+        return [name for name in dict.fromkeys((*records.residents, *filter(None, records.swaps))) if self._ours(name)]
 
     def _row(self, profile: Profile) -> SetMember:
         runs = self._records.as_written(profile.name)
@@ -102,6 +107,12 @@ class SetPlanner:
     def _pinned(self, name: str) -> bool:
         known = self._records.profiles.get(name)
         return known is not None and known.pinned
+
+
+def _total_needs(rows: tuple[SetMember, ...]) -> int | None:
+    """Sum of the members' needs; None while one is unknown."""
+    needs = [row.needs_bytes for row in rows]
+    return None if None in needs else sum(filter(None, needs))
 
 
 def set_refusal(plan: SetPlan) -> AdmissionError | None:

@@ -139,46 +139,51 @@ class Planner:
         choice = scheduler.choice(profile.name, self._tools.clock.monotonic())
         there = dict.fromkeys((*records.residents, *filter(records.coming, filter(None, records.swaps))))
         if records.as_written(profile.name):  # an older version of it is started again
-            return self.plan(profile, choice, there, runs=True, hold=None), None
+            return self._plan_running(profile, choice, there), None
         hold, waits_for = scheduler.hold(profile.name, choice), scheduler.waits_for(profile.name, choice)
-        plan = self.plan(profile, choice, there, runs=False, hold=hold, waits_for=waits_for)
-        return plan, scheduler.refusal(profile.name, choice)
+        return self._plan_start(profile, choice, there, hold, waits_for), scheduler.refusal(profile.name, choice)
 
-    def plan(
+    def _plan_running(self, profile: Profile, choice: Choice, residents: Iterable[str]) -> Plan:
+        """Describe a profile that runs already."""
+        nodes = self._tools.books.engines[profile.name].nodes
+        plan = self._plan(profile, choice, residents, evict=())
+        return plan.replace(nodes=nodes, fits=True, verdict="It runs already.", expected_s=0.0)
+
+    def _plan_start(
         self,
         profile: Profile,
         choice: Choice,
         residents: Iterable[str],
-        *,
-        runs: bool,
         hold: SparkdashError | None,
-        waits_for: tuple[str, ...] = (),
+        waits_for: tuple[str, ...],
     ) -> Plan:
-        """Plan what using this profile would do; `choice`, `hold` and `waits_for` are the scheduler's.
+        """Describe a start; `choice`, `hold` and `waits_for` are the scheduler's."""
+        plan = self._plan(profile, choice, residents, evict=choice.names)
+        box = self.boxes().get(choice.tightest, BoxMemory())
+        near = tuple(name for name in plan.beside if self._is_on(name, choice.nodes))
+        return plan.replace(
+            reasons={one.profile: one.reason for one in choice.leaving},
+            fits=choice.fits,
+            verdict=verdict(plan.need, choice, box, near, waits_for, held=bool(hold)),
+            held=held(hold, choice) if hold else None,
+            expected_s=self._expected_s(profile),
+        )
 
-        `runs`: the profile runs already. Residents include engines that are coming up.
-        """
+    def _plan(self, profile: Profile, choice: Choice, residents: Iterable[str], *, evict: tuple[str, ...]) -> Plan:
+        """Gather what both plans tell: nodes, memory, and who stays. Residents include engines that are coming up."""
         boxes, need = self.boxes(), self._tools.needs(profile)
         box = boxes.get(choice.tightest, BoxMemory())
-        gone = () if runs else choice.names
-        beside = tuple(name for name in residents if name not in (profile.name, *gone))
-        near = tuple(name for name in beside if self._is_on(name, choice.nodes))
         return Plan(
             profile=profile.name,
-            nodes=self._tools.books.engines[profile.name].nodes if runs else choice.nodes,
+            nodes=choice.nodes,
             on_nodes=tuple(_on_node(room, boxes) for room in choice.rooms),
-            evict=gone,
-            reasons={} if runs else {one.profile: one.reason for one in choice.leaving},
-            beside=beside,
+            evict=evict,
+            beside=tuple(name for name in residents if name not in (profile.name, *evict)),
             need=need,
             needs_bytes=need.room_bytes,
             now_bytes=box.available,
             reserve_bytes=box.reserve,
             available_bytes=choice.available,
-            fits=runs or choice.fits,
-            verdict="It runs already." if runs else verdict(need, choice, box, near, waits_for, held=bool(hold)),
-            held=held(hold, choice) if hold else None,
-            expected_s=0.0 if runs else self._expected_s(profile),
         )
 
     def _is_on(self, name: str, nodes: tuple[str, ...]) -> bool:
@@ -241,15 +246,11 @@ def _when(choice: Choice, beside: tuple[str, ...]) -> str:
 
 
 def _fits(need: Need, choice: Choice, box: BoxMemory, beside: tuple[str, ...], *, held: bool) -> str:
-    room = _when(choice, beside)
     if choice.fits is False:
-        beyond = f"beyond the reserve of {gib(box.reserve)}"
-        if not choice.nodes and choice.available is None:
-            return "It cannot come now: there are not the nodes that it needs."
-        where = "" if choice.tightest == LOCAL else f" on {choice.tightest}"
-        return f"It does not fit, whoever leaves: {gib(choice.available)} can be had {beyond}{where}."
+        return _fits_not(choice, box)
     if held and not choice.leaving:
         return "It is not started while the memory guard holds loads back."
+    room = _when(choice, beside)
     if choice.needs is None:
         if choice.fits:
             return "It runs elsewhere and takes nothing here."
@@ -259,3 +260,11 @@ def _fits(need: Need, choice: Choice, box: BoxMemory, beside: tuple[str, ...], *
         return f"Whether it fits is uncertain: {why}. It is tried {room}."
     tight = choice.available is not None and choice.needs > choice.available
     return f"It fits {room}" + (", within the reserve, as it did here before." if tight else ".")
+
+
+def _fits_not(choice: Choice, box: BoxMemory) -> str:
+    if not choice.nodes and choice.available is None:
+        return "It cannot come now: there are not the nodes that it needs."
+    where = "" if choice.tightest == LOCAL else f" on {choice.tightest}"
+    beyond = f"beyond the reserve of {gib(box.reserve)}{where}"
+    return f"It does not fit, whoever leaves: {gib(choice.available)} can be had {beyond}."

@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.supervisor.liveness.judge import Thresholds
 from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
-from sparkdash.supervisor.repair.recovery import Outlook, Recovery
+from sparkdash.supervisor.repair.recovery import Recovery, RecoveryOutlook
 
 LEFT = EngineSignals(
     at=0.0, held=0, health=HealthAnswer.WELL, answers=True, running=0.0, waiting=0.0, progress=(5.0,), processes=3
@@ -16,15 +16,15 @@ LEFT = EngineSignals(
 STILL = replace(LEFT, running=2.0)
 
 
-def outlooks(look: EngineSignals, *, works_from: float | None = None) -> list[tuple[float, Outlook]]:
+def outlooks(look: EngineSignals, *, works_from: float | None = None) -> list[tuple[float, RecoveryOutlook]]:
     """Every look's outlook, 5 s apart, until a try succeeds or nothing more is expected."""
     recovery, found, at = Recovery(0.0, Thresholds()), [], 0.0
     while True:
         outlook = recovery.see(replace(look, at=at))
         found.append((at, outlook))
-        if outlook is Outlook.HOPELESS:
+        if outlook is RecoveryOutlook.HOPELESS:
             return found
-        if outlook is Outlook.TRY:
+        if outlook is RecoveryOutlook.TRY:
             if works_from is not None and at >= works_from:
                 return found
             recovery.tried(at)
@@ -34,28 +34,28 @@ def outlooks(look: EngineSignals, *, works_from: float | None = None) -> list[tu
 @pytest.mark.parametrize("frees_s", [0.0, 20.0, 94.0, 105.0, 118.0])
 def test_an_engine_that_is_free_again_within_two_minutes_is_found_to_work(frees_s: float) -> None:
     at, outlook = outlooks(LEFT, works_from=frees_s)[-1]
-    assert outlook is Outlook.TRY
+    assert outlook is RecoveryOutlook.TRY
     assert frees_s <= at <= Thresholds().recovery_s
 
 
 def test_one_that_never_works_is_given_up_after_two_minutes_and_a_last_try() -> None:
     found = outlooks(LEFT)
-    assert [at for at, outlook in found if outlook is Outlook.TRY] == [0.0, 30.0, 60.0, 90.0, 120.0]
-    assert found[-1] == (125.0, Outlook.HOPELESS)
+    assert [at for at, outlook in found if outlook is RecoveryOutlook.TRY] == [0.0, 30.0, 60.0, 90.0, 120.0]
+    assert found[-1] == (125.0, RecoveryOutlook.HOPELESS)
 
 
 def test_one_that_still_holds_its_requests_and_does_not_move_is_not_tried() -> None:
     found = outlooks(STILL)
-    assert {outlook for _, outlook in found[:-1]} == {Outlook.WAIT}
-    assert found[-1] == (120.0, Outlook.HOPELESS)
+    assert {outlook for _, outlook in found[:-1]} == {RecoveryOutlook.WAIT}
+    assert found[-1] == (120.0, RecoveryOutlook.HOPELESS)
 
 
 def test_one_without_fresh_figures_is_tried_once_at_the_end() -> None:
     found = outlooks(replace(STILL, answers=False, held=1))
-    assert [at for at, outlook in found if outlook is Outlook.TRY] == [120.0]
+    assert [at for at, outlook in found if outlook is RecoveryOutlook.TRY] == [120.0]
 
 
 def test_stopped_processes_and_a_server_that_answers_nothing_are_not_waited_for() -> None:
-    assert outlooks(replace(STILL, stopped=3))[-1] == (0.0, Outlook.HOPELESS)
-    assert outlooks(replace(STILL, stopped=1))[-1] == (20.0, Outlook.HOPELESS)
-    assert outlooks(replace(STILL, health=HealthAnswer.SILENT))[-1] == (20.0, Outlook.HOPELESS)
+    assert outlooks(replace(STILL, stopped=3))[-1] == (0.0, RecoveryOutlook.HOPELESS)
+    assert outlooks(replace(STILL, stopped=1))[-1] == (20.0, RecoveryOutlook.HOPELESS)
+    assert outlooks(replace(STILL, health=HealthAnswer.SILENT))[-1] == (20.0, RecoveryOutlook.HOPELESS)

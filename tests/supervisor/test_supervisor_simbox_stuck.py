@@ -24,7 +24,7 @@ from sparkdash.domain.liveness import LivenessState
 from sparkdash.errors import EngineError
 from sparkdash.supervisor.liveness.judge import LivenessJudge, Thresholds
 from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
-from sparkdash.supervisor.repair.recovery import Outlook, Recovery
+from sparkdash.supervisor.repair.recovery import Recovery, RecoveryOutlook
 from sparkdash.supervisor.repair.repair import LOOK_EVERY_S
 from sparkdash.supervisor.scheduling.moves import STUCK, Arrive, EngineDied, EngineHeld, EngineRecovered, Move
 from sparkdash.supervisor.swap import reclaim, stopping
@@ -213,9 +213,9 @@ class Freezing(Aware):
         recovery = Recovery(self.box.now, THRESHOLDS)
         while self.running.get(name) is engine:
             outlook = recovery.see(self.look(name, life))
-            if outlook is Outlook.HOPELESS:
+            if outlook is RecoveryOutlook.HOPELESS:
                 return False
-            if outlook is Outlook.TRY:
+            if outlook is RecoveryOutlook.TRY:
                 if life.hang is None:
                     return True
                 recovery.tried(self.box.now)

@@ -54,7 +54,7 @@ def _only_encodes(tools: Tools, profile: Profile) -> bool:
 
 
 async def _try_pooling(tools: Tools, url: str, model: str, limit_s: float) -> None:
-    """Have it make a vector, or a ranking if it makes none. One that does neither classifies: its health path counts."""
+    """Ask for a vector, or a ranking if it makes none; a model that does neither classifies, and its health counts."""
     for route in (ServerRoute.EMBEDDINGS, ServerRoute.RERANK):
         trial = trial_of(ServerSpec(routes=(route,)), model)
         assert trial is not None  # noqa: S101 - both routes have one

@@ -34,7 +34,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural
 from sparkdash.store import Store
-from sparkdash.supervisor.memory.node_footprint import CAME_BACK, NodeMeter, NodeWeight
+from sparkdash.supervisor.memory.node_footprint import CAME_BACK, NodeMeter, NodeWeight, largest_figures
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import GIB, gib
 
@@ -124,15 +124,14 @@ class FootprintMeter:
         if len(weights) < len(self._nodes):
             return None
         most = max(weights, key=lambda each: each.steady or 0)
-        known = all(each.steady is not None for each in weights)
-        peaks = [each.peak for each in weights if each.peak is not None]
+        steady, peak = largest_figures(weights)
         return Weighing(
             id=id_,
             at=engine.ready_at or self._tools.clock.now(),
             measure=most.measure,
-            steady_bytes=most.steady if known else None,
-            peak_bytes=max(peaks) if known else None,
-            spoilt=next((each.spoilt for each in weights if each.spoilt), None),
+            steady_bytes=steady,
+            peak_bytes=peak,
+            spoilt=next(filter(None, (each.spoilt for each in weights)), None),
             curve=tuple(self._curve),
         )
 

@@ -1,12 +1,13 @@
 """Footprint of an engine on another node: by the fall of that node's MemAvailable, as its processes are not seen.
 
-Owns: when such a figure may be the engine's. Must not know how figures of several nodes become one.
+Owns: when such a figure may be the engine's, and which of several nodes' figures stand for the engine.
 
 Rule: a fall is an engine's only where nothing else of ours was on the node before, meanwhile or after.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -31,6 +32,14 @@ class NodeWeight:
     measure: Measure | None
     spoilt: str | None
     """Reason why nothing may be learned from the figures, in words."""
+
+
+def largest_figures(weights: Sequence[NodeWeight]) -> tuple[int | None, int | None]:
+    """Return the largest steady and peak figure over an engine's nodes; None while one node's are unknown."""
+    steady = [each.steady for each in weights if each.steady is not None]
+    if len(steady) < len(weights):
+        return None, None
+    return max(steady), max(each.peak for each in weights if each.peak is not None)
 
 
 class NodeMeter:

@@ -20,8 +20,8 @@ AGAIN_S = 30.0
 """Least time between two short generations that prove that the engine works."""
 
 
-class Outlook(Enum):
-    """Next action that a look at the engine calls for."""
+class RecoveryOutlook(Enum):
+    """Prospect of a recovery after one look at the engine, which decides what follows."""
 
     WAIT = auto()
     TRY = auto()
@@ -45,28 +45,28 @@ class Recovery:
         self.why = f"nothing moved for {duration(self._limit_s)}"
         """Why nothing more is expected of the engine."""
 
-    def see(self, look: EngineSignals) -> Outlook:
+    def see(self, look: EngineSignals) -> RecoveryOutlook:
         """Judge this look, which is later than those before."""
         if self._is_dumb(look):
-            return Outlook.HOPELESS
+            return RecoveryOutlook.HOPELESS
         verdict, first = self._judge.see(look), self._first
         self._first = False
         free = verdict is None or (not first and verdict.still_s == 0.0)
         if self._is_over(look.at):
             return self._last_outlook(may_work=free or look.answers is not True)
         if self._dumb_since is not None or not free or self._tried_lately(look.at):
-            return Outlook.WAIT
-        return Outlook.TRY
+            return RecoveryOutlook.WAIT
+        return RecoveryOutlook.TRY
 
-    def _last_outlook(self, *, may_work: bool) -> Outlook:
+    def _last_outlook(self, *, may_work: bool) -> RecoveryOutlook:
         if self._is_last_try or not may_work:
-            return Outlook.HOPELESS
+            return RecoveryOutlook.HOPELESS
         self._is_last_try = True
-        return Outlook.TRY
+        return RecoveryOutlook.TRY
 
-    def blind(self, at: float) -> Outlook:
+    def blind(self, at: float) -> RecoveryOutlook:
         """Judge a moment at which the engine could not be looked at."""
-        return Outlook.HOPELESS if self._is_over(at) else Outlook.WAIT
+        return RecoveryOutlook.HOPELESS if self._is_over(at) else RecoveryOutlook.WAIT
 
     def tried(self, at: float) -> None:
         """Note that a short generation failed."""

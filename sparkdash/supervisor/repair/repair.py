@@ -32,7 +32,7 @@ from sparkdash.supervisor.liveness.probe import PROOF_S, mute
 from sparkdash.supervisor.liveness.signals import EngineSignals
 from sparkdash.supervisor.repair import words
 from sparkdash.supervisor.repair.incidents import Incidents
-from sparkdash.supervisor.repair.recovery import Outlook, Recovery
+from sparkdash.supervisor.repair.recovery import Recovery, RecoveryOutlook
 from sparkdash.supervisor.repair.watched import WatchedEngine
 from sparkdash.supervisor.scheduling.moves import STUCK, EngineHeld, EngineRecovered, Move
 from sparkdash.supervisor.tools import Tools
@@ -194,9 +194,9 @@ class Repair:
         recovery = Recovery(self._now(), self._tools.thresholds)
         while True:
             outlook = recovery.see(look) if look else recovery.blind(self._now())
-            if outlook is Outlook.HOPELESS:
+            if outlook is RecoveryOutlook.HOPELESS:
                 return recovery.why
-            if outlook is Outlook.TRY:
+            if outlook is RecoveryOutlook.TRY:
                 url = self._watched.engine.url or ""
                 if await mute(self._tools, self._watched.profile, url, limit_s=PROOF_S) is None:
                     return None

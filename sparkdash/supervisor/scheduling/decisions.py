@@ -158,7 +158,7 @@ class Decisions:
         return comes or any(resident is not None and resident.managed for resident in leaving)
 
     def _begin_stop(self) -> list[Effect]:
-        """Begin the stops that a person ordered: of our engines once nothing else moves memory there, others at once."""
+        """Begin the stops that a person ordered: our engines once nothing else moves memory there, others at once."""
         records = self._records
         records.stops &= {*records.residents, *filter(None, records.swaps)}
         if None in records.swaps:
@@ -205,18 +205,22 @@ class Decisions:
     def _end_idle(self) -> list[Effect]:
         if None in self._records.swaps:
             return []
-        ends = {
+        ends = self._idle_ends()
+        over = [name for name, at in ends.items() if at <= self.now]
+        if over:
+            return self._start(None, _told(over, "nobody has used it for as long as its `idle_ttl_s`"), SwapCause.IDLE)
+        waits = [until for until, nodes in self._waits if self._is_calm(nodes)]
+        soonest = min([*waits, *ends.values()], default=float("inf"))
+        self.due = soonest if soonest < float("inf") else None
+        return []
+
+    def _idle_ends(self) -> dict[str, float]:
+        """Times at which residents that may be stopped have been idle for as long as they may be."""
+        return {
             name: at
             for name, resident in self._records.residents.items()
             if self._is_calm(resident.nodes) and (at := fairness.idle_at(name, resident, self._records)) is not None
         }
-        waits = [until for until, nodes in self._waits if self._is_calm(nodes)]
-        over = [name for name, at in ends.items() if at <= self.now]
-        if over:
-            return self._start(None, _told(over, "nobody has used it for as long as its `idle_ttl_s`"), SwapCause.IDLE)
-        soonest = min([*waits, *ends.values()], default=float("inf"))
-        self.due = soonest if soonest < float("inf") else None
-        return []
 
     def _return_to_default(self) -> list[Effect]:
         """Begin the return to the default profile, or note when to look again."""

@@ -21,7 +21,7 @@ from sparkdash.supervisor.scheduling.records import PendingSwap, SchedulerRecord
 from sparkdash.supervisor.scheduling.room import BoxMemory, Occupant
 
 
-class BoxFacts(Protocol):
+class DecisionFacts(Protocol):
     """Facts about the nodes that decisions need; answered at once, from memory."""
 
     def boxes(self) -> Mapping[str, BoxMemory]:
@@ -52,7 +52,7 @@ class BoxFacts(Protocol):
 class Occupancy:
     """Answers, from the records, which engines would leave for which."""
 
-    def __init__(self, records: SchedulerRecords, facts: BoxFacts) -> None:
+    def __init__(self, records: SchedulerRecords, facts: DecisionFacts) -> None:
         self._records = records
         self._facts = facts
         self._before: dict[str, BoxMemory] = {}
@@ -135,8 +135,7 @@ class Occupancy:
 
     def _forecast_of(self, node: str, box: BoxMemory) -> BoxMemory:
         swaps = self._records.moving_on([node])
-        coming = [swap for swap in swaps if swap.target is not None and node in swap.choice.nodes]
-        loads = [swap for swap in coming if swap.stage is not Stage.CANCELLING]
+        loads = [swap for swap in swaps if _loads_on(swap, node)]
         takes = sum(swap.takes for swap in loads)
         if not loads or node not in self._before:  # a load whose node told nothing when it began may count twice
             return _with(box, sum(self._held_on(node, swap.evict) for swap in swaps) - takes)
@@ -168,6 +167,10 @@ class Occupancy:
             idle_s=now - max(resident.ready_at, resident.used_at or resident.ready_at) if resident else 0.0,
             reload_s=self._facts.reload_s(name),
         )
+
+
+def _loads_on(swap: PendingSwap, node: str) -> bool:
+    return swap.target is not None and node in swap.choice.nodes and swap.stage is not Stage.CANCELLING
 
 
 def _with(box: BoxMemory, more: int) -> BoxMemory:

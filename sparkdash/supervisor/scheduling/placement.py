@@ -33,13 +33,16 @@ def placements(
     `names` are the nodes that can be used, `pinned` is the one that it must use, `last` are those where it ran last,
     and on those that are `moving` a swap takes memory or gives it back.
     """
-    if count == 1:
-        found: list[Nodes] = [(name,) for name in names if pinned in (None, name)]
-    else:
-        others = [name for name in names if name != LOCAL]
-        every = [(LOCAL, *some) for some in combinations(others, count - 1)] if LOCAL in names else []
-        found = [some for some in every if pinned is None or pinned in some]
+    sets: list[Nodes] = [(name,) for name in names] if count == 1 else _sets_with_local(names, count)
+    found = [some for some in sets if pinned is None or pinned in some]
     return sorted(found, key=lambda some: (not set(some).isdisjoint(moving), some != last))
+
+
+def _sets_with_local(names: Sequence[str], count: int) -> list[Nodes]:
+    if LOCAL not in names:
+        return []
+    others = [name for name in names if name != LOCAL]
+    return [(LOCAL, *some) for some in combinations(others, count - 1)]
 
 
 def place(

@@ -85,9 +85,12 @@ def unplaced(name: str, known: ProfileFacts, usable: Sequence[str], unusable: Ma
             code="needs_two_nodes",
             hint="Add another box with `sparkdash nodes add NAME --ssh USER@HOST`.",
         )
-    asked = [known.node] if known.node in unusable else [*unusable]
-    told = [(node, unusable[node]) for node in asked if node is not None]
-    why = "; ".join(reason if reason.startswith(node) else f"{node}: {reason}" for node, reason in told)
+    return _nodes_unreachable(name, known, unusable)
+
+
+def _nodes_unreachable(name: str, known: ProfileFacts, unusable: Mapping[str, str]) -> SparkdashError:
+    named = {node: reason for node, reason in unusable.items() if known.node in (None, node)} or unusable
+    why = "; ".join(reason if reason.startswith(node) else f"{node}: {reason}" for node, reason in named.items())
     what = f"{known.nodes} nodes" if known.nodes > 1 else f"the node {known.node}"
     return AdmissionError(
         f"{name} needs {what}, and not all can be used now. {why}",
@@ -102,29 +105,37 @@ def no_room(name: str, need: Need, choice: Choice, boxes: Mapping[str, BoxMemory
     """Build the refusal, with figures, of a profile that does not fit or would evict a pinned engine."""
     node = choice.tightest
     box, several = boxes.get(node, BoxMemory()), len(boxes) > 1
-    sums = " + ".join(f"{term.name} {gib(term.bytes)}" for term in need.terms)
-    each = " on each node" if len(choice.nodes) > 1 else ""
-    needs = f"{name} needs {gib(choice.needs)}{each}" + (f" ({sums})" if len(need.terms) > 1 else "")
-    reserve = f"{gib(box.reserve)} are kept in reserve"
+    needs = _needs(name, need, choice)
     if choice.pinned:
-        one, them = ("is", "it leaves") if len(choice.pinned) == 1 else ("are", "they leave")
-        return AdmissionError(
-            f"{needs}; {gib(choice.available)} can be had. "
-            f"{', '.join(choice.pinned)} {one} pinned: {them} only when a person says so.",
-            code="pinned",
-            status=503,
-            hint=f"`sparkdash use {name}` says so; or take `pinned` off in config.toml.",
-        )
+        return _pinned_stay(name, needs, choice)
     whole = box.total is not None and choice.needs is not None and choice.needs + box.reserve > box.total
     where = "this box" if node == LOCAL else node
     had = f"{gib(choice.available)} can be had beyond it{f' on {where}' if several else ''}"
     found = f"{where} has {gib(box.total)} in all" if whole else had
     return AdmissionError(
-        f"{needs} and {reserve}; {found}.",
+        f"{needs} and {gib(box.reserve)} are kept in reserve; {found}.",
         code="does_not_fit",
         status=503,
         holders=box.holders,
         hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
+    )
+
+
+def _needs(name: str, need: Need, choice: Choice) -> str:
+    """Say what the profile needs, with the terms of the sum where there are several."""
+    each = " on each node" if len(choice.nodes) > 1 else ""
+    terms = " + ".join(f"{term.name} {gib(term.bytes)}" for term in need.terms)
+    return f"{name} needs {gib(choice.needs)}{each}" + (f" ({terms})" if len(need.terms) > 1 else "")
+
+
+def _pinned_stay(name: str, needs: str, choice: Choice) -> SparkdashError:
+    one, them = ("is", "it leaves") if len(choice.pinned) == 1 else ("are", "they leave")
+    return AdmissionError(
+        f"{needs}; {gib(choice.available)} can be had. "
+        f"{', '.join(choice.pinned)} {one} pinned: {them} only when a person says so.",
+        code="pinned",
+        status=503,
+        hint=f"`sparkdash use {name}` says so; or take `pinned` off in config.toml.",
     )
 
 

@@ -55,7 +55,7 @@ from sparkdash.supervisor.scheduling.moves import (
     Use,
     WontStop,
 )
-from sparkdash.supervisor.scheduling.occupancy import BoxFacts, Occupancy
+from sparkdash.supervisor.scheduling.occupancy import DecisionFacts, Occupancy
 from sparkdash.supervisor.scheduling.offers import Offers
 from sparkdash.supervisor.scheduling.orders import PersonOrders
 from sparkdash.supervisor.scheduling.queue import RequestQueue
@@ -67,7 +67,7 @@ class Scheduler:
     """Hand it moves; carry its effects out in their order."""
 
     def __init__(
-        self, profiles: Mapping[str, ProfileFacts], *, queue_limit: int, facts: BoxFacts, patience: Patience
+        self, profiles: Mapping[str, ProfileFacts], *, queue_limit: int, facts: DecisionFacts, patience: Patience
     ) -> None:
         self.records = SchedulerRecords(dict(profiles))
         self._occupancy = Occupancy(self.records, facts)
@@ -173,20 +173,14 @@ class Scheduler:
         self, move: Adopted | Copied | DrainOver | Admitted | SwapDone | SwapFailed | SwapCancelled
     ) -> list[Effect]:
         match move:
-            case Adopted(profile=profile, ready=False):
-                choice = fit.Choice(nodes=move.nodes)
-                swap = PendingSwap(profile, choice, SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
-                return [self._decisions.begin(swap)]
-            case Adopted(profile=profile, fingerprint=fingerprint):
-                self._residency.came_up(profile, fingerprint, self._now, move.nodes)
+            case Adopted():
+                return self._adopted(move)
             case Copied(target=target):
-                if (copied := self.records.coming(target)) is not None:
-                    copied.stage = Stage.DRAINING
+                self._reached(target, Stage.DRAINING)
             case DrainOver(target=target):
                 return self._drain_over(target)
             case Admitted(target=target):
-                if (admitted := self.records.coming(target)) is not None:
-                    admitted.stage = Stage.LOADING
+                self._reached(target, Stage.LOADING)
             case SwapDone(target=target):
                 return self._done(target)
             case SwapFailed(target=target, error=error):
@@ -194,6 +188,18 @@ class Scheduler:
             case SwapCancelled(target=target):
                 self._over(target, came=False)
         return []
+
+    def _adopted(self, move: Adopted) -> list[Effect]:
+        if move.ready:
+            self._residency.came_up(move.profile, move.fingerprint, self._now, move.nodes)
+            return []
+        choice = fit.Choice(nodes=move.nodes)
+        swap = PendingSwap(move.profile, choice, SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
+        return [self._decisions.begin(swap)]
+
+    def _reached(self, target: str, stage: Stage) -> None:
+        if (swap := self.records.coming(target)) is not None:
+            swap.stage = stage
 
     def _arrive(self, move: Arrive) -> list[Effect]:
         profile = move.profile or self._occupancy.auto(move.task, move.client)

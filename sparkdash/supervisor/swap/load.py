@@ -3,11 +3,11 @@
 Owns: the engine's log while it loads, its progress, when it is given up, and the warm-up. Must not know what ran
 before, or who waits.
 
-Rule: a load has no time limit of its own (a 120B model from a slow disk takes an hour); it has one on standing
-still. A line of a shape not seen before counts as progress, and so does what its own processes read, write and hold
-(`process_progress`). Where the kernel does not tell what they read, memory of the box that is taken counts, or a page cache that grows,
-unless another load is under way. A line that only repeats (vLLM's "No available shared memory broadcast block found in
-60 seconds") does not, nor does processor time: an engine that hangs spins.
+Rule: a load has no time limit of its own (a 120B model from a slow disk takes an hour). It has a limit on standing
+still. Progress is a log line of a shape not seen before, or what the engine's processes read, write and hold
+(`process_progress`). Where the kernel does not tell what they read, the box's memory counts: more of it taken, or a
+growing page cache, unless another load is under way. No progress is a line that only repeats (vLLM's "No available
+shared memory broadcast block found in 60 seconds"), nor processor time: an engine that hangs spins.
 """
 
 from __future__ import annotations

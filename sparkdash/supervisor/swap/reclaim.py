@@ -68,16 +68,22 @@ async def until_loads_leave_room(tools: Tools, target: Profile, node: str = LOCA
         HostError: node_unreachable.
     """
     while others := tools.books.loading(but=target.name, on=(node,)):
-        if not tools.books.debts_on(node).who and (node != LOCAL or tools.guarded.short(target.name) is None):
-            # before the first of them is weighed: by then another may have been given up, and be in no book
-            loads = [tools.books.started[engine.profile] for engine in others]
-            peaks = [_at_most(tools, load) for load in loads]
-            still = [await _may_still_take(tools, node, *each) for each in zip(others, peaks, strict=True)]
-            asked = [_at_most(tools, target), tools.reserve_bytes, *still]
-            fits = None not in asked and sum(filter(None, asked)) <= (await read_memory(tools, node)).available
-            if fits and (node != LOCAL or await block_demand.enough_for_all(tools, [target, *loads])):
-                return
+        if await _loads_leave_room(tools, target, node, others):
+            return
         await tools.clock.sleep(BESIDE_S)
+
+
+async def _loads_leave_room(tools: Tools, target: Profile, node: str, others: Sequence[Engine]) -> bool:
+    if tools.books.debts_on(node).who or (node == LOCAL and tools.guarded.short(target.name) is not None):
+        return False
+    # before the first of them is weighed: by then another may have been given up, and be in no book
+    loads = [tools.books.started[engine.profile] for engine in others]
+    peaks = [_at_most(tools, load) for load in loads]
+    still = [await _may_still_take(tools, node, *each) for each in zip(others, peaks, strict=True)]
+    asked = [_at_most(tools, target), tools.reserve_bytes, *still]
+    if None in asked or sum(filter(None, asked)) > (await read_memory(tools, node)).available:
+        return False
+    return node != LOCAL or await block_demand.enough_for_all(tools, [target, *loads])
 
 
 async def _may_still_take(tools: Tools, node: str, engine: Engine, most: int | None) -> int | None:
@@ -96,12 +102,11 @@ def _at_most(tools: Tools, profile: Profile) -> int | None:
 async def wait_for_memory(
     tools: Tools, target: Profile, told: WaitReporter = lambda *_: None, node: str = LOCAL
 ) -> int:
-    """Wait until those who left the node lately gave their memory back, or `reclaim_s` after the last of them; what is
-    missing.
+    """Wait until engines that left the node lately gave their memory back; return the missing bytes.
 
-    Lately: evicted for this start, stopped before it, cancelled or crashed. Nobody left: no wait. Missing memory
-    without which the next engine fits is waited for shortly; of what nobody measured it is waited until what is
-    available is steady and enough.
+    Lately means evicted for this start, stopped before it, cancelled or crashed. The wait ends `reclaim_s` after the
+    last of them left. It is short for missing memory without which the next engine fits. Where nobody measured what
+    left, it ends once available memory is steady and enough.
 
     Raises:
         HostError: node_unreachable.
@@ -109,6 +114,7 @@ async def wait_for_memory(
     debts, clock, limit = tools.books.debts_on(node), tools.clock, tools.settings.reclaim_s
     asked = _must_be_free(tools, target, node)
     began, until = clock.monotonic(), clock.now() + limit
+    sample_s = SAMPLE_S if node == LOCAL else FAR_SAMPLE_S
     seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
     look = 0
     while debts.who:
@@ -116,15 +122,24 @@ async def wait_for_memory(
         missing, now = debts.missing(seen[-1]), clock.monotonic()
         look += 1
         if look % TOLD_SAMPLES == 0:
-            told(f"{gib(missing)} of memory to come back{on_node(node)}" if missing else STEADIES, until)
-        if missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY):
+            told(_awaited(missing, node), until)
+        if _is_back(missing, seen):
             debts.settle()
             break
         enough = now - debts.at >= limit or _goes_without(missing, seen[-1], asked, waited_s=now - began)
         if now - began >= limit or (enough and _steady(seen, STEADY_SAMPLES, STEADY)):
             return missing or 0
-        await clock.sleep(SAMPLE_S if node == LOCAL else FAR_SAMPLE_S)
+        await clock.sleep(sample_s)
     return 0
+
+
+def _is_back(missing: int | None, seen: Sequence[int]) -> bool:
+    """Whether all that was held is seen to be back, in fewer samples than where nobody measured it."""
+    return missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY)
+
+
+def _awaited(missing: int | None, node: str) -> str:
+    return f"{gib(missing)} of memory to come back{on_node(node)}" if missing else STEADIES
 
 
 def _goes_without(missing: int | None, available: int, asked: int | None, *, waited_s: float) -> bool:

@@ -17,7 +17,7 @@ from sparkdash.units import duration
 
 _ADDRESS = "In a container with a fixed port the server must listen on 0.0.0.0; `server.health` names the path to ask."
 _PORT = "The server must listen on 127.0.0.1 at {port}; `server.health` names the path to ask."
-"""What an owner got wrong most likely, when a described server never answers."""
+"""Likely mistake of the owner when a described server never answers."""
 
 
 async def describe_standstill(

@@ -194,8 +194,6 @@ class SwapTasks:
         after = tools.reader.contiguity() if tools.adapter(target).managed else None
         if after is None:
             return
-        wedging = isinstance(move, SwapFailed) and move.error.code == guard_words.WEDGING
-        outcome = LoadOutcome.DONE if isinstance(move, SwapDone) else LoadOutcome.FAILED
         load = LoadContiguity(
             id=swap.order.record.swap.id,
             at=tools.clock.now(),
@@ -203,7 +201,7 @@ class SwapTasks:
             need_bytes=tools.needs(target).room_bytes,
             before=swap.order.before,
             after=after,
-            outcome=LoadOutcome.WEDGING if wedging else outcome,
+            outcome=_load_outcome(move),
         )
         self._store.record_contiguity(load)
 
@@ -263,3 +261,9 @@ class SwapTasks:
             self._tell(SwapCancelled(target))
         elif task.exception() is None:
             self._tell(task.result())
+
+
+def _load_outcome(move: SwapDone | SwapFailed | SwapCancelled) -> LoadOutcome:
+    if isinstance(move, SwapFailed) and move.error.code == guard_words.WEDGING:
+        return LoadOutcome.WEDGING
+    return LoadOutcome.DONE if isinstance(move, SwapDone) else LoadOutcome.FAILED
