@@ -100,7 +100,8 @@ def refuse_taken_name(name: str, nodes: NodeTable) -> None:
 
 def _node(name: str, table: object) -> Node:
     if not isinstance(table, dict):
-        raise ValueError(f"{name} is not a table: write [NAME], and its values below")  # noqa: TRY004 - as the parser of TOML does
+        text = f"{name} is not a table: write [NAME], and its values below"
+        raise ValueError(text)  # noqa: TRY004 - as the parser of TOML does
     if name == LOCAL:
         raise ValueError(f"[{LOCAL}] is the name of this box: choose another name")
     return Node.model_validate({**table, "name": name})

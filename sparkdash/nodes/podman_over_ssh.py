@@ -134,7 +134,7 @@ class RemotePodmanHost:
         """Return an empty set: pids of another node mean nothing here."""
         return set()
 
-    async def just_started(self, spec: ContainerSpec, container_id: str) -> ContainerInfo | None:  # noqa: ARG002 - the protocol's
+    async def just_started(self, spec: ContainerSpec, container_id: str) -> ContainerInfo | None:  # noqa: ARG002
         """Return None: podman there is asked."""
         return None
 

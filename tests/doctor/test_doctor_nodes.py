@@ -19,7 +19,7 @@ from sparkdash.doctor.nodes.readings import parse_rdma_ports
 from sparkdash.domain.finding import NodeFinding, Status
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.nodes.link.box import Box, LocalCommands
+from sparkdash.nodes.link.box import Box, LocalPrograms
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
@@ -317,8 +317,8 @@ async def test_the_probe_asks_real_boxes_by_piped_scripts_and_tries_real_connect
     node = NODE.replace(name="other")
     probe = NodesProbe(
         settings=Settings(runtime="process"),
-        here=Box(LOCAL, LocalCommands(), facts("one", (here,))),
-        nodes=[(node, Box("other", LocalCommands(), facts("two", (there,))))],
+        here=Box(LOCAL, LocalPrograms(), facts("one", (here,))),
+        nodes=[(node, Box("other", LocalPrograms(), facts("two", (there,))))],
         profiles=list,
     )
     found = {(each.name, each.nodes): each for each in await examine_nodes(probe, ["python", "firewall", "memory"])}
@@ -330,13 +330,13 @@ async def test_the_probe_asks_real_boxes_by_piped_scripts_and_tries_real_connect
 
 
 async def test_a_box_without_python_is_one_finding() -> None:
-    class NoPython(LocalCommands):
+    class NoPython(LocalPrograms):
         async def run(self, argv: Any, **how: Any) -> Any:
             return await super().run(("/no/such/python3", *argv[1:]), **how)
 
     probe = NodesProbe(
         settings=Settings(),
-        here=Box(LOCAL, LocalCommands(), facts("one", ends(1))),
+        here=Box(LOCAL, LocalPrograms(), facts("one", ends(1))),
         nodes=[(NODE, Box("spark2", NoPython(), facts("spark2", ends(2))))],
         profiles=list,
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sparkdash.domain.memory.guard import Floors
 from sparkdash.host.memory_guard.decisions import GuardJudge, GuardReading, Victim, cheapest_victim
 from sparkdash.nodes.agent.lease import FIGURES, GuardedContainer, make_lease
-from sparkdash.nodes.agent.remote.guard_rules import Candidate, Look, Rules, worst
+from sparkdash.nodes.agent.remote.guard_rules import KillCandidate, Look, Rules, worst
 from sparkdash.settings import Settings
 from sparkdash.units import GIB, MIB
 
@@ -71,7 +71,7 @@ def test_both_guards_choose_an_engine_of_the_same_cost(
         GuardedContainer(f"c{at}", f"p{at}", serves, pinned, in_flight, size, reload_s)
         for at, (serves, pinned, in_flight, size, reload_s) in enumerate(engines)
     ]
-    candidates = [Candidate(each.container, asdict(each), 0, 0) for each in listed]
+    candidates = [KillCandidate(each.container, asdict(each), 0, 0) for each in listed]
     victims = [
         Victim(
             profile=each.profile, container=each.container, target=Nobody(), serves=each.serves, pinned=each.pinned,
@@ -86,14 +86,14 @@ def test_both_guards_choose_an_engine_of_the_same_cost(
 
 
 def test_a_container_that_the_daemon_has_not_named_yet_is_killed_before_one_that_serves() -> None:
-    serving = Candidate("old", asdict(GuardedContainer("old", "a", serves=True)), 90, start=5)
-    unnamed = Candidate("new", {}, 1, start=9)
+    serving = KillCandidate("old", asdict(GuardedContainer("old", "a", serves=True)), 90, start=5)
+    unnamed = KillCandidate("new", {}, 1, start=9)
     found = worst([serving, unnamed], 0)
     assert found is unnamed
 
 
 def test_of_two_loads_the_younger_one_is_killed() -> None:
-    older, younger = Candidate("a", {}, 5, start=5), Candidate("b", {}, 5, start=9)
+    older, younger = KillCandidate("a", {}, 5, start=5), KillCandidate("b", {}, 5, start=9)
     assert worst([older, younger], 0) is younger
 
 

@@ -17,7 +17,7 @@ from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.nodes.link import measure_rdma, perftest, remote_tcp
-from sparkdash.nodes.link.box import NOT_FOUND, Box, LocalCommands
+from sparkdash.nodes.link.box import NOT_FOUND, Box, LocalPrograms
 from sparkdash.nodes.link.common import crowded_networks, network_of, shared_links
 from sparkdash.nodes.link.history import keep_run, kept_runs
 from sparkdash.nodes.link.measure import measure_link
@@ -189,8 +189,8 @@ LOOP = (
 def loop_boxes() -> tuple[Box, Box]:
     """Two boxes that are this one, at two addresses of its loopback."""
     return (
-        Box(LOCAL, LocalCommands(), facts(LOOP[0])),
-        Box("spark2", LocalCommands(), facts(LOOP[1], hostname="s2")),
+        Box(LOCAL, LocalPrograms(), facts(LOOP[0])),
+        Box("spark2", LocalPrograms(), facts(LOOP[1], hostname="s2")),
     )
 
 
@@ -209,7 +209,7 @@ async def test_tcp_is_measured_both_ways_with_one_and_several_streams_and_said_w
 
 
 async def test_without_perftest_on_both_boxes_tcp_is_measured_and_how_to_install_it_is_said() -> None:
-    class Bare(LocalCommands):
+    class Bare(LocalPrograms):
         async def run(self, argv: Sequence[str], **how: Any) -> CommandResult:
             return CommandResult(NOT_FOUND, "", "") if argv[0] == "ib_write_bw" else await super().run(argv, **how)
 
@@ -224,7 +224,7 @@ async def test_a_peer_that_never_comes_ends_with_an_error_and_in_time(monkeypatc
     source = inspect.getsource(remote_tcp).replace("BEGIN_S = 8.0", "BEGIN_S = 0.5")
     monkeypatch.setattr("sparkdash.nodes.link.piped.inspect.getsource", lambda _: source)
 
-    class Deaf(LocalCommands):
+    class Deaf(LocalPrograms):
         async def run(self, argv: Any, **how: Any) -> CommandResult:
             return CommandResult(0, json.dumps({"streams": []}), "")
 
@@ -285,7 +285,7 @@ async def test_a_silent_box_raises_the_reason_of_its_silence() -> None:
 
 async def test_a_command_of_this_box_that_hangs_is_ended() -> None:
     with pytest.raises(HostError, match=r"did not end within 0\.2 s"):
-        await LocalCommands().run(("sleep", "60"), deadline_s=0.2)
+        await LocalPrograms().run(("sleep", "60"), deadline_s=0.2)
 
 
 def test_runs_are_kept_in_their_order_and_foreign_files_left_out(tmp_path: Path) -> None:

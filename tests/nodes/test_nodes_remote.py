@@ -17,7 +17,7 @@ from sparkdash.nodes.agent import remote
 from sparkdash.nodes.agent.program import FIGURES, GUARD, program_argv, program_text
 from sparkdash.nodes.agent.remote import gpu as gpus
 from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses
-from sparkdash.nodes.agent.remote.gpu import Driver, Gpu, ask_nvidia_smi
+from sparkdash.nodes.agent.remote.gpu import Driver, GpuReader, ask_nvidia_smi
 from sparkdash.nodes.agent.remote.guard_files import KILLS_LIMIT, GuardFolder
 from sparkdash.nodes.agent.remote.kernel import Interfaces, RdmaPorts, read_memory
 
@@ -200,13 +200,13 @@ def test_a_box_without_a_gpu_is_no_error() -> None:
     def none() -> dict[str, object]:
         raise OSError("nvidia-smi is missing")
 
-    gpu = Gpu(absent, none)
+    gpu = GpuReader(absent, none)
     assert [gpu.read(at) for at in (0.0, 1.0, 100.0)] == [None, None, None]
 
 
 def test_a_lost_gpu_is_released_and_tried_again() -> None:
     library = FakeLibrary()
-    gpu = Gpu(lambda: Driver(lambda _: library), dict)
+    gpu = GpuReader(lambda: Driver(lambda _: library), dict)
     assert gpu.read(0.0) is not None
     library.broken = dict.fromkeys(
         ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperature", "nvmlDeviceGetClockInfo"), 15

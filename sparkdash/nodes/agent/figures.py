@@ -23,7 +23,7 @@ from sparkdash.nodes.agent.clock_offset import ClockOffset, RoundTrip
 from sparkdash.nodes.agent.guard_starter import GuardStarter
 from sparkdash.nodes.agent.link_rates import LinkRates
 from sparkdash.nodes.agent.stream import FIRST_S, FiguresStream, NodeCommands, silent
-from sparkdash.nodes.agent.tick import GuardAct, Tick
+from sparkdash.nodes.agent.tick import AgentTick, GuardAct
 
 LOG = structlog.get_logger("sparkdash.nodes")
 
@@ -73,7 +73,7 @@ class NodeFigures:
         self._every_s = HEARTBEAT_S
         self._offset = ClockOffset()
         self._rates = LinkRates()
-        self._asked: dict[int, tuple[float, asyncio.Future[Tick | None]]] = {}
+        self._asked: dict[int, tuple[float, asyncio.Future[AgentTick | None]]] = {}
         """Time and answer of each open question, by its number."""
         self._number = 0
         self._told: dict[str, None] = {}
@@ -154,7 +154,7 @@ class NodeFigures:
     def _silence_s(self) -> float:
         return max(SILENT_TICKS * self._every_s, LEAST_SILENCE_S)
 
-    def _take(self, tick: Tick) -> None:
+    def _take(self, tick: AgentTick) -> None:
         now = time.time()
         question = None if tick.answers is None else self._asked.pop(tick.answers, None)
         if question is not None:
@@ -196,9 +196,9 @@ class NodeFigures:
             if not self.is_silent:
                 self._ask()
 
-    def _ask(self, read: Sequence[str] = ()) -> asyncio.Future[Tick | None]:
+    def _ask(self, read: Sequence[str] = ()) -> asyncio.Future[AgentTick | None]:
         """Ask for a tick now. None is its answer when the stream ends; `read` are reports to forget."""
-        answer: asyncio.Future[Tick | None] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[AgentTick | None] = asyncio.get_running_loop().create_future()
         self._number += 1
         self._asked[self._number] = time.time(), answer
         for old in list(self._asked)[:-QUESTIONS_LIMIT]:
@@ -224,6 +224,6 @@ class NodeFigures:
             self._on_change()
 
 
-def _answer(question: asyncio.Future[Tick | None], tick: Tick | None) -> None:
+def _answer(question: asyncio.Future[AgentTick | None], tick: AgentTick | None) -> None:
     if not question.done():
         question.set_result(tick)

@@ -29,8 +29,8 @@ def killed(node: str, act: GuardAct) -> EngineError:
     """Build the failure of an engine that the node's guard killed."""
     missed = "" if act.processes else " None of its processes could be signalled."
     return EngineError(
-        f"{node}'s memory guard killed {profile_of(act)}: {_figures(act)}, and under {gib(act.floor)} the whole box may "
-        f"stand still.{missed}",
+        f"{node}'s memory guard killed {profile_of(act)}: {_figures(act)}, and under {gib(act.floor)} "
+        f"the whole box may stand still.{missed}",
         code=CODE,
         hint=_HINT,
     )

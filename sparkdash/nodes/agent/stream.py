@@ -18,7 +18,7 @@ from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.files.line_splitter import LineSplitter
 from sparkdash.nodes.agent.program import FIGURES, program_argv, program_text
-from sparkdash.nodes.agent.tick import LINE_LIMIT, Tick, parse_tick
+from sparkdash.nodes.agent.tick import LINE_LIMIT, AgentTick, parse_tick
 from sparkdash.printable import one_line
 from sparkdash.units import duration
 
@@ -49,7 +49,7 @@ class NodeCommands(Protocol):
 class FiguresStream:
     """Run of the script on `node`; `take` gets every tick."""
 
-    def __init__(self, node: str, commands: NodeCommands, owner: str, take: Callable[[Tick], None]) -> None:
+    def __init__(self, node: str, commands: NodeCommands, owner: str, take: Callable[[AgentTick], None]) -> None:
         self._node, self._commands, self._owner, self._take = node, commands, owner, take
         self._process: Process | None = None
         self._limit: asyncio.Timeout | None = None

@@ -61,7 +61,7 @@ class GuardAct(NamedTuple):
     """Number of killed processes."""
 
 
-class Tick(NamedTuple):
+class AgentTick(NamedTuple):
     """Figures of one line of the stream."""
 
     clock: float
@@ -81,7 +81,7 @@ class Tick(NamedTuple):
     """Processor time that the stream's script has taken."""
 
 
-def parse_tick(line: bytes | str) -> Tick:
+def parse_tick(line: bytes | str) -> AgentTick:
     """Read one line. Raises ValueError with the reason when it is no tick."""
     if len(line) > LINE_LIMIT:
         raise ValueError(f"the line has more than {LINE_LIMIT} bytes")
@@ -94,7 +94,7 @@ def parse_tick(line: bytes | str) -> Tick:
     clock, at = _float(found.get("clock"), 0, 1e11), _float(found.get("at"), 0, 1e11)
     if clock is None or at is None:
         raise ValueError("the line has no time")
-    return Tick(
+    return AgentTick(
         clock=clock,
         at=at,
         answers=_int(found.get("id"), COUNTER_LIMIT),

@@ -1,8 +1,8 @@
 """Rank of an all-reduce; run inside an image by its own Python, so it uses torch and the standard library alone.
 
-Owns: one rank: {"rank", "ranks", "address", "port", "sizes", "mark", "limit_s"} in; rank 0 prints one line for each size,
-which begins with `mark`: images print banners. A rank ends by itself after `limit_s`, also as PID 1 of a container,
-which no alarm would end.
+Owns: one rank. It reads {"rank", "ranks", "address", "port", "sizes", "mark", "limit_s"}. Rank 0 prints one line for
+each size, which begins with `mark`, as images print banners. A rank ends by itself after `limit_s`, also as PID 1 of a
+container, which no alarm would end.
 """
 
 from __future__ import annotations

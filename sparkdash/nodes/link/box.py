@@ -25,7 +25,7 @@ class RunsCommands(Protocol):
         ...
 
 
-class LocalCommands:
+class LocalPrograms:
     """Programs of this box."""
 
     async def run(self, argv: Sequence[str], *, deadline_s: float, stdin: bytes | None = None) -> CommandResult:

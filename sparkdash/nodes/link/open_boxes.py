@@ -14,7 +14,7 @@ from sparkdash.domain.node import LOCAL, Node
 from sparkdash.errors import SparkdashError
 from sparkdash.nodes.connection import NodeConnection
 from sparkdash.nodes.facts import read_facts, read_local_facts
-from sparkdash.nodes.link.box import Box, LocalCommands
+from sparkdash.nodes.link.box import Box, LocalPrograms
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ async def open_boxes(nodes: Sequence[Node], program: str, hf_home: str) -> Async
 
 async def _this_box(program: str, hf_home: str) -> Box:
     try:
-        return Box(LOCAL, LocalCommands(), await read_local_facts(program, hf_home))
+        return Box(LOCAL, LocalPrograms(), await read_local_facts(program, hf_home))
     except SparkdashError as error:
         return Box(LOCAL, silent=error)
 

@@ -154,12 +154,13 @@ class ImageCopy:
         return new.rename(folder)
 
     def _check_space(self, tree: SourceTree, missing: int) -> None:
-        """The layers are written three times: as files, as podman's temporary copy, as the image."""
+        """Check the space for the layers, written three times: as files, as podman's temporary copy, as the image."""
         asked = self._ask(["podman", "info", "--format", "{{.Store.GraphRoot}}"])
         root = asked.out.strip() or "/var/lib/containers"
         needs = sum(file.size for file in tree.files)
         with self._context.session(tree.model, tree.root) as session:
-            places = session.ask("space", places=[[root, needs], ["/var/tmp", needs], [tree.root, missing]])  # noqa: S108
+            wanted = [[root, needs], ["/var/tmp", needs], [tree.root, missing]]  # noqa: S108 - podman's own folder
+            places = session.ask("space", places=wanted)
         for place in places:
             if place["needs"] > place["free"]:
                 raise copy_errors.disk_full(self._context.node, place["place"], place["needs"], place["free"])

@@ -27,7 +27,7 @@ ALONE = 64 << 20
 
 
 class FoundName(NamedTuple):
-    """What the node has under one name, as its receiver answers `stat`."""
+    """State of one name on the node, as its receiver answers `stat`."""
 
     kind: str
     """`file`, `link`, `other` or `none`."""

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses, resident_bytes
-from sparkdash.nodes.agent.remote.gpu import Gpu
+from sparkdash.nodes.agent.remote.gpu import GpuReader
 from sparkdash.nodes.agent.remote.guard_files import GuardFolder, seconds_since_boot
 from sparkdash.nodes.agent.remote.kernel import Interfaces, RdmaPorts, read_memory
 
@@ -42,12 +42,12 @@ class Ticker:
         owner: str,
         proc: str = "/proc",
         sys_class: str = "/sys/class",
-        gpu: Gpu | None = None,
+        gpu: GpuReader | None = None,
         base: str | None = None,
     ) -> None:
         self._proc = proc
         self._interfaces, self._rdma = Interfaces(proc, sys_class), RdmaPorts(sys_class)
-        self._processes, self._gpu = EngineProcesses(owner, proc), gpu or Gpu()
+        self._processes, self._gpu = EngineProcesses(owner, proc), gpu or GpuReader()
         self._engines: dict[str, dict[int, int]] = {}
         self._scanned_at = float("-inf")
         self._folder: GuardFolder | None = None

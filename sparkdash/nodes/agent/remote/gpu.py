@@ -169,7 +169,7 @@ def _number(word: str) -> float | None:
         return None
 
 
-class Gpu:
+class GpuReader:
     """GPU of this node, read in a thread of its own. Only tests give `driver` and `smi`."""
 
     def __init__(self, driver: Callable[[], Driver] = Driver, smi: Callable[[], Figures] = ask_nvidia_smi) -> None:

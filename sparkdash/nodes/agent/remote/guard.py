@@ -19,7 +19,7 @@ from typing import Any
 
 from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses, resident_bytes, start_of
 from sparkdash.nodes.agent.remote.guard_files import LEASE, GuardFolder, seconds_since_boot
-from sparkdash.nodes.agent.remote.guard_rules import KILL, Candidate, Judgement, Look, Rules, worst
+from sparkdash.nodes.agent.remote.guard_rules import KILL, Judgement, KillCandidate, Look, Rules, worst
 
 IDLE_S = 2.0
 """Interval of the search for engines' processes, and of looks while there are none."""
@@ -31,7 +31,7 @@ class StopGuardError(Exception):
     """Raised by a lease that ends the guard: the owner switched it off."""
 
 
-class Memory:
+class OpenMemoryFiles:
     """Available memory and pressure, from files that stay open: a box short of memory may open none."""
 
     def __init__(self, proc: str) -> None:
@@ -58,12 +58,12 @@ def _after(text: bytes, word: bytes) -> bytes:
     return words[0]
 
 
-class Guard:
+class NodeGuard:
     """Guard of one owner's engines. Only tests give `proc`."""
 
     def __init__(self, owner: str, folder: GuardFolder, proc: str = "/proc") -> None:
         self._folder, self._proc = folder, proc
-        self._memory, self._processes = Memory(proc), EngineProcesses(owner, proc)
+        self._memory, self._processes = OpenMemoryFiles(proc), EngineProcesses(owner, proc)
         self._lease: dict[str, Any] = {}
         self._lease_at = -1
         self._rules: Rules | None = None
@@ -124,7 +124,7 @@ class Guard:
     def _kill(self, rules: Rules, look: Look, judged: Judgement) -> bool:
         known = {str(each.get("container")): each for each in self._lease.get("engines") or ()}
         candidates = [
-            Candidate(name, known.get(name, {}), sum(map(self._resident, alive)), min(alive.values()))
+            KillCandidate(name, known.get(name, {}), sum(map(self._resident, alive)), min(alive.values()))
             for name, alive in self._living().items()
         ]
         victim = worst(candidates, rules.floors["hold"] - look.available)
@@ -165,7 +165,7 @@ class Guard:
     def _resident(self, pid: int) -> int:
         return resident_bytes(pid, self._proc)
 
-    def _report(self, look: Look, judged: Judgement, victim: Candidate | None, killed: int | None) -> None:
+    def _report(self, look: Look, judged: Judgement, victim: KillCandidate | None, killed: int | None) -> None:
         assert self._rules is not None  # noqa: S101 - a look has been judged
         with suppress(OSError):  # a full disk must not end the guard
             self._folder.report_kill(
@@ -184,7 +184,7 @@ class Guard:
 
 def guard(owner: str, folder: GuardFolder) -> None:
     """Guard until there is nothing left to guard."""
-    guarding, failed = Guard(owner, folder), 0
+    guarding, failed = NodeGuard(owner, folder), 0
     while True:
         try:
             again_s = guarding.step()

@@ -110,7 +110,7 @@ class Rules:
         return max(0.0, (before.available - look.available) / since) if since > 0 else 0.0
 
 
-class Candidate(NamedTuple):
+class KillCandidate(NamedTuple):
     """Container that may be killed, what the daemon last said of it ({} if nothing), its memory and its start."""
 
     container: str
@@ -121,7 +121,7 @@ class Candidate(NamedTuple):
     """Start of its first process in clock ticks since boot."""
 
 
-def worst(candidates: Iterable[Candidate], lacking: int) -> Candidate | None:
+def worst(candidates: Iterable[KillCandidate], lacking: int) -> KillCandidate | None:
     """Choose the container to kill for `lacking` bytes, as `cheapest_victim` does; None without candidates.
 
     A container that the daemon has not named was started last, and counts as one that loads. Of equal ones the
@@ -130,7 +130,7 @@ def worst(candidates: Iterable[Candidate], lacking: int) -> Candidate | None:
     return min(candidates, key=lambda each: _cost(each, lacking), default=None)
 
 
-def _cost(each: Candidate, lacking: int) -> tuple[bool, bool, bool, bool, float, float, int]:
+def _cost(each: KillCandidate, lacking: int) -> tuple[bool, bool, bool, bool, float, float, int]:
     known = each.known
     told = known.get("bytes")
     size = told if isinstance(told, int) else None
