@@ -37,15 +37,21 @@ async def examine_all(probe: Probe, names: Iterable[str] = ()) -> tuple[tuple[Fi
     wanted = list(names)
     nodes, problem = registered_nodes()
     refuse_unknown(wanted, {**CHECKS, **(NODE_CHECKS if nodes else {})}, listed_by="sparkdash doctor --list")
-    of_box = [name for name in wanted if name in CHECKS]
-    of_nodes = [name for name in wanted if name in NODE_CHECKS]
-    here, there = await asyncio.gather(
-        examine(probe, of_box) if of_box or not wanted else _nothing(),
-        examine_registered(probe.settings, nodes, of_nodes) if nodes and (of_nodes or not wanted) else _nothing(),
-    )
-    mine = (LOCAL,)
-    others = tuple(each for each in there if each.nodes != mine or each.name not in CHECKS)
+    here, there = await asyncio.gather(_examine_box(probe, wanted), _examine_nodes(probe, nodes, wanted))
+    others = tuple(each for each in there if each.nodes != (LOCAL,) or each.name not in CHECKS)
     return (*here, *(() if wanted else problem)), others
+
+
+async def _examine_box(probe: Probe, wanted: Sequence[str]) -> tuple[Finding, ...]:
+    of_box = [name for name in wanted if name in CHECKS]
+    return await examine(probe, of_box) if of_box or not wanted else ()
+
+
+async def _examine_nodes(probe: Probe, nodes: Sequence[Node], wanted: Sequence[str]) -> tuple[NodeFinding, ...]:
+    of_nodes = [name for name in wanted if name in NODE_CHECKS]
+    if not nodes or (wanted and not of_nodes):
+        return ()
+    return await examine_registered(probe.settings, nodes, of_nodes)
 
 
 def check_list(names: Iterable[str] = ()) -> list[tuple[str, str]]:
@@ -100,7 +106,3 @@ def _profiles_for_several(settings: Settings) -> Callable[[], list[TwoNodeProfil
         return [TwoNodeProfile(each.name, each.image, each.env) for each in several]
 
     return read
-
-
-async def _nothing() -> tuple[()]:
-    return ()

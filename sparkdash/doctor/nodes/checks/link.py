@@ -69,15 +69,16 @@ def _rate(shared: SharedLink) -> str:
 
 def _no_link(pair: PairFacts) -> CheckResult:
     chosen = pair.there.node
-    if chosen and (chosen.address or chosen.interface):
+    if chosen and (end := chosen.address or chosen.interface):
         return fail(
-            f"This box shares no network with {chosen.address or chosen.interface} of {chosen.name}, as nodes.toml names.",
+            f"This box shares no network with {end} of {chosen.name}, as nodes.toml names.",
             f"Correct address or interface of {chosen.name} in nodes.toml; `ip -br address` shows those there are.",
         )
     listed = "; ".join(f"{box.shown}: {_listed(box)}" for box in pair.boxes)
     return fail(
         f"The boxes share no network ({listed}).",
-        f"Give both ends of the cable an address in {NETPLAN}, as {EXAMPLE.format(host=1)} and .2; then: sudo netplan apply",
+        f"Give both ends of the cable an address in {NETPLAN}, as {EXAMPLE.format(host=1)} and .2; "
+        "then: sudo netplan apply",
     )
 
 

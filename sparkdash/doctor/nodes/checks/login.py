@@ -20,22 +20,24 @@ _OTHERS_WRITE, _OTHERS_READ = 0o022, 0o077
 def login(box: BoxFacts) -> Iterator[CheckResult]:
     """Check what StrictModes of sshd_config(5) asks, and that nobody else can read a private key."""
     section = box.section("login")
-    home, uid = str(section["home"]), int(section["uid"])
-    wrong = [
-        (path, seen["mode"], "600" if _is_key(path, home) else "go-w")
-        for path, seen in section["paths"].items()
-        if seen["mode"] & (_OTHERS_READ if _is_key(path, home) else _OTHERS_WRITE)
-    ]
-    foreign = [path for path, seen in section["paths"].items() if seen["uid"] not in (uid, 0)]
-    for path, mode, wanted in wrong:
-        use = "ssh ignores the key" if wanted == "600" else "sshd refuses keys"
+    home, uid, paths = str(section["home"]), int(section["uid"]), section["paths"]
+    unsafe = {path: seen["mode"] for path, seen in paths.items() if seen["mode"] & _refused_bits(path, home)}
+    foreign = [path for path, seen in paths.items() if seen["uid"] not in (uid, 0)]
+    for path, mode in unsafe.items():
+        wanted, effect = ("600", "ssh ignores the key") if _is_key(path, home) else ("go-w", "sshd refuses keys")
         yield fail(
-            f"{path} has mode {mode:o}, and others may {_may(wanted)} it: {use}.", box.command(f"chmod {wanted} {path}")
+            f"{path} has mode {mode:o}, and others may {_may(wanted)} it: {effect}.",
+            box.command(f"chmod {wanted} {path}"),
         )
     for path in foreign:
         yield fail(f"{path} belongs to another user: ssh refuses it.", box.command(f"sudo chown {uid} {path}"))
-    if not wrong and not foreign:
-        yield ok(f"{len(section['paths'])} paths in {home} have safe permissions.")
+    if not unsafe and not foreign:
+        yield ok(f"{len(paths)} paths in {home} have safe permissions.")
+
+
+def _refused_bits(path: str, home: str) -> int:
+    """Permissions of others with which ssh does not use the path."""
+    return _OTHERS_READ if _is_key(path, home) else _OTHERS_WRITE
 
 
 @box_check("linger", "Engines and memory guard live on when the last ssh session ends.", reads=("linger",))
