@@ -222,19 +222,23 @@ def _plan_cache(facts: WeightFacts, box: MemoryBudget, choices: OwnerChoices) ->
     budget = box.total - box.reserve - facts.bytes.total - OVERHEAD_BYTES
     why = "As you gave it." if choices.context else "The model's own."
     for held in (max(context, SEQUENCES * EACH), context):
-        if (size := _cache(facts, held) or 0) <= budget:
-            return KvCachePlan(context, held, size, why)
+        if _cache_bytes(facts, held) <= budget:
+            return KvCachePlan(context, held, _cache_bytes(facts, held), why)
     if not choices.context and context > SHORTEST:
         context = _halved(facts, context, budget)
         why = f"The model's own is {tokens(facts.context)}, of which this is what fits."
-    return KvCachePlan(context, context, _cache(facts, context) or 0, why)
+    return KvCachePlan(context, context, _cache_bytes(facts, context), why)
 
 
 def _halved(facts: WeightFacts, context: int, budget: int) -> int:
     """Halve the context until its cache fits, down to SHORTEST."""
-    while context > SHORTEST and (_cache(facts, context) or 0) > budget:
+    while context > SHORTEST and _cache_bytes(facts, context) > budget:
         context //= 2
     return context
+
+
+def _cache_bytes(facts: WeightFacts, held: int) -> int:
+    return _cache(facts, held) or 0
 
 
 def _cache(facts: WeightFacts, held: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Flags of the engines' programs by version, as data read from their sources, and what a profile's args do against them.
+"""Flags of the engines' programs by version, read from their sources, and what is wrong with a profile's args by them.
 
 `tests/flag_tables` makes the data.
 

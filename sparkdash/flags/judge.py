@@ -18,7 +18,7 @@ from functools import cached_property
 
 from sparkdash.domain.profile import ArgValue, EngineKind, Profile
 from sparkdash.flags.table import FlagFacts, FlagTable, Versions, flag_table, nearby
-from sparkdash.flags.values import value_complaint
+from sparkdash.flags.values import ValueComplaint, value_complaint
 
 NAMES = {
     EngineKind.VLLM: "vLLM",
@@ -32,7 +32,9 @@ _OWN_IMAGES = re.compile(
 )
 """Images that the engine's own makers, or NVIDIA, build from the released source."""
 _IN_TAG = re.compile(
-    r"(?:vllm-openai|sglang):v(\d+\.\d+[\w.]*)|llama\.cpp:\S*?-(b\d{4,6}|v\d+\.\d+\.\d+)|tensorrt-llm/release:(\d+\.\d+\.\d+)"
+    r"(?:vllm-openai|sglang):v(\d+\.\d+[\w.]*)"
+    r"|llama\.cpp:\S*?-(b\d{4,6}|v\d+\.\d+\.\d+)"
+    r"|tensorrt-llm/release:(\d+\.\d+\.\d+)"
 )
 """Version in the tag of such an image."""
 MOST_GUESSES = 20
@@ -99,7 +101,7 @@ class _Judge:
         self._guesses = MOST_GUESSES
 
     def entry(self, key: str, value: ArgValue) -> Iterator[FlagComplaint]:
-        """Complaints about one flag and its value."""
+        """Complain about one flag and its value."""
         head, dot, path = key.partition(".")
         facts = self._table.find(head if self._table.kind is EngineKind.VLLM else key)
         if facts is None:
@@ -113,14 +115,18 @@ class _Judge:
             value = _nested(path, value)
         yield from self._deprecated(key, facts, here)
         negated = head.replace("_", "-").startswith("no-") and not _is_spelling(self._table, facts, head)
-        found = value_complaint(self._table, facts, here, value, negated=negated)
-        if found is not None and self._is_abbreviated(head):
+        if found := value_complaint(self._table, facts, here, value, negated=negated):
+            yield self._of_value(key, facts, found)
+
+    def _of_value(self, key: str, facts: FlagFacts, found: ValueComplaint) -> FlagComplaint:
+        """Word a complaint about the value: of an abbreviated flag it is the abbreviation that is wrong."""
+        head = key.partition(".")[0]
+        if self._is_abbreviated(head):
             text = f"{self._engine} has no such flag, and takes it for {facts.name}"
-            yield FlagComplaint(FlagFault.UNKNOWN, (key,), text, self._hint(head), self._certain)
-        elif found is not None:
-            message = found.message.replace("{engine}", self._engine)
-            certain = found.everywhere or self._certain
-            yield FlagComplaint(FlagFault.VALUE, (key, *found.path), message, found.hint, certain)
+            return FlagComplaint(FlagFault.UNKNOWN, (key,), text, self._hint(head), self._certain)
+        message = found.message.replace("{engine}", self._engine)
+        certain = found.everywhere or self._certain
+        return FlagComplaint(FlagFault.VALUE, (key, *found.path), message, found.hint, certain)
 
     def again(self, key: str, seen: dict[str, str]) -> Iterator[FlagComplaint]:
         """A complaint when an earlier key already gave the same flag."""

@@ -1,7 +1,7 @@
 """Flag table of one engine: every flag's spellings, arity, type, choices and limits, each with its versions.
 
-Owns: reading the package's own data files, and which versions a profile's words may mean. A table is read when first asked for.
-Must not know profiles' values.
+Owns: reading the package's own data files, and which versions a profile's words may mean. Must not know profiles'
+values. A table is read when first asked for.
 
 Pure.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import islice, takewhile
@@ -178,22 +178,17 @@ class FlagTable:
         return self._spans[span]
 
     def meant(self, version: str | None) -> Versions:
-        """The versions that a text such as "0.19.1", "b8200" or None may mean."""
-        if version is None:
+        """Return the versions that a text such as "0.19.1", "b8200" or None may mean."""
+        found = None if version is None else _number(version)
+        if version is None or found is None:
             return Versions(tuple(sorted(self.all)), False, f"{self.versions[0]} to {self.versions[-1]}")
-        found = _number(version)
         numbers = [_number(one) for one in self.versions]
-        if found is None:
-            return self.meant(None)
         if self.kind is not EngineKind.LLAMACPP:
             found = found[: len(numbers[0] or ())]
         if found in numbers:
             place = numbers.index(found)
             return Versions((place,), self.kind not in _CANDIDATES, self.versions[place])
-        below = [place for place, one in enumerate(numbers) if one is not None and one < found]
-        above = [place for place, one in enumerate(numbers) if one is not None and one > found]
-        near = (*below[-1:], *above[:1])
-        return Versions(near, bool(below and above), version)
+        return _between(numbers, found, version)
 
     def _run(self, run: str) -> range:
         since, _, until = run.partition(":")
@@ -208,6 +203,14 @@ def flag_table(kind: EngineKind) -> FlagTable | None:
     if kind.value not in ("vllm", "sglang", "llamacpp", "trtllm"):
         return None
     return FlagTable(kind, json.loads(file.read_bytes()))
+
+
+def _between(numbers: Sequence[tuple[int, ...] | None], found: tuple[int, ...], version: str) -> Versions:
+    """Return the nearest known versions below and above one that the table lacks."""
+    known = [(place, number) for place, number in enumerate(numbers) if number is not None]
+    below = [place for place, number in known if number < found]
+    above = [place for place, number in known if number > found]
+    return Versions((*below[-1:], *above[:1]), bool(below and above), version)
 
 
 def _number(text: str) -> tuple[int, ...] | None:

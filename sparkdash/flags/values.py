@@ -148,24 +148,33 @@ def _of_choice(table: FlagTable, facts: FlagFacts, place: int, choices: Sequence
 
 def _of_json(table: FlagTable, facts: FlagFacts, place: int, value: Any) -> ValueComplaint | None:
     keys = facts.keys(place)
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return ValueComplaint(f"{_shown(value)} is not a mapping", f"Write {_wanted(facts, place)}.")
-    if not isinstance(value, dict):
-        if keys is None and isinstance(value, list):
-            return None
-        return ValueComplaint(f"{_shown(value)} is not a mapping", f"Write {_wanted(facts, place)}.")
-    unknown = next((key for key in value if keys is not None and key not in keys), None)
-    if unknown is None or keys is None:
+    parsed = _parsed(value)
+    if keys is None and isinstance(parsed, list):
         return None
-    if there := facts.listed_ever("keys", str(unknown)):
+    if not isinstance(parsed, dict):
+        return ValueComplaint(f"{_shown(parsed)} is not a mapping", f"Write {_wanted(facts, place)}.")
+    unknown = [] if keys is None else [key for key in parsed if key not in keys]
+    return _of_key(table, facts, place, unknown[0]) if unknown else None
+
+
+def _parsed(value: Any) -> Any:
+    """Return the JSON that a text holds; the value itself where it is no text, or no JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _of_key(table: FlagTable, facts: FlagFacts, place: int, key: Any) -> ValueComplaint:
+    """Complain about a key that the version does not know in a JSON value."""
+    if there := facts.listed_ever("keys", str(key)):
         when = f"since {table.versions[min(there)]}" if min(there) > place else f"until {table.versions[max(there)]}"
-        return ValueComplaint(f"{{engine}} has no key {unknown} in it ({when})", "Remove the key.", False, (unknown,))
-    close = difflib.get_close_matches(str(unknown), keys, n=1)
+        return ValueComplaint(f"{{engine}} has no key {key} in it ({when})", "Remove the key.", False, (key,))
+    close = difflib.get_close_matches(str(key), facts.keys(place) or (), n=1)
     hint = f"Did you mean {close[0]}?" if close else "Remove the key."
-    return ValueComplaint(f"{{engine}} has no key {unknown} in it", hint, False, (unknown,))
+    return ValueComplaint(f"{{engine}} has no key {key} in it", hint, False, (key,))
 
 
 def _wanted(facts: FlagFacts, place: int) -> str:

@@ -47,7 +47,7 @@ def findings(catalog: Catalog) -> tuple[RuleFinding, ...]:
 
 def _judge(profile: Profile, place: SourceLocator) -> Iterator[tuple[str, Severity, ProfileProblem]]:
     for rule, hit in _hits(profile):
-        yield rule.name, hit.level or rule.level, place.problem(hit.path, hit.message, hit.hint)
+        yield rule.name, _level(rule, hit), place.problem(hit.path, hit.message, hit.hint)
     for name, reason in profile.silence.items():
         if name not in RULES and name != NOT_LISTED:
             close = nearest(name, RULES)
@@ -58,11 +58,19 @@ def _judge(profile: Profile, place: SourceLocator) -> Iterator[tuple[str, Severi
 
 
 def _hits(profile: Profile) -> list[tuple[Rule, Hit]]:
-    applied = [rule for rule in RULES.values() if rule.name not in profile.silence and rule.applies(profile)]
-    found = [(rule, hit) for rule in applied for hit in rule.find(profile)]
-    named = {(hit.path, hit.level or rule.level) for rule, hit in found if not rule.yields}
-    return [
-        (rule, hit)
-        for rule, hit in found
-        if not rule.yields or not {(hit.path, Severity.ERROR), (hit.path, hit.level or rule.level)} & named
-    ]
+    """Find violations; a rule that yields stays silent where another one names the same place."""
+    found = [(rule, hit) for rule in _applied(profile) for hit in rule.find(profile)]
+    named = {(hit.path, _level(rule, hit)) for rule, hit in found if not rule.yields}
+
+    def is_named(rule: Rule, hit: Hit) -> bool:
+        return not named.isdisjoint({(hit.path, Severity.ERROR), (hit.path, _level(rule, hit))})
+
+    return [(rule, hit) for rule, hit in found if not (rule.yields and is_named(rule, hit))]
+
+
+def _applied(profile: Profile) -> list[Rule]:
+    return [rule for rule in RULES.values() if rule.name not in profile.silence and rule.applies(profile)]
+
+
+def _level(rule: Rule, hit: Hit) -> Severity:
+    return hit.level or rule.level

@@ -39,6 +39,10 @@ def tasks_of(profile: Profile, target: WeightFacts | None) -> frozenset[Task] | 
             return POOLING
         case EngineKind.SGLANG if lookup(profile.args, "is-embedding"):
             return POOLING
+    return _tasks_of_weights(target)
+
+
+def _tasks_of_weights(target: WeightFacts | None) -> frozenset[Task] | None:
     kind = (target.architecture if target else None) or ""
     return POOLING if any(part in kind.lower() for part in _ENCODERS) else None
 

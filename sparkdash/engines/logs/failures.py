@@ -133,6 +133,7 @@ _PEER_GONE = re.compile(
     r"(?P<peer>\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]*:[0-9a-f:]+)\]?[:<]\d+"
 )
 _PEER_SILENT = re.compile(r"RPC call to \w+ timed out")
+_ALL_NODES = "Its log has the lines of all nodes: `sparkdash logs {profile}`."
 _FIRST_END = re.compile(
     r"^sparkdash: of this engine's containers the one on (?P<node>this box|\S+) was the first to end: "
     r"it (?:is gone|ended with exit code (?P<code>-?\d+))\.$"
@@ -186,26 +187,34 @@ def _unknown(lines: Sequence[str], exit_code: int | None) -> tuple[str, str, str
 def _on_several_nodes(lines: Sequence[str]) -> tuple[str, str, str] | None:
     """Tell which node an engine on several nodes lost, where its ranks name no reason of their own."""
     end = next((hit for line in reversed(lines) if (hit := _FIRST_END.search(line))), None)
-    gone = next((hit for line in lines if (hit := _PEER_GONE.search(line))), None)
-    hint = "Its log has the lines of all nodes: `sparkdash logs {profile}`."
     if end and end["code"] and int(end["code"]) in KILLED:
         text = f"Its container on {end['node']} was killed (SIGKILL) without a word"
         return "out_of_memory", text, f"`journalctl -k` on {end['node']} tells whether the kernel ran out of memory."
     if died := _last(lines, _PROCESS_DIED):
-        found = _PROCESS_DIED.search(died)
-        if found and found["node"]:  # the kernel that knows more is that node's
-            hint = f"It was killed, or crashed in its driver; `journalctl -k` on {found['node']} tells of both."
-        elif not end:
-            return None
-        return "peer_lost", f"One of its processes ended without a word: {detail(died)}", hint
+        return _process_died(died, is_several=end is not None)
+    lost = _lost_peer(lines, end)
+    return ("peer_lost", lost, _ALL_NODES) if lost else None
+
+
+def _process_died(line: str, *, is_several: bool) -> tuple[str, str, str] | None:
+    """Name the process that ended; None where neither its line nor another one tells of several nodes."""
+    found = _PROCESS_DIED.search(line)
+    node = found["node"] if found else None
+    if not node and not is_several:
+        return None
+    kernel = f"It was killed, or crashed in its driver; `journalctl -k` on {node} tells of both."
+    return "peer_lost", f"One of its processes ended without a word: {detail(line)}", kernel if node else _ALL_NODES
+
+
+def _lost_peer(lines: Sequence[str], end: re.Match[str] | None) -> str | None:
+    """Say which part of the engine was lost; `end` is the line of the container that ended first."""
+    gone = next((hit for line in lines if (hit := _PEER_GONE.search(line))), None)
     if gone:
-        return "peer_lost", f"It lost the connection to its part on {gone['peer']}", hint
+        return f"It lost the connection to its part on {gone['peer']}"
     if end:
         how = "was removed" if end["code"] is None else f"ended with code {end['code']}, and its log names no reason"
-        return "peer_lost", f"Its container on {end['node']} {how}", hint
-    if _last(lines, _PEER_SILENT):
-        return "peer_lost", "Its part on another node did not answer in time", hint
-    return None
+        return f"Its container on {end['node']} {how}"
+    return "Its part on another node did not answer in time" if _last(lines, _PEER_SILENT) else None
 
 
 def _root(lines: Sequence[str]) -> str | None:
