@@ -29,13 +29,13 @@ class Power(NamedTuple):
     sensor: str = GPU_ONLY
 
 
-class Use(NamedTuple):
-    """One user of the box between two samples. Monotonic seconds."""
+class EnergyUse(NamedTuple):
+    """Use of the box by one request between two samples, in monotonic seconds."""
 
     since: float
     until: float
     tokens: float
-    """Tokens that it got between the samples; 0 while its prompt is computed."""
+    """Tokens that the request got between the samples; 0 while its prompt is computed."""
 
 
 class EnergyMeter:
@@ -61,7 +61,7 @@ class EnergyMeter:
         )
 
     def add(
-        self, now: float, unix: float, power: Power | None, users: Mapping[str, Use], *, busy: bool = False
+        self, now: float, unix: float, power: Power | None, users: Mapping[str, EnergyUse], *, busy: bool = False
     ) -> dict[str, float] | None:
         """Add a sample; return the joules of each user since the last one, None where they are unknown.
 
@@ -92,7 +92,7 @@ class EnergyMeter:
         return self._before[1].watts * (now - self._before[0])
 
 
-def _busy_share(users: Mapping[str, Use], began: float, now: float) -> float:
+def _busy_share(users: Mapping[str, EnergyUse], began: float, now: float) -> float:
     """Share of the time from the first user's begin to the last one's end."""
     if not users:
         return 0.0
@@ -100,12 +100,12 @@ def _busy_share(users: Mapping[str, Use], began: float, now: float) -> float:
     return max(0.0, min(last, now) - max(first, began)) / (now - began)
 
 
-def _divided(joules: float, users: Mapping[str, Use], began: float, now: float) -> dict[str, float]:
+def _divided(joules: float, users: Mapping[str, EnergyUse], began: float, now: float) -> dict[str, float]:
     """Divide by tokens; a user without any (its prompt is computed) counts as the mean of the others, by its time."""
     told = [each.tokens for each in users.values() if each.tokens > 0]
     mean = sum(told) / len(told) if told else 1.0
 
-    def weight(user: Use) -> float:
+    def weight(user: EnergyUse) -> float:
         return user.tokens or mean * max(0.0, min(user.until, now) - max(user.since, began)) / (now - began)
 
     weights = {name: weight(user) for name, user in users.items()}

@@ -26,7 +26,7 @@ _LARGEST = 2.0**63
 """Bound of plausible values: larger ones are garbage, whose sums would not stay finite."""
 
 
-class Measured(NamedTuple):
+class ParsedSample(NamedTuple):
     """Sample line with its labels and value."""
 
     labels: dict[str, str]
@@ -37,7 +37,7 @@ class Measured(NamedTuple):
 class Scrape:
     """Samples of one scrape by name. A name that is absent or has no finite value gives None, never 0."""
 
-    samples: Mapping[str, tuple[Measured, ...]]
+    samples: Mapping[str, tuple[ParsedSample, ...]]
 
     def first(self, names: Collection[str]) -> str | None:
         """First of the candidate names with samples."""
@@ -70,7 +70,7 @@ class Scrape:
         """Label sets of an info series."""
         return tuple(sample.labels for sample in self.samples.get(name or "", ()))
 
-    def finite(self, name: str | None) -> list[Measured]:
+    def finite(self, name: str | None) -> list[ParsedSample]:
         """Samples of a name with a finite value."""
         return [sample for sample in self.samples.get(name or "", ()) if abs(sample.value) < _LARGEST]
 
@@ -78,7 +78,7 @@ class Scrape:
 EMPTY = Scrape({})
 
 
-Parsed = tuple[str, Measured]
+Parsed = tuple[str, ParsedSample]
 """Name of a sample, and what its line says."""
 
 
@@ -103,7 +103,7 @@ class ExpositionReader:
         dropped.
         """
         before, self._lines = self._lines, {}
-        samples: dict[str, list[Measured]] = {}
+        samples: dict[str, list[ParsedSample]] = {}
         changed = False
         for line in _lines(text):
             try:
@@ -148,7 +148,7 @@ def _parsed(line: str, wanted: Collection[str] | None) -> Parsed | None:
     return sample and (name, sample)
 
 
-def _sample(line: str, name: str) -> Measured | None:
+def _sample(line: str, name: str) -> ParsedSample | None:
     position = len(name)
     labels: dict[str, str] = {}
     if brace := _OPEN.match(line, position):
@@ -163,7 +163,7 @@ def _sample(line: str, name: str) -> Measured | None:
         position = close.end()
     value = _VALUE.match(line, position)
     number = _number(value[1]) if value and name else None
-    return None if number is None else Measured(labels, number)
+    return None if number is None else ParsedSample(labels, number)
 
 
 def _number(word: str) -> float | None:

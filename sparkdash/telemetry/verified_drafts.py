@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sparkdash.telemetry.exposition import Measured
+from sparkdash.telemetry.exposition import ParsedSample
 
 _ACCEPTED = re.compile(r"accept(?:-(\d{1,3}))?")
 
@@ -28,7 +28,7 @@ class VerifiedDrafts(NamedTuple):
     """Accepted tokens by draft position, from 0."""
 
 
-def verified_drafts(samples: Sequence[Measured]) -> VerifiedDrafts | None:
+def verified_drafts(samples: Sequence[ParsedSample]) -> VerifiedDrafts | None:
     """Add up the counter's samples; None without any, and where one cannot be read."""
     if not samples:
         return None

@@ -15,7 +15,7 @@ from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.gateway.shared.token_estimates import TokenEstimates
 from sparkdash.gateway.shared.traffic_meter import MeteredRequest, TrafficMeter
-from sparkdash.telemetry.energy import GAP_S, EnergyMeter, Power, Use
+from sparkdash.telemetry.energy import GAP_S, EnergyMeter, EnergyUse, Power
 
 CHAT = "/v1/chat/completions"
 ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
@@ -229,7 +229,7 @@ def test_energy_is_the_integral_of_the_power_with_the_idle_share_apart() -> None
     for second in range(11):
         meter.add(float(second), 1e9 + second, Power(10.0), {})
     for second in range(11, 22):
-        meter.add(float(second), 1e9 + second, Power(60.0), {"r": Use(10.0, float(second), 5)})
+        meter.add(float(second), 1e9 + second, Power(60.0), {"r": EnergyUse(10.0, float(second), 5)})
     energy = meter.energy
     assert energy is not None
     assert energy.idle_wh * 3600 == pytest.approx(100.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.telemetry.exposition import ExpositionReader, Measured, parse_exposition
+from sparkdash.telemetry.exposition import ExpositionReader, ParsedSample, parse_exposition
 
 NAMES = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,20}", fullmatch=True).filter(
     lambda name: not name.endswith("_created")
@@ -87,7 +87,7 @@ def test_exposition_keeps_infinity_and_nan_apart() -> None:
 def test_exposition_unescapes_labels() -> None:
     """A label value may hold a quote, a backslash, a newline, a comma and a brace."""
     scrape = parse_exposition(r'x{path="C:\\dir",say="\"}, {\"",two="a\nb"} 1')
-    assert scrape.samples["x"] == (Measured({"path": "C:\\dir", "say": '"}, {"', "two": "a\nb"}, 1.0),)
+    assert scrape.samples["x"] == (ParsedSample({"path": "C:\\dir", "say": '"}, {"', "two": "a\nb"}, 1.0),)
 
 
 def test_exposition_ends_at_eof() -> None:
@@ -130,7 +130,7 @@ def test_exposition_of_a_broken_answer() -> None:
     scrape = parse_exposition(
         '<html>502 Bad Gateway</html>\nx_total{engine="0" 12\ny{le="0.1"} 3\ny{le="0.25"} -1\nz_tot'
     )
-    assert scrape.samples == {"y": (Measured({"le": "0.1"}, 3.0), Measured({"le": "0.25"}, -1.0))}
+    assert scrape.samples == {"y": (ParsedSample({"le": "0.1"}, 3.0), ParsedSample({"le": "0.25"}, -1.0))}
 
 
 def test_the_same_page_again_is_the_same_scrape() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -243,17 +243,19 @@ class AnswerSummary:
                 continue
             self.reason = choice.get("finish_reason") or self.reason
             part = choice.get("delta") or choice.get("message") or {"content": choice.get("text")}
-            for i, call in enumerate(part.get("tool_calls") or ()):
-                self._call(call.get("index", i), call.get("function") or {})
+            if calls := part.get("tool_calls"):
+                self._add_calls(calls)
             message = {"content": part.get("content") or ""}
             if thinking := part.get("reasoning_content") or part.get("reasoning"):
                 message["thinking"] = thinking
             yield message
 
-    def _call(self, index: int, function: Mapping[str, Any]) -> None:
-        known = self.calls.setdefault(index, {"name": "", "arguments": ""})
-        for key in known:
-            known[key] += function.get(key) or ""
+    def _add_calls(self, calls: Sequence[Mapping[str, Any]]) -> None:
+        for i, call in enumerate(calls):
+            known = self.calls.setdefault(call.get("index", i), {"name": "", "arguments": ""})
+            function = call.get("function") or {}
+            for key in known:
+                known[key] += function.get(key) or ""
 
     def tool_calls(self) -> list[dict[str, Any]]:
         """List the tool calls. Raises ValueError when the model's arguments are not JSON."""

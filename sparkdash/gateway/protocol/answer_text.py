@@ -41,16 +41,21 @@ def _events(raw: bytes) -> Iterator[Any]:
 def _chat(document: Any) -> Parts:
     for choice in document.get("choices") or ():
         said = choice.get("delta") or choice.get("message") or {}
-        yield REASONING, said.get("reasoning_content") or said.get("reasoning") or ""
-        yield TEXT, said.get("content") or said.get("refusal") or ""
+        yield REASONING, _field(said, "reasoning_content", "reasoning")
+        yield TEXT, _field(said, "content", "refusal")
         for call in said.get("tool_calls") or ():
-            told = call.get("function") or {}
-            yield CALL, (told.get("name") or "") + (told.get("arguments") or "")
+            function = call.get("function") or {}
+            yield CALL, _field(function, "name") + _field(function, "arguments")
+
+
+def _field(part: Any, *names: str) -> str:
+    """Text of the first of these fields that is not empty."""
+    return next(filter(None, map(part.get, names)), "")
 
 
 def _completions(document: Any) -> Parts:
     for choice in document.get("choices") or ():
-        yield TEXT, choice.get("text") or ""
+        yield TEXT, _field(choice, "text")
 
 
 _RESPONSE_DELTAS = {
@@ -64,17 +69,21 @@ _RESPONSE_ITEMS = {"message": TEXT, "reasoning": REASONING}
 
 
 def _responses(document: Any) -> Parts:
-    if "type" in document:
+    if "type" in document:  # an event of a stream
         kind = _RESPONSE_DELTAS.get(document["type"])
         if kind is not None:
-            yield kind, document.get("delta") or ""
+            yield kind, _field(document, "delta")
         return
     for item in document.get("output") or ():
-        if item.get("type") == "function_call":
-            yield CALL, item.get("arguments") or ""
-        kind = _RESPONSE_ITEMS.get(item.get("type"))
-        for part in [*(item.get("summary") or ()), *(item.get("content") or ())] if kind else ():
-            yield kind or TEXT, part.get("text") or part.get("refusal") or ""
+        yield from _response_item(item)
+
+
+def _response_item(item: Any) -> Parts:
+    if item.get("type") == "function_call":
+        yield CALL, _field(item, "arguments")
+    elif kind := _RESPONSE_ITEMS.get(item.get("type")):
+        for part in [*(item.get("summary") or ()), *(item.get("content") or ())]:
+            yield kind, _field(part, "text", "refusal")
 
 
 def _messages(document: Any) -> Parts:
@@ -86,8 +95,8 @@ def _messages(document: Any) -> Parts:
 
 
 def _message_part(part: Any) -> Parts:
-    yield REASONING, part.get("thinking") or ""
-    yield TEXT, part.get("text") or ""
+    yield REASONING, _field(part, "thinking")
+    yield TEXT, _field(part, "text")
     yield CALL, part.get("partial_json") or (json.dumps(part["input"]) if part.get("input") else "")
 
 

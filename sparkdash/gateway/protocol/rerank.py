@@ -18,7 +18,7 @@ ANSWER_LIMIT = 16 * 1024**2
 
 
 class Ranking(NamedTuple):
-    """What an answer needs of its request. `most`: number of results asked for, None all of them."""
+    """Facts of a request that its answer needs. `most`: number of results asked for; None means all."""
 
     model: str
     most: int | None
@@ -65,7 +65,7 @@ class RankSplice:
     def __init__(self, ranking: Ranking) -> None:
         self._ranking = ranking
         self._held: bytearray | None = bytearray()
-        """None once the answer is too long."""
+        """Answer so far; None once it is too long."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; return nothing, or all of an answer that is too long."""

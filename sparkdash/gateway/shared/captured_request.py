@@ -23,4 +23,4 @@ class CapturedRequest:
     body: object = field(repr=False)
     """The JSON document; other text as text; None where only its length was kept."""
     answer: str | None = field(default=None, repr=False)
-    """None where the answer broke off, was too long, or came before answers were kept."""
+    """Text of the answer; None where it broke off, was too long, or came before answers were kept."""

@@ -16,7 +16,7 @@ from sparkdash.domain.live import GatewayFigures, LiveRequest, TrafficLook
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.shared.profile_traffic import ProfileTraffic
 from sparkdash.gateway.shared.token_estimates import TokenEstimates
-from sparkdash.telemetry.energy import JOULES_PER_WH, EnergyMeter, Power, Use
+from sparkdash.telemetry.energy import JOULES_PER_WH, EnergyMeter, EnergyUse, Power
 
 EACH_S = 3.0
 """Window of one request's rate."""
@@ -51,12 +51,12 @@ class _RequestUse(NamedTuple):
     """Use of the box by one request since the last look, and its output tokens of that time."""
 
     profile: str
-    use: Use
+    use: EnergyUse
     tokens: float
 
 
 class MeteredRequest:
-    """One request, from its arrival to its end."""
+    """Counts of a request from its arrival to its end."""
 
     __slots__ = (
         "_body_bytes", "_meter", "_points", "_tokens_before", "answer", "energy_j", "first_at", "id", "is_here",
@@ -189,7 +189,9 @@ class TrafficMeter:
         tokens = usage.completion if usage is not None and usage.completion is not None else request.tokens()[0]
         gain = request.gained(tokens)
         is_stream = request.answer is not None
-        use = Use(request.sent_at, now, gain if is_stream else 0.0)  # else all of its tokens would come at its end
+        use = EnergyUse(
+            request.sent_at, now, gain if is_stream else 0.0
+        )  # else all of its tokens would come at its end
         if request.is_here:
             self._ended[request.id] = _RequestUse(request.profile, use, gain)
         kept.ended(now, request.sent_at, tokens, is_stream=is_stream)
@@ -230,7 +232,7 @@ class TrafficMeter:
         used = dict(self._ended)
         for number, each in sent.items():
             gain = each.gained(requests[number].output_tokens)
-            used[number] = _RequestUse(each.profile, Use(each.sent_at or now, now, gain), gain)
+            used[number] = _RequestUse(each.profile, EnergyUse(each.sent_at or now, now, gain), gain)
         shares = self._energy.add(now, unix, power, {number: each.use for number, each in used.items()}, busy=busy)
         self._ended = {}
         if shares is not None:
