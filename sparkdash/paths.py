@@ -56,9 +56,7 @@ def incidents_dir() -> Path:
 
 
 def sources_dir() -> Path:
-    """Return the folder of the clones of profile sources, in the cache folder (`SPARKDASH_CACHE_DIR`); anyone may delete
-    them.
-    """
+    """Return the folder of profile sources' clones, below `SPARKDASH_CACHE_DIR`; deleting them is safe."""
     return (_given("SPARKDASH_CACHE_DIR") or _DIRS.user_cache_path) / "sources"
 
 

@@ -60,7 +60,7 @@ class ClockState(ApiAnswer):
 
 
 class Setting(ApiAnswer):
-    """One setting of config.toml. Values are TOML texts."""
+    """Setting of config.toml, with its values as TOML texts."""
 
     name: str
     value: str
@@ -111,7 +111,7 @@ class PlannedArm(ApiAnswer):
 
 
 class BenchPlan(ApiAnswer):
-    """What a run would measure, for how long, and what it would stop."""
+    """Plan of a bench run: what it measures, for how long, and what it stops."""
 
     suite: str
     about: str
@@ -124,7 +124,7 @@ class BenchPlan(ApiAnswer):
     gaps: int
     """Cells that are left to measure, over all launches."""
     expected_s: float | None
-    """None until an engine's speed and start time are known."""
+    """Expected duration; None until an engine's speed and start time are known."""
     resumes: str | None = None
     """Stopped run with the same question, which goes on; None: a new run."""
     stops: tuple[str, ...] = ()

@@ -88,20 +88,29 @@ async def until_set_ready(client: AsyncClient, name: str, members: Sequence[str]
         plan = await client.use_set(name=name)
         own = [row.profile for row in plan.members if row.needs_bytes != 0 or not row.runs]
         world = await client.state()
-        if not plan.evict and all(_ready(world, member) for member in own):
+        if not plan.evict and _all_ready(world, own):
             return world
         patience = _Patience(start)
         async for world in changes:
             show(world)
-            for member in members:
-                if ended := _ended(start, world, member):
-                    _judge(member, ended)
-            if declined := _declined(start, world, members):
-                raise AdmissionError(declined.text, code=declined.code)
-            if all(_ready(world, member) for member in own) and not world.swaps_under_way:
+            _raise_failed(start, world, members)
+            if _all_ready(world, own) and not world.swaps_under_way:
                 return world
             patience.look(world)
     raise AssertionError("the feed has no end")
+
+
+def _all_ready(world: Snapshot, names: Sequence[str]) -> bool:
+    return all(_ready(world, name) for name in names)
+
+
+def _raise_failed(start: Snapshot, world: Snapshot, members: Sequence[str]) -> None:
+    """Raise the error of a member that failed, or was not started, after `start`."""
+    for member in members:
+        if ended := _ended(start, world, member):
+            _judge(member, ended)
+    if declined := _declined(start, world, members):
+        raise AdmissionError(declined.text, code=declined.code)
 
 
 def _declined(start: Snapshot, world: Snapshot, members: Sequence[str]) -> Notice | None:

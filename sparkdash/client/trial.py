@@ -34,7 +34,7 @@ _REQUESTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-class Trial(NamedTuple):
+class TrialAnswer(NamedTuple):
     """Result of a trial."""
 
     path: str
@@ -46,7 +46,7 @@ class Trial(NamedTuple):
     """Text of the answer, reasoning included."""
 
 
-def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> Trial:
+def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> TrialAnswer:
     """Send one streamed request over the same port and path as the client.
 
     Raises:
@@ -71,7 +71,7 @@ def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> Trial
                 parts.append(part)
     if first is None:
         raise UpstreamError(f"{model} ended its answer to POST {path} without a word.", code="no_text")
-    return Trial(path, model, first, time.monotonic() - began, "".join(parts))
+    return TrialAnswer(path, model, first, time.monotonic() - began, "".join(parts))
 
 
 def _headers(key: str | None, protocol: Protocol) -> dict[str, str]:

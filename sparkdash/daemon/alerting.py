@@ -35,6 +35,9 @@ class Alerting:
             self._publish(AlertsChanged(alerts=active))
         unknown = frozenset(self._watch.unknown_figures(limits))
         for name in sorted(unknown - self._unknown):
-            text = f"No figure is called {name!r}, which an alert of config.toml names. docs/house.md lists the usual ones."
+            text = (
+                f"No figure is called {name!r}, which an alert of config.toml names. "
+                "docs/house.md lists the usual ones."
+            )
             self._publish(Notice(level=Level.WARNING, code="alert_unknown", text=text))
         self._unknown = unknown

@@ -48,7 +48,8 @@ _SGLANG = ListArgs(
             "gc-threshold", "generation-tokens-buckets", "log-requests-target",
             "lora-target-modules", "numa-node", "piecewise-cuda-graph-tokens",
             "prefill-delayer-forward-passes-buckets", "prefill-delayer-wait-seconds-buckets", "prompt-tokens-buckets",
-            "return-aux-hidden-state-layer-ids", "tokenizer-metrics-allowed-custom-labels", "uvicorn-access-log-exclude-prefixes",
+            "return-aux-hidden-state-layer-ids", "tokenizer-metrics-allowed-custom-labels",
+            "uvicorn-access-log-exclude-prefixes",
         }
     )
 )  # fmt: skip

@@ -33,7 +33,7 @@ class Stock(Frozen):
     image: Item | None = None
     weights: Item | None = None
     nodes: dict[str, NodeStock] = {}
-    """What other nodes have; nodes that did not answer are left out."""
+    """Image and weights on other nodes; nodes that did not answer are left out."""
 
 
 class Shelf(Frozen):

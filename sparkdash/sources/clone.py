@@ -26,8 +26,8 @@ MAX_FILE_BYTES = 1_000_000
 _FETCHED = "refs/sparkdash/fetched"
 _KEPT = "refs/sparkdash/kept"
 _SAFE = (
-    "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "protocol.ext.allow=never",
-    "-c", "fetch.recurseSubmodules=no", "-c", "core.fsmonitor=false",
+    "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+    "-c", "protocol.ext.allow=never", "-c", "fetch.recurseSubmodules=no", "-c", "core.fsmonitor=false",
 )  # fmt: skip
 _FATAL = ("fatal: ", "error: ")
 _PERCENT = re.compile(r"^(?:remote: )?([A-Z][\w ]+): +(\d+)%")

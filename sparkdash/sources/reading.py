@@ -1,4 +1,4 @@
-"""What a source holds at its pinned commit: its entries, one entry's text, and changes between two commits.
+"""Contents of a source at its pinned commit: entries, one entry's text, and changes between two commits.
 
 Owns: putting clone and collection together. Must not know the list of sources, or printing.
 """

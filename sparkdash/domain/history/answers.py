@@ -22,12 +22,12 @@ class FigureInfo(Frozen):
     unit: str
     """tok/s, share (0..1), bytes, W, Wh, C, MHz, s, requests, tokens, or bytes/s."""
     of: tuple[Literal["engine", "box"], ...]
-    """What has the figure: an engine (asked for by its profile), a box (asked for by its node), or both."""
+    """Kinds of subject that have the figure: an engine (by its profile), a box (by its node), or both."""
     meaning: str
 
 
 class RecordedSubject(Frozen):
-    """Something with recorded figures: an engine of a profile, or a whole box (then `profile` is empty)."""
+    """Subject of recorded figures: an engine of a profile, or a whole box (then `profile` is empty)."""
 
     profile: str
     node: str
@@ -44,7 +44,7 @@ class FigureList(Frozen):
 
 
 class Series(Frozen):
-    """One figure over a period, in buckets of `step_s` seconds.
+    """Values of a figure over a period, in buckets of `step_s` seconds.
 
     The arrays have one entry for each bucket of the period, oldest first. A bucket in which nothing was measured has
     None and a count of 0: a gap, never a zero.

@@ -41,7 +41,7 @@ class Replay(Frozen):
     answer: Request | None = None
     """Row of the replay; None while it is only planned."""
     match: AnswerMatch | None = None
-    """None while it is only planned, and where either answer is not known as a whole."""
+    """Comparison of both answers; None while the replay is only planned, or where either answer is not whole."""
 
 
 def match_answers(before: str, after: str) -> AnswerMatch:

@@ -21,7 +21,7 @@ MOST_ROWS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesSelection:
-    """One figure of an engine (`profile`) or of a box (no profile), in about `points` buckets."""
+    """Choice of a figure of an engine (`profile`) or of a box (no profile), in about `points` buckets."""
 
     figure: str
     since: float

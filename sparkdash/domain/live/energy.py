@@ -12,7 +12,7 @@ class Energy(Frozen):
     """Energy of the box since `since`, integrated from the power at each tick (trapezoids). Unix seconds, Wh."""
 
     sensor: str
-    """What the sensor measures: "GPU only"."""
+    """Part of the box that the sensor measures: "GPU only"."""
     since: float
     busy_wh: float = 0.0
     """Energy while at least one request ran."""

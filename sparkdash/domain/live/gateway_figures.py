@@ -53,9 +53,9 @@ class LiveRequest(Frozen):
     estimated: bool = True
     """Whether the tokens are estimated from the answer's events; False: the engine counts in each event."""
     tok_s: float | None = None
-    """Output tokens of the last seconds / these seconds; None before the second tick with text."""
+    """Output tokens per second over the last `rate_s` seconds; None before the second tick with text."""
     rate_s: float | None = None
-    """These seconds, until the sample's time."""
+    """Seconds that the rate covers, up to the sample's time."""
     silent_s: float | None = None
     """Seconds since the last piece of the answer that shows work; None before the first."""
 

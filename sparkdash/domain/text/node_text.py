@@ -88,9 +88,9 @@ def link_text(link: LinkSample) -> str:
     kind = "RDMA" if link.rdma else "TCP"
     if traffic(link) < QUIET_BYTES_S:
         return f"{of}, idle" if of else "idle"
-    told = f"{kind} {bit_rate(link.received_bytes_s)} in, {bit_rate(link.sent_bytes_s)} out"
+    rates = f"{kind} {bit_rate(link.received_bytes_s)} in, {bit_rate(link.sent_bytes_s)} out"
     share = link_share(link)
-    return f"{told}, {percent(share, 0 if share >= 0.0995 else 1)} of {of}" if share is not None else told
+    return rates if share is None else f"{rates}, {percent(share, 0 if share >= 0.0995 else 1)} of {of}"
 
 
 def link_share(link: LinkSample) -> float | None:

@@ -12,7 +12,7 @@ Pure.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Mount
@@ -47,11 +47,11 @@ def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]
         *_log_driver(docker),
         *_network(spec),
         *(flag for device in spec.devices for flag in _device(docker, device)),
-        *(["--shm-size", spec.shm_size] if spec.shm_size else []),
-        *(flag for limit in spec.ulimits for flag in ("--ulimit", limit)),
+        *_repeated("--shm-size", filter(None, [spec.shm_size])),
+        *_repeated("--ulimit", spec.ulimits),
         *_inside(docker, spec),
-        *(flag for key, value in spec.labels.items() for flag in ("--label", f"{key}={value}")),
-        *(["--stop-signal", spec.stop_signal] if spec.stop_signal else []),
+        *_repeated("--label", (f"{key}={value}" for key, value in spec.labels.items())),
+        *_repeated("--stop-signal", filter(None, [spec.stop_signal])),
         *([] if spec.keeps_entrypoint else ["--entrypoint", spec.argv[0]]),
         spec.image or "",
         *(spec.argv if spec.keeps_entrypoint else spec.argv[1:]),
@@ -98,7 +98,7 @@ def inspect(program: str, names: list[str]) -> list[str]:
 def ids(program: str, labels: Mapping[str, str]) -> list[str]:
     """Print the ids of all containers with these labels, one a line; an empty value matches any."""
     filters = [f"label={key}={value}" if value else f"label={key}" for key, value in labels.items()]
-    return [program, "ps", "--all", "--quiet", "--no-trunc", *(flag for f in filters for flag in ("--filter", f))]
+    return [program, "ps", "--all", "--quiet", "--no-trunc", *_repeated("--filter", filters)]
 
 
 def logs(program: str, name: str, *, follow: bool, tail: int | None) -> list[str]:
@@ -151,11 +151,15 @@ def shell(argv: list[str]) -> str:
 def _inside(docker: bool, spec: ContainerSpec) -> list[str]:
     return [
         *(flag for mount in spec.mounts for flag in _mount(docker, mount)),
-        *(flag for tmpfs in spec.tmpfs for flag in ("--tmpfs", tmpfs)),
-        *(flag for key, value in spec.env.items() if not is_secret_variable(key) for flag in ("-e", f"{key}={value}")),
+        *_repeated("--tmpfs", spec.tmpfs),
+        *_repeated("-e", (f"{key}={value}" for key, value in spec.env.items() if not is_secret_variable(key))),
         # without a value: taken from the program's own environment, which `ps` does not show
-        *(flag for key in (*filter(is_secret_variable, spec.env), *spec.env_from) for flag in ("-e", key)),
+        *_repeated("-e", (*filter(is_secret_variable, spec.env), *spec.env_from)),
     ]
+
+
+def _repeated(flag: str, values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (flag, value)]
 
 
 def _network(spec: ContainerSpec) -> list[str]:

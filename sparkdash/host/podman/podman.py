@@ -151,7 +151,7 @@ class Podman:
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
         """Send SIGTERM, SIGKILL after the grace, remove, end remaining processes; a missing container is success."""
         info = await self._last_seen(name)
-        stop = stopping.Stop(self._call, self._host, self.name, name, info)
+        stop = stopping.ContainerStop(self._call, self._host, self.name, name, info)
         left = await stopping.stop_container(stop, math.ceil(grace_s), before_removal)
         self._known.pop(name, None)
         return left

@@ -33,7 +33,7 @@ Call = Callable[[list[str], float], Awaitable[CommandResult]]
 
 
 @dataclass(frozen=True)
-class Stop:
+class ContainerStop:
     """Container to be stopped, and the calls that stop it."""
 
     call: Call
@@ -44,7 +44,7 @@ class Stop:
     """Container as last seen; None if it was never seen."""
 
 
-async def stop_container(stop: Stop, grace_s: int, before_removal: Awaitable[None] | None) -> Leftovers:
+async def stop_container(stop: ContainerStop, grace_s: int, before_removal: Awaitable[None] | None) -> Leftovers:
     """Stop and remove a container. See Runtime.stop."""
     host = stop.host
     members = await host.members(stop.info)
@@ -77,7 +77,7 @@ async def remove_container(call: Call, program: str, name: str) -> None:
         raise answers.failed(program, "rm", done.err)
 
 
-async def _stop(stop: Stop, grace_s: int) -> bool | None:
+async def _stop(stop: ContainerStop, grace_s: int) -> bool | None:
     """Return whether the runtime stopped the container; None if it no longer exists."""
     try:
         done = await stop.call(argv.stop(stop.program, stop.name, grace_s), grace_s + LATE_S)
@@ -90,7 +90,7 @@ async def _stop(stop: Stop, grace_s: int) -> bool | None:
     return not done.code
 
 
-async def _resume(stop: Stop, info: ContainerInfo, members: Births) -> None:
+async def _resume(stop: ContainerStop, info: ContainerInfo, members: Births) -> None:
     """Resume a paused container or stopped processes, which could not receive SIGTERM otherwise."""
     with suppress(TimeoutError, HostError):
         async with asyncio.timeout(RESUME_S):

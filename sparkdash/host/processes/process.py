@@ -106,7 +106,7 @@ class Process:
         return self._info(record)
 
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
-        """Send the stop signal to the group, SIGKILL after the grace, then SIGKILL to the remaining family; forget the record.
+        """Send the stop signal to the group, SIGKILL after the grace, then SIGKILL to the family; forget the record.
 
         The family is killed even after a graceful end: workers without their leader would keep their memory.
         """

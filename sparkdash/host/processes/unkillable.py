@@ -1,6 +1,7 @@
 """Processes that SIGKILL does not end, with the obstacle as far as the kernel shows it.
 
-Owns: why SIGKILL does not end a process, read from /proc, and the wording. Must not know engines, nor who tried to end them.
+Owns: why SIGKILL does not end a process, read from /proc, and the wording. Must not know engines, nor who tried to end
+them.
 """
 
 from __future__ import annotations
