@@ -108,7 +108,7 @@ class ClusterRuntime:
         return await self._local.output(spec, deadline_s=deadline_s)
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
-        """Start the workers, then the head; nothing stays of an engine of which one container does not start.
+        """Start the workers, then the head; if one container does not start, remove the others.
 
         Raises:
             HostError: as the node's runtime; names the node where it is not this box.
@@ -160,7 +160,7 @@ class ClusterRuntime:
         return placed_on(part.node, started)
 
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
-        """End all containers of the engine at once; what a silent node has of it is owed. See Runtime."""
+        """End all containers of the engine at once; on a silent node their removal is owed. See Runtime."""
         engine = self._engines.get(name)
         if engine is None or engine.is_local:
             left = await self._local.stop(name, grace_s, before_removal)
@@ -188,7 +188,7 @@ class ClusterRuntime:
         return [each for each in found if all(value in ("", each.labels.get(key)) for key, value in labels.items())]
 
     async def _taken_as_engine(self, orphan: ContainerInfo) -> bool:
-        """Note the orphan as an engine of its own, unless an engine has its name: a stop by that name would end it."""
+        """Note the orphan as an engine of its own, unless an engine has its name: a stop by name would end that engine."""
         if orphan.name in self._engines:
             await self._owed.add(_removal_of(orphan))
             self.upkeep.look_soon(orphan.node)

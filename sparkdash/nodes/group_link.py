@@ -82,7 +82,7 @@ class _Outage:
 
 
 def link_notice(name: str, nodes: tuple[str, ...], fault: str | None, left_s: float) -> Notice:
-    """Return what is told of the link of the engine with this name. See TellLink."""
+    """Word the notice about the link of the engine with this name. See TellLink."""
     if fault is None:
         return Notice(level=Level.INFO, code="link_back", text=f"{link_of(nodes)} is back: {name} goes on.")
     return Notice(

@@ -96,7 +96,7 @@ class GroupStop:
 
 
 def merged(left: Leftovers, node: str, more: Leftovers) -> Leftovers:
-    """Join what is left on two nodes; words name the node, and pids are those of their own box."""
+    """Join the leftovers of two nodes; texts name the node, and pids are those of their own box."""
     if node == LOCAL:
         how, unremoved = more.stuck_how, more.unremoved
     else:

@@ -146,7 +146,7 @@ class Books:
             self._write(ready.replace(version=version, load_s=load_s, model_id=model_id))
 
     def not_stopped(self, name: str, failure: Failure) -> None:
-        """Mark an engine failed that could not be stopped; its container may still be there."""
+        """Mark an engine failed because it could not be stopped; its container may still be there."""
         if old := self._engines.get(name):
             self._write(old.replace(state=EngineState.FAILED, since=self._clock.now(), failure=failure))
 
@@ -168,8 +168,8 @@ class Books:
         self.started.pop(name, None)
 
     def gone(self, name: str, held: HeldMemory | None = None, nodes: tuple[str, ...] = ()) -> None:
-        """An engine of ours was there, and its memory is on its way back on each of `nodes`, those of its books by
-        default. `held` is of this box: what it held on other nodes cannot be measured.
+        """Note that an engine of ours left: its memory is on its way back on each of `nodes`, by default those of its
+        books. `held` is what it held on this box: nobody can measure another node's.
         """
         engine = self._engines.get(name)
         for node in nodes or (engine.nodes if engine else (LOCAL,)):
@@ -200,7 +200,7 @@ class Books:
             self._write(old.replace(progress=progress))
 
     def loading(self, *, but: str, on: Collection[str] | None = None) -> list[Engine]:
-        """Engines of ours that are coming up, besides that one; on one of these nodes, or on any."""
+        """List our engines that are coming up, without `but`; on one of these nodes, or on any."""
         coming = [e for e in self._engines.values() if e.state in LOADS and e.container and e.profile != but]
         return coming if on is None else [each for each in coming if not set(on).isdisjoint(each.nodes)]
 

@@ -111,7 +111,7 @@ class Leasing:
             self._desk.leave(claim.ticket)
 
     def heard(self, profile: str, at: float) -> None:
-        """An answer of this profile's engine is over, whose last byte came then."""
+        """Note that an answer of this profile's engine ended, and when its last byte came."""
         if at > self._relayed_at.get(profile, 0.0):
             self._relayed_at[profile] = at
 

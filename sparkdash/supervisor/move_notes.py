@@ -34,7 +34,7 @@ def publish_stop(books: Books, incidents: Incidents, profile: str | None, reside
 
 
 def forget_failures(books: Books, incidents: Incidents, profiles: Container[str], residents: Container[str]) -> None:
-    """Drop the failed engines whose profiles are not there any more: nobody can start or stop them."""
+    """Drop failed engines whose profiles are gone: nobody can start or stop them."""
     for engine in list(books.engines.values()):
         if engine.state is EngineState.FAILED and engine.profile not in profiles and engine.profile not in residents:
             publish_stop(books, incidents, engine.profile, residents)

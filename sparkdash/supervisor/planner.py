@@ -224,9 +224,7 @@ def verdict(
     *,
     held: bool = False,
 ) -> str:
-    """Word in one to three sentences whether the profile fits, on which figures that rests, and for whose loads it
-    waits.
-    """
+    """Say in one to three sentences whether the profile fits, by which figures, and which loads it waits for."""
     words = _fits(need, choice, box, beside, held=held)
     have = "has" if len(waits_for) == 1 else "have"
     waits = f" It begins once {' and '.join(waits_for)} {have} loaded."

@@ -209,7 +209,7 @@ class Supervisor:
             self._group.create_task(self._footprints.served(request), name=f"weigh {request.profile}")
 
     async def release(self, name: str | None) -> None:
-        """Let a parked profile, or all of them, be tried again. Raises AdmissionError: unknown profile."""
+        """Let a parked profile, or all of them, start again. Raises AdmissionError: unknown profile."""
         self._actor.post(Release(None if name is None else self.catalog.find(name).name))
 
     def replace_catalog(self, catalog: Catalog) -> None:
@@ -281,7 +281,7 @@ class Supervisor:
             await stopping.stop_all_engines(self._tools)
 
     def metric_names(self, engine: Engine) -> MetricNames:
-        """Return the names of an engine's figures: those of the profile that it was started from."""
+        """Return the names of an engine's figures, by the profile that it was started from."""
         profile = self._tools.books.started.get(engine.profile)
         return self._tools.adapter(profile).metrics if profile else registry.adapter(engine.kind).metrics
 

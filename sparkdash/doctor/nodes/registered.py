@@ -81,7 +81,7 @@ async def examine_registered(
 
 
 def registered_nodes() -> tuple[tuple[Node, ...], tuple[Finding, ...]]:
-    """Nodes of the registry, or none and the finding why it cannot be read."""
+    """Return the nodes of the registry; without a readable registry none, and the finding that says why."""
     try:
         return read_nodes(nodes_file()), ()
     except SparkdashError as error:
@@ -89,7 +89,7 @@ def registered_nodes() -> tuple[tuple[Node, ...], tuple[Finding, ...]]:
 
 
 def with_node_names(found: Iterable[NodeFinding], here: str) -> list[NodeFinding]:
-    """Copies whose names tell the node too: `spark2: podman`; a pair is `spark2 pair: mtu`, this box is `here`."""
+    """Return copies whose names tell the node too: `spark2: podman`, `spark2 pair: mtu`; this box is `here`."""
     return [each.replace(name=f"{_about(each, here)}: {each.name}") for each in found]
 
 

@@ -60,7 +60,9 @@ def shared_links(
 
 
 def chosen_links(links: Sequence[Link], node: Node | None) -> list[Link]:
-    """Links that a launch may use on a node: all with an address that are not down, or those that its file names."""
+    """Return the links that a launch may use on a node: those that its file names, else all with an address that are
+    not down.
+    """
     address, interface = (node.address, node.interface) if node is not None else (None, None)
     return [
         link

@@ -172,7 +172,9 @@ class ImageCopy:
                     session.ask("remove", root=f"{THERE}/{name}")
 
     def _missing_bytes(self, here: ImageFacts) -> int:
-        """Bytes of the layers that the node lacks, by podman's history; all of them where it does not tell."""
+        """Return the bytes of the layers that the node lacks, by podman's history; all bytes where the history is no
+        help.
+        """
         known = self._layers_there()
         if not known.intersection(here.layers):
             return here.size
@@ -253,7 +255,7 @@ def _layer_tree(image: str, folder: Path, known: frozenset[str]) -> SourceTree:
 
 
 def describe_image(item: CopyItem, node: str) -> str | None:
-    """Say what becomes of another image of the same name on the node; None without one."""
+    """Say that another image of the same name was on the node; None without one."""
     if item.replaces is None:
         return None
     return (

@@ -156,7 +156,7 @@ class FileReceiver:
             return []
 
     def do_put(self, root: str, name: str, ident: str, size: int, mode: int, mtime_ns: int) -> None:
-        """Take the bytes of a file from the offset that is reached, which is told first."""
+        """Answer with the offset that is reached, then take the file's bytes from there."""
         with open_parent(made_path(root), name, make=True) as (folder, last):
             part = part_name(last, ident)
             drop_older_parts(folder, last, part)

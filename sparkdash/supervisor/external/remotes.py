@@ -103,7 +103,7 @@ def not_started(profile: Profile) -> AdmissionError:
 
 
 def _as_remote_error(profile: Profile, error: UpstreamError) -> UpstreamError:
-    """Reword an engine's error for a service elsewhere, whose log is not on this box."""
+    """Reword an engine's error for a remote service: its log is not on this box."""
     if error.code in ("engine_unreachable", "engine_timeout"):
         text, code = f"{profile.name} cannot be reached: {error.message}", "remote_unreachable"
     elif error.code == "engine_died":

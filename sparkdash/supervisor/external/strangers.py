@@ -30,7 +30,7 @@ async def _here(tools: Tools) -> dict[str, Stranger]:
 
 
 def as_stranger(container: ContainerInfo, owner: str, settings: Settings) -> Stranger | None:
-    """Return the foreign container and its use of the GPU and our ports; None when it is ours, ended or in nobody's
+    """Describe a foreign container that uses the GPU or our ports; None when it is ours, has ended, or is in nobody's
     way.
     """
     if container.state is not ContainerState.RUNNING or container.labels.get(LABEL_OWNER) == owner:

@@ -114,7 +114,7 @@ class Takeover:
                 self._remove_replaced(late)
 
     async def end_unadopted(self, name: str | None) -> None:
-        """End the unadopted engine of this profile, whose file cannot be read; None: all such engines."""
+        """End the engine that was not adopted because its profile cannot be read; None: all such engines."""
         books = self._tools.books
         for profile, container in list(books.unadopted.items()):
             if name in (None, profile) and await remove_container(self._tools, container, "it was to be stopped"):

@@ -70,7 +70,7 @@ async def _exit_code(tools: Tools, container: str) -> int:
 
 
 async def _is_removed(tools: Tools, container: str, code: int) -> bool:
-    """Whether the ended container is gone, or is removed in a moment by whoever ended it."""
+    """Whether somebody removed the ended container, or does so within a moment."""
     until = tools.clock.monotonic() + (REMOVAL_S if code in ORDERED_ENDS else 0.0)
     while True:
         with suppress(SparkdashError):
@@ -84,8 +84,8 @@ async def _is_removed(tools: Tools, container: str, code: int) -> bool:
 async def crash_error(
     tools: Tools, profile: Profile, container: str, code: int | None, what: str, since: float
 ) -> EngineError:
-    """Why an engine ended: the memory guard's word, else its own last ones with the kernel's since that moment (Unix
-    seconds); `what` it did: "did not start", "died".
+    """Say why an engine ended: the memory guard's word, else the end of its log with the kernel's lines since that
+    moment (Unix seconds). `what`: "did not start", "died".
     """
     if killed := tools.guarded.reason(container) or await tools.killed_on_node(container):
         return killed

@@ -246,7 +246,7 @@ def _gpu_busy(look: EngineSignals) -> bool:
 
 
 def _waits_only(look: EngineSignals) -> bool:
-    """Whether requests wait in the engine, none of them for a grammar or a fetched KV cache, and none runs."""
+    """Whether requests wait in the engine and none runs, and none waits for a grammar or a fetched KV cache."""
     return look.running == 0 and (look.waiting or 0) - (look.deferred or 0) > 0
 
 

@@ -48,9 +48,7 @@ class KernelReason:
 
 
 async def standstill_reason(tools: Tools, profile: str, since: float) -> KernelReason | None:
-    """Say what the kernel reported since that moment (Unix seconds) that makes an engine stand still; None without such
-    a line.
-    """
+    """Return the kernel's report since that moment (Unix seconds) that explains a standstill; None without one."""
     if tools.kernel_log is None or not _runs_here(tools, profile):
         return None
     found = await tools.kernel_log.since(since)

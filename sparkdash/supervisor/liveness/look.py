@@ -118,7 +118,7 @@ class SignalReader:
 
 
 def _answers(figures: EngineFigures | None, now: float) -> bool | None:
-    """Whether figures came with this look; None where the engine tells none, or only those of finished requests."""
+    """Whether figures came with this look; None for an engine that reports none, or only of finished requests."""
     if figures is None or not figures.is_live:
         return None
     if figures.answered_at is not None and now - figures.answered_at <= FRESH_S:

@@ -27,7 +27,7 @@ UNLISTED = frozenset({404, 405, 501})
 
 
 async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:
-    """Probe the engine's liveness; return why the answer is not as it should be, or None when it is."""
+    """Probe the engine's health; return what is wrong with the answer, or None when it is well."""
     try:
         return await _wrong_with(tools, profile, url)
     except UpstreamError as error:
@@ -35,7 +35,7 @@ async def unreachable(tools: Tools, profile: Profile, url: str) -> str | None:
 
 
 async def sickness(tools: Tools, profile: Profile, url: str) -> str | None:
-    """Probe the engine's liveness; return why it looks dead or broken, or None when it is well or only slow.
+    """Probe the engine's health; return why it looks dead or broken, or None when it is well or only slow.
 
     An engine under load is slow to answer.
     """
@@ -93,7 +93,7 @@ async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
 
 
 async def mute(tools: Tools, profile: Profile, url: str, *, limit_s: float) -> str | None:
-    """Why it does not do a small piece of its work within the limit; None when it does, or has none to be asked for."""
+    """Ask for a small piece of work; return why the engine did not do it within the limit, or None."""
     try:
         await try_engine(tools, profile, url, limit_s)
     except (UpstreamError, EngineError) as error:
@@ -102,7 +102,7 @@ async def mute(tools: Tools, profile: Profile, url: str, *, limit_s: float) -> s
 
 
 async def speaks_nonsense(tools: Tools, profile: Profile, engine: Engine) -> str | None:
-    """Request a short generation; return the fault of its answer, or None when it is sound or does not come in time."""
+    """Request a short generation; return what is wrong with the answer, or None when it is sound or late."""
     try:
         await try_engine(tools, profile, engine.url or "", PROOF_S, engine.model_id)
     except (UpstreamError, EngineError) as error:

@@ -89,8 +89,8 @@ def short(tools: Tools, still_takes: int) -> bool:
 
 
 def shortage(memory: Memory, takes: int, kept: int) -> int:
-    """Return the bytes of page cache in the way of memory about to be taken, `kept` staying free; 0 while memory is
-    plentiful.
+    """Return the bytes of page cache that stand in the way of a coming load, with `kept` staying free; 0 while memory
+    is plentiful.
     """
     return max(0, min(takes + kept - memory.free, memory.page_cache or 0))
 
@@ -112,7 +112,7 @@ async def weight_files(tools: Tools, profile: Profile) -> set[Path]:
 
 
 def eviction_order(cached: Iterable[Path], of_profiles: Iterable[Path], stay: Collection[Path]) -> list[Path]:
-    """Sort the files that may go: those that no profile uses, then those of profiles."""
+    """Sort the files that may go: first files that no profile uses."""
     theirs = set(of_profiles) - set(stay)
     return [*sorted(set(cached) - theirs - set(stay)), *sorted(theirs)]
 

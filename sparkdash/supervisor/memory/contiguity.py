@@ -110,7 +110,7 @@ def refusal(
 
 
 def warning(profile: str, blocks: int, wanted: BlockDemand, available: int) -> str:
-    """Word the warning of a load that is started all the same, as the owner wants it."""
+    """Word the warning about a load that is started as the owner wants it."""
     return (
         f"Memory is {describe_shortage(blocks, wanted)} for {profile} ({wanted.why}), "
         f"with {gib(available)} available. It is started, as "

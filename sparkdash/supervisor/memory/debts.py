@@ -45,7 +45,7 @@ class MemoryDebts:
 
     @property
     def held(self) -> int | None:
-        """Bytes that they held together; None when one of them was not measured."""
+        """Sum of the bytes that they held; None when one of them was not measured."""
         known = [took for took in self._took.values() if took is not None]
         return sum(known) if known and len(known) == len(self._took) else None
 
@@ -60,7 +60,7 @@ class MemoryDebts:
         self._took[profile] = held.took if held else self._took.get(profile)
 
     def missing(self, available: int) -> int | None:
-        """Bytes that have not come back; None when that cannot be told, since not all of it was measured."""
+        """Return the bytes that have not come back; None when one of them was not measured."""
         held = self.held
         if held is None or self._before is None:
             return None if self._took else 0

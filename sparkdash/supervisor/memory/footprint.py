@@ -96,8 +96,8 @@ class FootprintMeter:
         self._began = self._tools.clock.monotonic()
 
     def note(self, available: int, node: str = LOCAL) -> int:
-        """Add a sample of a node's MemAvailable during the load; return this load's share of it, 0 once another engine
-        loads too.
+        """Add a sample of a node's MemAvailable during the load; return this load's share, 0 once another engine loads
+        too.
         """
         if node in self._far:
             self._far[node].note(available)
@@ -277,7 +277,7 @@ def _fallen(then: MemoryReading, now: MemoryReading) -> int:
 
 
 def held_memory(zero: MemoryReading, now: MemoryReading, *, gpu: bool) -> tuple[int | None, Measure | None]:
-    """Return the bytes that the engine holds, and which figure says so; None where neither shows anything."""
+    """Return the bytes that the engine holds, and which figure says so; None where neither figure tells."""
     fallen = _fallen(zero, now)
     noise = UNSEEN + zero.moved + now.moved
     if now.own is not None and (not gpu or fallen <= now.own + noise or now.beside or zero.beside):

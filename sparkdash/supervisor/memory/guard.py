@@ -143,9 +143,7 @@ class GuardedEngines:
                 self._unadopted[name] = container, found
 
     def _victim(self, engine: Engine, guarded: GuardedEngine) -> Victim | None:
-        """Describe the engine and the cost of its end; None when it is gone or cannot be killed. Weighed anew in each
-        state only.
-        """
+        """Describe the engine and the cost of its end, once per state; None when it is gone or cannot be killed."""
         if guarded.target is None or guarded.reason is not None or not _is_there(engine, guarded.target):
             return None
         if guarded.victim is None or guarded.state is not engine.state:
@@ -184,7 +182,7 @@ class GuardedEngines:
             self._guard.heard_load()
 
     def driver_refused(self, lines: int) -> None:
-        """Tell the guard that the kernel's log has more lines in which the driver was refused memory."""
+        """Tell the guard of new lines in the kernel's log: the driver was refused memory."""
         if self._guard is not None:
             self._guard.driver_refused(lines)
 

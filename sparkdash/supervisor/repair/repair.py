@@ -205,7 +205,7 @@ class Repair:
             look = await self._look()
 
     async def _keep(self, verdict: LivenessVerdict) -> Evidence | None:
-        """Take evidence of an engine that is only told of: a person decides what becomes of it."""
+        """Take evidence of an engine that is only reported: a person decides what follows."""
         taken = await self._evidence(verdict, light=False)
         if taken is not None and taken.folder:
             self._incidents.step(self._name, RepairStep.WATCH, taken.folder)

@@ -186,9 +186,7 @@ class EngineWatch:
         return error.code != unexplained.code or unexplained.message not in error.message
 
     async def _until_over(self, watched: WatchedEngine, container: str) -> tuple[bool, int | None]:
-        """Wait until the engine has ended, or is given up and does not end by itself; return whether it ended, and its
-        exit code.
-        """
+        """Wait until the engine ended, or was given up; return whether it ended, and its exit code."""
         ending = asyncio.ensure_future(wait_for_end(self._tools, container))
         try:
             either: set[asyncio.Future[Any]] = {ending, watched.given_up}

@@ -75,7 +75,7 @@ class Choice:
 
 
 def choose(comer: Occupant, occupants: Iterable[Occupant], boxes: Mapping[str, BoxMemory], *, person: bool) -> Choice:
-    """Choose which of `occupants` leave so that `comer` can come to its nodes, all of which have a box.
+    """Choose which of `occupants` leave so that `comer` can come; each of its nodes has a box.
 
     The comer is among those who leave when it is there already: this is a restart. `person`: asked for by name, outside
     a request.
@@ -117,8 +117,8 @@ class _FitQuestion:
         return tuple(o.profile for o in self.must if o.pinned and o.profile != self._comer.profile)
 
     def cheapest(self, *, person: bool) -> Sequence[Occupant] | None:
-        """Find who leaves beside those who must: idle engines, else unpinned ones, and for a person any; None when
-        that makes no room.
+        """Find who leaves besides those who must: idle engines, else unpinned ones, and for a person any; None when no
+        set makes room.
         """
         unpinned = [o for o in self._rest if not o.pinned]
         idle = [o for o in unpinned if not o.busy]
@@ -134,8 +134,8 @@ class _FitQuestion:
         return None
 
     def everyone(self, *, person: bool) -> Choice:
-        """Build the choice where no set makes room: all leave of each node where none can, or the pinned ones among
-        them prevent it.
+        """Build the choice where no set makes room: all engines leave each node that has none, or a pinned engine
+        prevents it.
         """
         everyone = self.choice(self._there)
         if everyone.fits is False:
@@ -150,7 +150,7 @@ class _FitQuestion:
         return self.choice((), pinned=tuple(o.profile for o in found if o.pinned))
 
     def choice(self, leaving: Sequence[Occupant], *, pinned: tuple[str, ...] = ()) -> Choice:
-        """Build the choice, with the leaving engines in the order in which they came."""
+        """Build the choice, with the leaving engines in the order of their arrival."""
         gone = [o for o in self._there if o in leaving]
         told = tuple(Leaving(o.profile, self._why_it_must(o) or _standing(o)) for o in gone)
         rooms = tuple(each.room(gone) for each in self._nodes)

@@ -45,7 +45,7 @@ class DecisionFacts(Protocol):
         ...
 
     def short(self, profile: str) -> SparkdashError | None:
-        """Why no load of it may begin on this box while nobody leaves for it: memory is short. None: it may."""
+        """Return why memory lets no load of the profile begin here while nobody leaves for it; None: it may begin."""
         ...
 
 
@@ -92,15 +92,15 @@ class Occupancy:
         return refusals.no_room(comer, self._facts.need(comer), choice, self._facts.boxes())
 
     def hold(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
-        """Why no load of it may begin as memory is now; None when one may, or begins already, or takes nothing here."""
+        """Return why no load of the profile may begin with memory as it is; None when it may, has begun, or takes
+        nothing here.
+        """
         if self._records.coming(comer) or not self._records.managed(comer) or LOCAL not in choice.nodes:
             return None
         return self._facts.short(comer)
 
     def beside(self, comer: str, choice: fit.Choice) -> bool:
-        """Whether the profile may load beside the loads under way on its nodes: all of them stay, and the need of each
-        is known.
-        """
+        """Whether the profile may load beside the loads on its nodes: all engines stay, and each need is known."""
         moving = self._records.moving_on(choice.nodes)
         loads = [swap.target for swap in moving if swap.target is not None]
         return choice.fits is True and not choice.leaving and all(map(self._predictable, (comer, *loads)))
@@ -142,7 +142,7 @@ class Occupancy:
         return _with(self._before[node], sum(swap.frees[node] for swap in swaps) - takes)
 
     def _held_on(self, node: str, names: Iterable[str]) -> int:
-        """Return the bytes that those of these engines hold on a node which are still there."""
+        """Return the bytes that these engines hold on a node, without those that have left it."""
         residents = self._records.residents
         return sum(self._held(name) for name in names if name in residents and node in residents[name].nodes)
 

@@ -66,7 +66,7 @@ class RequestQueue:
         return refusals.queue_full(self._limit)
 
     def _comes_back(self, profile: str) -> bool:
-        """Whether room is kept for a request of this profile: an admitted request is not refused for want of it."""
+        """Whether room is kept for a request of this profile: once admitted, it is not refused for lack of it."""
         left = self._returning.get(profile, 0)
         if left:
             self._returning[profile] = left - 1
@@ -144,7 +144,7 @@ class RequestQueue:
     def refuse_requests_for(
         self, target: str, error: SparkdashError, instead: Callable[[Ticket], str | None]
     ) -> list[Effect]:
-        """`target` does not come: who asked for it is told, who asked for `auto` takes what runs `instead`."""
+        """Refuse the requests for `target`, which does not come; requests for `auto` take what runs `instead`."""
         waiting = [t for t in self._records.queue.values() if t.profile == target and t.id != USE]
         lost = []
         for ticket in waiting:

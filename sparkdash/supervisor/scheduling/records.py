@@ -139,7 +139,7 @@ class SchedulerRecords:
     """Swaps under way by target, in the order in which they began; None is the swap that only stops."""
 
     def managed(self, profile: str) -> bool:
-        """Whether sparkdash starts this profile's engine. True also for a profile whose file went away."""
+        """Whether sparkdash starts this profile's engine, also when the profile's file is gone."""
         known = self.profiles.get(profile)
         return known is None or known.managed
 
@@ -215,8 +215,7 @@ class SchedulerRecords:
                 del self.clients[next(iter(self.clients))]
 
     def auto(self, task: Task | None, client: str | None, tasks: Callable[[str], frozenset[Task] | None]) -> str | None:
-        """Choose the profile that `auto` means: of the running ones the last used for this task, by this client if it
-        used any.
+        """Choose the profile that `auto` means: the running one last used for this task, by this client if it used any.
 
         Without a running one, the profile that loads; without that, one that is stuck.
         """

@@ -49,7 +49,7 @@ def unstartable(name: str, known: ProfileFacts | None) -> SparkdashError | None:
 
 
 def nothing_to_pull(profile: Profile, *, containerised: bool) -> SparkdashError | None:
-    """Why there is no image to fetch for it, where that is no mistake of the profile's; or None."""
+    """Explain why a sound profile has no image to fetch; None when there is one."""
     why = profile.fetches_nothing or (
         None if containerised else "the daemon starts plain processes, which need no image"
     )
@@ -70,7 +70,7 @@ def holders(foreign: Sequence[Holding]) -> str | None:
 
 
 def unplaced(name: str, known: ProfileFacts, usable: Sequence[str], unusable: Mapping[str, str]) -> SparkdashError:
-    """Build the refusal of a profile for which there are not the nodes; `unusable` are nodes with the reason."""
+    """Build the refusal of a profile that lacks nodes; `unusable` are nodes with the reason."""
     there = [*usable, *unusable]
     if known.node is not None and known.node not in there:
         return AdmissionError(
@@ -212,5 +212,5 @@ def cut(target: str | None) -> SparkdashError:
 
 
 def cut_short(error: SparkdashError) -> SparkdashError:
-    """Build the error of a lease whose engine died, or is stuck, while a person stops it."""
+    """Build the error of a lease whose engine died, or got stuck, while a person stops it."""
     return EngineError(f"{error.message} The request was cut, as a person stops the engine.", code=CUT)

@@ -62,7 +62,7 @@ class Residency:
         self._breaker.came_up(profile)
 
     def _died(self, move: EngineDied, now: float) -> list[Effect]:
-        """Cut its leases; refuse who waits for it, if it may not be started now; bring it up again, if it was stuck."""
+        """Cut the engine's leases; refuse its waiting requests if it may not start now; start it again if it was stuck."""
         name, unwanted = move.profile, move.profile in self._records.leaving()
         resident = self._records.residents.pop(name, None)
         if resident is None:
@@ -108,7 +108,7 @@ class Residency:
             self._offers.evicted(profile, cause)
 
     def _cut(self, profile: str, error: SparkdashError) -> list[Effect]:
-        """Cut its leases; for good where a person stops it: who came back would start it again."""
+        """Cut the engine's leases; for good where a person stops it, as a returning request would start it again."""
         stop = self._records.swaps.get(None)
         is_stopped = profile in self._records.stops or (stop is not None and profile in stop.evict)
         return self._queue.cut([profile], refusals.cut_short(error) if is_stopped else error)

@@ -144,7 +144,7 @@ class Scheduler:
         return self._occupancy.refusal(target, choice)
 
     def hold(self, target: str, choice: fit.Choice) -> SparkdashError | None:
-        """Why no load of it may begin before somebody has left; None when one may."""
+        """Return why no load of the profile may begin before an engine left; None when one may."""
         return self._occupancy.hold(target, choice)
 
     # What came in, one method a move.

@@ -87,7 +87,9 @@ async def _loads_leave_room(tools: Tools, target: Profile, node: str, others: Se
 
 
 async def _may_still_take(tools: Tools, node: str, engine: Engine, most: int | None) -> int | None:
-    """Most that the load still takes of the node; all of it on another node, where nobody sees what it holds."""
+    """Return the most that the load still takes of the node; on another node, where nobody sees what it holds, all of
+    it.
+    """
     held = await stopping.measure_held_memory(tools, engine) if node == LOCAL else None
     return None if most is None else max(0, most - (held.took if held else 0))
 
@@ -149,9 +151,7 @@ def _goes_without(missing: int | None, available: int, asked: int | None, *, wai
 
 
 async def after_stop(tools: Tools, told: WaitReporter) -> None:
-    """Wait shortly for memory of this box when no engine comes, and report what is missing. The next start goes on
-    waiting.
-    """
+    """Wait shortly for memory when no engine comes, and report what is missing; the next start waits further."""
     debts, clock = tools.books.debts_on(LOCAL), tools.clock
     until, then = clock.monotonic() + STOP_S, clock.now() + STOP_S
     while missing := debts.missing(tools.reader.memory().available):

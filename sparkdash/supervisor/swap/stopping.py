@@ -34,7 +34,7 @@ async def begin_stop(tools: Tools, engine: Engine) -> HeldMemory | None:
 
 
 async def stop_engine(tools: Tools, engine: Engine, held: HeldMemory | None) -> None:
-    """Stop and remove; its last words are kept, what it `held` is remembered, what outlived it is told.
+    """Stop and remove the engine; keep its last lines, note what it `held`, and report what outlived it.
 
     Raises:
         HostError: it would not stop; it is shown as failed.
@@ -89,7 +89,7 @@ async def measure_held_memory(tools: Tools, engine: Engine) -> HeldMemory | None
 
 
 def report_leftovers(books: Books, profile: str, left: Leftovers) -> None:
-    """Say which processes outlived an engine, what became of them, and whether that is all."""
+    """Report which processes outlived an engine, what was done about them, and whether more are left."""
     if left.ended:
         text = f"{profile} left {_processes(left.ended)} behind; ended now."
         books.notice(Level.WARNING, "orphan_ended", text, profile)

@@ -255,7 +255,7 @@ class Transition:
         return " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
 
     async def _go_on(self, target: Profile, found: AdoptableEngine) -> None:
-        """Continue a swap whose daemon died during the load: memory is taken, name and port are known."""
+        """Continue a swap whose daemon died during the load: memory, name and port are taken already."""
         tools, name = self._tools, found.container.name
         nodes = found.container.nodes
         tools.books.enter(
@@ -321,7 +321,7 @@ class Transition:
 
 
 def first_phase(managed: bool, evict: tuple[Engine, ...]) -> SwapPhase:
-    """Return the phase in which a swap begins: phases with nothing to do are not shown."""
+    """Return the phase in which a swap begins, without phases that have nothing to do."""
     if evict:
         return SwapPhase.DRAIN
     return SwapPhase.RECLAIM if managed else SwapPhase.LOAD

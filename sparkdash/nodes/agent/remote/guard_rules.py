@@ -111,7 +111,7 @@ class Rules:
 
 
 class KillCandidate(NamedTuple):
-    """Container that may be killed, what the daemon last said of it ({} if nothing), its memory and its start."""
+    """Container that may be killed, with what the daemon last said of it ({} if nothing)."""
 
     container: str
     known: dict[str, Any]
