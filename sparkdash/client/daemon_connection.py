@@ -40,7 +40,7 @@ class DaemonConnection:
 
     @contextmanager
     def exchange(self, request: HttpCall, silence_s: float | None) -> Iterator[HTTPResponse]:
-        """Send a request and give its answer, whose body is read inside. `silence_s`: the longest pause; None: any.
+        """Send a request and give its answer; the body is read inside. `silence_s`: the longest pause; None: any.
 
         Raises:
             DaemonError: as `envelope` words it.

@@ -49,7 +49,7 @@ class OtherNodesInputs:
 
 
 class OtherNodes:
-    """Other nodes; `run` until cancelled. `on_swept` is told each node on which nothing is left that should not be."""
+    """Other nodes; `run` until cancelled. `on_swept` gets each node on which nothing is left to remove."""
 
     def __init__(self, inputs: OtherNodesInputs) -> None:
         self._in = inputs

@@ -41,7 +41,7 @@ def recording_samples(publish: Callable[[Fact], object], store: Store) -> Callab
 
 
 def record_notices(bus: Bus, store: Store) -> None:
-    """Record the notices of this daemon before they are told, and those that are in the snapshot already."""
+    """Record this daemon's notices before anybody sees them, and those that are in the snapshot already."""
     for notice in bus.snapshot.notices[::-1]:
         if notice.at is not None and notice.at > bus.snapshot.daemon.started_at:
             store.record_notice(notice)

@@ -107,7 +107,7 @@ class Figure(NamedTuple):
 
 
 class EngineSample(Frozen):
-    """Figures of one engine at one tick. An engine that tells none has those of the gateway alone."""
+    """Figures of one engine at one tick; an engine that reports none has the gateway's alone."""
 
     at: float
     """Time of the last answer behind the values, Unix seconds; older than the sample while the engine is silent."""

@@ -28,7 +28,7 @@ RANK_ARGS = frozenset(
 
 
 class Node(Frozen):
-    """Another box, as `sparkdash nodes add` wrote it down. No password and no private key is part of it."""
+    """Another box, as `sparkdash nodes add` wrote it down; neither a password nor a private key is part of it."""
 
     name: Annotated[str, Field(pattern=NODE_NAME)]
     ssh: str

@@ -208,7 +208,7 @@ class Profile(Frozen):
     """Profile in whose file `build` stands; several profiles may use one image."""
 
     def mode(self, name: str) -> str | None:
-        """Return the mode in a client's name for this profile (`NAME:MODE`), or None."""
+        """Return the mode that a client's name asks of this profile (`NAME:MODE`), or None."""
         written = name.rsplit("/", 1)[-1]
         _, colon, mode = written.rpartition(":")
         known = (self.name, *self.serves)

@@ -153,13 +153,13 @@ class EngineHistory:
         )
 
     def _window_base(self) -> Reading:
-        """Find the reading whose age is nearest to the long window, even if it is the only one."""
+        """Find the reading whose age is nearest to the long window; a single one is taken as it is."""
         last = self._readings[-1]
         earlier = list(self._readings)[:-1]
         return min(earlier, key=lambda reading: abs(last.at - reading.at - WINDOW_S), default=last)
 
     def _rate_base(self) -> Reading | None:
-        """Find the reading whose age is nearest to the rate window and whose moment is known well enough.
+        """Find the reading nearest in age to the rate window whose moment is known well enough.
 
         Otherwise the oldest one: over the longest window the delay of an answer matters least.
         """

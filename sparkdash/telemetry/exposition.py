@@ -83,7 +83,7 @@ Parsed = tuple[str, ParsedSample]
 
 
 class ExpositionReader:
-    """Parser of one engine's expositions, of which each repeats most lines of the one before.
+    """Parser of one engine's expositions; most lines repeat those of the exposition before.
 
     A line that stood in the last text is not parsed again: most of an idle engine's page never changes, and parsing it
     was most of what the daemon did beside idle engines.

@@ -140,7 +140,7 @@ class SlotTally:
 
 
 def _ended_prompts(pairs: list[tuple[Slot, Slot]], gone: list[Slot]) -> list[Slot]:
-    """Slots whose prompt has ended since the last answer: with its first token, or with its task."""
+    """Find slots whose prompt has ended since the last answer: with its first token, or with its task."""
     begun = [now for was, now in pairs if now.decoded and not was.decoded]
     return begun + [slot for slot in gone if not slot.decoded]
 

@@ -121,7 +121,7 @@ def _measured_node(name: str, node: NodeSample) -> Iterator[Measured]:
 
 
 def _engine_values(engine: EngineSample, now: float) -> dict[str, float]:
-    """Read an engine's figures, the gateway's where the engine tells none; those of a silent engine are left out."""
+    """Read an engine's figures, or the gateway's where the engine reports none; a silent engine has none."""
     told = engine if now - engine.at <= SILENT_S else engine.replace(values={})
     found = {metric.value: figure.value for metric in METRICS if (figure := told.figure(metric)).value is not None}
     if engine.gateway is not None:

@@ -33,7 +33,7 @@ class RequestFigures(NamedTuple):
 
 
 def live_request(request: Request, sample: Sample | None) -> LiveRequest | None:
-    """Return the progress of a running request; None for others, and before the first sample of it."""
+    """Return the progress of a running request; None for an ended one, and before its first sample."""
     if sample is None or request.state not in (RequestState.PREFILL, RequestState.STREAMING):
         return None
     return sample.requests.get(request.id)

@@ -29,7 +29,7 @@ def boxes_text(nodes: Iterable[str], host: str) -> str:
 
 
 def plan_boxes(plan: Plan, host: str, *, several: bool) -> str:
-    """Name the boxes that a plan is for; empty where this box is the only one (not `several`), or none is chosen."""
+    """Name the boxes that a plan is for; empty with one box (not `several`), or while none is chosen."""
     return boxes_text(plan.nodes, host) if several or set(plan.nodes) - {LOCAL} else ""
 
 
@@ -48,7 +48,7 @@ def then_available(plan: Plan, host: str) -> str:
 
 
 def is_silent(state: NodeState) -> bool:
-    """Whether the node gives no figures now: what is known of it is the past."""
+    """Whether the node gives no figures now, so that what is known of it is the past."""
     return state.status is not NodeStatus.REACHABLE
 
 

@@ -34,7 +34,7 @@ def state_text(liveness: Liveness, now: float) -> str:
 
 
 def waiting_on(liveness: Liveness | None, now: float) -> str:
-    """Word what a request waits for whose engine is stuck; empty for any other engine."""
+    """Say what a request waits for while its engine is stuck; empty for any other engine."""
     if liveness is None or liveness.state is not LivenessState.STUCK:
         return ""
     step = step_text(liveness, now)

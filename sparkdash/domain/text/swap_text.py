@@ -48,8 +48,8 @@ def stage_text(swap: Swap) -> str:
 
 
 def wait_text(swap: Swap, now: float) -> str:
-    """Word the wait, such as "waits for 2 requests of a, cut in 1m40s"; empty without one, or when the progress tells
-    it.
+    """Word the wait, such as "waits for 2 requests of a, cut in 1m40s"; empty when nothing is waited for, or the
+    progress says so.
     """
     if swap.waits_for is None:
         return ""

@@ -38,7 +38,7 @@ def ways(profile: Profile) -> int:
 def build_containers(
     profile: Profile, launch: LaunchContext, commands: Sequence[Sequence[str]], env: Sequence[Mapping[str, str]] = ()
 ) -> ContainerSpec:
-    """Build the head's container with those of its workers: one command for each node of the launch, in its order.
+    """Build the head's container with those of its workers; each node of the launch has one command, in order.
 
     `env`: variables of the dialect by node.
 

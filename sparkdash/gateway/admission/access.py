@@ -203,7 +203,8 @@ def _look(keys: KeysPort) -> tuple[Key, ...]:
 def permitted_name(
     key: Key | None, name: str, catalog: CatalogPort, snapshot: Snapshot, task: Task | None = Task.GENERATE
 ) -> str:
-    """Choose what a key may ask the supervisor for when it asks for `name`; a key that may use all gets `name` itself.
+    """Return the name that the supervisor is asked for when a key asks for `name`; a key that may use all models gets
+    `name` itself.
 
     For a key for some models, `auto` becomes the name of the running one among them that was last used for `task`,
     so that the key never gets another model.

@@ -245,7 +245,7 @@ def _narrowed(error: AdmissionError | EngineError) -> SparkdashError:
 
 
 class _Running:
-    """Requests under way, of which the key can cancel those that it sees."""
+    """Requests under way that the key sees, and so can cancel."""
 
     def __init__(self, whole: RequestRegistryPort, bus: _Bus) -> None:
         self._whole = whole

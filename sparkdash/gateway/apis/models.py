@@ -33,8 +33,8 @@ _CLAUDE_CODE = "claude-code/"
 
 
 def list_models(snapshot: Snapshot, user_agent: str = "", choices: Choices = NO_CHOICES) -> dict[str, Any]:
-    """List every profile that can run, each followed by its aliases and modes; then the names that mean one of several
-    profiles (`choices`); `auto` comes last.
+    """List every profile that can run, each followed by its aliases and modes, then names for several profiles
+    (`choices`), then `auto`.
 
     The running profile comes first, as clients without a default take the first. The list is one page, also in
     Anthropic's format.

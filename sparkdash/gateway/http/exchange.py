@@ -82,11 +82,11 @@ class Exchange:
         return channel.scope(), channel.receive, with_headers(granted, channel.send) if granted else channel.send
 
     def grant(self, headers: HeaderList) -> None:
-        """Add CORS headers for the page that asks to the answer, whoever gives it."""
+        """Add CORS headers to the answer, for the page that asks."""
         self._granted = headers
 
     def set_extra_headers(self, headers: Headers) -> None:
-        """Set headers that the answer gets besides its own; replaces earlier extra headers."""
+        """Set further headers of the answer; replaces those set before."""
         self._extra = headers
 
     async def body(self, limit_mib: int, share: BodyShare, limit_s: float) -> bytes:

@@ -91,7 +91,7 @@ def _counts_on_request(profile: Profile) -> bool:
 
 
 def engine_name(peeked: PeekedBody, names: Sequence[str]) -> str | None:
-    """Return the name by which the engine knows the model, where the client's word is another one; else None."""
+    """Return the engine's own name of the model where it differs from the client's; else None."""
     return names[0] if names and peeked.model is not None and peeked.model not in names else None
 
 

@@ -160,7 +160,7 @@ def shows_work(route: Route, method: str) -> bool:
 
 
 def is_plain(raw_path: str) -> bool:
-    """Whether the path is a known engine path, spelled canonically, which no other handler answers."""
+    """Whether the path is a known engine path in its canonical spelling that no other handler answers."""
     return raw_path in _PLAIN
 
 

@@ -35,7 +35,7 @@ class CancelScope:
             self._end(reason)
 
     def interrupt(self, reason: BaseException) -> None:
-        """Cancel what the task does just now; whoever does that asks `take_reason`. A `cancel` takes precedence."""
+        """Cancel the task's present step; the task then asks `take_reason`. A `cancel` takes precedence."""
         if self._reason is None:
             self._end(reason)
 

@@ -243,7 +243,7 @@ class Reply:
         return ContinuedMessage() if waiting.has_open_thinking else None
 
     async def _broken(self, answer: EngineResponse, lease: LeasePort) -> None:
-        """Handle an error of the engine's own: the client is told only once a probe shows that the engine lives."""
+        """Handle an engine's own error: the client gets it once a probe shows that the engine lives."""
         body, name = await answer.read(), lease.profile.name
         text = f"{name} answered {answer.status}: {engine_error_text(body)}"
         if soundness.calls_itself_dead(lease.profile.engine, body):
@@ -315,7 +315,7 @@ class Reply:
         return last if tap.between_frames else b"\n\n" + last
 
     def end_disconnected(self) -> None:
-        """End the row of a client that hung up. Most do so at the stream's last event and have all that they need."""
+        """End the row of a client that hung up. Most clients do so at the stream's last event, when nothing more comes."""
         failed = self._tap.failed
         if failed or self._tap.complete:  # SDKs also hang up at an error event
             self._done(HTTPStatus.OK, failed=failed)

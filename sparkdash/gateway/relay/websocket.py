@@ -275,7 +275,7 @@ class _SocketRelay:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether the engine owes nothing: in a conversation nobody knows whose turn it is."""
+        """Whether the engine may be silent: always, as in a conversation nobody knows whose turn it is."""
         return True
 
     async def _fail(self, error: SparkdashError) -> None:

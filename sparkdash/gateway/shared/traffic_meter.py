@@ -116,7 +116,7 @@ class MeteredRequest:
         return self._meter.estimates(self.profile).output_tokens(self.answer.text_events), True
 
     def used(self, joules: float | None) -> None:
-        """Add the energy between two looks; None where it is unknown, and then all of it stays so."""
+        """Add the energy between two looks; once unknown (None), the sum stays unknown."""
         if joules is None and self.looks:
             self.energy_j = None  # a gap: the rest would look like all of it
         elif joules is not None and (self.energy_j is not None or not self.looks):

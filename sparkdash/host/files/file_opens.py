@@ -22,7 +22,7 @@ _EVENTS_BYTES = 1 << 16
 
 
 class OpenReport(NamedTuple):
-    """Report that a file was opened, or (False) that one open of it has ended."""
+    """Report that a file was opened, or (False) that an open of it has ended."""
 
     file: int
     """Descriptor of the file in this process."""

@@ -64,7 +64,9 @@ def forget_files(files: Iterable[Path], limit_s: float, advise: Callable[[Path],
 
 
 def cached_bytes(descriptor: int) -> int | None:
-    """Cached bytes of an open file; None before kernel 6.5, and for a file that this user may neither own nor write."""
+    """Return the cached bytes of an open file; None before kernel 6.5, or where this user neither owns nor may write
+    the file.
+    """
     asked, told = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
     if _LIBC.syscall(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(told), 0) != 0:
         return None

@@ -211,7 +211,7 @@ def _share(pid: int, proc: Path) -> int | None:
 
 
 def _cached(weights: Mapping[str, Iterable[Path]]) -> dict[str, int]:
-    """Cached bytes by model, without models of which this user may not query a file."""
+    """Return the cached bytes by model, without models that have a file which this user may not query."""
     until, found, counted = time.monotonic() + DETAIL_S / 2, dict[str, int](), set[Path]()
     for model, files in weights.items():
         sizes = []

@@ -60,7 +60,7 @@ def processes_of_owner(owner: str, root: Path = PROC) -> dict[str, Births]:
 
 
 def births(pids: Iterable[int], root: Path = PROC) -> Births:
-    """Births of the living processes among `pids`, by which a reused pid is recognised later."""
+    """Return the births of the living processes among `pids`: a reused pid has another birth."""
     found = proc.read_stats(pids, root)
     return {pid: f"{proc.boot(root)}:{it.ticks}" for pid, it in found.items() if not it.ended}
 

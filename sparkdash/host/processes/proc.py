@@ -95,7 +95,7 @@ def host_bytes(pid: int, proc: Path = PROC) -> int | None:
 
 
 def anonymous_of_others(pids: set[int], proc: Path = PROC) -> int:
-    """Anonymous memory of all other processes, without shared memory, which would count once for each of them."""
+    """Sum the anonymous memory of all other processes; shared memory would count once for each of them."""
     others = set(list_pids(proc)) - pids
     return sum(_summed(pid, _HOST_MEMORY[:1], proc) or 0 for pid in others)
 

@@ -48,7 +48,7 @@ _CHUNK = 65536
 
 
 class Process:
-    """Runtime without containers. `folder` keeps records and logs, by which a later daemon adopts the engines."""
+    """Runtime without containers. A later daemon adopts its engines by the records and logs in `folder`."""
 
     name = "process"
     containerised = False
