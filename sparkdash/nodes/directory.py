@@ -24,8 +24,8 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.nodes import facts, ssh_errors
 from sparkdash.nodes.connection import NodeConnection
 from sparkdash.nodes.link.common import chosen_links, common_links
-from sparkdash.nodes.link.liveness import called
 from sparkdash.nodes.node_file import NodeTable
+from sparkdash.nodes.node_launch import address_of, launch_on_node, links_unknown, no_common_link
 from sparkdash.nodes.node_link import FACTS_EVERY_S, FigureStream, LinkOrders, NodeLink
 from sparkdash.nodes.podman_over_ssh import remote_podman
 
@@ -33,7 +33,6 @@ LOG = structlog.get_logger("sparkdash")
 
 FRESH_S = 25.0
 """Age at which a node's figures no longer tell its memory. While nobody looks and nothing runs they come every 15 s."""
-LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -285,27 +284,14 @@ class NodeDirectory:
     def _facts(self, name: str) -> NodeFacts:
         found = self._local if name == LOCAL else self._usable(name).state.facts
         if found is None:
-            raise HostError(
-                f"The links of {'this box' if name == LOCAL else name} are not known yet.",
-                code="node_unreachable",
-                hint="They are read within seconds after the start; try again.",
-            )
+            raise links_unknown(name)
         return found
 
     def _launch(self, name: str, found: NodeFacts | None, link: Link | None) -> NodeLaunch:
-        address = LOOPBACK if link is None or link.address is None else link.address
-        if name == LOCAL or found is None:
-            return NodeLaunch(
-                name=name, address=address, hf_home=self._in.hf_home, cache_dir=self._in.cache_dir, link=link
-            )
-        hf_home = self._links[name].node.hf_home or "~/.cache/huggingface"
-        return NodeLaunch(
-            name=name,
-            address=address,
-            hf_home=_expanded(hf_home, found.home),
-            cache_dir=f"{found.home}/.cache/sparkdash",
-            link=link,
-        )
+        if name != LOCAL and found is not None:
+            return launch_on_node(self._links[name].node, found, link)
+        hf_home, cache_dir = self._in.hf_home, self._in.cache_dir
+        return NodeLaunch(name=name, address=address_of(link), hf_home=hf_home, cache_dir=cache_dir, link=link)
 
     def _interface(self, link: NodeLink) -> str | None:
         """Interface of a node that engines use towards this box; None while unknown."""
@@ -314,21 +300,3 @@ class NodeDirectory:
             return link.node.interface
         links = common_links([chosen_links(self._local.links, None), chosen_links(there.links, link.node)])
         return links[1].interface if links else None
-
-
-def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
-    """Make the error for nodes without a common network."""
-    seen = "; ".join(
-        f"{called(name)}: {', '.join(f'{link.interface} {link.address}/{link.prefix}' for link in links) or 'none'}"
-        for name, links in offered.items()
-    )
-    return HostError(
-        f"{' and '.join(map(called, offered))} share no network ({seen}).",
-        code="no_common_link",
-        hint="Give the fast link's interfaces addresses of one network on both boxes, and try again after some "
-        "seconds; docs/two-sparks.md says how.",
-    )
-
-
-def _expanded(path: str, home: str) -> str:
-    return home + path[1:] if path == "~" or path.startswith("~/") else path
