@@ -47,9 +47,14 @@ def resolve_model(
     if name not in choices:
         other = next((other for pattern, other in stand_ins.items() if fnmatchcase(name, pattern)), name)
     if other in choices and snapshot is not None and catalog.exactly(other) is None:
-        found = [each for word in choices[other] if (each := find_profile(word, catalog)) and may_use(each)]
-        other = chosen_name([each.name for each in found if not each.cannot_run], snapshot) or choices[other][0]
+        other = _chosen(choices[other], catalog, snapshot, may_use)
     return other, find_profile(other, catalog)
+
+
+def _chosen(words: Sequence[str], catalog: CatalogPort, snapshot: Snapshot, may_use: Callable[[Profile], bool]) -> str:
+    """Return the name of the profile that a name for several means now; the first one where none can run."""
+    found = [each for word in words if (each := find_profile(word, catalog)) and may_use(each)]
+    return chosen_name([each.name for each in found if not each.cannot_run], snapshot) or words[0]
 
 
 def meant_profile(name: str, catalog: CatalogPort, choices: Choices, snapshot: Snapshot) -> str:
