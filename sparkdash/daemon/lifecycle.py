@@ -55,7 +55,7 @@ async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[D
             group.create_task(_kept_alive(daemon, "metrics", daemon.exporter.run), name="metrics"),
             group.create_task(_kept_alive(daemon, "profiles", lambda: watch_files(daemon)), name="profiles"),
             group.create_task(_kept_alive(daemon, "speed-ups", lambda: watch_runs(daemon)), name="speed-ups"),
-            group.create_task(_farewell(daemon), name="farewell"),
+            group.create_task(_end_requests(daemon), name="farewell"),
             *(
                 [group.create_task(_kept_alive(daemon, "nodes", daemon.others.run), name="nodes")]
                 if daemon.others
@@ -91,7 +91,7 @@ async def _adopted(daemon: Daemon, group: asyncio.TaskGroup) -> asyncio.Task[Non
     return adopted
 
 
-async def _farewell(daemon: Daemon) -> None:
+async def _end_requests(daemon: Daemon) -> None:
     """End requests once the daemon stops: waiting ones at once, running ones after FAREWELL_S."""
     await daemon.server.stopping()
     if daemon.parts.before_stop is not None:

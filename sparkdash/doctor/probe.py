@@ -72,7 +72,7 @@ class Probe:
             gather_by_key(_fill_paths(names, _declared(wanted, lambda check: check.reads)), self._texts),
             gather_by_key(_fill_paths(names, _declared(wanted, lambda check: check.modes)), self._mode),
             gather_by_key(_fill_paths(names, _declared(wanted, lambda check: check.disks)), self._disk),
-            _read_if_any(wanted, lambda check: check.listeners, self._heard),
+            _read_if_any(wanted, lambda check: check.listeners, self._listeners),
             _read_if_any(wanted, lambda check: check.profiles, self._profiles),
             _read_if_any(wanted, lambda check: check.gpu, self.looks),
         )
@@ -158,7 +158,7 @@ class Probe:
     async def _disk(self, path: str) -> Disk | UnreadFact:
         return await read_within(path, lambda: self.disk(self._at(path)))
 
-    async def _heard(self) -> Sequence[Listener] | UnreadFact:
+    async def _listeners(self) -> Sequence[Listener] | UnreadFact:
         return await read_within("The list of ports", self.listeners)
 
     async def _account(self) -> MemoryAccount | UnreadFact:

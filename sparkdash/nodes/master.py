@@ -67,7 +67,7 @@ class Master:
             process = await begin_child(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE)
         except OSError as error:
             raise ssh_errors.ssh_missing(error.strerror or str(error)) from None
-        hearing = asyncio.create_task(self._hear(process))
+        hearing = asyncio.create_task(self._read_stderr(process))
         try:
             async with asyncio.timeout(OPEN_S):
                 if not await _is_ready(process):
@@ -94,7 +94,7 @@ class Master:
     def _refuse(self) -> NoReturn:
         raise ssh_errors.connection_error(self._node, "\n".join(self._said))
 
-    async def _hear(self, process: Process) -> None:
+    async def _read_stderr(self, process: Process) -> None:
         assert process.stderr is not None  # noqa: S101 - `open` makes this pipe
         with contextlib.suppress(ValueError):  # a line beyond the reader's limit
             async for line in process.stderr:

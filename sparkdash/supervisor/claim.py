@@ -108,7 +108,7 @@ class LeaseClaims:
     def __iter__(self) -> Iterator[LeaseClaim]:
         return iter(self._open.values())
 
-    def come(self, claim: LeaseClaim) -> None:
+    def add_claim(self, claim: LeaseClaim) -> None:
         """Add the claim of a new request."""
         self._open[claim.ticket] = claim
 

@@ -87,18 +87,18 @@ class Leasing:
         self, profile: Profile, request_id: str, on_wait: Callable[[int], object]
     ) -> AsyncIterator[Lease]:
         claim = LeaseClaim(request_id, on_wait)
-        self.come(claim)
+        self.add_claim(claim)
         try:
             with self._remotes.lease(profile, claim.lost) as lease:
                 yield lease
         finally:
             self._claims.leave(claim)
 
-    def come(self, claim: LeaseClaim) -> None:
+    def add_claim(self, claim: LeaseClaim) -> None:
         """Add the claim of a new request. Raises DaemonError when the daemon ends."""
         if self.over:
             raise refusals.shutting_down()
-        self._claims.come(claim)
+        self._claims.add_claim(claim)
 
     def at_once(self, claim: LeaseClaim, move: Arrive) -> Lease | None:
         """Return a lease if it is granted at once. None: the claim waits for it."""
@@ -186,7 +186,7 @@ class _EngineLease(LeaseClaim):
 
     async def __aenter__(self) -> Lease:
         leasing = self._leasing
-        leasing.come(self)
+        leasing.add_claim(self)
         try:
             lease = leasing.at_once(self, self._arrival) or await self.waits()
         except BaseException:

@@ -191,7 +191,7 @@ class History:
     def _thaw(self) -> None:
         self._frozen.clear()
 
-    async def mute(self, _tools: Any, profile: Any, _url: str, *, limit_s: float) -> str | None:
+    async def work_fault(self, _tools: Any, profile: Any, _url: str, *, limit_s: float) -> str | None:
         """The short generation that shows whether a stuck engine works again."""
         await self.house.clock.sleep(self._random.choice([0.1, limit_s]))
         return "no answer" if profile.name in self._frozen and self._random.random() < 0.7 else None
@@ -262,7 +262,7 @@ async def test_a_random_history_leaves_a_supervisor_that_lives_and_empty_books(
 ) -> None:
     """Once everything is mended and stopped no swap, request, lease or container is left, and an engine comes up again."""
     history = History(house, make_profile, behaviour, far, seed)
-    monkeypatch.setattr(repair, "mute", history.mute)
+    monkeypatch.setattr(repair, "work_fault", history.work_fault)
     await history.play()
     await history.calm_down()
     records = house.supervisor._actor._scheduler.records

@@ -26,7 +26,7 @@ class ProcessExitWatch:
             self._fd = os.pidfd_open(pid)
         except OSError:
             return
-        asyncio.get_running_loop().add_reader(self._fd, self._over, tell)
+        asyncio.get_running_loop().add_reader(self._fd, self._on_exit, tell)
 
     def forget(self) -> None:
         """Stop watching; a second call does nothing."""
@@ -35,6 +35,6 @@ class ProcessExitWatch:
             os.close(self._fd)
             self._fd = None
 
-    def _over(self, tell: Callable[[], None]) -> None:
+    def _on_exit(self, tell: Callable[[], None]) -> None:
         self.forget()
         tell()

@@ -115,7 +115,7 @@ def _pieces(
     for number, member in enumerate(kept, 1):
         yield text[member.at : member.value]
         written = text[member.value : member.end]
-        yield _json(_over(written, put[member.key])) if member.key in put else written
+        yield _json(_merged(written, put[member.key])) if member.key in put else written
         if number < len(kept):
             yield text[member.end : following[member]]
     if added:
@@ -123,7 +123,7 @@ def _pieces(
     yield text[close_from:]
 
 
-def _over(written: str, value: Any) -> Any:
+def _merged(written: str, value: Any) -> Any:
     theirs = json.loads(written) if isinstance(value, Mapping) else None
     return {**theirs, **value} if isinstance(theirs, dict) else value
 

@@ -72,7 +72,7 @@ class FiguresStream:
                     await self._read(process)
                 async with asyncio.timeout(END_S):  # wait_for of 3.11 forgets a cancel that comes with the end
                     code, words = await process.wait(), await said
-                raise self._over(code, words)
+                raise self._end_error(code, words)
             except TimeoutError:
                 raise silent(self._node, self._silence_s) from None
             finally:
@@ -118,7 +118,7 @@ class FiguresStream:
             hint="A login script there that prints something disturbs them: `ssh HOST true` must print nothing.",
         )
 
-    def _over(self, code: int, said: str) -> HostError:
+    def _end_error(self, code: int, said: str) -> HostError:
         if code == _MISSING:
             return HostError(
                 f"{self._node} has no python3, which its figures and its memory guard need.",

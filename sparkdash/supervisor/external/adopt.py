@@ -25,7 +25,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor.liveness.probe import mute, unreachable, version_of
+from sparkdash.supervisor.liveness.probe import unreachable, version_of, work_fault
 from sparkdash.supervisor.liveness.trial import served_model
 from sparkdash.supervisor.logbook import lines_of
 from sparkdash.supervisor.swap.stopping import report_leftovers
@@ -163,7 +163,7 @@ async def _unfit(tools: Tools, found: AdoptableEngine, stuck: Collection[str]) -
         silent = await unreachable(tools, found.profile, found.url)
     if silent:
         return f"it does not answer ({silent})"
-    if not await mute(tools, found.profile, found.url, limit_s=ANSWER_S):
+    if not await work_fault(tools, found.profile, found.url, limit_s=ANSWER_S):
         return None
     return "it was stuck, and still generates nothing" if was_stuck else _LOADING
 

@@ -92,7 +92,7 @@ async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
     return None
 
 
-async def mute(tools: Tools, profile: Profile, url: str, *, limit_s: float) -> str | None:
+async def work_fault(tools: Tools, profile: Profile, url: str, *, limit_s: float) -> str | None:
     """Ask for a small piece of work; return why the engine did not do it within the limit, or None."""
     try:
         await try_engine(tools, profile, url, limit_s)

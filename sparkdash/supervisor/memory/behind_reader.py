@@ -63,7 +63,7 @@ class BehindReader:
             return
         with self._opens, suppress(SparkdashError, OSError, TimeoutError):
             if failed is None and cache_eviction.short(self._tools, 0):
-                self._hear()
+                self._take_reports()
                 async with asyncio.timeout(LAST_S):
                     await self._forget(self._read.everything())
         if self._gone >= cache_eviction.LEAST:
@@ -79,7 +79,7 @@ class BehindReader:
             self._opens = opens = FileOpens(files)
             self._read = ReadFiles(opens.sizes)
             loop = asyncio.get_running_loop()
-            loop.add_reader(opens.descriptor, self._hear)
+            loop.add_reader(opens.descriptor, self._take_reports)
             try:
                 while True:
                     await self._tools.clock.sleep(LOOK_S)
@@ -88,7 +88,7 @@ class BehindReader:
             finally:
                 loop.remove_reader(opens.descriptor)
 
-    def _hear(self) -> None:
+    def _take_reports(self) -> None:
         at = time.monotonic()
         for report in self._opens.reports() if self._opens else ():
             if report is None:

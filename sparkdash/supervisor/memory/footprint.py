@@ -73,7 +73,7 @@ class FootprintMeter:
         self.profile = profile
         self._tools = tools
         self._nodes = nodes
-        self._far = {node: NodeMeter(tools, profile.name, node) for node in nodes if node != LOCAL}
+        self._node_meters = {node: NodeMeter(tools, profile.name, node) for node in nodes if node != LOCAL}
         self._began_with: int | None = None
         """Available memory of the serving node before the start."""
         self._zero: MemoryReading | None = None
@@ -91,7 +91,7 @@ class FootprintMeter:
         if LOCAL in self._nodes:
             with suppress(SparkdashError):
                 self._zero = await self._look(None)
-        found = {node: await meter.before() for node, meter in self._far.items()}
+        found = {node: await meter.before() for node, meter in self._node_meters.items()}
         self._began_with = found.get(self._nodes[0], self._zero.available if self._zero else None)
         self._began = self._tools.clock.monotonic()
 
@@ -99,8 +99,8 @@ class FootprintMeter:
         """Add a sample of a node's MemAvailable during the load; return this load's share, 0 once another engine loads
         too.
         """
-        if node in self._far:
-            self._far[node].note(available)
+        if node in self._node_meters:
+            self._node_meters[node].note(available)
         if node != self._nodes[0]:
             return 0
         zero = available if self._began_with is None else self._began_with
@@ -119,7 +119,7 @@ class FootprintMeter:
     async def after(self, id_: str, engine: Engine) -> Weighing | None:
         """Measure the ready engine; None without a reading before the start. `id_` is the swap's."""
         found = [await self._weigh_here(engine)] if LOCAL in self._nodes else []
-        found += [await meter.after() for meter in self._far.values()]
+        found += [await meter.after() for meter in self._node_meters.values()]
         weights = [each for each in found if each is not None]
         if len(weights) < len(self._nodes):
             return None
@@ -155,7 +155,7 @@ class FootprintMeter:
         growth.
         """
         found = [await self._grown_here(engine)] if LOCAL in self._nodes else []
-        found += [await meter.grown() for meter in self._far.values()]
+        found += [await meter.grown() for meter in self._node_meters.values()]
         known = [each for each in found if each is not None]
         return max(known) if len(known) == len(self._nodes) else None
 

@@ -83,7 +83,7 @@ class GuardedEngines:
             return
         loop = asyncio.get_running_loop()
         self._stand(domain.Guard(mode=self._guard.mode, floors=self._guard.floors))
-        self._guard.start(lambda report: loop.call_soon_threadsafe(self.hear, report), self.aim)
+        self._guard.start(lambda report: loop.call_soon_threadsafe(self.handle_report, report), self.aim)
 
     def close(self) -> None:
         """Stop the guard; engines that run on belong to the next daemon."""
@@ -202,7 +202,7 @@ class GuardedEngines:
         if guarded is not None and victim is not None and guarded.target is victim.target:
             guarded.aimed = report
 
-    def hear(self, report: GuardReport) -> None:
+    def handle_report(self, report: GuardReport) -> None:
         """Handle a report of the guard."""
         assert self._guard  # noqa: S101 - it is what speaks
         if report.error is not None:

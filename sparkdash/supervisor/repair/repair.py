@@ -28,7 +28,7 @@ from sparkdash.supervisor.bounded import bounded
 from sparkdash.supervisor.liveness import kernel_reason
 from sparkdash.supervisor.liveness.evidence import gather_evidence
 from sparkdash.supervisor.liveness.judge import LivenessJudge, LivenessVerdict
-from sparkdash.supervisor.liveness.probe import PROOF_S, mute
+from sparkdash.supervisor.liveness.probe import PROOF_S, work_fault
 from sparkdash.supervisor.liveness.signals import EngineSignals
 from sparkdash.supervisor.repair import words
 from sparkdash.supervisor.repair.incidents import Incidents
@@ -198,7 +198,7 @@ class Repair:
                 return recovery.why
             if outlook is RecoveryOutlook.TRY:
                 url = self._watched.engine.url or ""
-                if await mute(self._tools, self._watched.profile, url, limit_s=PROOF_S) is None:
+                if await work_fault(self._tools, self._watched.profile, url, limit_s=PROOF_S) is None:
                     return None
                 recovery.tried(self._now())
             await clock.sleep(LOOK_EVERY_S)

@@ -170,7 +170,7 @@ class Decisions:
             if not resident.managed or not records.moving_on(resident.nodes)
         ]
         records.stops.difference_update(leaving)
-        return self._start(None, _told(leaving, "a person stopped it"), SwapCause.USER) if leaving else []
+        return self._start(None, _leave_because(leaving, "a person stopped it"), SwapCause.USER) if leaving else []
 
     def _to_be_stopped(self) -> set[str]:
         """Return the nodes of the engines that a person wants stopped."""
@@ -208,7 +208,9 @@ class Decisions:
         ends = self._idle_ends()
         over = [name for name, at in ends.items() if at <= self.now]
         if over:
-            return self._start(None, _told(over, "nobody has used it for as long as its `idle_ttl_s`"), SwapCause.IDLE)
+            return self._start(
+                None, _leave_because(over, "nobody has used it for as long as its `idle_ttl_s`"), SwapCause.IDLE
+            )
         waits = [until for until, nodes in self._waits if self._is_calm(nodes)]
         soonest = min([*waits, *ends.values()], default=float("inf"))
         self.due = soonest if soonest < float("inf") else None
@@ -269,5 +271,5 @@ class Decisions:
         return effects
 
 
-def _told(names: Iterable[str], reason: str) -> fit.Choice:
+def _leave_because(names: Iterable[str], reason: str) -> fit.Choice:
     return fit.Choice(tuple(fit.Leaving(name, reason) for name in names))

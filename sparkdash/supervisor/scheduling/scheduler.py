@@ -186,7 +186,7 @@ class Scheduler:
             case SwapFailed(target=target, error=error):
                 return self._failed(target, error)
             case SwapCancelled(target=target):
-                self._over(target, came=False)
+                self._end_swap(target, came=False)
         return []
 
     def _adopted(self, move: Adopted) -> list[Effect]:
@@ -248,14 +248,14 @@ class Scheduler:
         goes = [name for name in swap.evict if name not in stopped]
         return [*self._queue.cut(stopped, refusals.cut(None)), *self._queue.cut(goes, refusals.cut(swap.target))]
 
-    def _over(self, target: str | None, *, came: bool) -> PendingSwap | None:
+    def _end_swap(self, target: str | None, *, came: bool) -> PendingSwap | None:
         swap = self.records.swaps.pop(target, None)
         if swap is not None:
             self._occupancy.ended(swap, came=came)
         return swap
 
     def _done(self, target: str | None) -> list[Effect]:
-        swap = self._over(target, came=True)
+        swap = self._end_swap(target, came=True)
         if swap is None or swap.target is None:
             return []
         self._residency.came_up(swap.target, swap.fingerprint, self._now, swap.choice.nodes)
@@ -263,7 +263,7 @@ class Scheduler:
         return self._queue.grant([t for t in self.records.queue.values() if t.profile == swap.target])
 
     def _failed(self, target: str | None, error: SparkdashError) -> list[Effect]:
-        swap = self._over(target, came=False)
+        swap = self._end_swap(target, came=False)
         if swap is None or swap.target is None:
             return []
         self.breaker.failed(swap.target, swap.fingerprint or "", error, self._now)

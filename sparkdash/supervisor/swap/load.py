@@ -166,10 +166,10 @@ class Loading:
                 async with lines_of(self._tools.runtime, self._container, follow=True, tail=tail) as lines:
                     async for line in lines:
                         tail = 0  # what was heard once is not heard again
-                        self._heard(line)
+                        self._on_line(line)
             await self._tools.clock.sleep(AGAIN_S)
 
-    def _heard(self, line: str) -> None:
+    def _on_line(self, line: str) -> None:
         self._tools.logbook.add(self._profile.name, line)
         self._record.heard()
         if LOCAL in self._nodes:

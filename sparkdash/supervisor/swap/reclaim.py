@@ -27,8 +27,8 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration, gib
 
 SAMPLE_S = 0.1
-FAR_SAMPLE_S = 0.5
-"""The same of another node, which is asked over ssh."""
+NODE_SAMPLE_S = 0.5
+"""Seconds between two samples of another node, which is asked over ssh."""
 STEADY_SAMPLES = 9
 STEADY = 256 * MIB
 """Bytes of movement over those samples below which available memory is steady; an engine gives back gigabytes a
@@ -116,7 +116,7 @@ async def wait_for_memory(
     debts, clock, limit = tools.books.debts_on(node), tools.clock, tools.settings.reclaim_s
     asked = _must_be_free(tools, target, node)
     began, until = clock.monotonic(), clock.now() + limit
-    sample_s = SAMPLE_S if node == LOCAL else FAR_SAMPLE_S
+    sample_s = SAMPLE_S if node == LOCAL else NODE_SAMPLE_S
     seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
     look = 0
     while debts.who:
@@ -157,7 +157,7 @@ async def after_stop(tools: Tools, told: WaitReporter) -> None:
     while missing := debts.missing(tools.reader.memory().available):
         told(f"{gib(missing)} of memory to come back", then)
         if clock.monotonic() >= until:
-            text = f"{_gone(tools, LOCAL, missing)} {duration(STOP_S)} after the stop. The next start waits for it."
+            text = f"{_not_returned_text(tools, LOCAL, missing)} {duration(STOP_S)} after the stop. The next start waits for it."
             tools.books.notice(Level.WARNING, "memory_not_returned", text, debts.who[-1])
             return
         await clock.sleep(SAMPLE_S)
@@ -178,7 +178,7 @@ async def admit_load(tools: Tools, target: Profile, missing: Mapping[str, int]) 
             raise _does_not_fit(tools, target, node, available)
     for node, lacks in missing.items():
         if lacks:
-            text = f"{_gone(tools, node, lacks)}. {target.name} fits all the same and is started."
+            text = f"{_not_returned_text(tools, node, lacks)}. {target.name} fits all the same and is started."
             tools.books.notice(Level.WARNING, "memory_not_returned", text, tools.books.debts_on(node).who[-1])
         tools.books.debts_on(node).settle()  # now the newcomer takes memory, and nothing can be told any more
 
@@ -205,7 +205,7 @@ def _not_returned(tools: Tools, target: Profile, node: str, missing: int, availa
     needs = tools.needs(target).room_bytes
     what = "a need that is not known" if needs is None else f"a need of {gib(needs)}"
     return AdmissionError(
-        f"{_gone(tools, node, missing)}; starting {target.name}, with {what} and "
+        f"{_not_returned_text(tools, node, missing)}; starting {target.name}, with {what} and "
         f"{gib(tools.reserve_bytes)} kept in reserve, is not risked with {gib(available)} available.",
         code="memory_not_returned",
         status=503,
@@ -215,7 +215,7 @@ def _not_returned(tools: Tools, target: Profile, node: str, missing: int, availa
     )
 
 
-def _gone(tools: Tools, node: str, missing: int) -> str:
+def _not_returned_text(tools: Tools, node: str, missing: int) -> str:
     debts = tools.books.debts_on(node)
     held = debts.held
     return f"{gib(missing)}{f' of {gib(held)}' if held else ''} not returned by {', '.join(debts.who)}{on_node(node)}"

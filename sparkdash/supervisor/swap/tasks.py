@@ -102,7 +102,7 @@ class SwapTasks:
             self._begin_drain(order)
         self._group = group
         task = group.create_task(self._outcome(transition, effect.target), name=f"swap to {effect.target}")
-        task.add_done_callback(lambda task: self._carried(task, effect.target))
+        task.add_done_callback(lambda task: self._report_end(task, effect.target))
         self._under_way[effect.target] = _UnderWay(order, transition, task)
 
     def _begin_drain(self, order: SwapOrder) -> None:
@@ -165,20 +165,20 @@ class SwapTasks:
         """Write down how it ended; the profile that runs now, if one came up."""
         swap = self._under_way.pop(move.target)
         order = swap.order
-        self._keep_the_spared(order)
+        self._mark_spared_ready(order)
         self._keep_contiguity(swap, move)
         if isinstance(move, SwapDone):
             ended = self._close(order, SwapOutcome.DONE, whole=order.resumes is None)
             self._weigh(order.scale, ended)
             return order.target
         if isinstance(move, SwapCancelled):
-            self._away(order.target)
+            self._drop_target(order.target)
             self._close(order, SwapOutcome.CANCELLED)
         else:
             self._failed(order, failure_of(move.error, swap.transition.phase), move.error.text())
         return None
 
-    def _keep_the_spared(self, order: SwapOrder) -> None:
+    def _mark_spared_ready(self, order: SwapOrder) -> None:
         """Mark engines ready again that were to leave and are still there."""
         engines = self._tools.books.engines
         for name in (engine.profile for engine in order.evict):
@@ -205,7 +205,7 @@ class SwapTasks:
         )
         self._store.record_contiguity(load)
 
-    def _away(self, target: Profile | None) -> None:
+    def _drop_target(self, target: Profile | None) -> None:
         engine = self._tools.books.engines.get(target.name) if target else None
         # one that failed before this swap stays to be seen: it may be there still, since it would not stop
         if engine is not None and engine.state not in (EngineState.READY, EngineState.FAILED):
@@ -255,7 +255,7 @@ class SwapTasks:
             return SwapFailed(target, error)
         return SwapDone(target)
 
-    def _carried(self, task: asyncio.Task[Move], target: str | None) -> None:
+    def _report_end(self, task: asyncio.Task[Move], target: str | None) -> None:
         # a task that is cancelled before its first step runs nothing of its own: only a callback is sure to be called
         if task.cancelled():
             self._tell(SwapCancelled(target))
