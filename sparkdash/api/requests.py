@@ -16,7 +16,7 @@ from sparkdash.domain.measuring import Measuring
 from sparkdash.limits import COUNT, PRINTABLE, WORD
 
 Cause = Literal["user", "bench"]
-"""On whose behalf a profile is brought up."""
+"""Party for which a profile is brought up."""
 POINTS = 300
 """Buckets of a series, unless asked for otherwise."""
 STATUS = r"^(done|failed|gone|[1-5][0-9]{2})$"

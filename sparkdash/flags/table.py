@@ -38,7 +38,7 @@ class Versions:
     places: tuple[int, ...]
     exact: bool
     text: str
-    """As a message names them: "0.32", "0.11 to 0.32"."""
+    """Versions as a message names them: "0.32", "0.11 to 0.32"."""
 
 
 class FlagFacts:

@@ -144,7 +144,7 @@ class Deps:
     counter: TokenCounter | None = None
     """Client of the token counter; None: only loaded engines count."""
     fallback_notices: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    """When each (asked profile, answering profile, code) was last announced."""
+    """Time of the last announcement of each (asked profile, answering profile, code)."""
     exclusive: Exclusive = field(default_factory=Exclusive)
     running: RequestRegistryPort = field(default_factory=RunningRequests)
     uploads: Uploads = field(default_factory=_default_uploads)

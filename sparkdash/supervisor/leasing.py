@@ -51,9 +51,9 @@ class Leasing:
         self._claims = LeaseClaims(self._granted)
         self._remotes = Remotes(lambda: tools.settings, tools.clock.now)
         self._names: dict[str, tuple[Profile, tuple[str, ...]]] = {}
-        """By profile: what its engine was started from, and the model names that it accepts."""
+        """Profile that each engine was started from, and the model names that it accepts, by profile."""
         self._relayed_at: dict[str, float] = {}
-        """By profile: time of the last byte of answers that are over."""
+        """Time of the last byte of ended answers, by profile."""
         self.over = False
         """Whether the daemon ends, so that new requests are refused."""
 

@@ -15,7 +15,7 @@ Waiter = asyncio.Future[None]
 
 
 class Waiters:
-    """By the kind of the order."""
+    """Callers that wait for orders, by the kind of order."""
 
     def __init__(self) -> None:
         self._waiting: defaultdict[type[Move], list[Waiter]] = defaultdict(list)

@@ -40,7 +40,7 @@ class Slots(NamedTuple):
     """
 
     busy: dict[int, Slot]
-    """By task."""
+    """Slots at work, by task."""
     capacity: int | None
 
     def idle(self) -> Slots:

@@ -70,7 +70,7 @@ class ImageBuild(Frozen):
     licence: str | None = None
     """Licence of the source, or that it names none."""
     source: str | None = None
-    """Where commit, time and sizes were read."""
+    """Document in which commit, time and sizes were read."""
     unavailable: str | None = None
     """Why this image cannot be built, such as a source that is not public."""
 

@@ -56,7 +56,7 @@ class PreparedBody(NamedTuple):
 
 
 AS_IT_IS = PreparedBody(b"")
-"""Of an answer in which nothing changes; the body is sent elsewhere."""
+"""Stands for an answer that needs no change; the body is sent elsewhere."""
 
 
 @per_request

@@ -40,7 +40,7 @@ class _EngineLink:
         """Nodes that a probe has reached."""
 
     async def fault(self) -> str | None:
-        """See LookAtLink."""
+        """Return what is wrong with the link; None while nothing is known to be."""
         return self._without_carrier() or await self._without_answer()
 
     def _without_carrier(self) -> str | None:

@@ -54,9 +54,9 @@ class Thresholds:
     """Limit of such an engine while the GPU computes: an answer that is not streamed shows nothing until it is whole.
     """
     young_s: float = 600.0
-    """For so long after its start all but `stopped_s` is doubled: first requests compile and tune."""
+    """Time after the start in which all limits but `stopped_s` are doubled: first requests compile and tune."""
     recovery_s: float = 120.0
-    """For how long an engine is watched once its requests were cancelled: some were free again after 94 to 105 s."""
+    """Time that an engine is watched once its requests were cancelled: some were free again after 94 to 105 s."""
     gap_s: float = 30.0
     """Longest interval between two looks that counts: beyond it the box slept, or nobody looked."""
 

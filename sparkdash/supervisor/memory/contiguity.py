@@ -85,7 +85,7 @@ def enough(blocks: int, wanted: BlockDemand, coming_bytes: int = 0) -> bool:
 
 
 def lacking_bytes(blocks: int, wanted: BlockDemand) -> int:
-    """By how much the free blocks fall short; 0 when there are enough."""
+    """Bytes by which the free blocks fall short; 0 when there are enough."""
     return max(0, wanted.blocks - blocks) * BLOCK
 
 

@@ -204,7 +204,7 @@ class Footprints:
         self._store = store
         self._learned = learned
         self._scales: dict[str, tuple[FootprintMeter, Engine, Weighing, int]] = {}
-        """By profile: what runs, as it was weighed, and the longest prompt that it was weighed after."""
+        """Meter, engine, last result and longest prompt before it, by profile."""
         self._busy: set[str] = set()
 
     async def weigh(self, scale: FootprintMeter, id_: str, engine: Engine) -> None:

@@ -44,12 +44,12 @@ class GuardedEngine:
     killed: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Done once the guard has killed it."""
     reason: EngineError | None = None
-    """Why it did, or had the runtime do it."""
+    """Reason of the kill, by the guard itself or by the runtime."""
     aimed: GuardReport | None = None
     """Set by the guard's thread before it kills."""
     victim: Victim | None = None
     state: EngineState | None = None
-    """In which `victim` was weighed."""
+    """State of the engine in which `victim` was weighed."""
 
 
 class GuardedEngines:

@@ -83,5 +83,5 @@ class ReadFiles:
         return found
 
     def everything(self) -> list[Range]:
-        """All of each file, for when the load is over."""
+        """Ranges that cover each whole file, for the end of the load."""
         return [(number, 0, file.size) for number, file in self._files.items()]

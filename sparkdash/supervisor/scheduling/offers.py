@@ -25,7 +25,7 @@ class Offers:
         self._repairs: deque[str] = deque()
         self.fallbacks: deque[str] = deque()
         self._preloads: dict[str, SwapCause] = {}
-        """In their order, with the cause of each."""
+        """Profiles to preload in their order, with the cause of each."""
 
     def repair(self, profile: str) -> None:
         """Offer another engine in the place of a stuck one that was ended."""

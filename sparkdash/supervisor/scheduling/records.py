@@ -128,7 +128,7 @@ class SchedulerRecords:
     """Tickets in order of arrival."""
     leases: dict[str, HeldLease] = field(default_factory=dict)
     residents: dict[str, Resident] = field(default_factory=dict)
-    """In the order in which they became ready."""
+    """Engines in the order in which they became ready."""
     ran_on: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Nodes that each profile's last engine came up on."""
     stops: set[str] = field(default_factory=set)

@@ -157,7 +157,8 @@ async def after_stop(tools: Tools, told: WaitReporter) -> None:
     while missing := debts.missing(tools.reader.memory().available):
         told(f"{gib(missing)} of memory to come back", then)
         if clock.monotonic() >= until:
-            text = f"{_not_returned_text(tools, LOCAL, missing)} {duration(STOP_S)} after the stop. The next start waits for it."
+            lost = _not_returned_text(tools, LOCAL, missing)
+            text = f"{lost} {duration(STOP_S)} after the stop. The next start waits for it."
             tools.books.notice(Level.WARNING, "memory_not_returned", text, debts.who[-1])
             return
         await clock.sleep(SAMPLE_S)

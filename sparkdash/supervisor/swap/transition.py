@@ -70,11 +70,11 @@ class SwapOrder:
     before: Contiguity | None = None
     """Free large blocks just before the start."""
     drain_until: float | None = None
-    """When requests are cut that hold the evicted engines, Unix seconds."""
+    """Time at which requests that hold the evicted engines are cut, Unix seconds."""
     copies: bool = False
     """Whether the evicted engines serve on until the other nodes have what the target needs."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the evicted may be stopped."""
+    """Set when the evicted engines may be stopped."""
 
 
 class Transition:
@@ -86,9 +86,9 @@ class Transition:
         self.phase = order.record.swap.phase
         self._flags: KnownFlags | None = None
         self._stopping: list[str] = []
-        """Profiles whose containers are told to end and have not."""
+        """Profiles whose containers were told to end and still run."""
         self._stops_until = 0.0
-        """When those are killed, Unix seconds."""
+        """Time at which these containers are killed, Unix seconds."""
 
     async def run(self) -> None:
         """All phases. On failure or cancellation what was begun is gone again.
