@@ -122,7 +122,7 @@ def _fetched_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
 def _box(state: BoxState) -> Proposal:
     if not state.problems:
         return Proposal(Step.BOX, Outlook.DONE, "nothing keeps engines from running", ("sparkdash doctor",))
-    found = f"the doctor found {counted(len(state.problems), 'fault')} to mend first: {', '.join(state.problems)}"
+    found = f"the doctor found {counted(len(state.problems), 'fault')} to repair first: {', '.join(state.problems)}"
     return Proposal(
         Step.BOX, Outlook.PROPOSED, found, (f"sparkdash doctor {' '.join(state.problems)}",), tuple(state.problems)
     )

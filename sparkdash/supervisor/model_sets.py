@@ -128,7 +128,7 @@ def set_refusal(plan: SetPlan) -> AdmissionError | None:
         return None
     parts = ", ".join(f"{row.profile} {gib(row.needs_bytes)}" for row in plan.members)
     return AdmissionError(
-        f"The set {plan.name} needs {gib(plan.needs_bytes)} ({parts}); {gib(plan.available_bytes)} can be had beyond "
+        f"The set {plan.name} needs {gib(plan.needs_bytes)} ({parts}); {gib(plan.available_bytes)} can be freed beyond "
         f"the reserve of {gib(plan.reserve_bytes)}.",
         code="does_not_fit",
         hint="Take a profile out of the set, or give one a smaller context.",

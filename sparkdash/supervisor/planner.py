@@ -262,7 +262,7 @@ def _fits(need: Need, choice: Choice, box: BoxMemory, beside: tuple[str, ...], *
 
 def _fits_not(choice: Choice, box: BoxMemory) -> str:
     if not choice.nodes and choice.available is None:
-        return "It cannot come now: there are not the nodes that it needs."
+        return "It cannot start now: too few of the nodes that it needs can be used."
     where = "" if choice.tightest == LOCAL else f" on {choice.tightest}"
     beyond = f"beyond the reserve of {gib(box.reserve)}{where}"
-    return f"It does not fit, whoever leaves: {gib(choice.available)} can be had {beyond}."
+    return f"It does not fit, whichever engines leave: {gib(choice.available)} can be freed {beyond}."

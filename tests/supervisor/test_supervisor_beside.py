@@ -128,7 +128,7 @@ async def test_what_can_never_fit_is_refused_at_once_with_the_figures(house: Any
         assert figure in error.message
     with pytest.raises(AdmissionError, match=r"128\.0 GiB in all"):
         await house.supervisor.use("whale", cause=SwapCause.USER)
-    assert (await house.supervisor.plan("whale")).verdict.startswith("It does not fit, whoever leaves")
+    assert (await house.supervisor.plan("whale")).verdict.startswith("It does not fit, whichever engines leave")
     assert len(house.swaps()) == 1
     assert house.state("a") is EngineState.READY
 

@@ -35,7 +35,7 @@ def need(basis: Basis) -> Need:
             Basis.DECLARED,
             Choice(LEFT, 40 * GIB, 35 * GIB, False),
             (),
-            "It does not fit, whoever leaves: 35.0 GiB can be had beyond the reserve of 10.0 GiB.",
+            "It does not fit, whichever engines leave: 35.0 GiB can be freed beyond the reserve of 10.0 GiB.",
         ),
         (
             Basis.ESTIMATED,

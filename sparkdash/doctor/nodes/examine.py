@@ -58,7 +58,7 @@ def _of_box(box: BoxFacts, chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]
 
 def _unasked(box: BoxFacts, problem: SparkdashError) -> NodeFinding:
     again = f"sparkdash nodes check {box.name}"
-    fix = problem.hint or f"Mend the connection, then: {again}"
+    fix = problem.hint or f"Repair the connection, then: {again}"
     return NodeFinding(name="reachable", status=Status.FAIL, evidence=problem.message, fix=fix, nodes=(box.name,))
 
 

@@ -232,7 +232,7 @@ _COMPLAINTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mount_missing",
         ("statfs ", "bind source path does not exist"),
-        "Mend the path in the profile, or put the model there.",
+        "Correct the path in the profile, or put the model there.",
     ),
     (
         "command_missing",

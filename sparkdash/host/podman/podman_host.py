@@ -172,5 +172,5 @@ def folder_not_made(spec: ContainerSpec, source: str, words: str) -> HostError:
     return HostError(
         f"The folder {source} for {spec.name} cannot be made: {words}.",
         code="mount_missing",
-        hint="Mend the path in the profile or config.toml, or make the folder yourself.",
+        hint="Correct the path in the profile or config.toml, or make the folder yourself.",
     )

@@ -227,7 +227,7 @@ class ImageCopy:
         return HostError(
             f"`podman {verb}` failed {where}: {answers.last_words(done.err) or f'exit code {done.code}'}",
             code="runtime_failed",
-            hint="Mend what podman names, and run it again: layers that arrived are kept.",
+            hint="Correct what podman names, and run it again: layers that arrived are kept.",
         )
 
     @contextmanager

@@ -110,7 +110,7 @@ def no_room(name: str, need: Need, choice: Choice, boxes: Mapping[str, BoxMemory
         return _pinned_stay(name, needs, choice)
     whole = box.total is not None and choice.needs is not None and choice.needs + box.reserve > box.total
     where = "this box" if node == LOCAL else node
-    had = f"{gib(choice.available)} can be had beyond it{f' on {where}' if several else ''}"
+    had = f"{gib(choice.available)} can be freed beyond it{f' on {where}' if several else ''}"
     found = f"{where} has {gib(box.total)} in all" if whole else had
     return AdmissionError(
         f"{needs} and {gib(box.reserve)} are kept in reserve; {found}.",
@@ -129,13 +129,13 @@ def _needs(name: str, need: Need, choice: Choice) -> str:
 
 
 def _pinned_stay(name: str, needs: str, choice: Choice) -> SparkdashError:
-    one, them = ("is", "it leaves") if len(choice.pinned) == 1 else ("are", "they leave")
+    one, them = ("is", "it") if len(choice.pinned) == 1 else ("are", "them")
     return AdmissionError(
-        f"{needs}; {gib(choice.available)} can be had. "
-        f"{', '.join(choice.pinned)} {one} pinned: {them} only when a person says so.",
+        f"{needs}; {gib(choice.available)} can be freed. "
+        f"{', '.join(choice.pinned)} {one} pinned: no request stops {them}.",
         code="pinned",
         status=503,
-        hint=f"`sparkdash use {name}` says so; or take `pinned` off in config.toml.",
+        hint=f"`sparkdash use {name}` stops {them}; or remove `pinned` from the policy in config.toml.",
     )
 
 

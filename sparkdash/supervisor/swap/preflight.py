@@ -49,7 +49,7 @@ async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict
             raise HostError(
                 f"The weights of {target.name} are not on this box: there is no {path}.",
                 code="weights_missing",
-                hint="Put them there, or mend the path in the profile.",
+                hint="Put them there, or correct the path in the profile.",
             )
     await large_blocks.check_before_stop(tools, target, [engine for engine in evict if LOCAL in engine.nodes])
 
