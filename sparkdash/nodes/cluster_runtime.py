@@ -148,7 +148,7 @@ class ClusterRuntime:
     async def _start_one(self, head: str, part: ContainerSpec, begun: list[Member]) -> ContainerInfo:
         member = Member(head, part.node, part.name)
         if part.node != LOCAL:
-            begun.append(member)  # before it is tried: of a node that falls silent it is not known whether it was made
+            begun.append(member)  # before the try: a node that falls silent never says whether the container was made
         self._starting[part.node] += 1
         try:
             with naming(part.node):
@@ -188,7 +188,7 @@ class ClusterRuntime:
         return [each for each in found if all(value in ("", each.labels.get(key)) for key, value in labels.items())]
 
     async def _taken_as_engine(self, orphan: ContainerInfo) -> bool:
-        """Note the orphan as an engine of its own, unless an engine has its name: a stop by name would end that engine."""
+        """Note the orphan as an engine of its own, unless its name is an engine's: a stop by name would end that one."""
         if orphan.name in self._engines:
             await self._owed.add(_removal_of(orphan))
             self.upkeep.look_soon(orphan.node)
@@ -215,7 +215,7 @@ class ClusterRuntime:
                 return None
         self._engines[head.name] = engine
         if any(each.head == head.name for member in engine.members for each in self._owed.on(member.node)):
-            return head.replace(state=ContainerState.EXITED)  # it was to be stopped
+            return head.replace(state=ContainerState.EXITED)  # its stop is owed
         return group.as_container()
 
     async def settle(self, owner: str) -> Leftovers:

@@ -130,7 +130,7 @@ class NodeDirectory:
         if names == (LOCAL,):
             return (self._launch(LOCAL, None, None),)
         for name in names:
-            if name != LOCAL:  # first, as its reason is the one to mend
+            if name != LOCAL:  # first: an unusable node explains more than a missing link
                 self._usable(name)
         known = {name: self._facts(name) for name in names}
         if len(names) == 1:

@@ -136,7 +136,7 @@ class GroupLogs:
                         await queue.put(_prefixed(worker.node, line))
                 is_open = False
             except HostError:
-                tail = 0  # what was heard once is not heard again
+                tail = 0  # lines that were read once are not read again
                 await asyncio.sleep(AGAIN_S)
 
 

@@ -65,7 +65,7 @@ class GroupStop:
         try:
             if member.node == LOCAL:
                 await self._runtimes.local.stop(member.container or member.head, 0.0)
-            else:  # by its label: a name may be a stranger's
+            else:  # by its label: another owner's container may have the name
                 (removal,) = _removals([member])
                 await self._upkeep.end(removal, 0.0)
         except HostError as error:

@@ -187,7 +187,7 @@ def _is_orphan(
 ) -> bool:
     """Whether a worker that no listed head claims belongs to no engine for sure."""
     head = worker.labels[LABEL_HEAD]
-    if (known := running.get(head)) is not None:  # also while it starts: its head may come in a moment
+    if (known := running.get(head)) is not None:  # also while it starts: its head may appear in a moment
         return all(
             member.node != worker.node or member.container not in (None, worker.name) for member in known.members[1:]
         )

@@ -127,7 +127,7 @@ class Actor:
             while self._inbox:
                 self._handle(*self._inbox.popleft())
             self._news.clear()
-            self._refresh()  # figures are told once for all that has come
+            self._refresh()  # counts are published once for all moves in the inbox
 
     def recall(self) -> None:
         """Take over parked profiles and incidents of an earlier daemon."""
@@ -243,7 +243,7 @@ class Actor:
         """Publish what people see of a move, before its effects."""
         match move:
             case Arrive() | Leave():
-                pass  # what most moves are; figures are told of them
+                pass  # most moves are these, and they change the counts
             case SwapDone() | SwapFailed() | SwapCancelled():
                 self._swap_over(move)
             case Copied(target=target):

@@ -38,6 +38,6 @@ async def finish_despite_cancel(work: Awaitable[T]) -> T:
         except asyncio.CancelledError:
             cancelled = True
     if cancelled:
-        task.exception()  # seen: what became of the work no longer matters
+        task.exception()  # retrieved, so that asyncio does not log it: the result no longer matters
         raise asyncio.CancelledError
     return task.result()

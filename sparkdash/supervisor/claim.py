@@ -68,7 +68,7 @@ class LeaseClaim:
     __slots__ = ("_granted", "_on_wait", "lost", "ticket")
 
     def __init__(self, request_id: str, on_wait: Callable[[int], object]) -> None:
-        self.ticket = f"{request_id}#{next(_NUMBERS)}"  # a request that is tried again gets another one
+        self.ticket = f"{request_id}#{next(_NUMBERS)}"  # a retried request gets another ticket
         self._on_wait = on_wait
         self._granted: asyncio.Future[Lease] | None = None
         self.lost: asyncio.Future[SparkdashError] = asyncio.get_running_loop().create_future()

@@ -121,7 +121,7 @@ class FlagProbe:
         asked = adapter.help(profile) if adapter.managed else None
         if asked is None or (self._runtime.containerised and profile.image is None):
             return None
-        if secret_at(profile):  # it is not started either: a command line shows its variables to others
+        if secret_at(profile):  # a profile with secrets on its command line is not probed: `ps` would show them
             return None
         return containers.help_container(profile, asked.argv, containerised=self._runtime.containerised), asked.quick
 
@@ -167,7 +167,7 @@ class FlagProbe:
         self._slow = asyncio.ensure_future(self._ask(spec, program, SLOW_S))
         try:
             await asyncio.wait((self._slow,))
-            if self._slow.cancelled():  # a start came; it is asked again in the next quiet hour
+            if self._slow.cancelled():  # a start has precedence; the program is asked again when nothing runs
                 self._wake.set()
         finally:
             self._slow.cancel()
@@ -181,7 +181,7 @@ class FlagProbe:
         except HostError as error:
             LOG.info("a program did not list its flags", program=spec.argv, image=spec.image, why=error.text())
             if limit_s < SLOW_S:
-                self._wake.set()  # it may be slow the first time only: a big image of a rootless owner is copied then
+                self._wake.set()  # only the first run may be slow: rootless podman copies a big image then
                 return None
             known = None
         if known is None:

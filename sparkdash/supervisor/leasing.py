@@ -129,7 +129,7 @@ class Leasing:
         if killed := self._tools.guarded.reason(lease.engine.container):
             raise copy(killed) from None
         if trouble.code in (STUCK, refusals.CUT):
-            return  # the cause is known, and an engine that is stuck or leaves would answer no look
+            return  # the cause is known, and a stuck or leaving engine would not answer a probe
         died = await self._watch.confirm(lease.profile, lease.engine, trouble)
         if died is None:
             return
@@ -149,7 +149,7 @@ class Leasing:
     def _granted(self, name: str, claim: LeaseClaim) -> Lease:
         engine, started = self._tools.books.engines[name], self._tools.books.started[name]
         now = self._profiles().get(name, started)
-        # request defaults may be newer than the engine; what it was started with may not
+        # request defaults may be newer than the engine; its launch arguments may not
         profile = now if now is started or now.fingerprint == started.fingerprint else started
         if engine.model_id is not None:
             return Lease(profile, engine, engine.url or "", (engine.model_id,), claim.lost, NO_HEADERS)

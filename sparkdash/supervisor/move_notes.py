@@ -18,9 +18,9 @@ from sparkdash.supervisor.repair.incidents import Incidents
 def publish_death(books: Books, incidents: Incidents, profile: str, error: SparkdashError) -> None:
     """Show the engine as failed, with a notice."""
     incidents.ends(profile)
-    if started := books.started.get(profile):  # else it died while it was being stopped, and is gone
+    if started := books.started.get(profile):  # otherwise it died during its stop, and is gone
         books.fail(started, failure_of(error))
-        if error.code not in guard_words.CODES:  # the guard's kills are told when they happen
+        if error.code not in guard_words.CODES:  # the guard's kills have a notice already
             books.notice(Level.ERROR, error.code, error.text(), profile)
 
 

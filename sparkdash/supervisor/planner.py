@@ -99,7 +99,7 @@ class Planner:
             return None
         try:
             found = self._tools.guarded.short(profile)
-        except SparkdashError:  # a box that does not tell its memory
+        except SparkdashError:  # the box's memory cannot be read
             return None
         if found is not None:
             found.holders = refusals.holders(self._tools.foreign())
@@ -134,11 +134,11 @@ class Planner:
         """
         if error := refusals.unstartable(profile.name, self.profile_facts(profile)):
             raise error
-        await self._tools.needs.read([profile])  # the weights may have come since
+        await self._tools.needs.read([profile])  # the weights may have arrived since
         records = scheduler.records
         choice = scheduler.choice(profile.name, self._tools.clock.monotonic())
         there = dict.fromkeys((*records.residents, *filter(records.coming, filter(None, records.swaps))))
-        if records.as_written(profile.name):  # an older version of it is started again
+        if records.as_written(profile.name):  # an engine of an older version is restarted
             return self._plan_running(profile, choice, there), None
         hold, waits_for = scheduler.hold(profile.name, choice), scheduler.waits_for(profile.name, choice)
         return self._plan_start(profile, choice, there, hold, waits_for), scheduler.refusal(profile.name, choice)

@@ -45,7 +45,7 @@ class Ports:
 
 def _free(port: int) -> bool:
     with socket.socket() as probe:
-        # as engines do: a connection in TIME_WAIT does not make a port taken
+        # as engines do: a connection in TIME_WAIT does not occupy the port
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))

@@ -45,7 +45,7 @@ def blocks(facts: Facts) -> Iterator[CheckResult]:
     loads: Sequence[LoadContiguity] = ()
     try:
         loads = facts.told_loads()
-    except UnreadFact as why:  # today's blocks are known all the same
+    except UnreadFact as why:  # today's blocks are known without the history
         yield unknown(f"{why}.")
     about = f"{_now(seen)}{_trend(_since_boot(facts, loads), seen, _up(facts))}"
     yield _judged(facts, seen, loads, about)

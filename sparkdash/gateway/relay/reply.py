@@ -315,7 +315,7 @@ class Reply:
         return last if tap.between_frames else b"\n\n" + last
 
     def end_disconnected(self) -> None:
-        """End the row of a client that hung up. Most clients do so at the stream's last event, when nothing more comes."""
+        """End the row of a client that hung up: most clients do so at the stream's last event."""
         failed = self._tap.failed
         if failed or self._tap.complete:  # SDKs also hang up at an error event
             self._done(HTTPStatus.OK, failed=failed)

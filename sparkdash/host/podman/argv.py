@@ -163,7 +163,7 @@ def _repeated(flag: str, values: Iterable[str]) -> list[str]:
 
 
 def _network(spec: ContainerSpec) -> list[str]:
-    """Give the container the host's network, or publish its fixed port on loopback: forwarding would slow each token."""
+    """Give the container the host's network, or publish its fixed port on loopback: a forward slows each token."""
     if spec.inner_port is None:
         return ["--network", "host"]
     return ["--publish", f"127.0.0.1:{spec.port}:{spec.inner_port}"]

@@ -70,7 +70,8 @@ class FiguresStream:
                 first()
                 async with asyncio.timeout(self._silence_s) as self._limit:
                     await self._read(process)
-                async with asyncio.timeout(END_S):  # wait_for of 3.11 forgets a cancel that comes with the end
+                # asyncio.wait_for of Python 3.11 loses a cancellation that arrives with the end
+                async with asyncio.timeout(END_S):
                     code, words = await process.wait(), await said
                 raise self._end_error(code, words)
             except TimeoutError:

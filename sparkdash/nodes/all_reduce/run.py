@@ -92,7 +92,7 @@ async def _answers(inputs: AllReduceInputs, specs: Sequence[ContainerSpec], prog
     others = [asyncio.ensure_future(_ended(inputs.runtimes[spec.node], spec.name)) for spec in specs[1:]]
     try:
         await asyncio.wait((first, *others), timeout=LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
-        if not first.done():  # the others end at the same moment as rank 0 when all is well
+        if not first.done():  # in a good run all ranks end at the same moment
             await asyncio.wait((first,), timeout=GRACE_S * 5)
         answers = first.result() if first.done() and not first.cancelled() else []
     finally:

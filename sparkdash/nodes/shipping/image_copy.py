@@ -74,7 +74,7 @@ class ImageCopy:
         here, there = self._facts(image, here=True), self._facts(image, here=False)
         equal = there is not None and (not alike or here is None or here.id == there.id)
         facts = here or there
-        # an image that has all its layers there and not its name is missing too
+        # with all its layers there and without its name, the image is missing too
         missing = 0 if equal or here is None else max(self._missing_bytes(here), 1)
         return CopyItem(
             kind=CopyKind.IMAGE,

@@ -169,7 +169,7 @@ class FileReceiver:
                 os.fdatasync(opened)
                 os.rename(part, last, src_dir_fd=folder, dst_dir_fd=folder)
             except OSError as error:
-                if error.errno in (errno.ENOSPC, errno.EDQUOT):  # rather a second copy than a full disk
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):  # a second copy costs less than a full disk
                     os.unlink(part, dir_fd=folder)
                 raise
             except Refused as refused:

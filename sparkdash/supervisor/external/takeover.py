@@ -135,7 +135,7 @@ class Takeover:
         self._tools.books.leave_unadopted(
             {each.labels.get(LABEL_PROFILE, each.name): each for each in adoption.unknown}
         )
-        if self._unknown and adoption.problems != self._catalog().problems:  # read while it was looked
+        if self._unknown and adoption.problems != self._catalog().problems:  # read during the look
             self._look_later()
 
     def _look_later(self, pause_s: float = AGAIN_S[0]) -> None:

@@ -34,6 +34,6 @@ async def gather_evidence(tools: Tools, about: EvidenceRequest) -> Evidence | No
     request = replace(about, pids=frozenset(pids or ()), log=log)
     try:
         return await bounded(tools.take_evidence(request), tools.clock, EVIDENCE_S)
-    except Exception:  # whatever it was, the engine is repaired all the same
+    except Exception:  # whatever failed, the repair goes on without the evidence
         LOG.exception("no evidence of an engine", profile=about.profile)
         return None

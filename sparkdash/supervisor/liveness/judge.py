@@ -130,7 +130,7 @@ class LivenessJudge:
         elif last is not None and last.has_work and look.has_work:
             counted = self._counted(look, last)
             self._still_s += counted
-            if not (look.asleep or last.asleep):  # one that is woken has its whole time
+            if not (look.asleep or last.asleep):  # an engine that is woken gets the full limit
                 self._used += counted / limit
 
     def _weigh(self, look: EngineSignals, last: EngineSignals | None) -> tuple[float | None, float, str]:

@@ -127,6 +127,6 @@ def _stopped(look: EngineSignals, stopped: int) -> str:
 
 
 def _requests(look: EngineSignals) -> str:
-    if not (look.running or look.waiting):  # figures of an engine that hangs are old, or it knows of none
+    if not (look.running or look.waiting):  # a hanging engine has old figures, or none
         return f"{look.held} request{'s' * (look.held != 1)} on it"
     return f"{number(look.running)} running, {number(look.waiting)} waiting"

@@ -54,7 +54,7 @@ async def evict_weights(tools: Tools, bytes_wanted: int, *, keep: Collection[Pat
         before = tools.reader.memory().page_cache
         async with asyncio.timeout(LET_GO_S + LATE_S):  # a disk that hangs
             gone = await in_thread(work)
-        if gone is None:  # not countable file by file: what the box as a whole has less
+        if gone is None:  # not countable file by file: the fall of the box's cache instead
             after = tools.reader.memory().page_cache
             gone = 0 if before is None or after is None else max(0, before - after)
     except (SparkdashError, OSError, TimeoutError):

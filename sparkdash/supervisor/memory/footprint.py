@@ -146,7 +146,7 @@ class FootprintMeter:
         return NodeWeight(steady, peak, measure, self._spoilt(zero, now, measure))
 
     def _spoilt(self, zero: MemoryReading, now: MemoryReading, measure: Measure | None) -> str | None:
-        if self._beside:  # what it held at its peak is seen in MemAvailable alone
+        if self._beside:  # the peak shows in MemAvailable only, which the other load moves too
             return f"{', '.join(sorted(self._beside))} loaded at the same time"
         return None if measure is Measure.PROCESSES else why_spoilt(zero, now, self._highest)
 
@@ -211,7 +211,7 @@ class Footprints:
         """Measure an engine that became ready, and keep the result."""
         with _harmless(engine.profile):
             seen = await scale.after(id_, engine)
-            if seen and self._still(engine):  # one that was stopped meanwhile held less and less
+            if seen and self._still(engine):  # an engine that was stopped meanwhile held less and less
                 self._keep(scale, engine, seen, LONG_PROMPT // 2)
 
     def worth_a_look(self, request: Request) -> bool:

@@ -235,7 +235,7 @@ class GuardedEngines:
         kills = (kill, *self._standing.kills)[:KILLS_KEPT]
         self._stand(self._standing.replace(level=report.verdict.level, since=now, kills=kills))
         self._notice(Level.ERROR, error.code, error.text(), victim.profile)
-        unadopted = victim.profile in self._unadopted  # nobody else watches for its end and clears it away
+        unadopted = victim.profile in self._unadopted  # nobody else watches this engine's end and removes it
         self._mark(victim.container, error, dead=bool(report.processes) and not unadopted)
         if unadopted:
             self._books.forget_unadopted(victim.profile)

@@ -41,7 +41,7 @@ async def check_before_stop(tools: Tools, target: Profile, leave: Iterable[Engin
         AdmissionError: `fragmented`.
     """
     needs = [tools.needs(tools.books.started[e.profile]).total_bytes for e in leave if e.profile in tools.books.started]
-    if needs and None not in needs:  # with nobody to stop, the look before the start is the same one
+    if needs and None not in needs:  # without evictions, the look before the start does the same
         await ensure_blocks(tools, target, coming_bytes=sum(filter(None, needs)))
 
 
@@ -88,7 +88,7 @@ def _warn(tools: Tools, target: Profile, seen: Contiguity, wanted: BlockDemand) 
 async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str]:
     """Each step that did something, in words, as it is done."""
     keep: Collection[Path] = ()
-    with suppress(TimeoutError):  # a disk that hangs: then none is known to be the newcomer's
+    with suppress(TimeoutError):  # a disk hangs: no cached file is known to be the newcomer's
         async with asyncio.timeout(FILES_S):
             keep = await cache_eviction.weight_files(tools, target)
     steps = (

@@ -75,6 +75,6 @@ class Needs:
                     targets[profile.fingerprint] = target
                     speculation = adapter_of(profile).speculation(profile)
                     most_steps[profile.fingerprint] = most_steps_s(facts, speculation, profile.nodes)
-            except Exception:  # a file that nobody has seen the like of must not end the daemon
+            except Exception:  # an unexpected file must not end the daemon
                 LOG.exception("the weights could not be read", profile=profile.name)
         return found, targets, most_steps

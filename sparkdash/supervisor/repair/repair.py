@@ -99,7 +99,7 @@ class Repair:
         except SparkdashError as error:
             LOG.warning("an engine could not be looked at", profile=self._name, why=error.message)
             return None
-        except Exception:  # a fault of ours must not end what serves
+        except Exception:  # a bug in the repair must not end an engine that serves
             LOG.exception("a look at an engine failed", profile=self._name)
             return None
         if look is not None:
@@ -245,7 +245,7 @@ class Repair:
         before, since = engine.liveness, self._wall(verdict.moved_at)
         same = before is not None and (before.state, before.step) == (verdict.state, step)
         if before is not None and same and verdict.state not in _STANDS:
-            return  # one that moves is told once, not at each look
+            return  # an engine that moves again is reported once, not at each look
         step_since = None if step is None else before.step_since if before and same else self._tools.clock.now()
         books.lively(
             self._name, Liveness(state=verdict.state, why=verdict.why, since=since, step=step, step_since=step_since)

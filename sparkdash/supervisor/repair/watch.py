@@ -159,7 +159,7 @@ class EngineWatch:
         profile = watched.profile
         ended, code = await self._until_over(watched, container)
         if ended and code is None:
-            # the memory guard killed it, and the runtime hangs: whoever waits is told before that ends
+            # the memory guard killed it and the runtime hangs: waiting requests get the reason now
             error = self._died(watched, await self._why_it_ended(profile, container, code))
             await self._clear_away(profile, container)
             return error
@@ -256,5 +256,5 @@ def _useless(watched: WatchedEngine, trouble: BadAnswerError, why: str) -> Engin
     text = f"{trouble.message} A short generation failed too: {why}."
     if watched.engine.container:
         return EngineError(text, code="bad_answer", hint=f"Its log may tell: `sparkdash logs {name}`.")
-    # a server that is not ours mends itself, or its owner does: that is no reason to park the profile
+    # a server that is not ours recovers by itself or its owner: no reason to park the profile
     return EngineError(text, code="engine_unreachable", hint=f"Look at what answers at {watched.engine.url}.")

@@ -194,7 +194,7 @@ class Breaker:
 
 
 def _reason(error: SparkdashError) -> str:
-    """Return the key by which two failures are the same; of an unknown crash its words without figures and addresses."""
+    """Return the key by which two failures are the same; an unknown crash's words without figures and addresses."""
     return error.code if error.code != "engine_crash" else _CHANGING.sub("", error.message)
 
 

@@ -104,14 +104,15 @@ class Decisions:
         self.due = None
         effects = self._begin_stop()
         self._waits = []
-        # a stop, or one who could begin, waits until memory is at rest: nobody behind it takes memory before it
+        # a stop, or a swap that could begin, waits for memory at rest: nothing behind it may take memory first
         self._blocked = self._to_be_stopped()
         for id_ in self._queue.next():
-            ticket = self._records.queue.get(id_)  # an older one may have been refused with it, or moved it elsewhere
+            # the refusal of an older ticket may have ended this one, or moved it elsewhere
+            ticket = self._records.queue.get(id_)
             if ticket is None or self._records.coming(ticket.profile) or self._awaits_repair(ticket):
                 continue
             effects += self._begin_for(ticket) if self._records.misses(ticket) else self._queue.grant([ticket])
-        effects += self._queue.grant_hits()  # those that were moved to what runs
+        effects += self._queue.grant_hits()  # tickets that were moved to an engine that runs
         if not self._waits and not self._blocked:
             effects += self._offer()
         effects += self._end_idle()
@@ -121,7 +122,7 @@ class Decisions:
         """Begin the swap of a ticket whose engine does not run, or refuse it, or note what it waits for."""
         choice, managed = self._queue.choice(ticket), self._records.managed(ticket.profile)
         if error := self._queue.cannot_come(ticket.profile, choice):
-            # while memory moves it may be otherwise once that is over
+            # while memory moves, the answer may change once it rests
             return self._declined(ticket, error) if self._records.at_rest or not managed else []
         touched = self._records.touched(choice)
         if (until := self._queue.held_until(ticket, choice)) is not None:
@@ -192,7 +193,7 @@ class Decisions:
             choice = self._occupancy.choice(name, self.now, person=False)
             error = self._queue.cannot_come(name, choice)
             if self.may_come(name) and not self._may_begin(name, choice):
-                break  # it is looked at again when what is under way is over
+                break  # looked at again once the swaps under way are done
             self._offers.take()
             if not self.may_come(name):
                 continue

@@ -79,7 +79,7 @@ class PersonOrders:
         refused = self._queue.refuse(waiting, refusals.stopped(profile))
         coming = [name for name in records.swaps if name is not None and profile in (None, name)]
         records.stops.update(coming)  # it may come up before it can be cancelled
-        # a stop waits until memory is at rest, and never for a copy: whoever waits for its swap has it begin anew
+        # a stop waits until memory is at rest, but not for a copy: tickets begin that swap anew
         copying = self._decisions.copying_on(records.stops)
         return [*self._decisions.cancel_swaps(dict.fromkeys([*coming, *copying])), *refused]
 

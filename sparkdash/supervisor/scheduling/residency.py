@@ -62,7 +62,7 @@ class Residency:
         self._breaker.came_up(profile)
 
     def _died(self, move: EngineDied, now: float) -> list[Effect]:
-        """Cut the engine's leases; refuse its waiting requests if it may not start now; start it again if it was stuck."""
+        """Cut the engine's leases; refuse its waiting requests if it may not start now; restart it if it was stuck."""
         name, unwanted = move.profile, move.profile in self._records.leaving()
         resident = self._records.residents.pop(name, None)
         if resident is None:

@@ -104,7 +104,7 @@ class NodeQuestion:
         if box.available is None:
             return None
         free = box.available + sum(o.need.total_bytes or 0 for o in self.there if o in gone)
-        if box.total is not None:  # page cache that an engine lives in counts as available, and is not
+        if box.total is not None:  # page cache that holds an engine's weights counts as available, and is not
             free = min(free, box.total - sum(o.need.total_bytes or 0 for o in self.there if o not in gone))
         return free - box.reserve
 

@@ -165,7 +165,7 @@ class Loading:
             with suppress(SparkdashError):
                 async with lines_of(self._tools.runtime, self._container, follow=True, tail=tail) as lines:
                     async for line in lines:
-                        tail = 0  # what was heard once is not heard again
+                        tail = 0  # lines that were read once are not read again
                         self._on_line(line)
             await self._tools.clock.sleep(AGAIN_S)
 
@@ -180,7 +180,7 @@ class Loading:
             self._shapes.add(shape)
             self._moved_at = self._tools.clock.monotonic()
         if progress is None and (self._latest is None or self._latest.stage == START):
-            # A minute and more of imports: it is seen to do something.
+            # Imports take a minute and more: the last line shows that the engine works.
             progress = LoadProgress(stage=START, detail=detail(line))
         if progress is not None:
             self._latest = progress
@@ -251,7 +251,7 @@ class Loading:
         except HostError as lost:
             return lost_error(self._tools, self._profile, lost, "did not start")
         if code is not None:
-            self._log.cancel()  # it may be behind, or have been lost: the container has all of it
+            self._log.cancel()  # the followed log may be behind or cut off; the container's is complete
             await self._tools.logbook.close(self._profile.name)
         return await crash_error(self._tools, self._profile, self._container, code, "did not start", self._began_at)
 

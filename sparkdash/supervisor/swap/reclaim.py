@@ -76,7 +76,7 @@ async def until_loads_leave_room(tools: Tools, target: Profile, node: str = LOCA
 async def _loads_leave_room(tools: Tools, target: Profile, node: str, others: Sequence[Engine]) -> bool:
     if tools.books.debts_on(node).who or (node == LOCAL and tools.guarded.short(target.name) is not None):
         return False
-    # before the first of them is weighed: by then another may have been given up, and be in no book
+    # read first: while one engine is measured, another may be given up and leave the books
     loads = [tools.books.started[engine.profile] for engine in others]
     peaks = [_at_most(tools, load) for load in loads]
     still = [await _may_still_take(tools, node, *each) for each in zip(others, peaks, strict=True)]
@@ -181,7 +181,8 @@ async def admit_load(tools: Tools, target: Profile, missing: Mapping[str, int]) 
         if lacks:
             text = f"{_not_returned_text(tools, node, lacks)}. {target.name} fits all the same and is started."
             tools.books.notice(Level.WARNING, "memory_not_returned", text, tools.books.debts_on(node).who[-1])
-        tools.books.debts_on(node).settle()  # now the newcomer takes memory, and nothing can be told any more
+        # now the newcomer takes memory, and returned memory can no longer be told apart
+        tools.books.debts_on(node).settle()
 
 
 def _must_be_free(tools: Tools, target: Profile, node: str) -> int | None:

@@ -41,9 +41,8 @@ async def stop_engine(tools: Tools, engine: Engine, held: HeldMemory | None) -> 
     """
     name = engine.profile
     if engine.container is not None:
-        words = asyncio.ensure_future(
-            tools.logbook.close(name)
-        )  # read while it ends: the grace is not made longer by it
+        # read while it ends, so that reading does not lengthen the grace
+        words = asyncio.ensure_future(tools.logbook.close(name))
         try:
             left = await tools.runtime.stop(engine.container, grace_s(tools, name), words)
         except HostError as error:

@@ -207,7 +207,7 @@ class SwapTasks:
 
     def _drop_target(self, target: Profile | None) -> None:
         engine = self._tools.books.engines.get(target.name) if target else None
-        # one that failed before this swap stays to be seen: it may be there still, since it would not stop
+        # an engine that failed before this swap stays visible: it may still be there, as it would not stop
         if engine is not None and engine.state not in (EngineState.READY, EngineState.FAILED):
             self._tools.books.drop(engine.profile)
 
@@ -215,7 +215,7 @@ class SwapTasks:
         target = order.target
         if target and not self._serves(target.name):
             self._tools.books.fail(target, failure)
-        if failure.code not in guard_words.CODES:  # the guard's kills are told when they happen
+        if failure.code not in guard_words.CODES:  # the guard's kills have a notice already
             self._tools.books.notice(Level.ERROR, failure.code, words, target.name if target else None)
         self._close(order, SwapOutcome.FAILED, failure)
 

@@ -133,7 +133,7 @@ class Transition:
         if self._order.drained.is_set():
             return
         order, tools = self._order, self._tools
-        order.drain_until = tools.clock.now() + tools.settings.drain_s  # from now on: what was looked at took its time
+        order.drain_until = tools.clock.now() + tools.settings.drain_s  # counted from now: the checks before took time
         if (waits_for := order.record.swap.waits_for) is not None:
             order.record.waits(waits_for, order.drain_until)
         timer = asyncio.create_task(self._drain_limit())
@@ -164,7 +164,7 @@ class Transition:
         evict = self._order.evict
         for engine in evict:
             self._order.unwatch(engine.profile)
-        # weighed before the first of them gives anything back: what is available then is what the debts count from
+        # measured before the first engine gives memory back: the debts count from this figure
         held = await asyncio.gather(*(stopping.begin_stop(self._tools, engine) for engine in evict))
         self._stopping = [engine.profile for engine in evict if engine.container]
         self._stops_until = self._tools.clock.now() + max(
@@ -201,7 +201,7 @@ class Transition:
             await reclaim.until_loads_leave_room(tools, target, node)
         missing = {node: await reclaim.wait_for_memory(tools, target, waits, node) for node in nodes}
         self._enter(SwapPhase.PREFLIGHT)
-        if LOCAL in nodes:  # another node's page cache and large blocks are looked at by nobody
+        if LOCAL in nodes:  # page cache and large blocks are looked at on this box only
             await cache_eviction.evict_before_load(tools, target)
             if short := tools.guarded.short(target.name):
                 raise short
@@ -216,7 +216,8 @@ class Transition:
             await self._order.scale.before()
         began = tools.clock.monotonic()
         self._enter_books(target, spec)
-        self._order.tell(Admitted(target.name))  # not before it is in the books: whoever begins now reckons with it
+        # not before the engine is in the books, so that other starts count its memory
+        self._order.tell(Admitted(target.name))
         start = asyncio.ensure_future(self._create(target, spec))
         try:
             await finish_despite_cancel(start)
@@ -227,7 +228,7 @@ class Transition:
         except BaseException as error:
             if isinstance(error, EngineError) and error.code == "unknown_flag":
                 error.hint = self._which_flags(target) or error.hint
-            if start.exception() is None:  # a start that failed left nothing behind, and the name may be a stranger's
+            if start.exception() is None:  # a failed start left no container, and another owner's may have the name
                 await finish_despite_cancel(self._clean_up(target, spec.name))
             raise
 
@@ -304,11 +305,11 @@ class Transition:
                 stopping.report_leftovers(
                     self._tools.books, target.name, await self._tools.runtime.stop(container, 0.0)
                 )
-        except TimeoutError:  # it is dead all the same, and who waits for it must not wait for a runtime that hangs
+        except TimeoutError:  # the engine is dead anyway, and its requests must not wait for a runtime that hangs
             why = f"as {self._tools.runtime.name} does not answer"
             text = f"{container} is dead and could not be removed, {why}. The next start removes it."
             self._tools.books.notice(Level.WARNING, "runtime_timeout", text, target.name)
-        except HostError as error:  # told apart: the reason of the failure is worth more than that of the cleaning
+        except HostError as error:  # reported apart: the failure's reason is worth more than the clean-up's
             text = f"{container} is left over and cannot be removed: {error.text()}"
             self._tools.books.notice(Level.ERROR, error.code, text, target.name)
 

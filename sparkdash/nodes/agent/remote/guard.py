@@ -133,7 +133,7 @@ class NodeGuard:
         killed = self._end(victim.container)
         rules.killed(look)
         self._report(look, judged, victim, killed)
-        self._scanned_at = float("-inf")  # what it started meanwhile is found at the next look
+        self._scanned_at = float("-inf")  # processes that it started meanwhile are found at the next look
         return True
 
     def _living(self) -> dict[str, dict[int, int]]:
