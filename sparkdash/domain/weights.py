@@ -40,7 +40,7 @@ class KvLayers(Frozen):
     """State of a linear layer; None is unknown."""
 
     def bytes(self, tokens: int, sequences: int, key_bits: float, value_bits: float, step: int = 0) -> int | None:
-        """Compute the bytes of the KV cache for `tokens` tokens in `sequences` sequences; windows hold one step more."""
+        """Compute the KV cache's bytes for `tokens` tokens in `sequences` sequences; windows hold one step more."""
         if self.kind is Attention.LINEAR:
             return None if self.state_bytes is None else self.layers * self.state_bytes * sequences
         held = min(tokens, self.window * sequences + step) if self.window else tokens

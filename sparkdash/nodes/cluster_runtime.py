@@ -188,7 +188,7 @@ class ClusterRuntime:
         return [each for each in found if all(value in ("", each.labels.get(key)) for key, value in labels.items())]
 
     async def _taken_as_engine(self, orphan: ContainerInfo) -> bool:
-        """Note the orphan as an engine of its own, unless its name is an engine's: a stop by name would end that one."""
+        """Note the orphan as an engine of its own, unless an engine has its name: a stop would end that engine."""
         if orphan.name in self._engines:
             await self._owed.add(_removal_of(orphan))
             self.upkeep.look_soon(orphan.node)
