@@ -88,7 +88,7 @@ class UserAdmission(Frozen):
     admitted: int
     """Users that decoded at the same time while nothing was queued or preempted."""
     stopped_by: Literal["queued", "preempted", "most"]
-    """What the engine did with the next user; most: as many as this measurement tries."""
+    """Effect of the next user on the engine; `most`: the measurement tries no more users."""
     running: int | None = None
     """Requests that ran when it stopped."""
     waiting: int | None = None

@@ -24,7 +24,7 @@ from sparkdash.telemetry.totals import EngineTotals
 
 
 class MetricsExporter:
-    """Metrics of one daemon. `engines`: counters of each profile's engines; `database`: file of the store, and `most_bytes` its limit."""
+    """Metrics of one daemon. `engines`: counters by profile; `database`: the store's file, `most_bytes` its limit."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ IDLE_FIGURES_S = 60.0
 
 
 class Records:
-    """What is recorded. The subclass writes it."""
+    """Records to be written, which the subclass writes."""
 
     def __init__(self) -> None:
         self._pending = PendingRows()

@@ -117,7 +117,7 @@ class SparkdashApp(App[None]):
 
     @cached_property
     def box(self) -> BoxLook | None:
-        """What looks at the daemon's box; made when it is first needed."""
+        """Look at the daemon's box, made when it is first needed."""
         return self._open_box() if self._open_box else None
 
     def on_ready(self) -> None:

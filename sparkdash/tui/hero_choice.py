@@ -1,4 +1,4 @@
-"""What the owner chose of the large figure: each request or all together, and the window of its chart.
+"""Choice of the large figure: each request or all together, and the window of its chart.
 
 Owns: the windows, and which recorded series a chart of one may draw. Must not know: keys, how a series is read.
 

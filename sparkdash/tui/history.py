@@ -34,7 +34,7 @@ BOX_CHARTED = ("gpu_power_w", "gpu_clock_mhz")
 
 
 class BucketRing:
-    """One figure over buckets of STEP_S; None where nothing was measured.
+    """Ring of a figure's buckets of STEP_S each; None where nothing was measured.
 
     A bucket is drawn by its extreme that lies farther from the bucket before, so that a spike of one second survives.
     """

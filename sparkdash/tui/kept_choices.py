@@ -1,4 +1,4 @@
-"""What the dashboard keeps from one start to the next: the theme, and the arrangement of its first page.
+"""Choices kept from one start of the dashboard to the next: the theme, and the arrangement of its first page.
 
 Owns: the file. Rule: a file that cannot be read or written costs the choice, never the dashboard.
 """

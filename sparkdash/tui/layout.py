@@ -26,7 +26,7 @@ PANELS_FROM = 46
 
 
 class Arrangement(StrEnum):
-    """What the dashboard gives its rows to."""
+    """Share of the dashboard's rows among its parts."""
 
     ALL = "all"
     HERO = "hero"

@@ -39,7 +39,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class RecordedPast:
-    """What the daemon recorded of the last minutes: the figures of sparklines, and the memory."""
+    """Records of the last minutes: the figures of sparklines, and the memory."""
 
     figures: RecentFigures
     memory: RecentFigures

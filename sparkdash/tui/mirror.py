@@ -183,7 +183,7 @@ class Mirror:
     """Folds the feed into the current state. `clock` gives Unix seconds."""
 
     idle = IdleBox()
-    """What is offered while nothing runs; set by the page that looks."""
+    """Offers while nothing runs; set by the page that looks."""
     chosen: str | None = None
     """Profile that the user made the large one."""
     hero = HeroChoice()

@@ -33,7 +33,7 @@ class ClockVerdict(StrEnum):
     LOSES = "loses"
     """More decode rate is lost than stated."""
     MAY_LOSE = "may lose"
-    """That more is lost is not excluded."""
+    """A larger loss than stated is not excluded."""
     SAVES_NOTHING = "saves nothing"
     """No saving is shown."""
     SAVES_LESS = "saves less"
@@ -47,18 +47,18 @@ class Change(Frozen):
 
     delta: float
     low: float | None = None
-    """None: an arm has too few launches."""
+    """Bounds of the interval; None: an arm has too few launches."""
     high: float | None = None
 
 
 class ClockFigure(Frozen):
-    """One clock of the sweep over all cells."""
+    """Figures of a clock of the sweep, over all cells."""
 
     arm: str
     cap_mhz: int | None
-    """None: no cap."""
+    """Cap of the clock; None: no cap."""
     decode: Change | None = None
-    """None: the baseline itself, or no shared cell."""
+    """Change of the decode rate; None: the baseline itself, or no shared cell."""
     energy: Change | None = None
     """Change of Wh per output token."""
     tokens_per_wh: float | None = None

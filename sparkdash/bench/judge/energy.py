@@ -56,7 +56,7 @@ class CellEnergy(Frozen):
     temperature_c: float | None = None
     """Highest temperature."""
     change: EnergyChange | None = None
-    """None: the baseline itself, no figure of it, another sensor, or not comparable."""
+    """Change against the baseline; None: the baseline itself, no figure of it, another sensor, or not comparable."""
 
     @property
     def tokens_per_wh(self) -> float:

@@ -77,11 +77,11 @@ class OwnWork(Frozen):
     asked: int
     """Requests with an answer that counts; 0: the suite only hides needles."""
     tools: ValidShare | None = None
-    """None: no request of the suite led to a tool call."""
+    """Valid tool calls; None: no request of the suite led to one."""
     json_answers: ValidShare | None = None
-    """None: no request wants JSON."""
+    """Valid JSON answers; None: no request wants JSON."""
     needles: ValidShare | None = None
-    """None: the suite hides no needles."""
+    """Needles found; None: the suite hides none."""
     equal: EqualAnswers | None = None
     verdict: str | None = None
     """`+12.0 % decode, tool calls 96.0 -> 91.2 %: loses tools`; None for the baseline."""

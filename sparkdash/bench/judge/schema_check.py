@@ -2,8 +2,8 @@
 
 Owns: the keywords that are checked: those of draft 2020-12 that constrain values, and `definitions`. Must not know:
 requests, tools.
-Rule: an unknown keyword constrains nothing, `format` and `unevaluated…` included; a reference beyond the schema itself is not followed;
-a malformed schema, or one that refers to itself without end, constrains nothing.
+Rule: an unknown keyword constrains nothing, `format` and `unevaluated…` included. A reference beyond the schema itself
+is not followed. A malformed schema, or one that refers to itself without end, constrains nothing.
 Pure.
 """
 

@@ -31,7 +31,7 @@ class ToolOutcome(StrEnum):
     UNKNOWN_TOOL = "unknown tool"
     """The request offers no tool of this name, or not this one."""
     ARGUMENTS = "wrong arguments"
-    """They do not satisfy the tool's own schema."""
+    """Arguments that do not satisfy the tool's own schema."""
 
 
 class JsonOutcome(StrEnum):

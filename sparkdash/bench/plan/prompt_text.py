@@ -145,7 +145,8 @@ def _sentence(draws: SeededDraws) -> str:
                 f"then {draws.of(_DID)} a {draws.of(_NOUNS)}."
             )
         case _:
-            return f'"{draws.of(_KINDS).capitalize()} or not," said {draws.of(_PEOPLE)}, "somebody {draws.of(_DID)} {thing}."'
+            said = f'"{draws.of(_KINDS).capitalize()} or not," said {draws.of(_PEOPLE)}'
+            return f'{said}, "somebody {draws.of(_DID)} {thing}."'
 
 
 def _code(draws: SeededDraws) -> str:
@@ -164,8 +165,8 @@ def _code(draws: SeededDraws) -> str:
 def _json(draws: SeededDraws) -> str:
     tags = ", ".join(f'"{draws.of(_KINDS)}"' for _ in range(1 + draws.below(4)))
     return (
-        f'{{"id": {draws.below(100000)}, "name": "{draws.of(_NOUNS)} {draws.of(_NOUNS)}", "owner": "{draws.of(_PEOPLE)}", '
-        f'"price": {draws.below(90000) / 100}, "tags": [{tags}], "{draws.of(_NOUNS)}": {{"{draws.of(_KINDS)}": '
+        f'{{"id": {draws.below(100000)}, "name": "{draws.of(_NOUNS)} {draws.of(_NOUNS)}", '
+        f'"owner": "{draws.of(_PEOPLE)}", "price": {draws.below(90000) / 100}, "tags": [{tags}], "{draws.of(_NOUNS)}": {{"{draws.of(_KINDS)}": '
         f'{"true" if draws.below(2) else "false"}, "count": {draws.below(500)}}}}}\n'
     )
 

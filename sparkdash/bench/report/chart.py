@@ -25,7 +25,7 @@ class PlotPoint:
     low: float
     high: float
     about: str
-    """What a pointer that rests on it shows."""
+    """Text shown under a resting pointer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One report out of many runs: of every cell the newest sample set that counts, with its run and date.
+"""Report merged from many runs: the newest sample set that counts of every cell, with its run and date.
 
 Owns: which runs belong together, which run fills a cell, and what of the merged runs is flagged. Must not know: files,
 how a page is printed.

@@ -41,7 +41,7 @@ PROMPTS = (
 
 
 class PeerRow(Frozen):
-    """One figure of one cell, by both clients; None: not measured."""
+    """Figure of a cell by both clients; None: not measured."""
 
     key: CellKey
     metric: PeerMetric

@@ -26,7 +26,10 @@ from sparkdash.units import duration
 
 BAR = 20
 LOUD = 0.05
-"""Difference of equal arms in standard mode above which a calibration is not plausible: published launches lie at most 2 % apart."""
+"""Difference of equal arms in standard mode above which a calibration is not plausible.
+
+Published launches lie at most 2 % apart.
+"""
 
 
 def arm_letters(names: Iterable[str]) -> dict[str, str]:
@@ -181,8 +184,8 @@ def noise_text(found: Mapping[str, Noise]) -> str:
     loud = [metric for metric, one in found.items() if one.floor(2, one.samples) > LOUD]
     if loud:
         lines.append(
-            f"Equal arms differ by more than {100 * LOUD:.0f} % in {', '.join(loud)}: something else may have used the box. "
-            "Calibrate again on a quiet box."
+            f"Equal arms differ by more than {100 * LOUD:.0f} % in {', '.join(loud)}: "
+            "something else may have used the box. Calibrate again on a quiet box."
         )
     return "\n".join([*lines, f"Later runs claim no smaller difference, for {CALIBRATION_DAYS} days."])
 

@@ -28,7 +28,7 @@ PAGE = 1_000
 
 
 class By(StrEnum):
-    """What the records are listed by."""
+    """Key by which the records are listed."""
 
     PROFILE = "profile"
     CLIENT = "client"

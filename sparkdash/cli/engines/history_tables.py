@@ -26,7 +26,7 @@ WITHIN = "Quantiles are within 1 %."
 
 @dataclass(frozen=True, slots=True)
 class HistoryTable:
-    """One answer in all its forms."""
+    """Answer in all its forms."""
 
     document: object
     """For JSON."""
@@ -114,7 +114,7 @@ def _usage_row(row: UsageTotals) -> tuple[str, ...]:
 
 
 def series_table(series: Series) -> HistoryTable:
-    """One figure by bucket; gaps are "-"."""
+    """Tabulate a figure by bucket; gaps are "-"."""
     buckets = list(zip(series.start, series.min, series.mean, series.max, series.count, strict=True))
     unit = series.unit
     return HistoryTable(

@@ -23,7 +23,7 @@ class PlannedBuild:
 
     job: BuildJob
     bases: tuple[BaseState, ...] | None
-    """None: its source was not fetched yet."""
+    """Base images; None: the source was not fetched yet."""
     longest_took_s: float | None
     current: bool = False
     """Whether the image is here and made from the same; then nothing is built."""

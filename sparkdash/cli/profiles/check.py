@@ -43,7 +43,7 @@ def import_findings(made: Catalog) -> list[RuleFinding]:
 
 
 def start_warnings(name: str) -> list[str]:
-    """Return the errors of one profile, formatted for a person about to start it; [] where its file is not known here."""
+    """Return a profile's errors, formatted for a person about to start it; [] where its file is not known here."""
     try:
         found = configured_catalog()
         profile = found.find(name)
@@ -122,7 +122,7 @@ def _beyond_the_file(found: Catalog) -> Iterator[RuleFinding]:
 
 
 def _listed_flags(found: Catalog) -> dict[str, KnownFlags]:
-    """Return the flags that the programs of profiles list in `--help`; programs that no daemon has asked are left out."""
+    """Return the flags that profiles' programs list in `--help`, without programs that no daemon has asked."""
     known = settings.load_settings()
     answers = {name: stored_flags(profile, known) for name, profile in found.profiles.items() if not profile.cannot_run}
     return {name: answer for name, answer in answers.items() if answer is not None}

@@ -108,7 +108,8 @@ def export_profile(
         raise ProfileError(
             f"{found.name} runs on {found.nodes} nodes, which {form.value} cannot say.",
             code="export_refused",
-            hint=f"`sparkdash run {found.name} --dry-run` prints each node's command; `--as sparkrun` has a place for it.",
+            hint=f"`sparkdash run {found.name} --dry-run` prints each node's command; "
+            "`--as sparkrun` has a place for it.",
         )
     print_text(_exported(form, found, spec))
 

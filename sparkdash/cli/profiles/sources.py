@@ -90,7 +90,8 @@ def add(
     if any(source.name == chosen for source in source_file.read_sources()):
         raise source_refused(
             f"There is a source {chosen!r} already.",
-            f"`sparkdash profiles sources update {chosen}` takes its newest commit; --name gives this one another name.",
+            f"`sparkdash profiles sources update {chosen}` takes its newest commit; "
+            "--name gives this one another name.",
         )
     try:
         clone, commit = _fetch(chosen, url, ref)

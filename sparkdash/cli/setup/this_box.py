@@ -1,4 +1,4 @@
-"""This box as the dashboard's first screen sees it: a short look, and the steps of `sparkdash setup` that need no questions.
+"""Look at this box for the dashboard's first screen: its state, and the steps of `sparkdash setup` without questions.
 
 Owns: which parts of a setup the dashboard gets. Must not know: keys, lines, what is proposed and why.
 """

@@ -84,7 +84,8 @@ class TrtLlm:
             raise ProfileError(
                 f"Profile {profile.name} wants {profile.nodes} nodes, where TensorRT-LLM is started by mpirun.",
                 code="nodes_unsupported",
-                hint="mpirun needs an ssh server in each container, which sparkdash does not set up. Use vLLM or SGLang.",
+                hint="mpirun needs an ssh server in each container, which sparkdash does not set up. "
+                "Use vLLM or SGLang.",
             )
         model = argv.target_model(profile)
         words = [

@@ -21,7 +21,7 @@ KEY_COLUMN, NARROW = 20, 66
 
 
 class Offer(NamedTuple):
-    """One row: its step, its key and what the key does."""
+    """Row with its step, its key and what the key does."""
 
     step: str
     key: str

@@ -27,7 +27,7 @@ CHOICES = ("suite", "mode", "repeats")
 
 @dataclass(frozen=True, slots=True)
 class RunChoice:
-    """What is chosen in the dialog."""
+    """Choices made in the dialog."""
 
     profiles: tuple[str, str]
     suite: str = "smoke"

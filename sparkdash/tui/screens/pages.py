@@ -53,4 +53,4 @@ MAKERS: Mapping[str, Callable[[], Page]] = {
     "history": _history,
     "box": _box,
 }
-"""What makes each page, by its name in `header.PAGES`."""
+"""Constructors of the pages, by name in `header.PAGES`."""

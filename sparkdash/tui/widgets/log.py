@@ -55,7 +55,7 @@ class LogPanel(Panel, can_focus=True):
         self.search = ""
         self.folds = True
         self._rows: list[LogRow] = []
-        """What is shown of the lines: runs of access lines are one row while `folds`."""
+        """Rows shown for the lines: a run of access lines is one row while `folds`."""
         self._hit: int | None = None
         """Row of the found text that was gone to last."""
         self.chosen: str | None = None
