@@ -166,7 +166,8 @@ def _json(draws: SeededDraws) -> str:
     tags = ", ".join(f'"{draws.of(_KINDS)}"' for _ in range(1 + draws.below(4)))
     return (
         f'{{"id": {draws.below(100000)}, "name": "{draws.of(_NOUNS)} {draws.of(_NOUNS)}", '
-        f'"owner": "{draws.of(_PEOPLE)}", "price": {draws.below(90000) / 100}, "tags": [{tags}], "{draws.of(_NOUNS)}": {{"{draws.of(_KINDS)}": '
+        f'"owner": "{draws.of(_PEOPLE)}", "price": {draws.below(90000) / 100}, '
+        f'"tags": [{tags}], "{draws.of(_NOUNS)}": {{"{draws.of(_KINDS)}": '
         f'{"true" if draws.below(2) else "false"}, "count": {draws.below(500)}}}}}\n'
     )
 

@@ -15,8 +15,8 @@ from sparkdash.bench.report.blocks import Block, Grid, Heading, TableCell, TextB
 
 HOW = (
     "Each prompt against itself: geometric mean of the ratios, 95 % interval and p of the paired t over their "
-    "logarithms, and p of Wilcoxon's signed ranks. They describe these prompts in these launches and claim nothing: what may be "
-    "claimed rests on launches."
+    "logarithms, and p of Wilcoxon's signed ranks. They describe these prompts in these launches and claim nothing: what "
+    "may be claimed rests on launches."
 )
 HEAD = ("Cell", "Figure", "N", "Baseline", "Arm", "Ratio", "Prompts higher", "Paired t", "Wilcoxon")
 
