@@ -43,6 +43,24 @@ def test_an_array_that_may_be_empty_gives_its_words(word: str) -> None:
     assert made["mounts"] == [{"source": "/a", "target": "/b", "read_only": False}]
 
 
+def test_arguments_of_the_script_have_their_defaults() -> None:
+    text = 'MODEL=${1:-a/b}\nLEN="${2:-4096}"\nvllm serve "$MODEL" --max-model-len $LEN ${@:+--seed 1} --dtype auto\n'
+    made = only(text)
+    assert made["models"] == {"target": {"hf": "a/b"}}
+    assert made["args"] == {"max-model-len": 4096, "dtype": "auto"}
+
+
+def test_an_argument_that_must_be_given_stays_one_word() -> None:
+    imported = importers.import_profiles("R=${1:?usage: x.sh recipes/<model>.env}\nvllm serve a/b --dtype auto\n")
+    assert imported.profiles[0]["args"] == {"dtype": "auto"}
+    assert "a step beside the engine" not in said(imported)
+
+
+@pytest.mark.parametrize("line", [". ./.env", 'source "$HOME/x.env"'])
+def test_a_script_that_is_read_in_is_named(line: str) -> None:
+    assert "another script, which is not read" in said(importers.import_profiles(f"{line}\nvllm serve a/b\n"))
+
+
 def test_an_array_that_the_script_never_fills_gives_no_word() -> None:
     imported = importers.import_profiles(f'podman run ${{m[@]+"${{m[@]}}"}} {IMAGE} --model a/b\n')
     assert imported.profiles[0]["image"] == IMAGE

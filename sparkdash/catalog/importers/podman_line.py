@@ -52,6 +52,8 @@ _HARMLESS = frozenset(
         "umask",
         "clear",
         "date",
+        "continue",
+        "break",
     ]
 )
 """Commands whose absence changes nothing for the engine."""
@@ -94,7 +96,9 @@ def import_commands(
 
 
 def _note_step(words: list[str], notes: ImportNotes) -> None:
-    if PurePosixPath(words[0]).name not in _HARMLESS:
+    if words[0] in (".", "source"):
+        notes.dropped(" ".join(words), "another script, which is not read; write what it sets")
+    elif PurePosixPath(words[0]).name not in _HARMLESS:
         notes.dropped(" ".join(words), "a step beside the engine, which sparkdash does not run; put it into the image")
 
 

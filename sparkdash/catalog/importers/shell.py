@@ -17,8 +17,8 @@ from sparkdash.catalog.importers.shell_fields import ESCAPED, split_fields, unes
 from sparkdash.catalog.importers.values import MAX_COMMAND, too_long
 
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(\[@\])?\})")
-_WITH_WORD = re.compile(r"\$\{([A-Za-z_]\w*)(:?[-+=?])")
-"""Start of `${NAME:-word}` and its kin."""
+_WITH_WORD = re.compile(r"\$\{([A-Za-z_]\w*|\d+|[@*])(:?[-+=?])")
+"""Start of `${NAME:-word}` and its kin; a script's own arguments are never set."""
 _BRACES = re.compile(r"\$\{|\}")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"\\]?)([A-Za-z_]\w*)\1")
