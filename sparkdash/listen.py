@@ -186,7 +186,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
         raise HostError(
             f"sparkdash cannot listen on {host}:{port}: {error.strerror}.",
             code="port_in_use" if in_use else "cannot_listen",
-            hint="Another program uses this port: end it, or write `port = N` into config.toml (once: `sparkdash serve --port N`)."
+            hint="Another program uses this port. End it, or set `port` in config.toml (`serve --port N` for once)."
             if in_use
             else None,
         ) from None

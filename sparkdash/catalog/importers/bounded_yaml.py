@@ -47,7 +47,7 @@ def _why(error: Exception) -> str:
 
 
 class _Open:
-    """Collection whose end has not come: its anchor, and its size and height so far, aliases counted as their values."""
+    """Collection whose end has not come: anchor, size and height so far. An alias counts as its value."""
 
     __slots__ = ("anchor", "height", "size")
 
