@@ -186,7 +186,9 @@ def bind_tcp(host: str, port: int) -> socket.socket:
         raise HostError(
             f"sparkdash cannot listen on {host}:{port}: {error.strerror}.",
             code="port_in_use" if in_use else "cannot_listen",
-            hint="Another program uses this port: choose another one with --port." if in_use else None,
+            hint="Another program uses this port. End it, or set `port` in config.toml (`serve --port N` for once)."
+            if in_use
+            else None,
         ) from None
     sock.setblocking(False)
     return sock

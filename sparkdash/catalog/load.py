@@ -85,8 +85,10 @@ def _files(folder: Path, problems: list[ProfileProblem]) -> Iterator[_File]:
     try:
         found = [p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")]
     except OSError as error:
-        gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+        gone = isinstance(error, FileNotFoundError)
         message = "there is no such folder" if gone else f"it cannot be read: {error.strerror}"
+        if isinstance(error, NotADirectoryError):
+            message = "it is no folder, and no regular file"
         hint = "Correct `profiles` in config.toml." if gone else None
         problems.append(ProfileProblem(str(folder), None, "", message, hint, code="unreadable"))
         return

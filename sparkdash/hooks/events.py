@@ -88,7 +88,9 @@ class HookEventFinder:
             facts = {"url": engine.url, "load_s": engine.load_s, "nodes": list(engine.nodes)}
             return [self._event(HookEventKind.READY, at, name, f"{name} is ready on {self._host}.", **facts)]
         if engine.state is EngineState.FAILED and before in _SERVED:
-            return [self._event(HookEventKind.DIED, at, name, f"{name} died: {_why(engine)}", **_failure(engine))]
+            why = _why(engine)
+            text = why if why.startswith(f"{name} died") else f"{name} died: {why}"
+            return [self._event(HookEventKind.DIED, at, name, text, **_failure(engine))]
         return []
 
     def _of_swap(self, swap: Swap, at: float) -> list[HookEvent]:

@@ -33,6 +33,15 @@ def _high(profile: Profile) -> Iterator[Hit]:
         yield Hit(path, f"{value} is more than a Spark has free", "Write 0.85 or less.")
 
 
+def _share(profile: Profile) -> Iterator[Hit]:
+    for name in ("mem-fraction-static", "kv-cache-free-gpu-memory-fraction", "free-gpu-memory-fraction"):
+        value = lookup(profile.args, name)
+        if isinstance(value, int | float) and not 0 < value <= 1:
+            yield Hit(
+                flag_path(profile, name) or (), f"{value} is no share of the memory", "Write a number such as 0.8."
+            )
+
+
 def _kv(profile: Profile) -> Iterator[Hit]:
     size = parse_size(lookup(profile.args, "kv-cache-memory-bytes"))
     if size is not None and size > BOX_BYTES:
@@ -103,6 +112,14 @@ RULES = (
         "0.85 to 0.87, never above 0.90: published measurements, vLLM 0.19.0, May 2026",
         _high,
         _VLLM,
+    ),
+    Rule(
+        "no-share-of-memory",
+        Severity.ERROR,
+        "a share of memory that is not above 0 and at most 1",
+        "a fraction by its help text: SGLang 0.5.23, server_args.py; TensorRT-LLM 1.3.0, commands/serve.py",
+        _share,
+        (EngineKind.SGLANG, EngineKind.TRTLLM),
     ),
     Rule(
         "kv-more-than-box",

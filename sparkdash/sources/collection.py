@@ -61,11 +61,15 @@ def recipe_folders(manifest: str | None) -> tuple[str, ...]:
 
 
 def candidate_paths(paths: Iterable[str], folders: Sequence[str]) -> list[str]:
-    """Return the YAML files that may be recipes: those in `folders`, or without folders all that are not hidden."""
+    """Return the YAML files that may be recipes: those in `folders`, or without folders all that are not hidden.
+
+    A path with a line's end or another control character is left out: no command line could name it.
+    """
     return [
         path
         for path in paths
         if PurePosixPath(path).suffix in SUFFIXES
+        and path.isprintable()
         and not any(part.startswith(".") for part in PurePosixPath(path).parts)
         and (not folders or path.startswith(tuple(folders)))
     ]

@@ -119,6 +119,8 @@ NEEDED = {
 @pytest.mark.parametrize(("engine", "arg", "rule"), [
     ("llamacpp", "no-mmap: false", "llamacpp-mmap"),
     ("sglang", "enable-metrics: false", "sglang-metrics"),
+    ("sglang", "mem-fraction-static: 80", "no-share-of-memory"),
+    ("trtllm", "kv_cache_free_gpu_memory_fraction: 0", "no-share-of-memory"),
 ])  # fmt: skip
 def test_other_engines_have_rules_of_their_own(write: Write, engine: str, arg: str, rule: str) -> None:
     """And vLLM's are not theirs."""

@@ -284,6 +284,13 @@ def test_the_schema_is_printed(sparkdash: Run) -> None:
     assert sparkdash("profiles", "schema").json()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
+def test_check_of_a_pipe_says_what_it_is(sparkdash: Run, shelf: Path) -> None:
+    os.mkfifo(shelf / "pipe.yaml")
+    done = sparkdash("profiles", "check", str(shelf / "pipe.yaml"))
+    assert done.code == 2
+    assert "pipe.yaml: it is no folder, and no regular file." in done.err
+
+
 def test_check_of_a_folder_that_is_not_there(sparkdash: Run, shelf: Path) -> None:
     """A typing error is a problem and no success."""
     done = sparkdash("profiles", "check", str(shelf / "nosuch"))

@@ -112,6 +112,15 @@ def test_what_stops_something_is_asked_for(
     assert any(path == "/api/use" for _, path, _ in daemon.calls) is used
 
 
+def test_an_answer_that_is_neither_is_asked_again(terminal: Terminal, daemon: FakeDaemon) -> None:
+    daemon.set(engines={"old": engine("old")})
+    code, shown = terminal("use", "new", typed="x\nn\n")
+    assert code == 1
+    assert shown.count("Go on? [y/N]:") == 2
+    assert "Answer y or n." in shown
+    assert not any(path == "/api/use" for _, path, _ in daemon.calls)
+
+
 def test_yes_and_an_empty_box_are_not_asked(terminal: Terminal, daemon: FakeDaemon) -> None:
     """Nothing is stopped, or the person has said yes."""
     assert "Go on?" not in terminal("use", "new")[1]

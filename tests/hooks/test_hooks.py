@@ -56,6 +56,7 @@ def swap(outcome: SwapOutcome | None, **more: Any) -> SwapChanged:
 
 
 FAILURE = Failure(code="out_of_memory", message="It ran out of memory.", hint="Look at `sparkdash why {profile}`.")
+KILLED = Failure(code="out_of_memory", message="alpha died. The engine was killed (SIGKILL) without a word.")
 KILL = GuardKill(at=5.0, profile="alpha", available=10, reason="4 GiB were left.")
 
 
@@ -82,6 +83,10 @@ def node(status: NodeStatus) -> NodesChanged:
                 engine(EngineState.FAILED, failure=FAILURE),
             ],
             [("died", "alpha died: It ran out of memory.")],
+        ),
+        (
+            [engine(EngineState.READY, ready_at=3.0, adopted=True), engine(EngineState.FAILED, failure=KILLED)],
+            [("died", "alpha died. The engine was killed (SIGKILL) without a word.")],
         ),
         ([engine(EngineState.LOADING), engine(EngineState.FAILED, failure=FAILURE)], []),
         ([swap(None), swap(SwapOutcome.DONE), swap(SwapOutcome.DONE)], [("swap", "alpha came; beta left.")]),

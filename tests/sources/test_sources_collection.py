@@ -22,6 +22,10 @@ def test_hidden_files_and_other_folders_are_no_candidates() -> None:
     assert collection.candidate_paths(paths, ("one/",)) == ["one/b.yml"]
 
 
+def test_a_path_with_control_characters_is_no_candidate() -> None:
+    assert collection.candidate_paths(["a\nb.yaml", "a\x1b[31m.yaml", "ä b.yaml"], ()) == ["ä b.yaml"]
+
+
 def test_a_name_has_as_many_folders_as_make_it_unique() -> None:
     """A path that ends another one keeps its own name."""
     names = collection.short_names(["r/a.yaml", "r/2x/b.yaml", "r/4x/b.yaml", "b.yaml"])

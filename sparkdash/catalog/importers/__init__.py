@@ -20,20 +20,22 @@ _RECIPE = re.compile(r"^(sparkrun_version|recipe_version|runtime|container|defau
 __all__ = ["Imported", "Remark", "import_folder", "import_profiles"]
 
 
-def import_profiles(text: str, name: str | None = None) -> Imported:
+def import_profiles(text: str, name: str | None = None, folder: str | None = None) -> Imported:
     """Import one text: a script or command line, a recipe, a llama-swap configuration, a compose file or a quadlet.
 
-    `name` is for a single profile.
+    `name` is for a single profile. `folder` holds the text's file, for what it names beside itself.
 
     Raises:
         ProfileError: `import_refused`, with what is wrong.
     """
     _check(text, "The input")
     text = text.removeprefix("\ufeff")
+    if text.startswith("#!"):
+        return podman_line.import_podman_line(text, name)
     if _LLAMA_SWAP.search(text):
         return llama_swap.import_llama_swap(text, name)
     if compose.is_compose(text):
-        return compose.import_compose(text, name)
+        return compose.import_compose(text, name, folder)
     if quadlet.is_quadlet(text):
         return quadlet.import_quadlet(text, name)
     if _RECIPE.search(text):

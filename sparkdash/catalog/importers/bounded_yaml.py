@@ -1,6 +1,6 @@
 """Foreign YAML, read with limits: size, nesting, aliases.
 
-Owns: the limits. A "billion laughs" file needs an alias inside of an anchored node; no real file has one.
+Owns: the limits. Aliases count as often as their values are repeated, so that a "billion laughs" file is refused.
 """
 
 from __future__ import annotations
@@ -46,23 +46,51 @@ def _why(error: Exception) -> str:
     return " ".join(str(error).split())[:160]
 
 
+class _Open:
+    """Collection whose end has not come: anchor, size and height so far. An alias counts as its value."""
+
+    __slots__ = ("anchor", "height", "size")
+
+    def __init__(self, anchor: str | None) -> None:
+        self.anchor = anchor
+        self.size = 1
+        self.height = 1
+
+    def add(self, size: int, height: int) -> None:
+        self.size += size
+        self.height = max(self.height, height + 1)
+
+
 def _measure(text: str) -> None:
+    """Refuse text that is too large or too deep with every alias written out."""
     aliases = 0
-    anchored: list[bool] = []
+    sizes: dict[str | None, tuple[int, int]] = {}
+    opened = [_Open(None)]
     for count, event in enumerate(yaml.parse(text, Loader=yaml12.PARSER)):
-        _check_event(event, anchored)
-        aliases += isinstance(event, AliasEvent)
-        if isinstance(event, CollectionStartEvent):
-            anchored.append(event.anchor is not None)
+        if isinstance(event, AliasEvent):
+            aliases += 1
+            opened[-1].add(*_of_alias(event.anchor, opened, sizes))
+        elif isinstance(event, ScalarEvent):
+            _check_scalar(event)
+            opened[-1].add(1, 1)
+            sizes[event.anchor] = (1, 1)
+        elif isinstance(event, CollectionStartEvent):
+            opened.append(_Open(event.anchor))
         elif isinstance(event, CollectionEndEvent):
-            anchored.pop()
-        if count > MAX_EVENTS or len(anchored) > MAX_DEPTH or aliases > MAX_ALIASES:
+            ended = opened.pop()
+            sizes[ended.anchor] = (ended.size, ended.height)
+            opened[-1].add(ended.size, ended.height)
+        deep = len(opened) + opened[-1].height > MAX_DEPTH + 2
+        if count > MAX_EVENTS or deep or aliases > MAX_ALIASES or opened[-1].size > MAX_EVENTS:
             raise import_refused("The YAML is larger, deeper or has more aliases than any recipe.")
 
 
-def _check_event(event: Any, anchored: list[bool]) -> None:
-    """Refuse an alias inside of an anchored value, and a value that is too long."""
-    if isinstance(event, AliasEvent) and any(anchored):
-        raise import_refused("The YAML has an alias inside of an anchored value; such files can grow without end.")
-    if isinstance(event, ScalarEvent) and len(event.value) > (MAX_SCALAR if event.style else MAX_PLAIN):
+def _of_alias(anchor: str, opened: list[_Open], sizes: dict[str | None, tuple[int, int]]) -> tuple[int, int]:
+    if any(one.anchor == anchor for one in opened):
+        raise import_refused(f"The YAML's value &{anchor} holds itself.")
+    return sizes.get(anchor, (1, 1))
+
+
+def _check_scalar(event: ScalarEvent) -> None:
+    if len(event.value) > (MAX_SCALAR if event.style else MAX_PLAIN):
         raise import_refused("The YAML has a value longer than any recipe's.")

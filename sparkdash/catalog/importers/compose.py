@@ -7,6 +7,7 @@ Pure.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +31,7 @@ _PLAIN = {
 }
 _LISTED = {"devices": "--device", "tmpfs": "--tmpfs", "ports": "--publish", "env_file": "--env-file"}
 _WHY = {
-    "build": "sparkdash starts images that exist: build it, and name the image",
+    "build": "an import builds no image; `build` in the profile can say how it is built",
     "healthcheck": "sparkdash asks the engine itself",
     "depends_on": "sparkdash starts one engine for one profile",
     "logging": "sparkdash sets it",
@@ -54,8 +55,8 @@ def is_compose(text: str) -> bool:
     return _COMPOSE.search(text) is not None
 
 
-def import_compose(text: str, name: str | None = None) -> Imported:
-    """Import every service that starts a known engine.
+def import_compose(text: str, name: str | None = None, folder: str | None = None) -> Imported:
+    """Import every service that starts a known engine. Relative volumes lie below `folder`, the file's own.
 
     Raises:
         ProfileError: the file is no compose file, or no service in it starts an engine.
@@ -64,15 +65,25 @@ def import_compose(text: str, name: str | None = None) -> Imported:
     services = data.get("services")
     if not isinstance(services, dict) or not services:
         raise import_refused("The file has no `services`.")
-    made = [one for key, body in services.items() if (one := _service(str(key), body, notes))]
+    made = [one for key, body in services.items() if (one := _service(str(key), body, folder, notes))]
     if not made:
-        raise import_refused("No service in the file starts an engine that sparkdash knows.")
+        lines = (_shown(str(key), body) for key, body in services.items() if isinstance(body, dict))
+        raise import_refused(
+            f"No service in the file starts an engine that sparkdash knows.{podman_line.nearest(lines)}"
+        )
     if name and len(made) == 1:
         made[0]["profile"] = name
     return notes.imported("compose file", *podman_line.number_duplicates(made))
 
 
-def _service(key: str, body: Any, notes: ImportNotes) -> dict[str, Any] | None:
+def _shown(key: str, body: dict[str, Any]) -> str:
+    """Return the service's image and command in one line."""
+    command = body.get("command") or ""
+    words = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+    return f"{key}: {body.get('image', '')} {words}"
+
+
+def _service(key: str, body: Any, folder: str | None, notes: ImportNotes) -> dict[str, Any] | None:
     if not isinstance(body, dict):
         notes.unknown(f"services.{key}")
         return None
@@ -89,6 +100,9 @@ def _service(key: str, body: Any, notes: ImportNotes) -> dict[str, Any] | None:
     words = ["podman", "run", *options, *(["--entrypoint", entry[0]] if entry else [])]
     command = Command([*words, filled(image), *entry[1:], *_words(body.get("command"), filled)], {})
     made = podman_line.import_command(command, notes)
+    for mount in (made or {}).get("mounts", ()):
+        if folder and mount["source"].startswith("."):
+            mount["source"] = posixpath.normpath(posixpath.join(folder, mount["source"]))
     if made is not None and "container_name" not in body:
         made["profile"] = profile_name(key) or made["profile"]
     return made

@@ -31,8 +31,10 @@ from sparkdash.redaction import is_secret_variable
 
 _PYTHON = re.compile(r"python[\d.]*")
 _SERVERS = {"llama-server": "llamacpp", "trtllm-serve": "trtllm"}
-_VERSION = re.compile(r"[-_](?=[0-9a-f]*\d)[0-9a-f]{7,40}$|[-_]?v?b?\d[\w.]*$")
-"""Version or commit at the end of a program's name, as in llama-server-b4567."""
+_VERSION = re.compile(
+    r"[-_](?=[0-9a-f]*\d)[0-9a-f]{7,40}$|[-_]?v?b?\d[\w.]*$|[-_](?:latest|main|master|nightly|cuda\d*|vulkan|rocm|cpu)$"
+)
+"""Version, commit or build at the end of a program's name, as in llama-server-b4567."""
 
 
 @dataclass(slots=True)
@@ -98,7 +100,12 @@ def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes) -
     _place(engine, flags, notes)
     if engine.kind == "vllm":
         _speculation(engine, notes)
-    _models(engine, positional, notes)
+    if not _models(engine, positional, notes):
+        said = f": {' '.join(words)[:120]}" if words else "."
+        raise import_refused(
+            f"The {engine.kind} command names no model{said}",
+            "Add the model to the command, or write the profile by hand.",
+        )
     for extra in positional[1:]:
         notes.unknown(extra, "a word that belongs to no flag, left out")
     return engine
@@ -256,17 +263,17 @@ def _speculation(engine: EnginePart, notes: ImportNotes) -> None:
         notes.rewritten(", ".join(f"--{key}" for key in old), "as speculative-config, which is what vLLM takes")
 
 
-def _models(engine: EnginePart, positional: list[str], notes: ImportNotes) -> None:
+def _models(engine: EnginePart, positional: list[str], notes: ImportNotes) -> bool:
+    """Move the models from the words and args to the profile's models; return whether there is one."""
     given = [engine.args.pop(key) for key in MODEL_FLAGS[engine.kind] if key in engine.args]
     texts = [str(value) for value in (*positional[:1], *given) if value not in (True, "")]
     if not texts:
-        raise import_refused(
-            f"The {engine.kind} command names no model.", "Add the model to the command, or write the profile by hand."
-        )
+        return False
     engine.models["target"] = _ref(texts[0], notes)
     if engine.args.get("revision") not in (None, True) and "hf" in engine.models["target"]:
         engine.models["target"]["revision"] = str(engine.args.pop("revision"))
     _drafter(engine, texts[0], notes)
+    return True
 
 
 def _drafter(engine: EnginePart, target: str, notes: ImportNotes) -> None:

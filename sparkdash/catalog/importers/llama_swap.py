@@ -23,7 +23,7 @@ _READ = {
     "cmd", "cmdStop", "aliases", "env", "name", "description", "macros", "filters", "proxy", "checkEndpoint", "ttl",
     "concurrencyLimit", "useModelName",
 }  # fmt: skip
-_READ_OF_ALL = {"models", "macros", "peers", "globalTTL", "hooks"}
+_READ_OF_ALL = {"models", "macros", "peers", "globalTTL", "hooks", "groups", "matrix"}
 _WHY = {
     "routing": "sparkdash decides by measured memory what may run together",
     "profiles": "names that stand for other models have no place; give the profile an alias under `serves`",
@@ -44,8 +44,6 @@ _WHY = {
     "ui": "it belongs to llama-swap's own page",
     "performance": "the box is always measured",
     "upstream": "it belongs to llama-swap's own page",
-    "groups": "sparkdash decides by measured memory what may run together",
-    "matrix": "sparkdash decides by measured memory what may run together",
     "apiKeys": "secrets are not copied",
     "startPort": "sparkdash chooses ports",
     "healthCheckTimeout": "sparkdash waits as long as there is progress",
@@ -66,12 +64,23 @@ def import_llama_swap(text: str, name: str | None = None) -> Imported:
         _left_out(key, notes)
     found = [_model(str(model), body, data.get("macros"), notes) for model, body in models.items()]
     made = [*filter(None, found), *import_peers(data.get("peers"), notes)]
-    notes.settings += settings_lines(data, {str(model): one for model, one in zip(models, found, strict=True) if one})
+    notes.settings += settings_lines(
+        data, {str(model): one for model, one in zip(models, found, strict=True) if one}, notes
+    )
     if not made:
-        raise import_refused("No model in the configuration starts an engine that sparkdash knows.")
+        shared = _macros(data.get("macros"), {}, ImportNotes())
+        lines = (f"{model}: {_shown(body, shared)}" for model, body in models.items() if isinstance(body, dict))
+        raise import_refused(
+            f"No model in the configuration starts an engine that sparkdash knows.{podman_line.nearest(lines)}"
+        )
     if name and len(models) == 1:
         made[0]["profile"] = name
     return notes.imported("llama-swap configuration", *podman_line.number_duplicates(made))
+
+
+def _shown(body: dict[str, Any], macros: dict[str, str]) -> str:
+    """Return the model's command with the shared macros filled in."""
+    return _fill(str(body.get("cmd", "")), macros, ImportNotes())
 
 
 def _left_out(key: str, notes: ImportNotes) -> None:

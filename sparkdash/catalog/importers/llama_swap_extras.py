@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sparkdash.catalog.importers.report import ImportNotes
@@ -84,8 +84,8 @@ def _key_variable(peer: str, key: Any, notes: ImportNotes) -> str | None:
     return variable
 
 
-def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return lines for config.toml: what is preloaded, idle times and limits. `made`: profiles by their old id."""
+def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]], notes: ImportNotes) -> list[str]:
+    """Return lines for config.toml: what is preloaded, idle times, limits, sets. `made`: profiles by their old id."""
     lines = []
     names = {old: str(profile["profile"]) for old, profile in made.items()}
     hooks = data.get("hooks")
@@ -99,7 +99,57 @@ def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]
     for old, body in models.items() if isinstance(models, dict) else ():
         if str(old) in names and isinstance(body, dict):
             lines += _policy_lines(names[str(old)], body)
-    return lines
+    sets = [*_groups(data.get("groups"), names, notes), *_matrix(data.get("matrix"), names, notes)]
+    return [*lines, "", "[sets]", *sets] if sets else lines
+
+
+def _groups(groups: Any, names: Mapping[str, str], notes: ImportNotes) -> Iterator[str]:
+    """Yield a set for each group whose members run together."""
+    for group, body in groups.items() if isinstance(groups, dict) else ():
+        what = f"groups.{group}"
+        if not isinstance(body, dict) or not isinstance(body.get("members"), list):
+            notes.unknown(what)
+        elif body.get("swap") is not False:
+            notes.dropped(
+                what, "its members run one at a time; sparkdash decides by measured memory what runs together"
+            )
+        else:
+            for key in ("persistent", "exclusive"):
+                if body.get(key) is True:
+                    notes.dropped(f"{what}.{key}", "what stays loaded is `pinned` in `[policy]`, else memory decides")
+            yield from _set(str(group), what, map(str, body["members"]), names, notes)
+
+
+def _matrix(matrix: Any, names: Mapping[str, str], notes: ImportNotes) -> Iterator[str]:
+    """Yield a set for each combination of the matrix that names no alternatives."""
+    if not isinstance(matrix, dict):
+        return
+    given, sets = matrix.get("vars"), matrix.get("sets")
+    variables = given if isinstance(given, dict) else {}
+    for key in (key for key in matrix if key not in ("vars", "sets")):
+        notes.dropped(f"matrix.{key}", "sparkdash decides by measured memory what may run together")
+    for name, text in sets.items() if isinstance(sets, dict) else ():
+        what = f"matrix.sets.{name}"
+        if not isinstance(text, str) or not re.fullmatch(r"[\w.: /&-]+", text):
+            notes.dropped(what, "names alternatives; `[any]` in config.toml is a name for whichever of several runs")
+        else:
+            members = (str(variables.get(one.strip(), one.strip())) for one in text.split("&"))
+            yield from _set(str(name), what, members, names, notes)
+
+
+def _set(name: str, what: str, members: Iterable[str], names: Mapping[str, str], notes: ImportNotes) -> Iterator[str]:
+    kept = []
+    for member in members:
+        if member in names:
+            kept.append(names[member])
+        else:
+            notes.dropped(what, f"{member!r} is not among the profiles")
+    if len(kept) > 1:
+        yield f"{_toml_key(name)} = {json.dumps(kept)}"
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 def _policy_lines(name: str, body: Mapping[str, Any]) -> list[str]:

@@ -6,20 +6,20 @@ Owns: the runtime's flags. Must not know: engines' flags, files. Nothing is run,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
 from sparkdash.catalog.importers import engine_line, podman_fields
 from sparkdash.catalog.importers.any_server import known_container, read_any_server
+from sparkdash.catalog.importers.container_exec import RUNTIMES, as_runs
 from sparkdash.catalog.importers.engine_line import EnginePart
 from sparkdash.catalog.importers.podman_flags import split_options
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell_commands import Command, parse_commands
 from sparkdash.catalog.importers.values import aliases, profile_name
 
-RUNTIMES = ("podman", "docker", "nerdctl")
 DEFAULT_SHM = "8g"
 """Default shared memory that sparkdash gives engines other than llama.cpp."""
 
@@ -52,6 +52,8 @@ _HARMLESS = frozenset(
         "umask",
         "clear",
         "date",
+        "continue",
+        "break",
     ]
 )
 """Commands whose absence changes nothing for the engine."""
@@ -72,7 +74,7 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
     if not profiles:
         skipped = " The text of a here-document (<<) is not read." if "<<" in text else ""
         raise import_refused(
-            f"No command in the input starts an engine that sparkdash knows.{_nearest(commands)}{skipped}",
+            f"No command in the input starts an engine that sparkdash knows.{nearest(_lines(commands))}{skipped}",
             "Looked for podman run, docker run, vllm serve, sglang.launch_server, llama-server and trtllm-serve.",
         )
     return notes.imported("command line", *number_duplicates(profiles))
@@ -85,6 +87,7 @@ def import_commands(
 
     `any_server`: see `import_command`.
     """
+    commands = as_runs(commands, _starts_engine, notes)
     found = [(command, import_command(command, notes, name, any_server=any_server)) for command in commands]
     if any(made for _, made in found):
         for command in (command for command, made in found if made is None):
@@ -93,13 +96,23 @@ def import_commands(
 
 
 def _note_step(words: list[str], notes: ImportNotes) -> None:
-    if PurePosixPath(words[0]).name not in _HARMLESS:
+    if words[0] in (".", "source"):
+        notes.dropped(" ".join(words), "another script, which is not read; write what it sets")
+    elif PurePosixPath(words[0]).name not in _HARMLESS:
         notes.dropped(" ".join(words), "a step beside the engine, which sparkdash does not run; put it into the image")
 
 
-def _nearest(commands: list[Command]) -> str:
-    """Name the command that looks most like an engine's, in a sentence; "" without any."""
-    likely = [" ".join(one.words) for one in commands if _LIKELY.search(" ".join(one.words))]
+def _lines(commands: list[Command]) -> list[str]:
+    return [" ".join(one.words) for one in commands]
+
+
+def _starts_engine(words: list[str]) -> bool:
+    return engine_line.recognise_engine(_unwrap(words, ImportNotes()).words, "") is not None
+
+
+def nearest(lines: Iterable[str]) -> str:
+    """Name the line that looks most like an engine's, in a sentence; "" without any."""
+    likely = [" ".join(line.split()) for line in lines if _LIKELY.search(line)]
     return f" The nearest was: {likely[0][:120]}" if likely else ""
 
 

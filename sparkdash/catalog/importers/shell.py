@@ -13,21 +13,34 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from sparkdash.catalog.importers.report import ImportNotes, import_refused
-from sparkdash.catalog.importers.shell_fields import split_fields
+from sparkdash.catalog.importers.shell_fields import ESCAPED, split_fields, unescaped
 from sparkdash.catalog.importers.values import MAX_COMMAND, too_long
 
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(\[@\])?\})")
-_WITH_WORD = re.compile(r"\$\{([A-Za-z_]\w*)(:?[-+=?])")
-"""Start of `${NAME:-word}` and its kin."""
+_WITH_WORD = re.compile(r"\$\{([A-Za-z_]\w*|\d+|[@*])(:?[-+=?])")
+"""Start of `${NAME:-word}` and its kin; a script's own arguments are never set."""
 _BRACES = re.compile(r"\$\{|\}")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"\\]?)([A-Za-z_]\w*)\1")
+_BLANKS_BEHIND = re.compile(r"(?<!\\)\\[ \t]+\n")
+_MAYBE_EMPTY = re.compile(r"\$\{([A-Za-z_]\w*)\[[@*]\](?::?-\}|:?\+\"?\$\{\1\[[@*]\]\}\"?\})")
+"""An array that may be empty under `set -u`: `${NAME[@]:-}` or `${NAME[@]+"${NAME[@]}"}`."""
+_REST_OF_LABEL = re.compile(r"[^;&\n()]{0,200}\)")
+"""Alternatives behind the first `|` of a label of a `case`."""
 _SEPARATORS = ";|&\n()"
 _MAX_WORDS = 20_000
 _MAX_DEPTH = 20
 """Words inside of words, as in `${A:-${B:-x}}`."""
 
 Value = str | list[str]
+
+
+def _continued(text: str, notes: ImportNotes) -> str:
+    """Take out the blanks between a backslash and its line's end, where a web page often has them."""
+    text, count = _BLANKS_BEHIND.subn("\\\n", text)
+    if count:
+        notes.rewritten("\\", "with blanks behind it at a line's end; a shell would end the command there")
+    return text
 
 
 class ShellReader:
@@ -37,6 +50,8 @@ class ShellReader:
         self, text: str, variables: dict[str, Value], notes: ImportNotes, depth: int = 0, *, literal: bool = False
     ) -> None:
         self._text = text.replace("\r\n", "\n")
+        if not depth and not literal:
+            self._text = _continued(self._text, notes)
         self._at = 0
         self._variables = variables
         self._notes = notes
@@ -45,6 +60,10 @@ class ShellReader:
         """Whether quotes and backslashes are plain characters, as in a compose file's values."""
         self._count = 0
         self._grown = 0
+        self._brackets = 0
+        """Round brackets of subshells that are open."""
+        self._cases = 0
+        """`case … esac` that are open."""
         self._heredocs: list[str] = []
         """Closing words of the here-documents whose text begins in the next line."""
         self._filled = False
@@ -65,7 +84,7 @@ class ShellReader:
                 self._skip_comment()
             elif char in _SEPARATORS:
                 self._at += 1
-                yield words
+                yield self._ended(words, char)
                 words = []
                 if char == "\n":
                     self._skip_heredocs()
@@ -74,6 +93,21 @@ class ShellReader:
             else:
                 words += self._word(may_assign=all(map(_ASSIGNED.match, words)))
         yield words
+
+    def _ended(self, words: list[str], separator: str) -> list[str]:
+        """Return the words of the command that `separator` ends; a label of a `case` is none."""
+        if words[:1] == ["case"]:
+            self._cases += 1
+            words = words[:3]
+        elif words[:1] == ["esac"]:
+            self._cases = max(self._cases - 1, 0)
+        elif self._cases and not self._brackets and self._ends_label(separator):
+            return []
+        self._brackets = max(self._brackets + {"(": 1, ")": -1}.get(separator, 0), 0)
+        return words
+
+    def _ends_label(self, separator: str) -> bool:
+        return separator == ")" or (separator == "|" and _REST_OF_LABEL.match(self._text, self._at) is not None)
 
     def _is_prompt(self, words: list[str]) -> bool:
         """Whether a prompt of a terminal, `$ `, stands here before a command."""
@@ -116,10 +150,11 @@ class ShellReader:
         spliced: list[str] | None = None
         quoted = False
         while self._at < len(self._text) and (char := self._text[self._at]) not in " \t\r<>" + _SEPARATORS:
-            if char == "'":
-                parts.append(self._single())
+            if char == "'" or self._text.startswith("$'", self._at):
+                parts.append(self._single() if char == "'" else self._escaped())
                 quoted = True
-            elif char == '"':
+            elif char == '"' or self._text.startswith('$"', self._at):
+                self._at += char == "$"
                 spliced = self._double(parts)
                 quoted = True
             elif char in "$`":
@@ -179,6 +214,13 @@ class ShellReader:
         self._at = end + 1
         return body
 
+    def _escaped(self) -> str:
+        """Read `$'…'`, in which backslashes stand for control characters."""
+        if not (hit := ESCAPED.match(self._text, self._at)):
+            raise self._open_quote("$'")
+        self._at = hit.end()
+        return unescaped(hit[1])
+
     def _double(self, parts: list[str]) -> list[str] | None:
         opened, self._at = self._at, self._at + 1
         spliced: list[str] | None = None
@@ -201,6 +243,9 @@ class ShellReader:
 
     def _dollar(self, parts: list[str]) -> list[str] | None:
         """Expand a variable that the text itself assigns; otherwise keep the words as written."""
+        if (hit := _MAYBE_EMPTY.match(self._text, self._at)) and not self._literal:
+            self._at = hit.end()
+            return self._array_words(hit, parts)
         if hit := _VARIABLE.match(self._text, self._at):
             self._at = hit.end()
             return self._variable(hit, parts)
@@ -243,6 +288,16 @@ class ShellReader:
             self._filled = True
         parts.append(hit[0] if value is None else value)
         return None
+
+    def _array_words(self, hit: re.Match[str], parts: list[str]) -> list[str]:
+        """Return the words of an array that may be empty; none where the text never fills it."""
+        value = self._variables.get(hit[1])
+        self._count_growth(value)
+        if isinstance(value, str):
+            parts.append(value)
+        elif value is None:
+            self._notes.note(hit[0], "is of the environment, which is never read; taken as not set")
+        return list(value) if isinstance(value, list) else []
 
     def _with_word(self, hit: re.Match[str], end: int) -> str:
         """Expand `${NAME:-word}`, `${NAME:+word}` and their kin, as for a variable that is set only by this text."""

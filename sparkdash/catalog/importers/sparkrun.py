@@ -213,6 +213,9 @@ def _alone(made: dict[str, Any], ranks: int, notes: ImportNotes) -> dict[str, An
         notes.dropped(" x ".join(_SIZES[:2]), "solo_only is one box with one GPU")
     if args.pop("distributed-executor-backend", None) is not None:
         notes.dropped("--distributed-executor-backend", "solo_only is one box, where the engine needs no other")
+    drafting = args.get("speculative-config")
+    if isinstance(drafting, dict) and drafting.pop("draft_tensor_parallel_size", 1) != 1:
+        notes.dropped("draft_tensor_parallel_size", "solo_only is one box with one GPU")
     made.pop("nodes", None)
     return made
 

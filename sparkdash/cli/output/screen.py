@@ -110,13 +110,22 @@ def confirm(question: str, *, default: bool = False, ends: bool = False) -> bool
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return typer.confirm(printable(question), default=default, err=True)
+        return _answer(f"{printable(question)} [{'Y/n' if default else 'y/N'}]", default=default)
     except typer.Abort:
         if ends:
             raise typer.Exit(130) from None
         return False
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _answer(question: str, *, default: bool) -> bool:
+    """Ask until the answer is y, n or nothing, which is the default."""
+    while True:
+        said = str(typer.prompt(question, default="", show_default=False, err=True)).strip().lower()
+        if said in ("", "y", "yes", "n", "no"):
+            return default if not said else said.startswith("y")
+        print_note("Answer y or n.")
 
 
 class LiveLine:

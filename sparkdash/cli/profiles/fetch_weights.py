@@ -61,15 +61,17 @@ class WeightsFetch:
 
     async def _fetch(self) -> None:
         line, told = LiveLine(), -1
-        async with aclosing(self._hub.fetch(self._plan)) as steps:
-            async for step in steps:
-                share = int(100 * step.came_bytes / step.total_bytes) if step.total_bytes else 100
-                if not self._as_json:
-                    line.draw(progress_text(step), progress_log_text(step))
-                elif share != told or step.done:
-                    print_json_line({"weights": [one.repo for one in self._plan], **asdict(step)})
-                told = share
-        line.clear()
+        try:
+            async with aclosing(self._hub.fetch(self._plan)) as steps:
+                async for step in steps:
+                    share = int(100 * step.came_bytes / step.total_bytes) if step.total_bytes else 100
+                    if not self._as_json:
+                        line.draw(progress_text(step), progress_log_text(step))
+                    elif share != told or step.done:
+                        print_json_line({"weights": [one.repo for one in self._plan], **asdict(step)})
+                    told = share
+        finally:
+            line.clear()  # the reason of an end has a line of its own
 
     def _judge(self) -> None:
         """Check that the weights are complete now: a folder that the owner fills may still lack files."""

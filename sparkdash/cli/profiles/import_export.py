@@ -138,7 +138,7 @@ def _read(source: str, name: str | None) -> Imported:
     path = Path(source).expanduser()
     if path.is_dir():
         return importers.import_folder(_folder(path), name or path.resolve().name)
-    return importers.import_profiles(_file(path), name)
+    return importers.import_profiles(_file(path), name, str(path.resolve().parent))
 
 
 def _folder(path: Path) -> dict[str, str]:

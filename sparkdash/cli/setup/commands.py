@@ -7,6 +7,7 @@ proposed and why (`discovery.propose`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -63,9 +64,11 @@ def setup(
     from sparkdash.discovery.propose import propose
 
     chosen = [step for step in Step if step in (only or Step) and step not in (skip or ())]
+    if not chosen:
+        raise typer.BadParameter(f"--only and --skip leave no step of {STEPS}")
     if not as_json:
         print_note("Looking at this box …")
-    state = look_at_box(model, chosen, tuple(port or ()))
+    state = _with_its_name(look_at_box(model, chosen, tuple(port or ())))
     steps = propose(state, attaches=Step.ATTACH in chosen)
     shown = [proposal for proposal in steps if proposal.step in chosen]
     if as_json:
@@ -77,6 +80,22 @@ def setup(
         print_note("Nothing was changed. Add --yes to take the steps marked next.")
         return None
     return _carry_out(chosen, state, tuple(port or ()), yes=yes)
+
+
+def _with_its_name(state: BoxState) -> BoxState:
+    """Put the profile's own name for the one that the owner named.
+
+    Raises:
+        AdmissionError: `model_not_found`, with the nearest names.
+    """
+    from sparkdash.cli.local import configured_catalog
+    from sparkdash.discovery.attach import attached_profiles, taken_names
+    from sparkdash.discovery.propose import first_profile
+
+    coming = attached_profiles(state.discovered.servers, taken_names(state.profiles))
+    if state.chosen is None or first_profile(state) or state.chosen in {made["profile"] for _, made in coming}:
+        return state
+    return replace(state, chosen=configured_catalog().find(state.chosen).name)
 
 
 def step_lines(steps: Sequence[Proposal]) -> list[str]:
@@ -98,6 +117,9 @@ def _carry_out(chosen: Sequence[Step], state: BoxState, ports: tuple[int, ...], 
     failed: dict[Step, int] = {}
     for step in chosen:
         one = next(proposal for proposal in propose(state) if proposal.step is step)
+        if step is Step.FIRST_TOKEN and Step.MODEL in failed:
+            print_note(f"\nfirst-token: not asked for, as {' and '.join(one.subjects) or 'the model'} was not fetched.")
+            continue
         if not _is_wanted(one, yes=yes):
             continue
         print_note(f"\n{step.value}: {one.found}")

@@ -33,7 +33,7 @@ from sparkdash.host.hub.failures import as_host_error
 from sparkdash.host.hub.local_weights import is_quant, is_weights, repository_folder, split_repository
 from sparkdash.host.hub.meter import DownloadMeter, WeightsProgress
 from sparkdash.host.thread import in_thread
-from sparkdash.units import gib
+from sparkdash.units import size
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -105,9 +105,9 @@ class Hub:
         needs, free = sum(one.missing for one in plan), self._free(self._home)
         if needs > free:
             raise HostError(
-                f"{gib(needs)} of weights are missing, but the disk of {self._home} has only {gib(free)} free.",
+                f"{size(needs)} of weights are missing, but the disk of {self._home} has only {size(free)} free.",
                 code="disk_full",
-                hint=f"Free {gib(needs - free)} there, or move the cache with `hf_home` in config.toml.",
+                hint=f"Free {size(needs - free)} there, or move the cache with `hf_home` in config.toml.",
             )
 
     async def fetch(self, plan: Plan) -> AsyncGenerator[WeightsProgress, None]:
@@ -215,7 +215,7 @@ class Hub:
                 flush_uncached(Path(came))
         except ValueError:  # the library's refusal of plain HTTP for such a file
             raise HostError(
-                f"{file.path} of {listed.repo} is {gib(file.size)}, which the hub serves through xet only.",
+                f"{file.path} of {listed.repo} is {size(file.size)}, which the hub serves through xet only.",
                 code="xet_missing",
                 hint="Install hf_xet beside sparkdash, and unset HF_HUB_DISABLE_XET.",
             ) from None
