@@ -16,6 +16,7 @@ from sparkdash.catalog.importers import bounded_yaml, podman_line
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell import ShellReader
 from sparkdash.catalog.importers.shell_commands import Command
+from sparkdash.catalog.importers.shell_words import WordReader
 from sparkdash.catalog.importers.values import profile_name
 
 _COMPOSE = re.compile(r"^services:", re.MULTILINE)
@@ -93,7 +94,7 @@ def _service(key: str, body: Any, folder: str | None, notes: ImportNotes) -> dic
         return None
 
     def filled(value: Any) -> str:
-        return ShellReader(str(value).replace("$$", "\0"), {}, notes, literal=True).text_of_word().replace("\0", "$")
+        return WordReader(str(value).replace("$$", "\0"), {}, notes, literal=True).text_of_word().replace("\0", "$")
 
     options = [word for one, value in body.items() for word in _options(key, str(one), value, filled, notes)]
     entry = _words(body.get("entrypoint"), filled)

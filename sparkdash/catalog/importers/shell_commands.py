@@ -11,7 +11,8 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from sparkdash.catalog.importers.report import ImportNotes
-from sparkdash.catalog.importers.shell import ShellReader, Value
+from sparkdash.catalog.importers.shell import ShellReader
+from sparkdash.catalog.importers.shell_words import Value
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _FLAG = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
