@@ -192,6 +192,24 @@ def test_a_source_with_a_link_out_of_it_is_refused(tmp_path: Path) -> None:
         source.locate(REPO, tmp_path / "source")
 
 
+async def test_a_fetch_that_breaks_off_tells_why_and_not_how_far_it_was(tmp_path: Path) -> None:
+    """git's progress is longer than its reason."""
+    git = tmp_path / "git"
+    git.write_text(
+        "#!/bin/sh\n"
+        "[ $# -lt 9 ] || { for at in 7 8 9 10 11 12; do printf 'Receiving objects: %s%% (1/9)\\r' $at; done\n"
+        "echo 'remote: fatal: unable to read'; echo 'fatal: the remote end hung up'\n"
+        "printf 'Resolving deltas: 1%% (1/9)\\r'; exit 128; }\n"
+    )
+    git.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(HostError) as caught:
+        patch.setenv("PATH", str(tmp_path), prepend=":")
+        async for _ in source.fetch(REPO, tmp_path / "source"):
+            pass
+    said = "remote: fatal: unable to read fatal: the remote end hung up"
+    assert caught.value.message == f"The source {REPO.repo} cannot be fetched: {said}."
+
+
 def test_a_source_without_its_containerfile_is_told(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"no docker/Containerfile or docker/Dockerfile\."):
         source.locate(REPO.replace(context="docker"), tmp_path)
