@@ -192,7 +192,9 @@ def test_a_source_with_a_link_out_of_it_is_refused(tmp_path: Path) -> None:
         source.locate(REPO, tmp_path / "source")
 
 
-async def test_a_fetch_that_breaks_off_tells_why_and_not_how_far_it_was(tmp_path: Path) -> None:
+async def test_a_fetch_that_breaks_off_tells_why_and_not_how_far_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """git's progress is longer than its reason."""
     git = tmp_path / "git"
     git.write_text(
@@ -202,10 +204,9 @@ async def test_a_fetch_that_breaks_off_tells_why_and_not_how_far_it_was(tmp_path
         "printf 'Resolving deltas: 1%% (1/9)\\r'; exit 128; }\n"
     )
     git.chmod(0o755)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(HostError) as caught:
-        patch.setenv("PATH", str(tmp_path), prepend=":")
-        async for _ in source.fetch(REPO, tmp_path / "source"):
-            pass
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(HostError) as caught:
+        _ = [line async for line in source.fetch(REPO, tmp_path / "source")]
     said = "remote: fatal: unable to read fatal: the remote end hung up"
     assert caught.value.message == f"The source {REPO.repo} cannot be fetched: {said}."
 
