@@ -19,11 +19,15 @@ def share_builds(
 ) -> tuple[dict[str, Profile], list[ProfileProblem]]:
     """Give each profile the build of its image, and tell what contradicts or lacks."""
     owners: dict[str, Profile] = {}
-    for name, profile in profiles.items():
+    for profile in sorted(profiles.values(), key=_is_without_source):
         if profile.image and profile.build:
-            owners.setdefault(profile.image, profiles[name])
+            owners.setdefault(profile.image, profile)
     shared = {name: _with_build(profile, owners) for name, profile in profiles.items()}
     return shared, [problem for section, profile in found for problem in _problems(section, profile, owners)]
+
+
+def _is_without_source(profile: Profile) -> bool:
+    return profile.build is not None and profile.build.unavailable is not None
 
 
 def _with_build(profile: Profile, owners: Mapping[str, Profile]) -> Profile:
@@ -35,7 +39,7 @@ def _problems(section: Section, profile: Profile, owners: Mapping[str, Profile])
     if profile.build is None:
         return
     owner = owners.get(profile.image or "")
-    if owner is not None and owner.build != profile.build:
+    if owner is not None and owner.build != profile.build and not _is_without_source(profile):
         text = f"is another than that of {owner.name} ({owner.source}), for the same image"
         yield section.problem(("build",), text, "Write one of them, or name this image differently.")
     for number, image in enumerate(profile.build.needs):

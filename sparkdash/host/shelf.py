@@ -1,12 +1,13 @@
 """Images and weights of profiles on this box, for lists and for `pull --offline`.
 
 Owns: one query of the runtime for all images, and one look at each model. Must not know how either is fetched. Rule: a
-list never waits long, so a missing or silent runtime leaves the images unknown.
+list never waits long, so a silent runtime leaves the images unknown. A runtime that is not installed has none.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,9 @@ async def image_presence(runtime: Runtime, names: Iterable[str]) -> Mapping[str,
     try:
         sizes = await runtime.images(wanted)
     except HostError:
-        return {}
+        if shutil.which(runtime.name) is not None:
+            return {}
+        sizes = {}
     return {name: Image(name, name in sizes, sizes.get(name)) for name in wanted}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import yaml
 
 from sparkdash import catalog
 from sparkdash.catalog import Catalog
+from sparkdash.domain.images.origin import ImageOrigin, image_origin
+from sparkdash.domain.profile import Profile
 from sparkdash.paths import shipped_profiles
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -84,6 +87,14 @@ def test_two_ways_to_make_one_image_contradict_each_other(loaded: Loaded) -> Non
     assert "build: is another than that of a (" in str(problem)
 
 
+def test_a_way_to_build_an_image_wins_over_the_word_that_there_is_none(loaded: Loaded) -> None:
+    """A shipped profile knows no build of it; its owner's own profile does, and all with that image have it."""
+    found = loaded(a={"build": {"unavailable": "no source"}}, b={"build": SOURCE}, c={})
+    assert found.problems == ()
+    assert {one.built_by for one in found.profiles.values()} == {"b"}
+    assert {one.build.commit for one in found.profiles.values() if one.build} == {COMMIT}
+
+
 def test_a_build_changes_nothing_of_the_launch(loaded: Loaded) -> None:
     """An engine that runs is not outdated because somebody wrote down where its image came from."""
     plain = loaded(a={}).profiles["a"].fingerprint
@@ -95,6 +106,39 @@ def test_every_shipped_image_of_no_registry_says_how_it_is_built_or_why_it_is_no
     own = [one for one in shipped if (one.image or "").startswith("localhost/")]
     assert own
     assert [one.name for one in own if one.build is None] == []
+
+
+SOURCE_WORDS = re.compile(r"its source is github\.com/\S+/\S+|could not be found|was not published|is private")
+
+
+def test_a_shipped_image_is_built_from_a_pinned_source_or_says_where_its_source_is() -> None:
+    """Nothing in between: who wants the image can build it, or knows where to look and what is missing."""
+    for one in catalog.load_catalog([shipped_profiles()]).profiles.values():
+        build = one.build
+        if build is None or one.cannot_run:
+            continue
+        if build.unavailable is not None:
+            assert SOURCE_WORDS.search(build.unavailable), f"{one.name}: {build.unavailable}"
+            continue
+        assert build.licence, one.name
+        assert build.source, one.name
+        assert build.commit or (shipped_profiles() / (build.context or "") / "Containerfile").is_file(), one.name
+
+
+def test_who_lacks_image_or_weights_of_a_shipped_profile_is_sent_to_one_that_can_be_had() -> None:
+    """On a box just unpacked: by `nearest`, once or twice."""
+    shipped = catalog.load_catalog([shipped_profiles()]).profiles
+
+    def can_be_had(one: Profile) -> bool:
+        image = one.image is None or image_origin(one.image, one.build) is not ImageOrigin.NONE
+        return image and all(ref.hf for ref in one.weights)
+
+    for one in shipped.values():
+        if one.cannot_run or can_be_had(one):
+            continue
+        first = shipped.get(one.nearest or "")
+        assert first is not None, f"{one.name} names no `nearest`"
+        assert can_be_had(first) or can_be_had(shipped[first.nearest or ""]), f"{one.name} leads to {first.name}"
 
 
 def test_the_nearest_of_a_shipped_profile_needs_no_build() -> None:

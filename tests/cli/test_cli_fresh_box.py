@@ -27,6 +27,24 @@ def no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(podman.parent), prepend=":")
 
 
+@pytest.fixture
+def no_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A box on which podman was never installed."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.setenv("PATH", str(empty))
+
+
+@pytest.fixture
+def ill_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A podman that fails whatever it is asked."""
+    podman = tmp_path / "bin" / "podman"
+    podman.parent.mkdir()
+    podman.write_text("#!/bin/sh\necho 'Error: database is locked' >&2\nexit 125\n")
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", str(podman.parent), prepend=":")
+
+
 def summaries(sparkdash: Run) -> list[ProfileSummary]:
     told = sparkdash("profiles", "list", "--json").json()
     assert told["problems"] == []
@@ -61,6 +79,46 @@ def test_no_profile_is_listed_in_a_state_that_is_unclear(
         assert clear or profile.cannot_run or profile.engine in SERVICES, row
         assert row.endswith(("can be pulled", "can be built", "no image", "no weights", "cannot run")), row
         assert row.endswith("cannot run") is bool(profile.cannot_run), row
+
+
+def test_without_podman_the_list_is_that_of_a_box_without_images(
+    sparkdash: Run, nobody: None, own_folders: Path, no_podman: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is here that podman would have fetched, and the note says what is missing."""
+    monkeypatch.setenv("COLUMNS", "250")
+    done = sparkdash("profiles", "list")
+    state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
+    assert state["kokoro"].endswith("can be pulled")
+    assert state["qwen3-asr-0.6b"].endswith("can be pulled")
+    assert " to build " in state["qwen3-asr-1.7b"]
+    assert state["qwen3-asr-1.7b"].endswith("can be built")
+    assert "no daemon" not in done.out
+    assert "podman is not installed" in done.err
+
+
+def test_with_a_podman_that_fails_the_list_says_so_in_each_row_that_needs_it(
+    sparkdash: Run, nobody: None, own_folders: Path, ill_podman: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image that nobody could be asked for is neither here nor missing."""
+    monkeypatch.setenv("COLUMNS", "250")
+    done = sparkdash("profiles", "list")
+    state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
+    for name in ("kokoro", "qwen3-asr-1.7b", "gemma-3-4b"):
+        assert state[name].endswith("podman silent"), state[name]
+    assert "podman does not answer" in done.err
+
+
+def test_programs_of_this_box_need_no_image(
+    sparkdash: Run, nobody: None, own_folders: Path, no_podman: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`runtime = "process"` starts them without a container."""
+    monkeypatch.setenv("SPARKDASH_RUNTIME", "process")
+    monkeypatch.setenv("COLUMNS", "250")
+    done = sparkdash("profiles", "list")
+    state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
+    assert state["kokoro"].endswith("can start")
+    assert state["gemma-3-4b"].endswith("can be pulled")
+    assert "podman" not in done.err
 
 
 def test_what_cannot_run_names_a_profile_that_can(sparkdash: Run, nobody: None, own_folders: Path) -> None:

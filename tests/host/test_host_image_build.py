@@ -41,6 +41,19 @@ BOX = Box("arm64", Path("/images"), 50 * GIB, 20 * GIB)
         ("FROM --platform=$BUILDPLATFORM a\n", [("a", None)]),
         ("FROM \\\n  a:1 \\\n  AS x\n", [("a:1", None)]),
         ("FROM a\nARG BASE=b\nRUN echo FROM c\n", [("a", None)]),
+        ("FROM a\nRUN python3 - <<'PY'\nfrom pathlib import Path\nPY\nFROM b\n", [("a", None), ("b", None)]),
+        ("FROM a\nRUN cat <<-ONE <<TWO\nFROM x\n\tONE\nFROM y\nTWO\nFROM b\n", [("a", None), ("b", None)]),
+        ("FROM a\nRUN wc <<< from\nFROM b\n", [("a", None), ("b", None)]),
+        ("FROM a\nRUN cat <<'NEVER ENDS\nFROM b\n", [("a", None), ("b", None)]),
+        (
+            "FROM a AS one\nFROM b\nCOPY --chown=0 --from=c:1 /x /\nCOPY --from=one / /\nCOPY --from=0 / /\n",
+            [("a", None), ("b", None), ("c:1", None)],
+        ),
+        (
+            "FROM a\nRUN --mount=type=bind,from=c:2,target=/c --mount=type=cache,target=/k ls\n",
+            [("a", None), ("c:2", None)],
+        ),
+        ("FROM a\nRUN cp --from=d / /\n", [("a", None)]),
     ],
     ids=str,
 )
@@ -144,6 +157,32 @@ def test_a_base_whose_registry_is_silent_is_no_reason_to_refuse() -> None:
         check_bases([BaseState("b", here=False, fits=False, found="amd64")], BOX)
 
 
+def test_a_base_image_that_nobody_builds_and_no_registry_has_is_refused() -> None:
+    """podman would ask a registry on this box for it, and tell of a connection that was refused."""
+    lost = BaseState("localhost/base:1", here=False, fits=None)
+    with pytest.raises(HostError, match=r"localhost/base:1 is not on this box, and no registry has it") as caught:
+        check_bases([lost], BOX)
+    assert caught.value.hint == "Name it under `needs` of the profile's `build:`, so that it is built first."
+    check_bases([BaseState("localhost/base:1", here=True, fits=True)], BOX)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("nvidia/cuda:13.0", True),
+        ("ubuntu", True),
+        ("vllm-sm121:latest", True),
+        ("docker.io/nvidia/cuda:13.0", False),
+        ("localhost/a:1", False),
+        ("box:5000/a", False),
+        ("ghcr.io/a/b@sha256:0", False),
+    ],
+)
+def test_a_base_image_without_its_registry_is_known(name: str, short: bool) -> None:
+    """Which registry podman asks for it depends on the box, and on many none is asked."""
+    assert BaseState(name, here=False, fits=None).is_short is short
+
+
 def test_a_source_with_a_link_out_of_it_is_refused(tmp_path: Path) -> None:
     """The build would see files of this box."""
     (tmp_path / "source").mkdir()
@@ -151,6 +190,25 @@ def test_a_source_with_a_link_out_of_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "source" / "Containerfile").symlink_to(tmp_path / "secret")
     with pytest.raises(ProfileError, match="is a link that leads out of it"):
         source.locate(REPO, tmp_path / "source")
+
+
+async def test_a_fetch_that_breaks_off_tells_why_and_not_how_far_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git's progress is longer than its reason."""
+    git = tmp_path / "git"
+    git.write_text(
+        "#!/bin/sh\n"
+        "[ $# -lt 9 ] || { for at in 7 8 9 10 11 12; do printf 'Receiving objects: %s%% (1/9)\\r' $at; done\n"
+        "echo 'remote: fatal: unable to read'; echo 'fatal: the remote end hung up'\n"
+        "printf 'Resolving deltas: 1%% (1/9)\\r'; exit 128; }\n"
+    )
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(HostError) as caught:
+        _ = [line async for line in source.fetch(REPO, tmp_path / "source")]
+    said = "remote: fatal: unable to read fatal: the remote end hung up"
+    assert caught.value.message == f"The source {REPO.repo} cannot be fetched: {said}."
 
 
 def test_a_source_without_its_containerfile_is_told(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from sparkdash.settings import Settings
 class Runtime:
     """One that has these images, or is ill."""
 
-    def __init__(self, images: dict[str, int] | None, *, containerised: bool = True) -> None:
+    def __init__(self, images: dict[str, int] | None, *, containerised: bool = True, name: str = "sh") -> None:
+        self.name = name
         self.containerised = containerised
         self._images = images
         self.asked: list[list[str]] = []
@@ -70,3 +71,8 @@ async def test_one_call_tells_all_images_and_simulated_profiles_need_none(tmp_pa
 async def test_what_a_runtime_does_not_tell_is_not_known(runtime: Runtime, tmp_path: Path) -> None:
     """And is not said to be missing."""
     assert (await shelf(runtime, tmp_path, profile("p"))).stock == {"p": Stock()}
+
+
+async def test_a_runtime_that_is_not_installed_has_no_image(tmp_path: Path) -> None:
+    told = await shelf(Runtime(None, name="podman-of-nowhere"), tmp_path, profile("p"))
+    assert told.stock == {"p": Stock(image=Item(here=False))}

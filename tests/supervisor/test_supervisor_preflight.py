@@ -55,6 +55,20 @@ async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(h
     assert (caught.value.code, caught.value.hint) == ("image_missing", told)
 
 
+async def test_weights_at_a_path_of_another_box_name_the_profile_whose_weights_can_be_pulled(
+    house: Any, make_profile: Any, tmp_path: Path
+) -> None:
+    """Nobody can fetch a folder whose repository no source names."""
+    weights = {"target": ModelRef(path=str(tmp_path / "theirs"))}
+    await house.open(make_profile("a"), make_profile("b", models=weights, nearest="a"))
+    error = await refused(house, "b")
+    assert error.code == "weights_missing"
+    assert error.hint == (
+        "Put them there, or correct the path in the profile. "
+        "a serves the same model from a published image: `sparkdash use a`."
+    )
+
+
 async def test_an_image_that_was_built_is_here_and_asks_no_registry(house: Any, make_profile: Any) -> None:
     await house.open(make_profile("a", build=ImageBuild(context="images/a")))
     assert [step.detail async for step in house.supervisor.pull("a")] == ["here already"]

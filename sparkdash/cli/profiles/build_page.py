@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sparkdash.cli.profiles.page import wrap_beside_label
 from sparkdash.domain.images.image_build import ImageBuild
+from sparkdash.domain.images.origin import BUILT_HERE
 from sparkdash.host.image_build.jobs import BuildJob
 from sparkdash.host.image_build.looks import BaseState, Box
 from sparkdash.units import DASH, GIB, duration, gib
@@ -79,12 +80,18 @@ def _bases(one: PlannedBuild, box: Box) -> str:
         return "the script decides"
     if one.bases is None:
         return "known once the source is fetched"
+    return "; ".join(f"{base.name} ({_base(base, box)})" for base in one.bases) or "none"
+
+
+def _base(base: BaseState, box: Box) -> str:
+    """Say where a base image comes from and whether it is for this box."""
+    if base.name.startswith(BUILT_HERE) and not base.here:
+        return "NOT HERE, and no registry has it"
     words = {True: f"for {box.architecture}", None: "its registry did not say for which processor"}
-    told = [
-        f"{base.name} ({'here' if base.here else 'to fetch'}, {words.get(base.fits, f'FOR {base.found}')})"
-        for base in one.bases
-    ]
-    return "; ".join(told) or "none"
+    fits = words.get(base.fits, f"FOR {base.found}")
+    if base.here:
+        return f"here, {fits}"
+    return f"to fetch from a registry of podman's settings, {fits}" if base.is_short else f"to fetch, {fits}"
 
 
 def _takes(build: ImageBuild, longest_took_s: float | None) -> str:

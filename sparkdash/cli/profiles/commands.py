@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,16 +52,20 @@ def list_profiles(as_json: AsJson = False) -> None:
       sparkdash profiles list --json | jq -r '.profiles[].name'
     """
     from sparkdash.cli.profiles.image_states import image_states
-    from sparkdash.cli.profiles.list_rows import ALIGN, HEAD, LEAST, list_row
+    from sparkdash.cli.profiles.list_rows import ALIGN, HEAD, LEAST, list_row, runtime_note
     from sparkdash.domain.text.profile_order import by_family
+    from sparkdash.settings import load_settings
 
     summaries, problems, world = _known()
     here = _here(summaries, world)
-    images = image_states(summaries, here)
+    runtime = load_settings().runtime
+    images = image_states(summaries, here, containerised=runtime != "process")
     if as_json:
         return print_json({"profiles": summaries, "problems": problems, "here": here, "images": images})
-    rows = [list_row(one, world, here.get(one.name), images.get(one.name)) for one in by_family(summaries)]
+    rows = [list_row(one, world, here.get(one.name), images.get(one.name), runtime) for one in by_family(summaries)]
     print_fitting_table(HEAD, rows, ALIGN, LEAST)
+    if note := runtime_note(images.values(), runtime, installed=shutil.which(runtime) is not None):
+        print_note(note)
     if any(summary.published_decode_tok_s is not None for summary in summaries):
         print_note("tok/s: the best published rate, not measured here; `sparkdash profiles show` names its source.")
     if problems:

@@ -17,8 +17,12 @@ from sparkdash.errors import SparkdashError
 from sparkdash.host.shelf import ProfileStock
 
 
-def image_states(profiles: Sequence[ProfileSummary], stock: Mapping[str, ProfileStock]) -> dict[str, ProfileImage]:
-    """Judge the image of each profile that `stock` knows."""
+def image_states(
+    profiles: Sequence[ProfileSummary], stock: Mapping[str, ProfileStock], *, containerised: bool
+) -> dict[str, ProfileImage]:
+    """Judge the image of each profile that `stock` knows; plain processes need none."""
+    if not containerised:
+        return {one.name: ProfileImage(ImageState.NOT_NEEDED) for one in profiles if one.name in stock}
     built = {
         one.image
         for one in profiles

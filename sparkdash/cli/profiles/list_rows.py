@@ -5,6 +5,8 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sparkdash.cli.profiles.image_words import ProfileImage, image_cell
 from sparkdash.domain.images.availability import ImageState
 from sparkdash.domain.profile import EngineKind, ProfileSummary
@@ -19,9 +21,13 @@ LEAST = ("drafts", "engine", "needs", "tok/s")
 
 
 def list_row(
-    summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None, image: ProfileImage | None
+    summary: ProfileSummary,
+    world: Snapshot | None,
+    here: ProfileStock | None,
+    image: ProfileImage | None,
+    runtime: str,
 ) -> tuple[str, ...]:
-    """Format the row of a profile; `world` is None without a daemon."""
+    """Format the row of a profile; `world` is None without a daemon, `runtime` the word for podman or docker."""
     image_bytes = here.image.size if here is not None and here.image is not None else None
     return (
         summary.name,
@@ -31,8 +37,18 @@ def list_row(
         summary.speculation or DASH,
         image_cell(image, image_bytes),
         _weights(summary, here),
-        row_state(summary, world, here, image),
+        row_state(summary, world, here, image, runtime),
     )
+
+
+def runtime_note(images: Iterable[ProfileImage], runtime: str, *, installed: bool) -> str | None:
+    """Say why images are unknown or missing all at once; None where the runtime has answered, or none is needed."""
+    states = {one.state for one in images} - {ImageState.NOT_NEEDED}
+    if states and not installed:
+        return f"{runtime} is not installed, so no image is here; `sparkdash doctor podman` says what to do."
+    if ImageState.UNKNOWN in states:
+        return f"{runtime} does not answer, so its images are unknown; `sparkdash doctor podman` says why."
+    return None
 
 
 def _weights(summary: ProfileSummary, here: ProfileStock | None) -> str:
@@ -44,7 +60,11 @@ def _weights(summary: ProfileSummary, here: ProfileStock | None) -> str:
 
 
 def row_state(
-    summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None, image: ProfileImage | None
+    summary: ProfileSummary,
+    world: Snapshot | None,
+    here: ProfileStock | None,
+    image: ProfileImage | None,
+    runtime: str,
 ) -> str:
     """Say what a profile does or what it lacks; the first thing in the way comes first."""
     if summary.cannot_run:
@@ -55,22 +75,22 @@ def row_state(
         return f"parked: {parked.failure.code}"
     if world is not None and (engine := world.engines.get(summary.name)):
         return engine.state.value + (", edited" if world.is_outdated(summary.name) else "")
-    return _lacking(summary, here, image) or ("stopped" if world is not None else _without_daemon(summary, image))
+    idle = "stopped" if world is not None else "no daemon" if summary.engine is EngineKind.OPENAI else "can start"
+    return _lacking(summary, here, image, runtime) or idle
 
 
-def _lacking(summary: ProfileSummary, here: ProfileStock | None, image: ProfileImage | None) -> str | None:
-    state = image.state if image is not None else ImageState.UNKNOWN
+def _lacking(
+    summary: ProfileSummary, here: ProfileStock | None, image: ProfileImage | None, runtime: str
+) -> str | None:
+    state = image.state if image is not None else ImageState.NOT_NEEDED
     weights = here.weights if here is not None else None
     lacks = weights is not None and not weights.here
     if state is ImageState.NOT_TO_BE_HAD:
         return "no image"
     if lacks and not all(ref.hf for ref in summary.weights):
         return "no weights"
+    if state is ImageState.UNKNOWN:
+        return f"{runtime} silent"
     if state is ImageState.TO_BUILD:
         return "can be built"
     return "can be pulled" if lacks or state is ImageState.TO_PULL else None
-
-
-def _without_daemon(summary: ProfileSummary, image: ProfileImage | None) -> str:
-    unknown = image is None or image.state is ImageState.UNKNOWN
-    return "no daemon" if unknown or summary.engine is EngineKind.OPENAI else "can start"

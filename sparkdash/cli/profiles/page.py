@@ -119,7 +119,7 @@ def _image_facts(profile: Profile, image: ProfileImage | None) -> Iterator[tuple
     if build is not None and not build.unavailable:
         yield "image is from", f"{build.origin}, as {profile.built_by} says"
     if profile.nearest and not profile.cannot_run:
-        yield "nearest", f"{profile.nearest}, which needs no build"
+        yield "nearest", f"{profile.nearest}, which can be pulled"
 
 
 def _server_facts(profile: Profile) -> Iterator[tuple[str, str]]:

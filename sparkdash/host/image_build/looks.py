@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkdash.domain.images.image_build import ImageBuild
+from sparkdash.domain.images.origin import BUILT_HERE
 from sparkdash.domain.images.provenance import Provenance, read_provenance
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import meminfo
@@ -58,6 +59,12 @@ class BaseState:
     fits: bool | None
     found: str = ""
     """Platforms that there are instead."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the name leaves its registry to the settings of the box's podman."""
+        registry, slash, _ = self.name.partition("/")
+        return not slash or not ("." in registry or ":" in registry or registry == "localhost")
 
 
 async def look_at_box() -> Box:
@@ -107,6 +114,8 @@ async def _base(base: BaseImage, box: Box) -> BaseState:
     here = (await local_images([base.name])).get(base.name)
     if here is not None:
         return BaseState(base.name, True, here.architecture == box.architecture, here.architecture)
+    if base.name.startswith(BUILT_HERE):
+        return BaseState(base.name, here=False, fits=None)
     printed = await _podman(argv.manifest(base.name))
     platforms: set[str] = set()
     with suppress(ValueError, KeyError, TypeError):
@@ -139,8 +148,18 @@ def check_room(build: ImageBuild, image: str, box: Box, *, resumed: bool) -> Non
 
 
 def check_bases(states: Iterable[BaseState], box: Box) -> None:
-    """Refuse a base image for another processor. Raises HostError: image_architecture."""
+    """Refuse a base image for another processor, and one that is nowhere.
+
+    Raises:
+        HostError: image_architecture, image_missing.
+    """
     for one in states:
+        if one.name.startswith(BUILT_HERE) and not one.here:
+            raise HostError(
+                f"The base image {one.name} is not on this box, and no registry has it.",
+                code="image_missing",
+                hint="Name it under `needs` of the profile's `build:`, so that it is built first.",
+            )
         if one.fits is False:
             raise HostError(
                 f"The base image {one.name} is for {one.found}; this box is {box.architecture}.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ GIT_S = 30.0
 """Deadline of a git command that fetches nothing."""
 SILENCE_S = 120.0
 """Longest silence of a fetch."""
+_PROGRESS = re.compile(r"\d+% \(\d+/\d+\)")
+"""Progress in git's output, such as "Receiving objects:  10% (309/3088)"."""
 HASHED_BYTES = 16 << 20
 """Bytes of a folder beside the profile whose content is compared; of the rest the names and sizes."""
 
@@ -138,8 +141,10 @@ async def _fetching(words: list[str], repo: str) -> AsyncIterator[str]:
     try:
         async with kept_child(words, env=_quiet()) as process:
             async for line in stdout_lines(process, silence_s=SILENCE_S):
-                told = [*told[-5:], printable(line)]
-                yield told[-1]
+                shown = printable(line)
+                if not _PROGRESS.search(shown):
+                    told = [*told[-5:], shown]
+                yield shown
             code = await process.wait()
     except TimeoutError:
         raise _unreachable(repo, f"it was silent for {SILENCE_S:.0f} s") from None

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.images.availability import how_to_get
+from sparkdash.domain.images.availability import how_to_get, nearest_words
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.known_flags import KnownFlags
@@ -49,7 +49,7 @@ async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict
             raise HostError(
                 f"The weights of {target.name} are not on this box: there is no {path}.",
                 code="weights_missing",
-                hint="Put them there, or correct the path in the profile.",
+                hint=f"Put them there, or correct the path in the profile. {nearest_words(target)}".rstrip(),
             )
     await large_blocks.check_before_stop(tools, target, [engine for engine in evict if LOCAL in engine.nodes])
 
