@@ -28,6 +28,8 @@ from sparkdash.tui.widgets.settings import SettingDetail, SettingTable, holds
 READ_AGAIN_S = 3.0
 """Time after which the daemon has read an edited file."""
 KEYS = (("⏎", "write"), ("esc", "back"))
+FIELD_AT = 11
+"""Cells of the frame left of the field, as in sparkdash.tcss."""
 
 
 class SettingsPage(Page):
@@ -163,7 +165,7 @@ class ValueDialog(ModalScreen[str | None]):
         width = self._words.wanted(self.app.size.width)
         self._words.styles.width = width
         field = self.query_one(Input)
-        field.styles.width = width
+        field.styles.width = width - FIELD_AT - 2
         field.focus()
 
     def show(self, view: View) -> None:
@@ -183,4 +185,5 @@ def _value_lines(found: Setting, said: str | None, width: int) -> list[Line]:
     lines = wrap(found.meaning, width)
     lines += [EMPTY, inked("default  ", Ink.DIM) + inked(found.default)]
     lines += [inked("holds    ", Ink.DIM) + inked(holds(found))]
-    return [*lines, EMPTY, *wrap(said, width, Ink.BAD)] if said else lines
+    lines += [EMPTY, *wrap(said, width, Ink.BAD)] if said else []
+    return [*lines, EMPTY, inked("value", Ink.DIM)]

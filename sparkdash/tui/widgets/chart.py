@@ -15,7 +15,7 @@ from textual.message import Message
 
 from sparkdash.domain.event import Level
 from sparkdash.domain.history.answers import MarkKind, Series, TimelineMark
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, join
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, join, length
 from sparkdash.tui.lines.chart_window import ChartWindow, moment_text, span_text, ticks
 from sparkdash.tui.lines.range_chart import AXIS, ChartMark, Range, mark_row, nice_top, range_chart, tick_row
 from sparkdash.tui.mirror import View
@@ -114,17 +114,18 @@ class ChartPanel(Panel):
         return f"{moment_text(begin, 60)} to {moment_text(end, 60)}, {span_text(step)} a bucket"
 
     def _head(self, width: int) -> Line:
-        parts = [inked(self.title, Ink.STRONG)]
-        if self.first is not None:
-            parts += self._values()
-        return clip(join(parts, inked("  ")), width)
+        """Join title, moment and values; where they have no room, the values stay."""
+        title, values = inked(self.title, Ink.STRONG), self._values()
+        choices = ([title, *values], [title, *values[1:]], values)
+        found = (join(parts, inked("  ")) for parts in choices)
+        return next((line for line in found if length(line) <= width), clip(join(values[1:], inked("  ")), width))
 
     def _values(self) -> list[Line]:
-        """Return the values under the cursor, else the last ones."""
+        """Return the moment under the cursor and its values, else the last ones."""
         first = self.first
         if first is None:
             return []
-        unit = unit_text(first.unit)
+        unit = value_text(first.unit)
         at = self.cursor
         own = bucket_at(first, at)
         moment = inked(moment_text(at, first.step_s), Ink.PLAIN) if at is not None else inked("last", Ink.DIM)
@@ -252,6 +253,12 @@ def unit_text(unit: str) -> Callable[[float], str]:
             return lambda value: f"{value:.3g} {'°C' if unit == 'C' else unit}"
 
 
+def value_text(unit: str) -> Callable[[float], str]:
+    """Return the format of a single value, which always has its unit; on the axis some units have no room."""
+    formatted = unit_text(unit)
+    return formatted if formatted is not _plain_number else lambda value: f"{_plain_number(value)} {unit}"
+
+
 def _plain_number(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
@@ -265,8 +272,14 @@ def _value_text(series: Series, place: int | None, unit: Callable[[float], str],
     if mean is None or place is None:
         return inked(DASH, Ink.DIM)
     low, high = series.min[place], series.max[place]
-    span = f" ({unit(low)} to {unit(high)})" if low is not None and high is not None and low != high else ""
+    span = f" ({_bare(low, high, unit)} to {unit(high)})" if low is not None and high is not None and low != high else ""
     return inked(unit(mean), ink) + inked(span, Ink.DIM)
+
+
+def _bare(low: float, high: float, unit: Callable[[float], str]) -> str:
+    """Format the lower end of a span without a unit that is that of the upper end too."""
+    ends = [unit(value).partition(" ") for value in (low, high)]
+    return ends[0][0] if ends[0][2] == ends[1][2] else unit(low)
 
 
 def _change(now: float | None, before: float | None) -> Line:

@@ -182,6 +182,13 @@ def guard_line(guard: Guard | None) -> Line:
     return inked(f"⚠ guard {does}", Ink.WARN if guard.level is GuardLevel.WARN else Ink.BAD)
 
 
+def guard_next(guard: Guard | None) -> Line:
+    """Say when the guard that holds loads back does more."""
+    if guard is None or guard.mode != "act" or guard.level is not GuardLevel.HOLD or guard.floors is None:
+        return EMPTY
+    return inked(f"below {gib(guard.floors.kill)} it ends an engine", Ink.BAD)
+
+
 _DOES = {GuardLevel.WARN: "warns", GuardLevel.HOLD: "holds loads back", GuardLevel.KILL: "kills"}
 
 
@@ -240,7 +247,7 @@ class MemoryBar(Panel):
             past = view.history.memory(width - 4, view.link_at)
             body += chart_lines([self._column(one, shown) if one else " " * shown for one in past], shown)
         alerting = view.is_alerting("", AVAILABLE)
-        return frame(body, width, _head(memory, [guard_line(guard), old], width, alerting=alerting))
+        return frame(body, width, _head(memory, [guard_line(guard), old, guard_next(guard)], width, alerting=alerting))
 
     @staticmethod
     def _low(view: View, width: int) -> list[Line]:
