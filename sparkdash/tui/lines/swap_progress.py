@@ -39,7 +39,13 @@ def goal(swap: Swap) -> str:
 
 def swap_rows(view: View, swap: Swap, width: int) -> list[Line]:
     """Format a swap in five rows of at most `width` cells."""
-    rows = [phase_line(swap), _bar(swap, width), _times(swap, view, width), _log(swap, view), _waiting(swap, view, width)]
+    rows = [
+        phase_line(swap),
+        _bar(swap, width),
+        _times(swap, view, width),
+        _log(swap, view),
+        _waiting(swap, view, width),
+    ]
     return [clip(row, width) for row in rows]
 
 
@@ -66,7 +72,10 @@ def _bar(swap: Swap, width: int) -> Line:
         return inked("─" * cells, Ink.FAINT) + inked("  ") + (stage or inked("no estimate yet", Ink.DIM))
     done, rest = meter(swap.fraction, cells)
     return (
-        inked(done, Ink.GOOD if swap.still_since is None else Ink.WARN) + inked(rest, Ink.FAINT) + inked(f" {swap.fraction * 100:3.0f} %  ", Ink.STRONG) + stage
+        inked(done, Ink.GOOD if swap.still_since is None else Ink.WARN)
+        + inked(rest, Ink.FAINT)
+        + inked(f" {swap.fraction * 100:3.0f} %  ", Ink.STRONG)
+        + stage
     )
 
 

@@ -272,7 +272,9 @@ def _value_text(series: Series, place: int | None, unit: Callable[[float], str],
     if mean is None or place is None:
         return inked(DASH, Ink.DIM)
     low, high = series.min[place], series.max[place]
-    span = f" ({_bare(low, high, unit)} to {unit(high)})" if low is not None and high is not None and low != high else ""
+    span = (
+        f" ({_bare(low, high, unit)} to {unit(high)})" if low is not None and high is not None and low != high else ""
+    )
     return inked(unit(mean), ink) + inked(span, Ink.DIM)
 
 
