@@ -20,7 +20,6 @@ from sparkdash.tui.layout import (
 
 CONTENTS = st.builds(
     Contents,
-    chart_height,
     beside=st.integers(0, 12),
     memory=st.integers(4, 8),
     gpu=st.integers(0, 2),

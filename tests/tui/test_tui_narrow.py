@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.domain.history.answers import PastRequests
+import pytest
+
+from sparkdash.domain.history.answers import PastRequests, Series
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.memory.guard import Floors, Guard, GuardLevel
 from sparkdash.tui.ink import plain_text
 from sparkdash.tui.screens.dialog import DialogText
+from sparkdash.tui.widgets.chart import ChartPanel
 from sparkdash.tui.widgets.memory import guard_next
 from sparkdash.units import GIB
 
@@ -58,6 +61,28 @@ async def test_the_cursor_reads_values_in_a_corner_of_a_screen(stage: Any, box: 
         await on.press("6", "o", "p", "left")
         await on.until(lambda: "before" in on.text)
         assert " 50 tok/s  before 50 tok/s  +0 % " in on.text
+
+
+@pytest.mark.parametrize(
+    ("width", "told"),
+    [
+        (90, "decode, each · week  last  40 tok/s (1 to 60 tok/s)  the week before 20 tok/s (1 to 60 tok/s)  +100 %"),
+        (75, "decode, each · week  last  40 tok/s  the week before 20 tok/s  +100 %"),
+        (64, "decode, each · week  40 tok/s  the week before 20 tok/s  +100 %"),
+        (50, "last  40 tok/s  the week before 20 tok/s  +100 %"),
+        (45, "40 tok/s  the week before 20 tok/s  +100 %"),
+    ],
+)
+def test_the_edge_of_a_chart_loses_spans_before_the_moment_and_its_title_last(width: int, told: str) -> None:
+    """And a value never stands without its unit."""
+    chart = ChartPanel()
+    chart.title, chart.second_name = "decode, each · week", "the week before"
+    chart.first, chart.second = (
+        Series(figure="decode_tok_s", unit="tok/s", profile="a", node="local", since=0.0, until=1.0, step_s=1.0,
+               start=(0.0,), min=(1.0,), mean=(mean,), max=(60.0,), count=(9,))
+        for mean in (40.0, 20.0)
+    )  # fmt: skip
+    assert plain_text(chart._head(width)) == told
 
 
 async def test_why_a_past_request_failed_is_seen_in_a_corner_of_a_screen(stage: Any, box: Any) -> None:
