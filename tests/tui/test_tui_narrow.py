@@ -66,7 +66,7 @@ async def test_the_cursor_reads_values_in_a_corner_of_a_screen(stage: Any, box: 
 @pytest.mark.parametrize(
     ("width", "told"),
     [
-        (90, "decode, each · week  last  40 tok/s (1 to 60 tok/s)  the week before 20 tok/s (1 to 60 tok/s)  +100 %"),
+        (110, "decode, each · week  last  40 tok/s (1 to 60 tok/s)  the week before 20 tok/s (1 to 60 tok/s)  +100 %"),
         (75, "decode, each · week  last  40 tok/s  the week before 20 tok/s  +100 %"),
         (64, "decode, each · week  40 tok/s  the week before 20 tok/s  +100 %"),
         (50, "last  40 tok/s  the week before 20 tok/s  +100 %"),
