@@ -92,6 +92,9 @@ async def test_why_a_past_request_failed_is_seen_in_a_corner_of_a_screen(stage: 
         on.link.past_requests = {None: PastRequests(requests=(bad,))}
         await on.press("3", "p")
         await on.until(lambda: " 503" in on.text)
+        await on.pilot.resize_terminal(*SMALL)
+        await on.settle()
+        assert on.lines[1].split() == ["time", "client", "profile", "out", "ttft", "took", "finish"]
 
 
 async def test_nothing_is_said_of_requests_before_the_daemon_answered(stage: Any, box: Any) -> None:

@@ -18,8 +18,8 @@ from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration, number, percent
 
 TIME, CLIENT, PROFILE, FINISH = 13, 14, 18, 20
-SHORT_CLIENT, ROOMY = 11, 80
-"""Cells of a client's name in terminals of fewer columns than ROOMY."""
+SHORT_CLIENT, SHORT_FINISH, ROOMY = 11, 13, 90
+"""Cells of a client's name and of the end in terminals of fewer columns than ROOMY."""
 
 
 class PastColumn(NamedTuple):
@@ -49,8 +49,8 @@ def _cached(one: Request) -> float | None:
 
 
 def _columns(width: int) -> list[PastColumn]:
-    found = list(COLUMNS)
-    while sum(one.cells for one in found) + 1 + TIME + _client(width) + PROFILE + FINISH > width and len(found) > 1:
+    found, finish = list(COLUMNS), FINISH if width >= ROOMY else SHORT_FINISH
+    while sum(one.cells for one in found) + 1 + TIME + _client(width) + PROFILE + finish > width and len(found) > 1:
         found.remove(max(found, key=lambda one: one.gives_way))
     return found
 
