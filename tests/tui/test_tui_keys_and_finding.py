@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from states_pages import with_settings
 from textual import events
 from textual._xterm_parser import XTermParser
 
@@ -142,3 +143,15 @@ def test_longer_sequences_and_signs_stay_what_they_are(read: str, key: str) -> N
     """Arrows, function keys, words' ends, and a pound that was typed."""
     separate_escape()
     assert [event.key for event in XTermParser().feed(read) if isinstance(event, events.Key)] == [key]
+
+
+async def test_keys_in_one_read_reach_a_field_in_their_order(stage: Any, box: Any, link: Any) -> None:
+    """A value that is typed, corrected and sent in one go is the one that is written."""
+    with_settings(box, link)
+    async with stage(box.snapshot()) as on:
+        await on.press("comma")
+        await on.until(lambda: "reserve_gib" in on.text)
+        await on.press("enter")
+        for key, sign in (("backspace", None), ("backspace", None), ("8", "8"), ("enter", "\r")):
+            on.app.post_message(events.Key(key, sign))
+        await on.until(lambda: ("setting", "reserve_gib", "8") in link.asked)

@@ -23,6 +23,7 @@ from sparkdash.tui.messages import RowChosen, RowMoved
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import DialogText
 from sparkdash.tui.screens.page import Page
+from sparkdash.tui.widgets.field import Field
 from sparkdash.tui.widgets.settings import SettingDetail, SettingTable, holds
 
 READ_AGAIN_S = 3.0
@@ -158,13 +159,13 @@ class ValueDialog(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """Yield the meaning and the field."""
         yield self._words
-        yield Input(self._value, placeholder="new value", compact=True)
+        yield Field(self._value, placeholder="new value", compact=True)
 
     def on_mount(self) -> None:
         """Give the field the text's width and the focus."""
         width = self._words.wanted(self.app.size.width)
         self._words.styles.width = width
-        field = self.query_one(Input)
+        field = self.query_one(Field)
         field.styles.width = width - FIELD_AT - 2
         field.focus()
 
