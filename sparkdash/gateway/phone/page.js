@@ -265,7 +265,7 @@ function drawRequests(state, now) {
     item.append(
       element("span", one.client, ended ? "dim" : "name"),
       element("span", `${word} ${span((ended ? one.finished_at : now) - one.started_at)}`, bad ? "bad" : "dim"),
-      element("span", known(speed) ? rate(speed) : DASH),
+      element("span", known(speed) ? `${rate(speed)} tok/s` : DASH),
     );
     return item;
   });
