@@ -263,13 +263,15 @@ class MemoryBar(Panel):
 
 
 def _head(memory: Memory, first: list[Line], width: int, *, alerting: bool) -> EdgeText:
-    """Lay out the edge: what the guard does and what is available stand before the panel's own name."""
+    """Lay out the edge: what the guard does, what is available, and what comes next, before the panel's own name."""
     far = available(memory, alerting=alerting)
-    for name in ("unified memory", "memory", ""):
-        left = join([inked(name), *first], inked(" ── ", Ink.FAINT))
+    whole, less = [part for part in first if part], [part for part in first[:-1] if part]
+    names = ("unified memory", "memory")
+    for name, parts in (*((name, whole) for name in (*names, "")), *((name, less) for name in names)):
+        left = join([inked(name), *parts], inked(" ── ", Ink.FAINT))
         if length(left) + length(far) <= width - EDGE_ROOM:
             return EdgeText(left, far)
-    return fitted_edge([part for part in first if part], far, inked(" "), width)
+    return fitted_edge(less, far, inked(" "), width)
 
 
 def available(memory: Memory, *, alerting: bool = False) -> Line:
