@@ -26,6 +26,7 @@ from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural
 from sparkdash.tui import editor, theme
 from sparkdash.tui.commands import palette_commands
+from sparkdash.tui.escape_key import separate_escape
 from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.hero_choice import HeroChoice
 from sparkdash.tui.ink import LinesForWidth
@@ -98,6 +99,7 @@ class SparkdashApp(App[None]):
         `box` makes what looks at the box that the daemon runs on; None: that is another one, or simulated. `kept` has
         the choices of earlier starts.
         """
+        separate_escape()
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.link = link
         self._open_box = box

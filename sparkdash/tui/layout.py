@@ -21,6 +21,8 @@ BARS = 3
 LEAST_REQUESTS, LEAST_CARD, LEAST_LIST, LEAST_POWER = 4, 8, 6, 6
 MOST_CARD, MOST_SWAPS = 26, 16
 MOST_MEMORY_CHART = 8
+LOW_CHART, LEAST_CHART, TABLE_EDGES = 9, 14, 3
+"""Rows of the history's chart without and with frames, and of a table's titles, sum and a blank."""
 PANELS_FROM = 46
 """Rows below the bars from which two columns have the panels of today, of the weeks and of power."""
 
@@ -68,6 +70,16 @@ class Heights(NamedTuple):
     power: int = 0
     today: int = 0
     weeks: int = 0
+
+
+def chart_height(rows: int, groups: int) -> int:
+    """Return the rows of the history's chart above a table of `groups`: all that the table leaves, three quarters at
+    most.
+    """
+    if is_compact(rows):
+        return LOW_CHART
+    room = rows - BARS
+    return max(LEAST_CHART, min(room - groups - TABLE_EDGES, room * 3 // 4))
 
 
 def is_compact(rows: int) -> bool:

@@ -91,7 +91,8 @@ def _coloured(colours: dict[str, str]) -> dict[tuple[Ink, bool], Style]:
 
 def _plain() -> dict[tuple[Ink, bool], Style]:
     looks = {(ink, False): look for ink, look in _WITHOUT_COLOUR.items()}
-    return looks | {(ink, True): look + Style(reverse=True) for ink, look in _WITHOUT_COLOUR.items()}
+    lit = Style(reverse=True, dim=False)  # dim and reversed is light grey on white
+    return looks | {(ink, True): look + lit for ink, look in _WITHOUT_COLOUR.items()}
 
 
 _LOOKS: dict[str, Looks] = {**{name: _coloured(colours) for name, colours in _COLOURS.items()}, PLAIN: _plain()}

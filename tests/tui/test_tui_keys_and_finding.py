@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from states_pages import with_settings
 from textual import events
+from textual._xterm_parser import XTermParser
 
+from sparkdash.tui.escape_key import separate_escape
 from sparkdash.tui.lines.log_folds import LogRow, add_folded, drop_first
 from sparkdash.tui.screens.dialog import Dialog
 
@@ -124,3 +127,31 @@ async def test_every_hint_of_the_footer_answers_a_click(stage: Any, box: Any) ->
         await on.pilot.click(offset=(foot.index("s switch"), 29))
         await on.settle()
         assert "About gpt-oss-120b" in on.text
+
+
+@pytest.mark.parametrize("read", ["\x1b5", "\x1bq", "\x1bj", "\x1b0"])
+def test_escape_and_a_key_in_one_read_are_two_keys(read: str) -> None:
+    """Not a sign of another keyboard, which a field would take for text."""
+    separate_escape()
+    assert [event.key for event in XTermParser().feed(read) if isinstance(event, events.Key)] == ["escape", read[1]]
+
+
+@pytest.mark.parametrize(
+    ("read", "key"), [("\x1b[A", "up"), ("\x1bOP", "f1"), ("\x1bb", "ctrl+left"), ("£", "pound_sign")]
+)
+def test_longer_sequences_and_signs_stay_what_they_are(read: str, key: str) -> None:
+    """Arrows, function keys, words' ends, and a pound that was typed."""
+    separate_escape()
+    assert [event.key for event in XTermParser().feed(read) if isinstance(event, events.Key)] == [key]
+
+
+async def test_keys_in_one_read_reach_a_field_in_their_order(stage: Any, box: Any, link: Any) -> None:
+    """A value that is typed, corrected and sent in one go is the one that is written."""
+    with_settings(box, link)
+    async with stage(box.snapshot()) as on:
+        await on.press("comma")
+        await on.until(lambda: "reserve_gib" in on.text)
+        await on.press("enter")
+        for key, sign in (("backspace", None), ("backspace", None), ("8", "8"), ("enter", "\r")):
+            on.app.post_message(events.Key(key, sign))
+        await on.until(lambda: ("setting", "reserve_gib", "8") in link.asked)

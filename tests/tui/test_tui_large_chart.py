@@ -8,6 +8,7 @@ import pytest
 
 from sparkdash.domain.history.answers import Series
 from sparkdash.domain.metric import Metric
+from sparkdash.domain.profile_figures import Figures
 from sparkdash.tui.hero_choice import HOUR_S, HeroChoice, farthest
 from sparkdash.tui.history import BucketRing
 
@@ -81,3 +82,11 @@ def test_a_spike_and_a_gap_of_one_second_survive_in_the_live_chart() -> None:
         ring.add(float(at), value)
     assert ring.last(4, 7.0) == [50.0, 90.0, 50.0, 0.0]
     assert farthest(None, 1.0, 2.0) == 2.0
+
+
+async def test_the_value_of_a_line_is_whole_at_rates_above_a_thousand(stage: Any, box: Any) -> None:
+    """Without decimals, as the names of the lines have few cells."""
+    fast = Figures(requests=2, rates=(1220.0, 1220.0), best=1488.0)
+    one = {"r": box.request("r")}
+    async with stage(box.snapshot(figures={box.gpt: fast}, requests=one), size=(120, 40)) as on:
+        assert "median 1220 " in on.text

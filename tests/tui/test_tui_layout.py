@@ -11,6 +11,7 @@ from sparkdash.tui.layout import (
     TWO_COLUMNS_FROM,
     Arrangement,
     Contents,
+    chart_height,
     has_two_columns,
     heights,
     is_compact,
@@ -93,3 +94,11 @@ def test_a_low_terminal_has_no_frames_and_all_its_rows(rows: int, shown: Arrange
 def test_the_right_column_keeps_room_for_the_requests_figures() -> None:
     """From the first width with two columns on."""
     assert all(columns - left_cells(columns) >= 88 for columns in range(TWO_COLUMNS_FROM, 400))
+
+
+def test_the_chart_of_the_history_leaves_no_void_below_a_short_table() -> None:
+    """A long table keeps a part of the screen, a low terminal its least chart."""
+    assert chart_height(80, 5) == 57
+    assert chart_height(60, 30) == 24
+    assert chart_height(24, 40) == 14
+    assert chart_height(15, 5) == 9

@@ -70,6 +70,15 @@ async def test_engines_without_a_row_are_counted_and_named(stage: Any, box: Any)
         assert "engine-7" in row
 
 
+async def test_names_of_engines_without_a_row_are_whole_or_cut_in_their_middle(stage: Any, box: Any) -> None:
+    """Thirty that begin alike: a name cut at its end would be that of any of them."""
+    names = [f"qwen3-coder-30b-a3b-instruct-nvfp4-{number}/eagle3" for number in range(30)]
+    async with stage(box.snapshot(engines={name: box.engine(name) for name in names}), size=(80, 24)) as on:
+        (row,) = (line.rstrip() for line in on.lines if " more: " in line)
+        assert row.startswith(" + 26 more: ")
+        assert row.endswith("/eagle3, …")
+
+
 async def test_f_makes_the_next_engine_the_large_one(stage: Any, box: Any) -> None:
     """And a click on its row does."""
     both = {box.gpt: box.engine(ready_at=box.now - 9000), box.coder: box.engine(box.coder)}

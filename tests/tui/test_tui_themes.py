@@ -117,3 +117,9 @@ def test_choices_that_cannot_be_read_are_none(tmp_path: Path) -> None:
     blocked = KeptChoices(path / "below" / "a file")
     assert blocked.theme is None
     assert not blocked.keep_theme("dark")
+
+
+def test_without_colour_the_row_of_the_cursor_is_reversed_and_never_dim() -> None:
+    """Dim and reversed is light grey on white in most terminals."""
+    looks = theme.styles_for("plain")
+    assert all(looks[ink, True].reverse and not looks[ink, True].dim for ink in Ink)

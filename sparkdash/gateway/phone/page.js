@@ -244,9 +244,10 @@ function drawMemory(state) {
   const legend = parts.map(([name, bytes]) => `${name} ${(bytes / GIB).toFixed(1)}`);
   at("memory-legend").replaceChildren(...parts.map(([, , look], i) => {
     const entry = element("span", null, "entry");
-    entry.append(element("i", null, look), element("span", legend[i]));
+    const unit = i === parts.length - 1 ? "\u00a0GiB" : ""; // one that stood alone would wrap into a line of its own
+    entry.append(element("i", null, look), element("span", legend[i] + unit));
     return entry;
-  }), element("span", "GiB"));
+  }));
   at("memory-bar").setAttribute("aria-label", `${legend.join(", ")} GiB`);
 }
 
@@ -264,7 +265,7 @@ function drawRequests(state, now) {
     item.append(
       element("span", one.client, ended ? "dim" : "name"),
       element("span", `${word} ${span((ended ? one.finished_at : now) - one.started_at)}`, bad ? "bad" : "dim"),
-      element("span", known(speed) ? rate(speed) : DASH),
+      element("span", known(speed) ? `${rate(speed)} tok/s` : DASH),
     );
     return item;
   });

@@ -56,6 +56,9 @@ def no_profile_rows(view: View, width: int) -> list[Line]:
         width,
         Ink.STRONG,
     )
+    if view.idle.can_run_commands:
+        rows.append(_laid(Offer("", "i", _setup_words(view.idle)), width))
+        rows.append(_laid(Offer("", "d", "shows all of this on a simulated box"), width))
     for problem in view.snapshot.problems[:2] if view.snapshot else ():
         rows += wrap(f"✗ {problem}", width, Ink.BAD, limit=2)
     return rows

@@ -230,7 +230,7 @@ def _names(speed: Speed, lines: Sequence[tuple[LevelLine, str]], rows: int, top:
             at += 1
         while at in placed and at > 0:
             at -= 1
-        placed[at] = inked(f"{name:<7}", Ink.DIM) + inked(f"{line.value:.1f}", Ink.PLAIN)
+        placed[at] = inked(f"{name:<7}", Ink.DIM) + inked(fitted(line.value, 5, 1), Ink.PLAIN)
     if not speed.comparable and speed.median is not None and rows > 1:
         placed[rows - 2] = inked("median each", Ink.DIM)
         placed[rows - 1] = inked(number(speed.median, 1), Ink.DIM)

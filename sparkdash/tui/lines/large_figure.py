@@ -16,7 +16,8 @@ ABOVE_FROM = (100, 13)
 """Width and rows from which the figure stands above its chart."""
 FIVE_FROM = (100, 20)
 """Width and rows from which the figure is five rows high."""
-LEAST_CHART = 3
+LEAST_CHART = 4
+"""Rows of the figure with its label, and of the chart beside it."""
 
 
 def large_figure(view: View, engine: Engine, width: int, rows: int) -> list[Line]:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
 from sparkdash.domain.text.swap_text import estimate_text, heard_text, stage_text, still_text, time_left, wait_text
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify, length
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.spark import meter
 from sparkdash.tui.mirror import View
 from sparkdash.units import counted, duration
 
 METER = 40
+GAP = inked("   ")
 
 
 def swap_title(swap: Swap, beside: Sequence[Swap] = (), boxes: str = "") -> Line:
@@ -38,7 +39,13 @@ def goal(swap: Swap) -> str:
 
 def swap_rows(view: View, swap: Swap, width: int) -> list[Line]:
     """Format a swap in five rows of at most `width` cells."""
-    rows = [phase_line(swap), _bar(swap, width), _times(swap, view), _log(swap, view), _waiting(swap, view, width)]
+    rows = [
+        phase_line(swap),
+        _bar(swap, width),
+        _times(swap, view, width),
+        _log(swap, view),
+        _waiting(swap, view, width),
+    ]
     return [clip(row, width) for row in rows]
 
 
@@ -65,29 +72,41 @@ def _bar(swap: Swap, width: int) -> Line:
         return inked("─" * cells, Ink.FAINT) + inked("  ") + (stage or inked("no estimate yet", Ink.DIM))
     done, rest = meter(swap.fraction, cells)
     return (
-        inked(done, Ink.GOOD) + inked(rest, Ink.FAINT) + inked(f" {swap.fraction * 100:3.0f} %  ", Ink.STRONG) + stage
+        inked(done, Ink.GOOD if swap.still_since is None else Ink.WARN)
+        + inked(rest, Ink.FAINT)
+        + inked(f" {swap.fraction * 100:3.0f} %  ", Ink.STRONG)
+        + stage
     )
 
 
-def _times(swap: Swap, view: View) -> Line:
+def _times(swap: Swap, view: View, width: int) -> Line:
+    """Format elapsed and remaining time; where both have no room, what comes next stays."""
     elapsed = inked("elapsed ", Ink.DIM) + inked(words.age(view.now - swap.started_at), Ink.STRONG)
-    rest = time_left(swap, view.now)
     if swap.target is None:
         return elapsed
+    outlook = _outlook(swap, view)
+    both = elapsed + GAP + outlook
+    return both + _learned(swap, width - length(both)) if length(both) <= width else outlook
+
+
+def _outlook(swap: Swap, view: View) -> Line:
+    rest = time_left(swap, view.now)
     if swap.still_since is not None:
-        return elapsed + inked(f"   stalled: {still_text(swap, view.now)}", Ink.WARN)
+        return inked(f"stalled: {still_text(swap, view.now)}", Ink.WARN)
     if rest is None:
-        return elapsed + inked("   first load here: no estimate", Ink.DIM)
-    ink = Ink.STRONG if rest.s or rest.high_s else Ink.WARN
-    return elapsed + inked(f"   {estimate_text(swap, view.now)}", ink) + _learned(swap)
+        return inked("first load here: no estimate", Ink.DIM)
+    return inked(estimate_text(swap, view.now), Ink.STRONG if rest.s or rest.high_s else Ink.WARN)
 
 
-def _learned(swap: Swap) -> Line:
-    """Name the earlier swaps behind the estimate."""
-    if swap.similar:
-        return inked(f"   from {counted(swap.learned_from, 'load')} of the same model", Ink.DIM)
+def _learned(swap: Swap, room: int) -> Line:
+    """Name the earlier swaps behind the estimate, in `room` cells or not at all."""
+    if swap.still_since is not None or not swap.learned_from:
+        return EMPTY
     usual = f"   usually {duration(swap.expected_s)}" if swap.expected_s is not None else ""
-    return inked(f"{usual}   n {swap.learned_from}", Ink.DIM)
+    told = f"{usual}   n {swap.learned_from}"
+    if swap.similar:
+        told = f"   from {counted(swap.learned_from, 'load')} of the same model"
+    return inked(told, Ink.DIM) if len(told) <= room else EMPTY
 
 
 def _log(swap: Swap, view: View) -> Line:

@@ -19,6 +19,7 @@ from textual.widget import Widget
 from sparkdash.domain.history.answers import FigureInfo, FigureList, Series
 from sparkdash.domain.history.selections import MOST_POINTS, UsageGroup
 from sparkdash.errors import SparkdashError
+from sparkdash.tui.layout import chart_height
 from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow
 from sparkdash.tui.messages import RowMoved
 from sparkdash.tui.mirror import LinkState, View
@@ -114,6 +115,16 @@ class HistoryPage(Page):
         due = max(AGAIN_S, chart.first.step_s if chart.first else AGAIN_S)
         if (linked and not before) or (linked and chart.window.end is None and view.here - self._read_at >= due):
             self._read()
+
+    def on_resize(self) -> None:
+        """Share the rows anew."""
+        self._share()
+
+    def _share(self) -> None:
+        """Give the chart the rows that the usage below it leaves."""
+        report, rows = self.query_one(UsageTable).report, self.app.size.height
+        groups = len(report.rows) if report else 0
+        self.query_one(ChartPanel).styles.height = chart_height(rows, groups)
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Show the details of the swap under the cursor."""
@@ -296,5 +307,6 @@ class HistoryPage(Page):
         energy = f", {today.energy_wh:.3g} Wh" if today.energy_wh is not None else ""
         told = f"{many(today.requests)} requests, {many(today.output_tokens)} tokens out{energy}"
         self.query_one(ChartPanel).today = f"today {told}"
+        self._share()
         table.redraw()
         self._usage = (wanted, here)

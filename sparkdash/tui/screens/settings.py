@@ -23,11 +23,14 @@ from sparkdash.tui.messages import RowChosen, RowMoved
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import DialogText
 from sparkdash.tui.screens.page import Page
+from sparkdash.tui.widgets.field import Field
 from sparkdash.tui.widgets.settings import SettingDetail, SettingTable, holds
 
 READ_AGAIN_S = 3.0
 """Time after which the daemon has read an edited file."""
 KEYS = (("⏎", "write"), ("esc", "back"))
+FIELD_AT = 11
+"""Cells of the frame left of the field, as in sparkdash.tcss."""
 
 
 class SettingsPage(Page):
@@ -156,14 +159,14 @@ class ValueDialog(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """Yield the meaning and the field."""
         yield self._words
-        yield Input(self._value, placeholder="new value", compact=True)
+        yield Field(self._value, placeholder="new value", compact=True)
 
     def on_mount(self) -> None:
         """Give the field the text's width and the focus."""
         width = self._words.wanted(self.app.size.width)
         self._words.styles.width = width
-        field = self.query_one(Input)
-        field.styles.width = width
+        field = self.query_one(Field)
+        field.styles.width = width - FIELD_AT - 2
         field.focus()
 
     def show(self, view: View) -> None:
@@ -183,4 +186,5 @@ def _value_lines(found: Setting, said: str | None, width: int) -> list[Line]:
     lines = wrap(found.meaning, width)
     lines += [EMPTY, inked("default  ", Ink.DIM) + inked(found.default)]
     lines += [inked("holds    ", Ink.DIM) + inked(holds(found))]
-    return [*lines, EMPTY, *wrap(said, width, Ink.BAD)] if said else lines
+    lines += [EMPTY, *wrap(said, width, Ink.BAD)] if said else []
+    return [*lines, EMPTY, inked("value", Ink.DIM)]

@@ -15,7 +15,7 @@ from textual.message import Message
 
 from sparkdash.domain.event import Level
 from sparkdash.domain.history.answers import MarkKind, Series, TimelineMark
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, join
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, join, length
 from sparkdash.tui.lines.chart_window import ChartWindow, moment_text, span_text, ticks
 from sparkdash.tui.lines.range_chart import AXIS, ChartMark, Range, mark_row, nice_top, range_chart, tick_row
 from sparkdash.tui.mirror import View
@@ -95,9 +95,7 @@ class ChartPanel(Panel):
         """Return the chart, its marks and its time axis."""
         if self.first is None:
             return []
-        top = nice_top(
-            max((value for one in (self.first, self.second) if one for value in one.max if value), default=0)
-        )
+        top = nice_top(max(_highest(self.first), _highest(self.second)))
         cursor = self._cell_of(self.cursor, begin, end, cells)
         unit = unit_text(self.first.unit)
         first = columns(self.first, begin, end, 2 * cells)
@@ -114,24 +112,27 @@ class ChartPanel(Panel):
         return f"{moment_text(begin, 60)} to {moment_text(end, 60)}, {span_text(step)} a bucket"
 
     def _head(self, width: int) -> Line:
-        parts = [inked(self.title, Ink.STRONG)]
-        if self.first is not None:
-            parts += self._values()
-        return clip(join(parts, inked("  ")), width)
+        """Join title, moment and values; where they have no room, the spans give way first and the title last."""
+        title, spans, values = inked(self.title, Ink.STRONG), self._values(spans=True), self._values()
+        choices = ([title, *spans], [title, *values], [title, *values[1:]], values)
+        found = (join(parts, inked("  ")) for parts in choices)
+        return next((line for line in found if length(line) <= width), clip(join(values[1:], inked("  ")), width))
 
-    def _values(self) -> list[Line]:
-        """Return the values under the cursor, else the last ones."""
+    def _values(self, *, spans: bool = False) -> list[Line]:
+        """Return the moment under the cursor and its values, else the last ones."""
         first = self.first
         if first is None:
             return []
-        unit = unit_text(first.unit)
+        unit = value_text(first.unit)
         at = self.cursor
         own = bucket_at(first, at)
         moment = inked(moment_text(at, first.step_s), Ink.PLAIN) if at is not None else inked("last", Ink.DIM)
-        parts = [moment, _value_text(first, own, unit, Ink.GOOD)]
+        parts = [moment, _value_text(first, own, unit, Ink.GOOD, spans=spans)]
         if self.second is not None:
             other = bucket_at(self.second, at - self.second_shift_s if at is not None else None)
-            parts.append(inked(f"{self.second_name} ", Ink.DIM) + _value_text(self.second, other, unit, Ink.PLAIN))
+            parts.append(
+                inked(f"{self.second_name} ", Ink.DIM) + _value_text(self.second, other, unit, Ink.PLAIN, spans=spans)
+            )
             parts.append(_change(_mean(first, own), _mean(self.second, other)))
         return parts
 
@@ -252,6 +253,12 @@ def unit_text(unit: str) -> Callable[[float], str]:
             return lambda value: f"{value:.3g} {'°C' if unit == 'C' else unit}"
 
 
+def value_text(unit: str) -> Callable[[float], str]:
+    """Return the format of a single value, which always has its unit; on the axis some units have no room."""
+    formatted = unit_text(unit)
+    return formatted if formatted is not _plain_number else lambda value: f"{_plain_number(value)} {unit}"
+
+
 def _plain_number(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
@@ -260,13 +267,23 @@ def _mean(series: Series, place: int | None) -> float | None:
     return None if place is None else series.mean[place]
 
 
-def _value_text(series: Series, place: int | None, unit: Callable[[float], str], ink: Ink) -> Line:
+def _value_text(series: Series, place: int | None, unit: Callable[[float], str], ink: Ink, *, spans: bool) -> Line:
     mean = _mean(series, place)
     if mean is None or place is None:
         return inked(DASH, Ink.DIM)
     low, high = series.min[place], series.max[place]
-    span = f" ({unit(low)} to {unit(high)})" if low is not None and high is not None and low != high else ""
+    span = (
+        f" ({_bare(low, high, unit)} to {unit(high)})"
+        if spans and low is not None and high is not None and low != high
+        else ""
+    )
     return inked(unit(mean), ink) + inked(span, Ink.DIM)
+
+
+def _bare(low: float, high: float, unit: Callable[[float], str]) -> str:
+    """Format the lower end of a span without a unit that is that of the upper end too."""
+    ends = [unit(value).partition(" ") for value in (low, high)]
+    return ends[0][0] if ends[0][2] == ends[1][2] else unit(low)
 
 
 def _change(now: float | None, before: float | None) -> Line:

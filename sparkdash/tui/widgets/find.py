@@ -9,9 +9,10 @@ from textual import events
 from textual.widgets import Input
 
 from sparkdash.tui.messages import SearchChanged
+from sparkdash.tui.widgets.field import Field
 
 
-class SearchField(Input):
+class SearchField(Field):
     """Search field. Enter leaves it and keeps the search; Escape ends the search."""
 
     def __init__(self) -> None:

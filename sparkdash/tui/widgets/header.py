@@ -6,6 +6,7 @@ Rule: a lost link is a state in the title bar, not an error.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import takewhile
 
 from textual import events
@@ -53,7 +54,7 @@ PAGES = {
 
 
 class TitleBar(Panel):
-    """Title bar: sparkdash, host, SIMULATED, what runs, the link, requests in flight, the time."""
+    """Title bar: sparkdash, host, SIMULATED, what runs, the link, a run of the bench, requests in flight, the time."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """Return the title bar."""
@@ -81,14 +82,28 @@ def _runs(view: View, cells: int | None = None) -> Line:
     if swap := view.large_swap:
         what = swap.target or f"nothing, {', '.join(swap.evict)} leaves"
         more = inked(f" +{len(view.swaps) - 1}", Ink.DIM) if len(view.swaps) > 1 else EMPTY
-        return _fitted(what, view, cells, before=inked(f"{swap.phase} → ", Ink.PLAIN), after=more)
+        return _fitted(what, view, cells, before=_stage(swap) + inked(" → "), after=more)
     if view.engine is None:
         return inked("nothing runs", Ink.DIM) if view.snapshot else EMPTY
     state = inked(" ") + words.engine_state(view.engine, view)
-    loads = [inked(f"◌ {swap.phase} {goal(swap)}", Ink.PLAIN) + _done(swap) for swap in view.swaps]
+    loads = [_stage(swap, "◌ ") + inked(f" {goal(swap)}") + _done(swap) for swap in view.swaps]
     if cells is not None and loads:
-        loads = [inked(f"◌ {len(loads)}", Ink.PLAIN) + inked(" load" + "s" * (len(loads) == 1), Ink.DIM)]
+        loads = [_counted_loads(view.swaps)]
     return _fitted(view.engine.profile, view, cells, after=join([state, *loads], GAP))
+
+
+def _stage(swap: Swap, glyph: str = "") -> Line:
+    """Name the phase of a swap, or its standstill."""
+    if swap.still_since is not None:
+        return inked("◌ stalled", Ink.WARN)
+    return inked(f"{glyph}{swap.phase}", Ink.PLAIN)
+
+
+def _counted_loads(swaps: Sequence[Swap]) -> Line:
+    still = sum(swap.still_since is not None for swap in swaps)
+    if still:
+        return inked(f"◌ {still} stalled", Ink.WARN)
+    return inked(f"◌ {len(swaps)}", Ink.PLAIN) + inked(" load" + "s" * (len(swaps) == 1), Ink.DIM)
 
 
 def _fitted(name: str, view: View, cells: int | None, *, before: Line = EMPTY, after: Line = EMPTY) -> Line:
@@ -120,7 +135,8 @@ def _far(view: View) -> Line:
     if view.snapshot is None:
         return inked("connecting  ", Ink.WARN)
     count = len(view.snapshot.requests)
-    return inked(f"{count} in flight  ", Ink.PLAIN if count else Ink.DIM)
+    run = inked(f"measuring {view.measuring.share * 100:.0f} %  ", Ink.WARN) if view.measuring else EMPTY
+    return run + inked(f"{count} in flight  ", Ink.PLAIN if count else Ink.DIM)
 
 
 class NoticeRow(Panel):

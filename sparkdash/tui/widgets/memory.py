@@ -182,6 +182,13 @@ def guard_line(guard: Guard | None) -> Line:
     return inked(f"⚠ guard {does}", Ink.WARN if guard.level is GuardLevel.WARN else Ink.BAD)
 
 
+def guard_next(guard: Guard | None) -> Line:
+    """Say when the guard that holds loads back does more."""
+    if guard is None or guard.mode != "act" or guard.level is not GuardLevel.HOLD or guard.floors is None:
+        return EMPTY
+    return inked(f"below {gib(guard.floors.kill)} it ends an engine", Ink.BAD)
+
+
 _DOES = {GuardLevel.WARN: "warns", GuardLevel.HOLD: "holds loads back", GuardLevel.KILL: "kills"}
 
 
@@ -240,7 +247,7 @@ class MemoryBar(Panel):
             past = view.history.memory(width - 4, view.link_at)
             body += chart_lines([self._column(one, shown) if one else " " * shown for one in past], shown)
         alerting = view.is_alerting("", AVAILABLE)
-        return frame(body, width, _head(memory, [guard_line(guard), old], width, alerting=alerting))
+        return frame(body, width, _head(memory, [guard_line(guard), old, guard_next(guard)], width, alerting=alerting))
 
     @staticmethod
     def _low(view: View, width: int) -> list[Line]:
@@ -256,13 +263,15 @@ class MemoryBar(Panel):
 
 
 def _head(memory: Memory, first: list[Line], width: int, *, alerting: bool) -> EdgeText:
-    """Lay out the edge: what the guard does and what is available stand before the panel's own name."""
+    """Lay out the edge: what the guard does, what is available, and what comes next, before the panel's own name."""
     far = available(memory, alerting=alerting)
-    for name in ("unified memory", "memory", ""):
-        left = join([inked(name), *first], inked(" ── ", Ink.FAINT))
+    whole, less = [part for part in first if part], [part for part in first[:-1] if part]
+    names = ("unified memory", "memory")
+    for name, parts in (*((name, whole) for name in (*names, "")), *((name, less) for name in names)):
+        left = join([inked(name), *parts], inked(" ── ", Ink.FAINT))
         if length(left) + length(far) <= width - EDGE_ROOM:
             return EdgeText(left, far)
-    return fitted_edge([part for part in first if part], far, inked(" "), width)
+    return fitted_edge(less, far, inked(" "), width)
 
 
 def available(memory: Memory, *, alerting: bool = False) -> Line:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.tui.ink import Ink, Line, align_right, clip, inked, pad
+from sparkdash.tui.ink import Ink, Line, align_right, clip, inked, length, pad
 from sparkdash.tui.lines.request_filter import request_figures
 from sparkdash.tui.mirror import View
 from sparkdash.tui.name_cuts import profile_names, shorten_apart
@@ -18,6 +18,8 @@ from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration, number, percent
 
 TIME, CLIENT, PROFILE, FINISH = 13, 14, 18, 20
+SHORT_CLIENT, SHORT_FINISH, ROOMY = 11, 13, 90
+"""Cells of a client's name and of the end in terminals of fewer columns than ROOMY."""
 
 
 class PastColumn(NamedTuple):
@@ -47,8 +49,8 @@ def _cached(one: Request) -> float | None:
 
 
 def _columns(width: int) -> list[PastColumn]:
-    found = list(COLUMNS)
-    while sum(one.cells for one in found) + 1 + TIME + CLIENT + PROFILE + FINISH > width and len(found) > 1:
+    found, finish = list(COLUMNS), FINISH if width >= ROOMY else SHORT_FINISH
+    while sum(one.cells for one in found) + 1 + TIME + _client(width) + PROFILE + finish > width and len(found) > 1:
         found.remove(max(found, key=lambda one: one.gives_way))
     return found
 
@@ -64,7 +66,7 @@ class PastTable(Table):
         """Return the column titles."""
         columns = _columns(width)
         figures = "".join(f"{one.name:>{one.cells}}" for one in columns)
-        return inked(f" {'time':<{TIME}}{'client':<{CLIENT}}{'profile':<{PROFILE}}{figures}  finish", Ink.DIM)
+        return inked(f" {'time':<{TIME}}{'client':<{_client(width)}}{'profile':<{PROFILE}}{figures}  finish", Ink.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         """Return a row for each request."""
@@ -83,13 +85,23 @@ class PastTable(Table):
 def _past_line(one: Request, columns: list[PastColumn], now: float, width: int, names: frozenset[str]) -> Line:
     form = "%H:%M:%S" if now - one.started_at < 86400 else "%d %b %H:%M"
     line = inked(f" {time.strftime(form, time.localtime(one.started_at)):<{TIME}}", Ink.DIM)
-    line += pad(inked(one.client), CLIENT - 1) + inked(" ") + _profile(one.profile, names) + inked(" ")
+    line += pad(inked(one.client), _client(width) - 1) + inked(" ") + _profile(one.profile, names) + inked(" ")
     for column in columns:
         told = column.text(one)
         line += align_right(inked(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
     bad = one.state is RequestState.FAILED
     end = f"{one.status} {one.error or ''}" if bad else one.finish_reason or one.state.value
+    end = _fitting(end, width - length(line) - 2)
     return clip(line + inked("  ") + inked(end, Ink.BAD if bad else Ink.DIM), width)
+
+
+def _client(width: int) -> int:
+    return CLIENT if width >= ROOMY else SHORT_CLIENT
+
+
+def _fitting(end: str, room: int) -> str:
+    """Return how a request ended, or the status alone where the reason has no room."""
+    return end if len(end) <= room else end.partition(" ")[0]
 
 
 def _profile(name: str, names: frozenset[str]) -> Line:

@@ -27,6 +27,7 @@ CLIENT, WHOLE_CLIENT, ROOMY = 12, 20, 120
 """Width of the client's name in cells, and its width in terminals of ROOMY columns and more."""
 MATTERS = 2
 """Columns up to this `gives_way` rather cut the profile's name than go."""
+NOTHING = "No request yet. Clients use the URL on the card; `model` names the profile."
 MANY = 8
 """Open requests up to which they stand in order of arrival."""
 SILENT_S = 10.0
@@ -149,7 +150,7 @@ class RequestTable(Table):
 
     title = "requests"
     live = True
-    nothing = "No request yet. Clients use the URL on the card; `model` names the profile."
+    nothing = ""
 
     def __init__(self, *, beside: bool = False, cursor: bool = True, **rest: object) -> None:
         """Make the table. `beside`: framed on wide terminals, where panels stand side by side."""
@@ -176,6 +177,9 @@ class RequestTable(Table):
         self._longest = max((len(one.profile) for one in view.requests), default=0)
         self._several = bool(view.nodes)
         columns = _columns(width, self._longest, several=self._several)
+        self.nothing = NOTHING if view.snapshot else ""
+        if width <= len(NOTHING):
+            self.nothing = self.nothing.split(" C")[0]
         shown = _by_client(view)
         names = Names(frozenset(one.client for one in shown), profile_names(view))
         return [TableRow(one.id, _line(one, view, width, columns, names), _copy(one), _words(one)) for one in shown]

@@ -53,9 +53,8 @@ class Residents(Panel):
         rows = [_row(one, view, width, cells) for one in found]
         if height and len(rows) > height:
             kept = max(height - 1, 0)
-            left = inked(f" + {len(rows) - kept} more: ", Ink.DIM)
-            names = ", ".join(_name(one) for one in found[kept:])
-            rows = [*rows[:kept], clip(left + inked(names), width)]
+            names = [shorten_apart(_name(one), cells, profile_names(view)) for one in found[kept:]]
+            rows = [*rows[:kept], clip(_counted(names, width), width)]
         return rows
 
     def on_click(self, event: events.Click) -> None:
@@ -63,6 +62,16 @@ class Residents(Panel):
         found = others(self.services.view)
         if event.y < len(found):
             self.post_message(EngineAsked(_name(found[event.y])))
+
+
+def _counted(names: list[str], width: int) -> Line:
+    """Count the engines without a row, and name as many as have room whole: a cut name may be any of them."""
+    head = inked(f" + {len(names)} more: ", Ink.DIM)
+    for kept in range(len(names), 0, -1):
+        line = head + inked(", ".join(names[:kept])) + (inked(", …", Ink.DIM) if kept < len(names) else EMPTY)
+        if length(line) <= width:
+            return line
+    return head + inked(names[0])
 
 
 def _name(one: Engine | Swap) -> str:

@@ -120,7 +120,7 @@ class WeeksChart(ChartPanel):
             if profile != self._of or view.here - self._week_read_at >= WEEKS_EVERY_S:
                 self._of, self._week_read_at = profile, view.here
                 self._read_weeks(profile, view.now)
-        self.title = f"each, tok/s · {self._of} · week" if self._of else "each, tok/s · week"
+        self.title = f"decode, each · {self._of} · week" if self._of else "decode, each · week"
         super().show(view)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:

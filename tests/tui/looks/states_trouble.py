@@ -211,7 +211,7 @@ STATES = {
     "no-daemon-for-long": State(lambda box: None, later_s=9.0, shows=("sparkdash serve",)),
     "link-lost": State(lambda box: (box.snapshot(), box.lost), later_s=75.0, prepare=minutes_before, shows=("link lost",)),
     "other-major-version": State(refused(
-        "other_version", "The daemon is version 2.3.0; this dashboard is 0.1.0 and follows 0.x only.",
+        "daemon_version", "The daemon is version 2.3.0; this dashboard is 0.1.0 and follows 0.x only.",
         "Update with `uv tool upgrade sparkdash`, or start the daemon again with this version."), shows=("2.3.0",)),
     "figures-are-old": State(lambda box: box.snapshot(), later_s=45.0, prepare=minutes_before),
     "two-boxes": State(two_boxes),
