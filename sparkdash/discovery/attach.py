@@ -7,7 +7,7 @@ Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from sparkdash.catalog.catalog import NO_TAG
@@ -20,7 +20,7 @@ MOST_ATTACHED = 5
 
 
 def attached_profiles(
-    servers: Sequence[FoundServer], taken: frozenset[str] = frozenset()
+    servers: Sequence[FoundServer], taken: Collection[str] = ()
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield a profile for each model of each server: its file's name and content.
 
@@ -35,7 +35,7 @@ def attached_profiles(
             profile = {"profile": name, "about": about, "engine": "openai", "url": server.url, "model_id": model}
             # clients that used the server directly keep their name for the model
             served = aliases([untagged(model)], own=name)
-            yield f"{name}.yaml", profile | ({"serves": served} if served and not taken.intersection(served) else {})
+            yield f"{name}.yaml", profile | ({"serves": served} if served and served[0] not in taken else {})
 
 
 def taken_names(profiles: Iterable[ProfileSummary]) -> frozenset[str]:
