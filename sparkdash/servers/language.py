@@ -77,7 +77,13 @@ _OLLAMA = KnownServer(
     context_env="OLLAMA_CONTEXT_LENGTH",
     spec=ServerSpec(
         kind=ServerKind.OLLAMA,
-        routes=(ServerRoute.CHAT, ServerRoute.COMPLETIONS, ServerRoute.RESPONSES, ServerRoute.EMBEDDINGS),
+        routes=(  # messages since 0.14
+            ServerRoute.CHAT,
+            ServerRoute.COMPLETIONS,
+            ServerRoute.RESPONSES,
+            ServerRoute.MESSAGES,
+            ServerRoute.EMBEDDINGS,
+        ),
         health="/",  # 200 long before the model: the proof loads it
         version="/api/version",
         metrics=NO_METRICS,

@@ -233,7 +233,7 @@ def main() -> int:
 def _document(ollama: Ollama, name: str, model: str, **server: Any) -> str:
     place: dict[str, Any] = {"command": [ollama.program, "serve"], "env": {"OLLAMA_MODELS": str(ollama.models)}}
     if ollama.image is not None:
-        mount = {"source": str(ollama.models), "target": str(ollama.models)}
+        mount = {"source": str(ollama.models), "target": str(ollama.models), "read_only": False}
         place = {"image": ollama.image, "env": place["env"], "mounts": [mount]}
     profile = {
         "profile": name,
