@@ -16,7 +16,9 @@ class FoundServer:
     """Program that usually listens on this port: "Ollama", "llama-swap"."""
     url: str
     models: tuple[str, ...]
-    """Names that it lists, the first ones of a long list."""
+    """Names that it lists, the first ones of a long list; models that write text come first."""
+    mute: frozenset[str] = frozenset()
+    """Models that write no text, such as those of embeddings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import Any
 
 from sparkdash.discovery.attach import attached_profiles, taken_names
 from sparkdash.discovery.files import LLAMA_SWAP, SPARKRUN
@@ -93,9 +94,7 @@ def _served_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
     by_name = {one.name: one for one in state.profiles}
     if state.running in by_name:
         return by_name[state.running], "it runs already"
-    for _, profile in attached_profiles(
-        state.discovered.servers, taken_names(state.profiles)
-    ):  # its own order: the first is begun with
+    for profile in _attachable_writers(state):
         found = by_name.get(profile["profile"])
         if found is not None and found.engine is EngineKind.OPENAI:
             return found, "a server that runs has it"
@@ -172,7 +171,14 @@ def _coming_profile(state: BoxState) -> str | None:
     made = dict(attached_profiles(state.discovered.servers, taken_names(state.profiles)))
     if state.chosen is not None or state.running is not None or any(file in state.own_files for file in made):
         return None
-    return next((profile["profile"] for profile in made.values()), None)
+    return next((profile["profile"] for profile in _attachable_writers(state)), None)
+
+
+def _attachable_writers(state: BoxState) -> list[dict[str, Any]]:
+    """Return the profiles of models that other servers have and that write text; the first is begun with."""
+    mute = {(one.url, model) for one in state.discovered.servers for model in one.mute}
+    made = attached_profiles(state.discovered.servers, taken_names(state.profiles))
+    return [profile for _, profile in made if (profile["url"], profile["model_id"]) not in mute]
 
 
 def _model(state: BoxState, coming: str | None) -> Proposal:

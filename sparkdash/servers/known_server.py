@@ -30,8 +30,15 @@ class KnownServer:
     args: Mapping[str, ArgValue] = field(default_factory=lambda: NO_ARGS)
     """Flags that the server needs to be reachable, and to be called by the profile's name."""
     env: Mapping[str, str] = field(default_factory=lambda: NO_ENV)
+    context_env: str | None = None
+    """Variable that tells the server the profile's `context`."""
     shm_size: str | None = None
     speculation: Callable[[Mapping[str, ArgValue]], str | None] = lambda _: None
     """Speculation that a profile's args switch on, such as "mtp k=2"; None without."""
     tried: str = "not tried on hardware"
     """Where the description was seen to work."""
+
+    def variables(self, context: int | None) -> Mapping[str, str]:
+        """Return the variables of a server whose profile has this context."""
+        told = {self.context_env: str(context)} if self.context_env and context else {}
+        return {**self.env, **told}

@@ -69,10 +69,21 @@ _OLLAMA = KnownServer(
     title="Ollama",
     source="ollama/ollama, envconfig and server/routes.go, 0.33",
     command=("ollama", "serve"),
-    env={"OLLAMA_HOST": "127.0.0.1:{port}", "OLLAMA_KEEP_ALIVE": "-1"},  # else it lets the model go after five minutes
+    env={
+        "OLLAMA_HOST": "127.0.0.1:{port}",
+        "OLLAMA_KEEP_ALIVE": "-1",  # else it lets the model go after five minutes
+        "OLLAMA_NO_CLOUD": "1",  # else a `-cloud` model's prompts leave the box, and each start asks ollama.com
+    },
+    context_env="OLLAMA_CONTEXT_LENGTH",
     spec=ServerSpec(
         kind=ServerKind.OLLAMA,
-        routes=(ServerRoute.CHAT, ServerRoute.COMPLETIONS, ServerRoute.RESPONSES, ServerRoute.EMBEDDINGS),
+        routes=(  # messages since 0.14
+            ServerRoute.CHAT,
+            ServerRoute.COMPLETIONS,
+            ServerRoute.RESPONSES,
+            ServerRoute.MESSAGES,
+            ServerRoute.EMBEDDINGS,
+        ),
         health="/",  # 200 long before the model: the proof loads it
         version="/api/version",
         metrics=NO_METRICS,

@@ -160,6 +160,13 @@ def test_a_container_of_any_server_is_imported(line: str, expected: dict[str, An
     assert {key: found[key] for key in expected} == expected
 
 
+def test_variables_of_a_known_server_are_kept_unless_sparkdash_sets_them() -> None:
+    """Ollama's address is sparkdash's to choose; how long a model stays is the owner's."""
+    told = "-e OLLAMA_HOST=0.0.0.0:11434 -e OLLAMA_KEEP_ALIVE=24h -e OLLAMA_NUM_PARALLEL=4 -e OLLAMA_NO_CLOUD=1"
+    found = _imported(f"docker run --gpus all -p 11434:11434 {told} ollama/ollama")
+    assert found["env"] == {"OLLAMA_KEEP_ALIVE": "24h", "OLLAMA_NUM_PARALLEL": "4"}
+
+
 def test_other_containers_of_a_script_stay_out_where_an_engine_is_found() -> None:
     """A database beside vLLM is no engine."""
     text = "docker run -p 5432:5432 postgres:17\ndocker run --gpus all vllm/vllm-openai:v0.27.1 --model a/b\n"

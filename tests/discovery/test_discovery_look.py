@@ -65,6 +65,30 @@ async def test_another_program_on_the_port_is_no_server(serve: Serve, status: in
     assert await find_servers((serve(status, body),)) == ()
 
 
+async def test_of_an_ollama_the_models_that_run_elsewhere_stay_out_and_those_without_text_come_last(
+    serve: Serve,
+) -> None:
+    """Its own list tells; the shape is that of api/types.go in Ollama 0.32.15. One answer stands for both lists here."""
+    rows = [
+        {"name": "vectors:latest", "capabilities": ["embedding"]},
+        {"name": "big:cloud", "remote_host": "https://ollama.com:443", "capabilities": ["completion"]},
+        {"name": "tiny:latest", "capabilities": ["completion", "tools"]},
+        {"name": "older:latest"},
+    ]
+    both = json.loads(listing(*(row["name"] for row in rows))) | {"models": rows}
+    (found,) = await find_servers((serve(200, json.dumps(both).encode()),))
+    assert found.models == ("tiny:latest", "older:latest", "vectors:latest")
+    assert found.mute == {"vectors:latest"}
+
+
+@pytest.mark.parametrize("rows", [None, [1], [{"name": 1}], [{"name": "a", "capabilities": 5}], {"name": "a"}])
+async def test_an_odd_list_of_ollama_s_form_leaves_the_models_as_they_are(serve: Serve, rows: object) -> None:
+    """Other programs have a path of that name too."""
+    both = json.loads(listing("a", "b")) | {"models": rows}
+    (found,) = await find_servers((serve(200, json.dumps(both).encode()),))
+    assert (found.models, found.mute) == (("a", "b"), frozenset())
+
+
 async def test_another_sparkdash_is_not_attached(serve: Serve) -> None:
     """Its models say whose they are."""
     assert await find_servers((serve(200, listing("a", owner="sparkdash")),)) == ()

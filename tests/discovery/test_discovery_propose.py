@@ -106,6 +106,25 @@ def test_a_server_that_runs_is_attached_once() -> None:
     assert proposal(state(discovered=found, own_files=names), Step.ATTACH).outlook is Outlook.DONE
 
 
+def test_an_attached_model_keeps_the_name_that_clients_of_its_server_use() -> None:
+    """Ollama's clients ask for "qwen3:8b"; the tag of an untagged model is understood anyway."""
+    server = FoundServer("Ollama", "http://127.0.0.1:11434", ("qwen3:8b", "tiny:latest", "org/Big:1b", "taken:latest"))
+    made = dict(attached_profiles([server], frozenset({"taken", "org/Big:1b"})))
+    assert {file: profile.get("serves") for file, profile in made.items()} == {
+        "qwen3-8b.yaml": ["qwen3:8b"], "tiny.yaml": None, "big-1b.yaml": None, "ollama-taken.yaml": None,
+    }  # fmt: skip
+
+
+def test_a_model_that_writes_no_text_is_attached_and_not_begun_with() -> None:
+    """An embedding model would refuse the chat of the first token."""
+    found = Discovered(servers=(FoundServer("Ollama", OLLAMA.url, ("vectors",), frozenset({"vectors"})),))
+    assert proposal(state(discovered=found), Step.ATTACH).subjects == ("vectors.yaml",)
+    attached = summary("vectors", engine=EngineKind.OPENAI, image=None, weights=(), needs_bytes=0)
+    assert proposal(state(attached, discovered=found), Step.FIRST_TOKEN).outlook is Outlook.NOTHING
+    steps = propose(state(summary("gpt-oss-20b"), discovered=found), attaches=True)
+    assert next(one for one in steps if one.step is Step.FIRST_TOKEN).subjects == ("gpt-oss-20b",)
+
+
 def test_an_image_that_no_registry_has_is_built_before_the_pull() -> None:
     """And not again once it is here."""
     own = summary("own", build=ImageBuild(context="images/own"))

@@ -216,3 +216,22 @@ def test_what_an_engine_is_known_to_lack(
     route = find_route(path)
     assert route is not None
     assert needs_translation(profile, version, route) is expected
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        ({"kind": "ollama"}, None),
+        ({"kind": "tabbyapi"}, True),
+        ({"kind": "ollama", "routes": ["chat"]}, True),
+        ({"port": 1, "routes": ["chat", "messages"]}, False),
+    ],
+)
+def test_a_known_server_of_an_older_version_is_asked_before_a_message_is_translated(
+    server: dict[str, Any], expected: bool | None
+) -> None:
+    """The description is of one version: Ollama has this route since 0.14. What the owner writes counts as it is."""
+    profile = Profile.model_validate({"name": "p", "engine": "generic", "server": server})
+    route = find_route("/v1/messages")
+    assert route is not None
+    assert needs_translation(profile, None, route) is expected

@@ -169,6 +169,20 @@ def test_the_command_of_a_known_server_is_as_agreed(kind: ServerKind) -> None:
     assert words[words.index("--network") + 1] == "host"
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [({}, None), ({"context": 32768}, "32768"), ({"context": 32768, "env": {"OLLAMA_CONTEXT_LENGTH": "8192"}}, "8192")],
+)
+def test_ollama_is_told_the_context_of_the_profile(more: dict[str, Any], told: str | None) -> None:
+    """It would cut prompts to its own default in silence; the profile's own variable precedes."""
+    made = {"name": "p", "engine": "generic", "image": "x", "model_id": "m", "server": {"kind": "ollama"}}
+    profile = Profile.model_validate(made | more)
+    launch = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="/cache")
+    env = adapter_of(profile).container(profile, launch).env
+    assert env.get("OLLAMA_CONTEXT_LENGTH") == told
+    assert (env["OLLAMA_HOST"], env["OLLAMA_NO_CLOUD"]) == ("127.0.0.1:8123", "1")
+
+
 def test_a_port_that_the_profile_tells_precedes_the_one_that_the_image_is_known_for() -> None:
     """The server then listens on the box's network, at the port that sparkdash chose."""
     made = {"name": "p", "engine": "generic", "image": "x", "args": {"port": "{port}"}, "server": {"kind": "parakeet"}}

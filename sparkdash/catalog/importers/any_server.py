@@ -66,7 +66,7 @@ def read_any_server(
     made = _known(KNOWN[kind], [*entrypoint, *words], notes) if kind else _unknown(words, entrypoint, port, notes)
     env = container.pop("env", {})
     if kind:
-        env = {key: value for key, value in env.items() if key not in KNOWN[kind].env}
+        env = _own_variables(env, KNOWN[kind], notes)
     signal = next((value for key, value in options if key == "stop-signal" and value in _SIGNALS), None)
     made["server"] |= {"stop_signal": signal} if signal else {}
     model = (made.get("models", {}).get("target") or {}).values()
@@ -76,6 +76,14 @@ def read_any_server(
     whole.pop("name", None)
     notes.note(own, "memory is not declared: without it no start is refused for want of room")
     return {key: value for key, value in whole.items() if value not in (None, [], {})}
+
+
+def _own_variables(env: dict[str, str], known: KnownServer, notes: ImportNotes) -> dict[str, str]:
+    """Return the variables but those that sparkdash sets itself: the address, and values that are the same."""
+    told = [key for key in env if "{port}" in known.env.get(key, "")]
+    for key in told:
+        notes.dropped(f"env.{key}", "sparkdash sets it by itself")
+    return {key: value for key, value in env.items() if key not in told and value != known.env.get(key)}
 
 
 def _unknown(words: list[str], entrypoint: list[str], port: int | None, notes: ImportNotes) -> dict[str, Any]:

@@ -20,7 +20,10 @@ def lacks_protocol(profile: Profile, version: str | None, protocol: ApiProtocol)
     if profile.protocols is not None:
         return protocol not in profile.protocols
     if profile.engine is EngineKind.GENERIC:
-        return protocol.value not in server_of(profile).routes
+        if protocol.value not in server_of(profile).routes:
+            return True
+        # the description of a known server is of one version, and the profile's may be older
+        return False if profile.server and "routes" in profile.server.model_fields_set else None
     since = adapter_of(profile).speaks_since
     if protocol not in since:
         return None

@@ -64,7 +64,7 @@ class Generic:
             launch,
             words,
             shm_size=known.shm_size if known else None,
-            env=known.env if known else containers.NO_VARIABLES,
+            env=known.variables(profile.context) if known else containers.NO_VARIABLES,
         )
         told = (*command, *map(str, args.values()), *spec.env.values())
         told_port = any("{port}" in word for word in told)
