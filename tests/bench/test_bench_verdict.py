@@ -43,7 +43,7 @@ def simulated(
     trouble: Trouble | None = None,
 ) -> dict[str, dict[int, dict[str, float]]]:
     """tok/s by arm, launch and prompt. `effect` is ln(any other arm / A); a thermal drift comes early and levels off."""
-    order = launch_order(tuple(names), mode)
+    order = launch_order(tuple(names), mode, str(rng.random()))
     texts = [rng.gauss(0, 0.05) for _ in range(prompts)]
     tastes = {name: [rng.gauss(0, (taste or {}).get(name, 0.0)) for _ in texts] for name in names}
     troubles = trouble(rng, len(order)) if trouble else [0.0] * len(order)
