@@ -118,7 +118,7 @@ class BenchPlan(ApiAnswer):
     mode: str
     arms: tuple[PlannedArm, ...]
     order: tuple[str, ...]
-    """Arm of each launch that is left, in order."""
+    """Arm of each launch that is left, in order. Each new run draws its own."""
     cells: int
     """Cells of the suite."""
     gaps: int

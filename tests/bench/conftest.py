@@ -12,11 +12,11 @@ import pytest
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.journal import Journal
-from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.plan.math_questions import question
 from sparkdash.bench.records import CellRecord, LaunchRecord, Provenance, RequestSample
 from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import Arm, CellKey, Host, Kind, LaunchSlot, Mode, PlannedCell, Run
+from tests.shared.alternating import alternating
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 MATH = CellKey(suite="seeds", context=0, output=512, kind=Kind.MATH)
@@ -67,7 +67,7 @@ class Rehearsal:
         able = [arm.name for arm in self.arms if arm.impossible is None]
         keys = list(dict.fromkeys(one for rates in self.rates.values() for one in rates))
         keys += [one for _, one in self.voids if one not in keys]
-        order = launch_order(able, self.mode)
+        order = alternating(able, self.mode)
         cells = [PlannedCell(key=one, reps=self.reps) for one in keys]
         if self.maths:
             cells.append(PlannedCell(key=MATH, reps=50, launches=tuple(range(len(able)))))

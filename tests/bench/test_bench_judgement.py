@@ -13,10 +13,10 @@ from sparkdash.bench.judge.calibration import calibration
 from sparkdash.bench.judge.judgement import decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch, fixed_time_s
 from sparkdash.bench.judge.verdict import Conclusion
-from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.records import CellRecord, LaunchRecord, Provenance, RequestSample
 from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode, PlannedCell, Run
+from tests.shared.alternating import alternating
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 FIXED_S, PREFILL = 0.03, 6600.0
@@ -41,7 +41,7 @@ def a_run(mode: Mode = Mode.CAREFUL, cells: tuple[CellKey, ...] = (SHORT, LONG))
         mode=mode,
         seed=42,
         created_at=AT,
-        order=launch_order(("plain", "eagle"), mode),
+        order=alternating(("plain", "eagle"), mode),
         cells=tuple(PlannedCell(key=key, reps=5) for key in cells),
         simulated=True,
     )

@@ -1,14 +1,19 @@
-"""The orders: arms alternate, hot cells are apart, and every machine makes the same order."""
+"""The orders: drawn for each run, no wave resembles them, hot cells are apart, and every machine makes the same."""
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+import math
+from collections import Counter
+from itertools import pairwise, permutations
 
 import pytest
 
-from sparkdash.bench.plan.launch_order import cell_order, launch_order
+from sparkdash.bench.judge.arm_comparison import fit_cell
+from sparkdash.bench.plan.launch_order import PAIR_ORDERS, cell_order, launch_order
 from sparkdash.bench.run import CellKey, Mode, PlannedCell
 
+GOLDEN_PAIRS = ["AABBBA", "BAAABB", "BABAAB", "BABAAB"]
+GOLDEN_TRIPLES = ["AACBABACBBCC", "ABBCACACBABC"]
 GOLDEN = [(2048, 150), (512, 150), (0, 150), (8192, 400)]
 CELLS = [
     PlannedCell(key=CellKey(suite="seeds", context=context, output=output), reps=5)
@@ -17,36 +22,79 @@ CELLS = [
 ]
 
 
-def arms(mode: Mode, *names: str) -> str:
-    return "".join(slot.arm for slot in launch_order(names, mode))
+def arms(mode: Mode, *names: str, draw: str = "run") -> str:
+    return "".join(slot.arm for slot in launch_order(names, mode, draw))
 
 
-def test_orders_by_mode() -> None:
-    assert [arms(mode, "A", "B") for mode in Mode] == ["AB", "ABABAB", "ABABABAB"]
-    assert arms(Mode.STANDARD, "A", "B", "C", "D") == "ABCDABCDABCD"
-    assert arms(Mode.CAREFUL, "A", "B", "C") == "ABCABCABCABC"
+def test_every_arm_has_as_many_launches() -> None:
+    """One in screen, three in standard, four in careful, whatever the draw and the number of arms."""
+    for names in ("A", "AB", "ABC", "ABCDE"):
+        for mode, passes in zip(Mode, (1, 3, 4), strict=True):
+            for draw in map(str, range(20)):
+                assert Counter(arms(mode, *names, draw=draw)) == dict.fromkeys(names, passes)
 
 
-def test_a_block_is_one_pass_over_all_arms() -> None:
-    slots = launch_order(("A", "B", "C"), Mode.CAREFUL)
-    assert [slot.block for slot in slots] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
-    assert all({one.arm for one in slots if one.block == block} == {"A", "B", "C"} for block in range(4))
+def test_a_screen_has_the_arms_as_given() -> None:
+    assert {arms(Mode.SCREEN, "B", "A", "C", draw=str(draw)) for draw in range(20)} == {"BAC"}
 
 
-@pytest.mark.parametrize("names", ["AB", "ABC", "ABCDE"])
+def test_orders_are_the_same_on_every_machine() -> None:
+    """Golden, by the draw alone."""
+    assert [arms(Mode.STANDARD, "A", "B", draw=str(draw)) for draw in range(4)] == GOLDEN_PAIRS
+    assert [arms(Mode.CAREFUL, "A", "B", "C", draw=str(draw)) for draw in range(2)] == GOLDEN_TRIPLES
+
+
 @pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
-def test_no_part_of_the_session_belongs_to_one_arm(names: str, mode: Mode) -> None:
-    """Any stretch of the session has as many launches of one arm as of another, give or take one."""
-    order = arms(mode, *names)
-    for start, end in combinations(range(len(order) + 1), 2):
-        counts = [order[start:end].count(arm) for arm in names]
-        assert max(counts) - min(counts) <= 1
+def test_orders_of_two_arms_are_drawn_as_often_as_they_are_listed(mode: Mode) -> None:
+    """Each forwards and backwards, and with either arm first."""
+    drawn = Counter(arms(mode, "A", "B", draw=str(number)) for number in range(4000))
+    swap = str.maketrans("AB", "BA")
+    total = sum(PAIR_ORDERS[mode].values())
+    for order, share in PAIR_ORDERS[mode].items():
+        alike = {order, order[::-1], order.translate(swap), order[::-1].translate(swap)}
+        counts = [drawn.pop(one) for one in alike]
+        assert sum(counts) / 4000 == pytest.approx(share / total, abs=0.03)
+        assert max(counts) < 1.5 * min(counts)
+    assert not drawn
+
+
+@pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
+@pytest.mark.parametrize("waves", [0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4])
+def test_no_wave_of_the_box_alone_is_claimed_in_more_than_a_few_of_the_drawn_orders(mode: Mode, waves: float) -> None:
+    """Equal arms that do not scatter at all, from any phase: a fixed order of this rhythm would be claimed always."""
+    claims, tries = 0, 400
+    for number in range(tries):
+        order = arms(mode, "A", "B", draw=str(number))
+        values: dict[str, dict[int, dict[str, float]]] = {"A": {}, "B": {}}
+        for place, arm in enumerate(order):
+            at = waves * (place + 0.5) / len(order) + number / tries
+            values[arm][place] = {"": math.exp(0.02 * math.sin(2 * math.pi * at))}
+        contrast = fit_cell(values).contrast("B", "A")
+        assert contrast is not None
+        claims += contrast.p <= 0.05
+    assert claims / tries <= 0.08
+
+
+@pytest.mark.parametrize("names", ["ABC", "ABCD"])
+def test_no_arm_of_several_keeps_the_rhythm_of_a_wave(names: str) -> None:
+    """A B C A B C A B C would be three waves; the shuffle taken is one that no wave resembles."""
+    for draw in range(20):
+        order = arms(Mode.STANDARD, *names, draw=str(draw))
+        assert order not in {"".join(turn) * 3 for turn in permutations(names)}
+    assert len({arms(Mode.STANDARD, *names, draw=str(draw)) for draw in range(20)}) > 10
+
+
+def test_a_block_is_the_nth_launch_of_each_arm() -> None:
+    slots = launch_order(("A", "B", "C"), Mode.CAREFUL, "run")
+    assert all(Counter(one.arm for one in slots if one.block == block) == Counter("ABC") for block in range(4))
+    for arm in "ABC":
+        assert [one.block for one in slots if one.arm == arm] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("names", [(), ("A", "A")])
 def test_arms_are_named_once_each(names: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="once each"):
-        launch_order(names, Mode.SCREEN)
+        launch_order(names, Mode.SCREEN, "run")
 
 
 def test_cells_are_shuffled_by_seed_and_block_alone() -> None:

@@ -19,7 +19,8 @@ def test_a_plan_tells_launches_cells_time_and_the_other_suites() -> None:
     speeds = {"a": run_plan.KnownSpeeds(launch_s=60.0, decode_tok_s=50.0, source="published")}
     plan = plan_document(Results(run=run), suite, speeds, 600.0, None)
     assert BenchPlan.model_validate_json(plan.model_dump_json()) == plan
-    assert plan.order == ("a", "b", "a", "b", "a", "b")
+    assert plan.order == tuple(slot.arm for slot in run.order)
+    assert sorted(plan.order) == ["a", "a", "a", "b", "b", "b"]
     assert (plan.cells, plan.gaps, plan.expected_s, plan.resumes) == (len(run.cells), 6 * len(run.cells), 600.0, None)
     assert [arm.impossible for arm in plan.arms] == [None, None, "no head"]
     assert (plan.arms[0].launch_s, plan.arms[1].launch_s) == (60.0, None)

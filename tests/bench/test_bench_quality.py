@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from sparkdash.bench.judge.accuracy import AccuracyGate
 from sparkdash.bench.judge.answer_scorer import SCORER
 from sparkdash.bench.judge.quality import equalities, qualities
-from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.plan.math_questions import Stratum, question
 from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.results import Results, gather
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode, PlannedCell, Run
+from tests.shared.alternating import alternating
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 MATH = CellKey(suite="math", context=0, output=512, kind=Kind.MATH)
@@ -30,7 +30,7 @@ def a_run(*keys: CellKey, arms: tuple[str, ...] = ("plain", "eagle")) -> Run:
         mode=Mode.SCREEN,
         seed=42,
         created_at=AT,
-        order=launch_order(arms, Mode.SCREEN),
+        order=alternating(arms, Mode.SCREEN),
         cells=tuple(PlannedCell(key=key, reps=1) for key in keys),
     )
 

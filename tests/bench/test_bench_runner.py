@@ -28,6 +28,7 @@ from sparkdash.domain.sim_spec import SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.sim.api.app import App
 from sparkdash.sim.process.engine_process import serving
+from tests.shared.alternating import alternating
 
 SUITE = Suite(suite="tiny", version="1", about="", cells=(CellGroup(context=(0, 256), output=(24, 40)),))
 ARMS = (Arm(name="A", profile="slow"), Arm(name="B", profile="fast"))
@@ -79,15 +80,26 @@ async def sims() -> AsyncIterator[Sims]:
 
 
 def begun(tmp_path: Path, mode: Mode = Mode.STANDARD, suite: Suite = SUITE, reps: int = 2) -> Path:
-    return run_folder.create_run_folder(run_plan.new_run(suite, ARMS, mode, reps=reps), tmp_path)
+    """A run in turns, A B A B A B."""
+    run = run_plan.new_run(suite, ARMS, mode, reps=reps)
+    return run_folder.create_run_folder(run.replace(order=alternating(("A", "B"), mode)), tmp_path)
 
 
 def runner(place: Path, launcher: Sims, show: Callable[[RunStep], None] = lambda _: None) -> Runner:
     return Runner(place, launcher, show, lag_limit_ms=1e9)
 
 
-async def test_launches_alternate_and_every_cell_is_measured(tmp_path: Path, sims: Sims) -> None:
-    """A B A B A B, each of a new engine; exact prompts, forced lengths, and the engine's own counts."""
+def test_each_run_draws_its_own_order_and_asks_the_same_question() -> None:
+    """So a run that was stopped is found by the same command, though a new one would have another order."""
+    runs = [run_plan.new_run(SUITE, ARMS, Mode.STANDARD, reps=2) for _ in range(40)]
+    assert len({tuple(slot.arm for slot in run.order) for run in runs}) > 4
+    assert all(run_plan.is_same_question(runs[0], run) for run in runs)
+    four = runs[0].replace(order=runs[0].order[:4])
+    assert not run_plan.is_same_question(runs[0], four)
+
+
+async def test_every_launch_is_a_new_engine_and_every_cell_is_measured(tmp_path: Path, sims: Sims) -> None:
+    """In the run's order; exact prompts, forced lengths, and the engine's own counts."""
     results = await runner(begun(tmp_path), sims).run()
     assert sims.launched == ["A", "B", "A", "B", "A", "B"]
     assert results.gaps() == ()

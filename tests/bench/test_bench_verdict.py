@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -15,7 +16,7 @@ from sparkdash.bench.judge.arm_comparison import Contrast, fit_cell
 from sparkdash.bench.judge.box_noise import calibrate
 from sparkdash.bench.judge.verdict import Conclusion, Verdict, judge_contrasts, screen_verdict
 from sparkdash.bench.plan.launch_order import launch_order
-from sparkdash.bench.run import Mode
+from sparkdash.bench.run import LaunchSlot, Mode
 
 RUNS = 200
 
@@ -43,7 +44,7 @@ def simulated(
     trouble: Trouble | None = None,
 ) -> dict[str, dict[int, dict[str, float]]]:
     """tok/s by arm, launch and prompt. `effect` is ln(any other arm / A); a thermal drift comes early and levels off."""
-    order = launch_order(tuple(names), mode)
+    order = drawn(tuple(names), mode, rng.random() if len(names) == 2 else rng.randrange(100))
     texts = [rng.gauss(0, 0.05) for _ in range(prompts)]
     tastes = {name: [rng.gauss(0, (taste or {}).get(name, 0.0)) for _ in texts] for name in names}
     troubles = trouble(rng, len(order)) if trouble else [0.0] * len(order)
@@ -58,6 +59,12 @@ def simulated(
             for number, text in enumerate(texts)
         }
     return found
+
+
+@cache
+def drawn(names: tuple[str, ...], mode: Mode, number: float) -> tuple[LaunchSlot, ...]:
+    """One draw; of more arms one of a hundred, whose shuffles take a tenth of a second each."""
+    return launch_order(names, mode, str(number))
 
 
 def claims(names: str = "AB", runs: int = RUNS, seed: int = 1, **facts: Any) -> Counter[Conclusion]:
@@ -186,7 +193,7 @@ def test_many_equal_arms_raise_no_false_claim(mode: Mode) -> None:
 
 def test_an_unsteady_arm_hides_behind_no_steady_ones() -> None:
     """One arm whose launches vary five times as much: its luck is no claim."""
-    assert told(claims("ABCD", runs=400, unsteady={"D": 0.03})) <= 0.05
+    assert told(claims("ABCD", runs=1200, unsteady={"D": 0.03})) <= 0.05
 
 
 def test_few_prompts_are_a_doubt_of_their_own() -> None:
@@ -218,7 +225,8 @@ def test_a_hiccup_costs_little() -> None:
     """One request of forty at a third of its speed moves the result by less than the spread of launches."""
     found = simulated(random.Random(11), effect=0.02)
     whole = fit_cell(found).log_ratio("B", "A")
-    found["B"][1]["3"] /= 3
+    second = sorted(found["B"])[1]
+    found["B"][second]["3"] /= 3
     assert fit_cell(found).log_ratio("B", "A") == pytest.approx(whole, abs=LAUNCH_SD)
 
 
@@ -269,9 +277,25 @@ def test_calibration_finds_the_noise_that_is_there() -> None:
     assert found[0].mde(4, 8) > found[0].floor(4, 8) > 0
 
 
+@pytest.mark.parametrize("rate", [0.5, 0.78, 0.9])
+def test_a_hiccup_of_any_size_leaves_a_calibration_as_it_was(rate: float) -> None:
+    """One of 20 requests; of 100 calibrations at most 3 have a floor half as high again."""
+    rng, raised = random.Random(8), 0
+    for _ in range(100):
+        found = simulated(rng, prompts=5)
+        values = dict(enumerate(list({**found["A"], **found["B"]}.values())[:4]))
+        calm = calibrate(values)
+        values[rng.randrange(4)][str(rng.randrange(5))] *= rate
+        hit = calibrate(values)
+        assert calm is not None
+        assert hit is not None
+        raised += hit.floor(2, 5) > 1.5 * calm.floor(2, 5) + 0.002
+    assert raised <= 3
+
+
 def test_one_hiccup_leaves_a_calibration_as_it_was() -> None:
     """One of 20 requests at 0.78 times its rate; a whole launch that is slow is no hiccup."""
-    rng = random.Random(7)
+    rng, raised = random.Random(7), 0
     for _ in range(50):
         found = simulated(rng, prompts=5)
         launches = list({**found["A"], **found["B"]}.values())[:4]
@@ -281,7 +305,8 @@ def test_one_hiccup_leaves_a_calibration_as_it_was() -> None:
         hit = calibrate(values)
         assert calm is not None
         assert hit is not None
-        assert hit.floor(2, 5) < 1.5 * calm.floor(2, 5) + 0.002
+        raised += hit.floor(2, 5) > 1.5 * calm.floor(2, 5) + 0.002
+    assert raised <= 1, "a calibration of 19 requests differs a little from one of 20"
     values[1] = {prompt: one * 0.9 for prompt, one in values[1].items()}
     slow = calibrate(values)
     assert slow is not None

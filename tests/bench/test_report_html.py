@@ -153,3 +153,16 @@ def test_published_figures_stand_beside_their_like(found: Report) -> None:
     assert [{name: point.value for name, point in line.points.items()} for line in hollow] == [{"0": 50.0}]
     ((_, bars),) = made["published"].panels[0].groups
     assert [bar.value for bar in bars] == [50.0, pytest.approx(60.0, rel=0.01)]
+
+
+def test_every_arm_that_runs_has_a_colour_of_its_own(rehearse: Callable[..., Results]) -> None:
+    """Eight of sixteen arms of a matrix run; those that cannot have no line, and take no colour from the others."""
+    arms = [Arm(name=f"{n}", profile=f"{n}", impossible="no head" if n % 4 > 1 else None) for n in range(16)]
+    rates = {arm.name: GRID for arm in arms if arm.impossible is None}
+    (context,) = (
+        one
+        for one in report_charts(assemble_report(rehearse(arms=arms, rates=rates)), None, SHELF)
+        if one.name == "context"
+    )
+    assert len(context.legend) == 8
+    assert len({colour for _, colour in context.legend}) == 8

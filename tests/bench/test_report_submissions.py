@@ -68,6 +68,27 @@ def test_what_a_submission_lacks_is_null_and_named(rehearse: Callable[..., Resul
 
 
 @pytest.mark.parametrize(
+    ("engine", "name"),
+    [("vllm", "vllm"), ("sglang", "sglang"), ("llamacpp", "llama.cpp"), ("trtllm", "tensorrt-llm"), ("generic", None)],
+)
+def test_engines_have_the_names_that_the_site_takes(
+    engine: str, name: str | None, rehearse: Callable[..., Results]
+) -> None:
+    """A server without a name there is null and named, for the owner to fill."""
+    found = rehearse(
+        arms=[Arm(name="plain", profile="coder")],
+        rates={"plain": CELLS},
+        provenance={"plain": {**TOLD, "engine": engine}},
+        changes=REAL,
+    )
+    payload = json.loads(json.dumps(localmaxxing.build_submission(assemble_report(found))))
+    assert payload["engineName"] == name
+    assert localmaxxing.missing_fields(payload) == (() if name else ("engineName",))
+    if name:
+        jsonschema.validate(payload, SCHEMA)
+
+
+@pytest.mark.parametrize(
     ("facts", "argv", "model", "label"),
     [
         (weights(quantization="nvfp4"), (), "org/a", "NVFP4"),

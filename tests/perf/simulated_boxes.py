@@ -13,7 +13,9 @@ from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.run import CellKey, Mode
 
 LAUNCH_SD, COMMON, PROMPT_SD, CV = 0.006, 0.7, 0.05, 0.01
-DRIFT = 0.015
+DRIFT, DEEP = 0.015, 0.04
+STARTING = 1.0
+"""Time in which an engine starts, over the time in which it is measured. Drifts go on meanwhile."""
 ARMS = "ABCD"
 KEYS = [CellKey(suite="simulated", context=number, output=150) for number in range(100)]
 
@@ -140,6 +142,8 @@ class Box(NamedTuple):
     drift: Callable[[random.Random], Drift] = steady
     levels: Levels = normal_levels
     launch_sd: float = LAUNCH_SD
+    depth: float = DRIFT
+    """How far the drift goes; the functions above go as far as DRIFT."""
     taste: float = 0.0
     """How differently the arms take to a prompt: a standard deviation."""
 
@@ -152,7 +156,10 @@ DRIFTS = {
     "out and back": out_and_back,
     "dip": dip,
     "slow sine": partial(waves, 1),
-    "sine, two waves": partial(waves, 2),
+    **{
+        f"sine, {words} waves": partial(waves, number)
+        for number, words in ((2, "two"), (2.5, "2.5"), (3, "three"), (4, "four"))
+    },
 }
 BOXES = {
     "quiet noise": Box(),
@@ -169,7 +176,10 @@ BOXES = {
     "one launch 3 % slower": Box(levels=stray),
     **{name: Box(drift=drift) for name, drift in DRIFTS.items()},
     **{f"{name}, launches 0.1 % apart": Box(drift=drift, launch_sd=0.001) for name, drift in DRIFTS.items()},
-    "sine, three waves": Box(drift=partial(waves, 3)),
+    **{
+        f"{name} of 4 %, launches 0.1 % apart": Box(drift=drift, launch_sd=0.001, depth=DEEP)
+        for name, drift in DRIFTS.items()
+    },
 }
 
 
@@ -177,14 +187,15 @@ def simulated(
     rng: random.Random, box: Box, mode: Mode, cells: int, prompts: int, effect: float, arms: int = 2
 ) -> Values:
     """Simulate one run; `effect` is ln(any other arm / A)."""
-    order = launch_order(tuple(ARMS[:arms]), mode)
+    order = launch_order(tuple(ARMS[:arms]), mode, str(rng.random()))
     texts = [[rng.gauss(0, PROMPT_SD) for _ in range(prompts)] for _ in range(cells)]
     tastes = {arm: [[rng.gauss(0, box.taste) if box.taste else 0.0 for _ in one] for one in texts] for arm in ARMS}
     drift = box.drift(rng)
     common = box.levels(rng, len(order), box.launch_sd * math.sqrt(COMMON))
     blocks = [rng.sample(range(cells), cells) for _ in {slot.block for slot in order}]
     found: Values = {key: {arm: {} for arm in ARMS[:arms]} for key in KEYS[:cells]}
-    sent, total, noise = 0, len(order) * cells * prompts, 0.0
+    sent, total, noise = 0, cells * prompts, 0.0
+    scale = box.depth / DRIFT
     for place, slot in enumerate(order):
         launch = math.log(65) + common[place] + (0.0 if slot.arm == "A" else effect)
         for cell in blocks[slot.block]:
@@ -192,7 +203,8 @@ def simulated(
             ones = {}
             for number, (text, taste) in enumerate(zip(texts[cell], tastes[slot.arm][cell], strict=True)):
                 noise = box.noise(rng, noise)
-                ones[str(number)] = math.exp(level + text + taste + noise + drift(sent / total))
+                at = (place + (STARTING + sent / total - place) / (STARTING + 1)) / len(order)
+                ones[str(number)] = math.exp(level + text + taste + noise + scale * drift(at))
                 sent += 1
             found[KEYS[cell]][slot.arm][place] = ones
     return found

@@ -3,9 +3,9 @@
     sh tests/podman/setup.sh; sh tests/real/setup.sh          # once: podman's small needs, a real vLLM and a tiny model
     .venv/bin/python tests/real/ab.py [--mode standard] [--reps 3] [--context 0,512,2048] [--output 32,150,400]
 
-Two profiles of one tiny model under vLLM's CPU build in podman, plain and with speculation by n-gram, swapped A B A B A B
-by `sparkdash ab`. In the second launch, after its second cell, the command gets SIGKILL; the same command is given again and
-goes on. Prints the tables in the published layout, and how many finished cells were measured twice. Ends with 1 unless
+Two profiles of one tiny model under vLLM's CPU build in podman, plain and with speculation by n-gram, swapped in a
+drawn order by `sparkdash ab`. In the second launch, after its second cell, the command gets SIGKILL; the same command is
+given again and goes on. Prints the tables in the published layout, and how many finished cells were measured twice. Ends with 1 unless
 that is 0 and nothing is missing. The figures are those of a tiny model on this machine's CPU: they show that the command
 works, and nothing about a GPU. Not part of the test suite: some ten minutes, most of it the engine's starts.
 """

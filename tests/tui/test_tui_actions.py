@@ -52,7 +52,7 @@ async def test_a_run_of_the_marked_profiles_begins_after_its_plan_was_shown(stag
         await on.press("A")
         for row in (
             "A gpt-oss-120b the baseline", "B qwen3-coder-30b-nvfp4", "▸ suite smoke A first look",
-            "plan 4 launches A B B A, 2 cells each, 8 to measure", "time about 2h10m from rates seen here",
+            "plan 4 launches, such as A B B A, 2 cells each, 8 to measure", "time about 2h10m from rates seen here",
             "stops gpt-oss-120b; what serves now comes back at the end",
         ):  # fmt: skip
             assert any(row in line for line in on.rows), (row, on.text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -113,8 +114,9 @@ def new_run(
     now = datetime.now(UTC)
     where = where or RunTarget()
     able = [arm.name for arm in arms if arm.impossible is None]
+    run_id = f"{now:%Y%m%d-%H%M%S}-{suite.suite}-{secrets.token_hex(2)}"
     return Run(
-        id=f"{now:%Y%m%d-%H%M%S}-{suite.suite}-{secrets.token_hex(2)}",
+        id=run_id,
         suite=suite.suite,
         suite_version=suite.version,
         suite_hash=suite.hash,
@@ -126,7 +128,7 @@ def new_run(
         mode=mode,
         seed=seed,
         created_at=now,
-        order=launch_order(able, mode),
+        order=launch_order(able, mode, run_id),
         cells=suite.planned(mode, reps),
         host=where.host,
         target=where.target,
@@ -140,11 +142,15 @@ def new_run(
 
 
 def is_same_question(run: Run, other: Run) -> bool:
-    """Whether `other` measures the same as `run`."""
-    return all(
+    """Whether `other` measures the same as `run`, in whatever order."""
+    return _launches(run) == _launches(other) and all(
         getattr(run, name) == getattr(other, name)
-        for name in ("suite_hash", "arms", "mode", "seed", "order", "cells", "target", "model", "baseline")
+        for name in ("suite_hash", "arms", "mode", "seed", "cells", "target", "model", "baseline")
     )
+
+
+def _launches(run: Run) -> Counter[str]:
+    return Counter(slot.arm for slot in run.order)
 
 
 def is_same_comparison(run: Run, other: Run) -> bool:

@@ -103,5 +103,6 @@ class Chart:
 
 def arm_colour(source: TableSource, arm: str) -> str:
     """Return the arm's colour, the same in all charts."""
-    order = [one.name for one in source.report.arms]
+    drawn_first = sorted(source.report.run.arms, key=lambda one: one.impossible is not None)
+    order = [one.name for one in drawn_first]
     return PALETTE[order.index(arm) % len(PALETTE)]

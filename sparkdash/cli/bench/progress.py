@@ -17,7 +17,7 @@ from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.report import void_counts
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import Arm, CellKey, Kind, Run
+from sparkdash.bench.run import Arm, CellKey, Kind, Mode, Run
 from sparkdash.bench.run_folder import CALIBRATION_DAYS
 from sparkdash.cli.output.screen import LiveLine, print_note, terminal_width
 from sparkdash.domain.measuring import Measuring
@@ -56,6 +56,8 @@ def print_plan(
     launches = run_plan.launches_left(results)
     order = " ".join(letters[run.order[index].arm] for index in launches)
     print_wrapped(f"  {order}: {_launch_count(len(launches), run)}; {cell_count(len(gaps))} to measure")
+    if run.mode is not Mode.SCREEN and len(set(order.split())) > 1 and not results.launches:
+        print_wrapped("  Each new run draws its own order, so no drift of the box keeps time with it.")
     if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
         print_wrapped(f"The run stops {', '.join(stopped)}; the engine that serves now comes back at the end.")
     sources = {one.source for one in speeds.values() if one.source}

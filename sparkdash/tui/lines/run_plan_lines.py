@@ -17,8 +17,8 @@ T = TypeVar("T")
 LABEL = 10
 MODES: dict[BenchModeName, str] = {
     "screen": "A B: a first look that claims nothing",
-    "standard": "A B A B A B: verdicts",
-    "careful": "A B A B A B A B: verdicts on small differences",
+    "standard": "3 launches each: verdicts",
+    "careful": "4 launches each: verdicts on small differences",
 }
 REPEATS = (None, 3, 5, 8, 12, 20)
 """Repetitions per cell and launch; None: those of the suite and the mode."""
@@ -87,7 +87,8 @@ def _plan_lines(plan: BenchPlan, width: int) -> list[Line]:
     order = " ".join(letters.get(name, "?") for name in plan.order)
     sim = inked("SIM ", Ink.WARN) if plan.simulated else EMPTY
     launches = f"{len(plan.order)} launch{'' if len(plan.order) == 1 else 'es'}"
-    what = f"{launches} {order}, {counted(plan.cells, 'cell')} each, {plan.gaps} to measure"
+    drawn = "" if plan.resumes or plan.mode == "screen" or len(plan.arms) == 1 else ", such as"
+    what = f"{launches}{drawn} {order}, {counted(plan.cells, 'cell')} each, {plan.gaps} to measure"
     lines = _wrapped("plan", sim + inked(what), width)
     lines += _wrapped("time", _time(plan), width)
     lines += [line for arm in plan.arms for line in _arm_lines(arm, letters.get(arm.name, ""), width)]

@@ -29,6 +29,8 @@ SPARK = {
     "unifiedMemoryGb": 128,
 }
 REQUIRED = ("hfId", "hardware", "engineName", "quantization", "tokSOut")
+ENGINE_NAMES = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp", "trtllm": "tensorrt-llm"}
+"""Engine kinds as the site names them; it takes only names of its own list (GET /api/agent-context)."""
 PREFERRED_OUTPUT = 128
 
 
@@ -56,7 +58,7 @@ def build_submission(
         "hfId": hf or hub_name(told.model),
         "modelRevision": told.model_revision,
         "hardware": SPARK if on_spark else None,
-        "engineName": told.engine,
+        "engineName": ENGINE_NAMES.get(told.engine or ""),
         "engineVersion": told.engine_version,
         "quantization": quantization_label(weights, told.argv, told.model),
         "backend": "cuda" if on_spark else None,
