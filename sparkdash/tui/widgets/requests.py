@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pydantic_core import to_json
@@ -178,7 +179,12 @@ class RequestTable(Table):
         columns = _columns(width, self._longest, several=self._several)
         shown = _by_client(view)
         names = Names(frozenset(one.client for one in shown), profile_names(view))
-        return [TableRow(one.id, _line(one, view, width, columns, names), _copy(one), _words(one)) for one in shown]
+        return [
+            TableRow(
+                one.id, partial(_line, one, view, width, columns, names), partial(_copy, one), partial(_words, one)
+            )
+            for one in shown
+        ]
 
 
 def _by_client(view: View) -> tuple[Request, ...]:
