@@ -131,6 +131,7 @@ async def test_a_page_that_reads_when_it_opens_is_drawn_once(
         shown: list[object] = []
         real = Page.show
         monkeypatch.setattr(Page, "show", lambda page, view: shown.append(page) or real(page, view))
+        monkeypatch.setattr(on.app, "want_paint", lambda: None)  # what is read for the page paints later
         on.app.screen.post_message(ScreenResume())
         await on.settle()
         assert shown == [on.app.screen]
