@@ -90,7 +90,7 @@ def join(parts: Iterable[Line], between: Line) -> Line:
 
 def length(line: Line) -> int:
     """Return the width of a line in cells."""
-    return sum(cell_len(span.text) for span in line)
+    return sum([len(text) if text.isascii() else cell_len(text) for text, _, _ in line])
 
 
 def plain_text(line: Line) -> str:
@@ -138,14 +138,27 @@ def _last_cells(text: str, cells: int) -> str:
 
 def pad(line: Line, width: int) -> Line:
     """Pad or cut a line to exactly `width` cells, aligned left."""
-    line = clip(line, width)
-    return line + inked(" " * (width - length(line)))
+    line, room = _fitted(line, width)
+    return line + _blank(room)
 
 
 def align_right(line: Line, width: int) -> Line:
     """Pad or cut a line to exactly `width` cells, aligned right."""
+    line, room = _fitted(line, width)
+    return _blank(room) + line
+
+
+def _fitted(line: Line, width: int) -> tuple[Line, int]:
+    """Cut a line to `width` cells; return it with the cells that it leaves."""
+    room = width - length(line)
+    if room >= 0:
+        return line, room
     line = clip(line, width)
-    return inked(" " * (width - length(line))) + line
+    return line, width - length(line)
+
+
+def _blank(cells: int) -> Line:
+    return (Span(" " * cells, Ink.PLAIN),) if cells > 0 else EMPTY
 
 
 def justify(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:

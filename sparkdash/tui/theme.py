@@ -9,6 +9,7 @@ blindness.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from rich.style import Style
 from textual.theme import Theme
@@ -95,12 +96,10 @@ def _plain() -> dict[tuple[Ink, bool], Style]:
     return looks | {(ink, True): look + lit for ink, look in _WITHOUT_COLOUR.items()}
 
 
-_LOOKS: dict[str, Looks] = {**{name: _coloured(colours) for name, colours in _COLOURS.items()}, PLAIN: _plain()}
-
-
+@cache
 def styles_for(theme: str) -> Looks:
-    """Return the styles of a theme; a theme of Textual's gets the ones without colour."""
-    return _LOOKS.get(theme, _LOOKS[PLAIN])
+    """Return the styles of a theme, made at its first use; a theme of Textual's gets the ones without colour."""
+    return _coloured(_COLOURS[theme]) if theme in _COLOURS else _plain()
 
 
 def _theme(name: str) -> Theme:

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from sparkdash import listen
+from sparkdash.bus import Bus
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.task import Task
 from sparkdash.settings import Settings
@@ -541,3 +542,13 @@ async def test_an_engines_odd_word_for_its_error_does_not_break_the_feed(house: 
     house.engine.script = script
     assert (await house.chat()).status_code == 400
     assert house.bus.snapshot.model_dump_json()
+
+
+async def test_a_request_that_names_its_profile_adds_up_no_state(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy gateway publishes far more often than anybody reads: what was published is added up for readers alone."""
+    readings: list[None] = []
+    real = Bus._fold
+    monkeypatch.setattr(Bus, "_fold", lambda bus: readings.append(None) or real(bus))
+    for _ in range(5):
+        assert (await house.chat()).status_code == 200
+    assert readings == []

@@ -201,13 +201,17 @@ def _look(keys: KeysPort) -> tuple[Key, ...]:
 
 
 def permitted_name(
-    key: Key | None, name: str, catalog: CatalogPort, snapshot: Snapshot, task: Task | None = Task.GENERATE
+    key: Key | None,
+    name: str,
+    catalog: CatalogPort,
+    state: Callable[[], Snapshot],
+    task: Task | None = Task.GENERATE,
 ) -> str:
     """Return the name that the supervisor is asked for when a key asks for `name`; a key that may use all models gets
     `name` itself.
 
     For a key for some models, `auto` becomes the name of the running one among them that was last used for `task`,
-    so that the key never gets another model.
+    so that the key never gets another model. `state` is read for that alone.
 
     Raises:
         AdmissionError: 403 `model_not_allowed`; 404 `model_not_found`.
@@ -215,7 +219,7 @@ def permitted_name(
     if key is None or not key.models:
         return name
     if name == AUTO:
-        name = snapshot.auto(task) or AUTO
+        name = state().auto(task) or AUTO
     if name == AUTO or not key.may_use(_names(_found(key, name, catalog))):
         raise AdmissionError(
             f"The key {key.name!r} may not use {name!r}.",

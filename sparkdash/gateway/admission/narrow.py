@@ -70,7 +70,7 @@ class _Catalog:
 
     def find(self, name: str) -> Profile:
         """Find a profile by name, alias or basename. Raises AdmissionError: also `model_not_allowed`."""
-        return self._whole.find(permitted_name(self._key, name, self._whole, self._bus.snapshot))
+        return self._whole.find(permitted_name(self._key, name, self._whole, lambda: self._bus.snapshot))
 
     def exactly(self, name: str) -> Profile | None:
         """Find a profile by its exact name or alias; None for profiles that the key may not use."""
@@ -161,7 +161,7 @@ class _Supervisor:
         progress: ReplyProgress | None = None,
     ) -> AbstractAsyncContextManager[LeasePort]:
         """Lease the engine of an own model."""
-        own = permitted_name(self._key, name, self._catalog(), self._bus.snapshot, task)
+        own = permitted_name(self._key, name, self._catalog(), lambda: self._bus.snapshot, task)
         leased = self._whole.lease(
             own, request_id=request_id, on_wait=on_wait, batch=batch, task=task, client=client, progress=progress
         )
@@ -218,7 +218,7 @@ class _Supervisor:
         return self._whole.pull(self._own(name))
 
     def _own(self, name: str) -> str:
-        return permitted_name(self._key, name, self._catalog(), self._bus.snapshot)
+        return permitted_name(self._key, name, self._catalog(), lambda: self._bus.snapshot)
 
     def _one(self, name: str | None) -> str:
         if name is None:

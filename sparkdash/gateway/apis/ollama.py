@@ -108,8 +108,10 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
         AdmissionError: 404 `model_not_found`; 404 `not_here`: its image or its weights are missing.
     """
     await deps.refresh()
-    wanted, _ = resolve_model(name, deps.catalog(), deps.settings.model_names, deps.choices(), deps.bus.snapshot)
-    wanted = permitted_name(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
+    wanted, _ = resolve_model(
+        name, deps.catalog(), deps.settings.model_names, deps.choices(), lambda: deps.bus.snapshot
+    )
+    wanted = permitted_name(exchange.key, wanted, deps.catalog(), lambda: deps.bus.snapshot)
     profile = deps.catalog().find(wanted).name if wanted != AUTO else _active(deps.bus.snapshot)
     shelf = await deps.shelf(deps.bus.snapshot.profiles) if deps.shelf else Shelf()
     stock = shelf.stock.get(profile, Stock())
@@ -131,8 +133,10 @@ async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
             "Clients cannot unload models here.", code="not_supported", hint="`sparkdash stop` does it."
         )
     deps.exclusive.admit(exchange.head.token)
-    wanted, _ = resolve_model(ask.model, deps.catalog(), deps.settings.model_names, deps.choices(), deps.bus.snapshot)
-    wanted = permitted_name(exchange.key, wanted, deps.catalog(), deps.bus.snapshot)
+    wanted, _ = resolve_model(
+        ask.model, deps.catalog(), deps.settings.model_names, deps.choices(), lambda: deps.bus.snapshot
+    )
+    wanted = permitted_name(exchange.key, wanted, deps.catalog(), lambda: deps.bus.snapshot)
     async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):
         pass
     said = {

@@ -81,7 +81,7 @@ async def profile(name: str, deps: CallerDeps) -> Profile:
 async def plan(name: str, deps: CallerDeps) -> Plan:
     """Say what `use` would evict, whether the profile fits, and how long it takes."""
     await deps.refresh()
-    return await deps.supervisor.plan(meant_profile(name, deps.catalog(), deps.choices(), deps.bus.snapshot))
+    return await deps.supervisor.plan(meant_profile(name, deps.catalog(), deps.choices(), lambda: deps.bus.snapshot))
 
 
 async def incidents(

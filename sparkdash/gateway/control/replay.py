@@ -36,7 +36,7 @@ async def replay(
 ) -> Replay:
     """Plan a replay; with `begin` carry it out, and answer when it has ended. A caller that leaves ends it."""
     await deps.refresh()
-    profile = deps.catalog().find(meant_profile(body.on, deps.catalog(), deps.choices(), deps.bus.snapshot))
+    profile = deps.catalog().find(meant_profile(body.on, deps.catalog(), deps.choices(), lambda: deps.bus.snapshot))
     if profile.engine is EngineKind.REMOTE:
         raise AdmissionError(
             f"{profile.name} is a remote service: a captured request is replayed on this box's engines only.",

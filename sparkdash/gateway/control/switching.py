@@ -36,7 +36,7 @@ async def use(body: UseBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = N
     """Begin to make a profile resident."""
     deps.exclusive.admit(x_sparkdash_lease)
     await deps.refresh()
-    name = meant_profile(body.profile, deps.catalog(), deps.choices(), deps.bus.snapshot)
+    name = meant_profile(body.profile, deps.catalog(), deps.choices(), lambda: deps.bus.snapshot)
     return await deps.supervisor.use(name, cause=SwapCause(body.cause))
 
 

@@ -43,10 +43,15 @@ def admit_request(
     catalog = deps.catalog()
     asked = route.profile or peeked.model or AUTO
     name, profile = resolve_model(
-        asked, catalog, deps.settings.model_names, deps.choices(), deps.bus.snapshot, lambda one: may_see(key, one)
+        asked,
+        catalog,
+        deps.settings.model_names,
+        deps.choices(),
+        lambda: deps.bus.snapshot,
+        lambda one: may_see(key, one),
     )
     if key is not None:
-        name = permitted_name(key, name, catalog, deps.bus.snapshot, route.task)
+        name = permitted_name(key, name, catalog, lambda: deps.bus.snapshot, route.task)
         profile = find_profile(name, catalog)
     refuse_unserved(profile, route)
     deps.exclusive.admit(head.token)

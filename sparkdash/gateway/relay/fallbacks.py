@@ -88,7 +88,7 @@ def fallback_names(context: RequestContext) -> list[str]:
     found: list[str] = []
     for word in profile.fallbacks:
         try:
-            other = catalog.find(permitted_name(context.exchange.key, word, catalog, deps.bus.snapshot))
+            other = catalog.find(permitted_name(context.exchange.key, word, catalog, lambda: deps.bus.snapshot))
         except SparkdashError:
             continue
         if other.name != profile.name and not other.cannot_run:

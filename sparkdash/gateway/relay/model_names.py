@@ -32,13 +32,14 @@ def resolve_model(
     catalog: CatalogPort,
     stand_ins: Mapping[str, str],
     choices: Choices = NO_CHOICES,
-    snapshot: Snapshot | None = None,
+    state: Callable[[], Snapshot] | None = None,
     may_use: Callable[[Profile], bool] = lambda _: True,
 ) -> tuple[str, Profile | None]:
     """Resolve a client's word: return the name for the supervisor, and its profile.
 
     A profile's own name wins over a name for several, and that one over a stand-in pattern of the settings. `choices`:
-    names that mean one of several profiles, of which only those that `may_use` count.
+    names that mean one of several profiles, of which only those that `may_use` count. `state` is read for such a name
+    alone: each reading adds up what was published since the last one.
     """
     profile = find_profile(name, catalog)
     if profile is not None or name == AUTO:
@@ -46,8 +47,8 @@ def resolve_model(
     other = name
     if name not in choices:
         other = next((other for pattern, other in stand_ins.items() if fnmatchcase(name, pattern)), name)
-    if other in choices and snapshot is not None and catalog.exactly(other) is None:
-        other = _chosen(choices[other], catalog, snapshot, may_use)
+    if other in choices and state is not None and catalog.exactly(other) is None:
+        other = _chosen(choices[other], catalog, state(), may_use)
     return other, find_profile(other, catalog)
 
 
@@ -57,9 +58,9 @@ def _chosen(words: Sequence[str], catalog: CatalogPort, snapshot: Snapshot, may_
     return chosen_name([each.name for each in found if not each.cannot_run], snapshot) or words[0]
 
 
-def meant_profile(name: str, catalog: CatalogPort, choices: Choices, snapshot: Snapshot) -> str:
+def meant_profile(name: str, catalog: CatalogPort, choices: Choices, state: Callable[[], Snapshot]) -> str:
     """Return the profile that an owner means: of a name for several the one that runs, else the first that can."""
-    return resolve_model(name, catalog, {}, choices, snapshot)[0]
+    return resolve_model(name, catalog, {}, choices, state)[0]
 
 
 def chosen_name(names: Sequence[str], snapshot: Snapshot) -> str | None:

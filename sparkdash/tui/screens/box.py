@@ -33,7 +33,6 @@ class BoxPage(Page):
 
     def on_screen_resume(self) -> None:
         """Count the memory when the page opens."""
-        super().on_screen_resume()
         self._read()
 
     def action_read(self) -> None:

@@ -63,7 +63,6 @@ class ComparePage(Page):
 
     def on_screen_resume(self) -> None:
         """Read the list of runs when the page opens."""
-        super().on_screen_resume()
         self._read_runs()
 
     def show(self, view: View) -> None:

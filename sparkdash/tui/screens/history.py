@@ -101,7 +101,6 @@ class HistoryPage(Page):
 
     def on_screen_resume(self) -> None:
         """Read what is charted when the page opens."""
-        super().on_screen_resume()
         self._read()
 
     def show(self, view: View) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -37,6 +38,11 @@ class Page(Screen[None]):
     keys = "/ find  ? help"
     """Keys in the footer."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        # a new page has the styles of now; Textual would parse all of them three times before it believes that
+        self._css_update_count = self.app._css_update_count
+
     def body(self) -> Iterable[Widget]:
         """Yield the panels between title bar and notice row."""
         raise NotImplementedError
@@ -59,8 +65,11 @@ class Page(Screen[None]):
         for panel in self.query(Panel):
             panel.show(view)
 
-    def on_screen_resume(self) -> None:
-        """Draw what happened while another page was visible."""
+    @on(events.ScreenResume)
+    def catch_up(self, event: events.ScreenResume) -> None:
+        """Draw what happened while another page was visible; pages add their own `on_screen_resume`."""
+        # the styles of a hidden page change with the theme alone, which Textual applies by itself at the switch
+        event.refresh_styles = False
         self.show(self.services.view)
 
     def on_screen_suspend(self) -> None:

@@ -76,7 +76,6 @@ class ProfilesPage(Page):
         """Read the local files again when the page opens."""
         self._listed = (None, None)
         self._read_kept()
-        super().on_screen_resume()
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Show the profile under the cursor, and read the local files again if that was long ago."""

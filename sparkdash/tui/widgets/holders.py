@@ -5,6 +5,8 @@ Owns: the columns. Must not know: how the account was made.
 
 from __future__ import annotations
 
+from functools import partial
+
 from sparkdash.domain.memory.account import FOREIGN, Holder, Holding, MemoryAccount
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, pad, wrap
 from sparkdash.tui.mirror import View
@@ -37,7 +39,7 @@ class HolderTable(Table):
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the account
         """Return a row for each holder."""
         found = self.account.holdings if self.account else ()
-        return [TableRow(str(number), _holder(one, width), one.name) for number, one in enumerate(found)]
+        return [TableRow(str(number), partial(_holder, one, width), one.name) for number, one in enumerate(found)]
 
 
 def _name(width: int) -> int:

@@ -6,9 +6,11 @@ Rule: `draw` depends only on the view, the size and the panel's own fields; it i
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Protocol, cast
 
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.geometry import Region, Size
 from textual.strip import Strip
@@ -102,8 +104,7 @@ class Panel(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Return one row of the lines of the last `show`."""
-        looks = theme.styles_for(self.app.theme)
-        return Strip([Segment(span.text, looks[span.ink, span.lit]) for span in _row(self._lines, y)])
+        return Strip(line_segments(_row(self._lines, y), theme.styles_for(self.app.theme)))
 
     def on_resize(self, _event: events.Resize) -> None:
         """Draw again for the new size."""
@@ -114,6 +115,30 @@ class Panel(Widget):
         if not self.styles.auto_dimensions or self._wanted < 0:
             return False
         return len(self.draw(view, width, AS_TALL_AS_NEEDED)) != self._wanted
+
+
+def line_segments(line: Line, looks: theme.Looks) -> list[Segment]:
+    """Make the segments of a line, as few as look right: each costs Textual time, and the terminal 40 bytes.
+
+    Blanks join the text before them where only its colour would differ.
+    """
+    made: list[Segment] = []
+    texts: list[str] = []
+    last: Style | None = None
+    for text, ink, lit in line:
+        style = looks[ink, lit]
+        if last is None or not (style is last or (text.isspace() and _ground(style) == _ground(last))):
+            if last is not None:
+                made.append(Segment("".join(texts), last))
+            last, texts = style, []
+        texts.append(text)
+    return [*made, Segment("".join(texts), last)] if texts else made
+
+
+@cache
+def _ground(style: Style) -> tuple[object, ...]:
+    """Return what of a style shows where there is no text."""
+    return style.bgcolor, style.underline, style.reverse
 
 
 def _row(lines: list[Line], y: int) -> Line:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from sparkdash.domain.lease import Request, RequestState
@@ -72,7 +73,9 @@ class PastTable(Table):
         """Return a row for each request."""
         columns = _columns(width)
         names = profile_names(view)
-        return [TableRow(one.id, _past_line(one, columns, view.now, width, names), one.id, "") for one in self.found]
+        return [
+            TableRow(one.id, partial(_past_line, one, columns, view.now, width, names), one.id) for one in self.found
+        ]
 
     def set_filter(self, text: str) -> None:
         """Leave the rows as they are: the page asks for those that fit."""

@@ -6,6 +6,7 @@ Owns: the columns, the tree's branches, the texts of a plan. Must not know: how 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -109,7 +110,8 @@ class ProfileTable(Table):
         return [
             TableRow(
                 one.name,
-                _line(
+                partial(
+                    _line,
                     view.snapshot,
                     one,
                     self.stock.get(one.name),

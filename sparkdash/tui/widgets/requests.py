@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pydantic_core import to_json
@@ -182,7 +183,12 @@ class RequestTable(Table):
             self.nothing = self.nothing.split(" C")[0]
         shown = _by_client(view)
         names = Names(frozenset(one.client for one in shown), profile_names(view))
-        return [TableRow(one.id, _line(one, view, width, columns, names), _copy(one), _words(one)) for one in shown]
+        return [
+            TableRow(
+                one.id, partial(_line, one, view, width, columns, names), partial(_copy, one), partial(_words, one)
+            )
+            for one in shown
+        ]
 
 
 def _by_client(view: View) -> tuple[Request, ...]:

@@ -6,6 +6,7 @@ Rule: only claimed differences are coloured; a blank cell stays, and the frame n
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from sparkdash.bench.judge.judgement import ArmFigure
@@ -74,8 +75,10 @@ class RunTable(Table):
         room = max((width - length(seen)) // 2 - 2, 1)
         known = profile_names(view)
         seen += inked(" | ".join(shorten_apart(name, room, known) for name in pair) or "A | B", Ink.DIM)
-        rows = (TableRow(run.id, _run(run, width, measured=_is_measured(run, view)), run.id) for run in self.runs)
-        return [TableRow(SEEN, clip(seen, width)), *rows]
+        rows = (
+            TableRow(run.id, partial(_run, run, width, measured=_is_measured(run, view)), run.id) for run in self.runs
+        )
+        return [TableRow(SEEN, partial(clip, seen, width)), *rows]
 
 
 def _is_measured(run: Run, view: View) -> bool:
@@ -204,7 +207,7 @@ def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> Tabl
     verdict = inked(told.text, INKS.get(told.claim, Ink.DIM)) if told else EMPTY
     parts = [format_spread(one) if one else "" for one in (base, figure)] + [told.text if told else ""]
     copy = f"{name}: {' | '.join(part or DASH for part in parts)}"
-    return TableRow(key.model_dump_json(), clip(line + inked("  ") + verdict, width), copy)
+    return TableRow(key.model_dump_json(), partial(clip, line + inked("  ") + verdict, width), copy)
 
 
 def _sides(width: int, texts: list[str]) -> Line:

@@ -5,6 +5,8 @@ Owns: the columns. Must not know: how a value is changed.
 
 from __future__ import annotations
 
+from functools import partial
+
 from sparkdash.api.answers import Setting, SettingList
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, pad, wrap
 from sparkdash.tui.mirror import View
@@ -40,7 +42,7 @@ class SettingTable(Table):
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the daemon's list
         """Return a row for each setting; values that differ from the default are bright."""
         found = self.listed.settings if self.listed else ()
-        return [TableRow(one.name, _setting_line(one, width), f"{one.name} = {one.value}") for one in found]
+        return [TableRow(one.name, partial(_setting_line, one, width), f"{one.name} = {one.value}") for one in found]
 
 
 def _setting_line(one: Setting, width: int) -> Line:

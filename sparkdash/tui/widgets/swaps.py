@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.memory.guard import GuardKill
@@ -71,7 +72,7 @@ class SwapTable(Table):
         dated = [
             (
                 one.ended_at or 0.0,
-                TableRow(one.id, _line(one, view, width), one.model_dump_json(exclude_none=True), _words(one)),
+                TableRow(one.id, partial(_line, one, view, width), partial(_copy, one), partial(_words, one)),
             )
             for one in swaps
         ]
@@ -79,7 +80,10 @@ class SwapTable(Table):
             (
                 kill.at,
                 TableRow(
-                    _kill_key(kill), _kill_line(kill, view, width), kill.model_dump_json(), f"guard {kill.profile}"
+                    _kill_key(kill),
+                    partial(_kill_line, kill, view, width),
+                    kill.model_dump_json,
+                    f"guard {kill.profile}",
                 ),
             )
             for kill in _kills(view)
@@ -110,6 +114,10 @@ def _kill_line(kill: GuardKill, view: View, width: int) -> Line:
 
 def _name_cells(width: int) -> int:
     return max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12)
+
+
+def _copy(swap: Swap) -> str:
+    return swap.model_dump_json(exclude_none=True)
 
 
 def _words(swap: Swap) -> str:

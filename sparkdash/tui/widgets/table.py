@@ -7,7 +7,9 @@ moves in it.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -22,13 +24,37 @@ PAGE = 10
 WHEEL = 3
 
 
-class TableRow(NamedTuple):
-    """Row of a table. `y` copies `copy`; the filter searches `words` too, or `copy` where `words` is None."""
+Text = str | Callable[[], str]
+"""A text, or what makes it."""
 
-    key: str
-    line: Line
-    copy: str = ""
-    words: str | None = None
+
+class TableRow:
+    """Row of a table, whose texts are made when they are first read: of hundreds of rows a screen shows a few."""
+
+    def __init__(self, key: str, line: Callable[[], Line], copy: Text = "", words: Text | None = None) -> None:
+        """Make a row. `y` copies `copy`; the filter searches `words` too, or `copy` where `words` is None."""
+        self.key = key
+        self._line = line
+        self._copy = copy
+        self._words = copy if words is None else words
+
+    @cached_property
+    def line(self) -> Line:
+        """The row as it is drawn."""
+        return self._line()
+
+    @cached_property
+    def copy(self) -> str:
+        """The text that `y` copies."""
+        return _made(self._copy)
+
+    def contains(self, text: str) -> bool:
+        """Whether the filter `text` is in the row; "" is in every row."""
+        return not text or text.lower() in f"{plain(self.line)} {_made(self._words)}".lower()
+
+
+def _made(text: Text) -> str:
+    return text if isinstance(text, str) else text()
 
 
 class Table(Panel, can_focus=True):
@@ -90,7 +116,7 @@ class Table(Panel, can_focus=True):
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """Return the visible rows below the column titles."""
         inner = width - 4 if self.framed else width
-        self._rows = [row for row in self.rows(view, inner) if _matches(row, self.filter)]
+        self._rows = [row for row in self.rows(view, inner) if row.contains(self.filter)]
         self._settle()
         room = height - 1 - (2 if self.framed else 0)
         self._scroll(room)
@@ -195,7 +221,3 @@ def _beside(head: Line, place: Line, width: int) -> Line:
     """Format the column titles, with the place in the list at their right where there is room."""
     far = place + inked(" ")  # as far from the edge as the title bar's clock
     return justify(head, far, width) if place and length(head) + length(far) + 1 <= width else head
-
-
-def _matches(row: TableRow, text: str) -> bool:
-    return text.lower() in f"{plain(row.line)} {row.copy if row.words is None else row.words}".lower()

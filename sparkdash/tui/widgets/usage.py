@@ -6,6 +6,7 @@ Owns: the columns. Must not know: how requests are added up.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from sparkdash.domain.history.answers import UsageReport, UsageTotals
@@ -91,9 +92,9 @@ class UsageTable(Table):
         if self.report is None or not self.report.rows:
             return []
         columns = columns_for(width)
-        rows = [TableRow(one.group, totals_line(one, columns, width), one.group) for one in self.report.rows]
-        whole = totals_line(self.report.total, columns, width, sum_of=len(rows))
-        return [*rows, TableRow(TOTAL, whole, "")] if len(rows) > 1 else rows
+        rows = [TableRow(one.group, partial(totals_line, one, columns, width), one.group) for one in self.report.rows]
+        whole = partial(totals_line, self.report.total, columns, width, sum_of=len(rows))
+        return [*rows, TableRow(TOTAL, whole)] if len(rows) > 1 else rows
 
 
 def group_cells(width: int, columns: list[UsageColumn]) -> int:

@@ -1,0 +1,137 @@
+"""What a paint and a switch of pages leave out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from textual.events import ScreenResume
+
+from sparkdash.tui import theme
+from sparkdash.tui.ink import EMPTY, Ink, Line, Span, inked
+from sparkdash.tui.screens.page import Page
+from sparkdash.tui.widgets import requests
+from sparkdash.tui.widgets.panel import line_segments
+from sparkdash.tui.widgets.table import TableRow
+
+
+@pytest.mark.parametrize("page", ["1", "3"])
+async def test_of_many_requests_only_those_on_the_screen_are_formatted(
+    page: str, stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other rows cost nothing until somebody scrolls to them."""
+    many = {f"r{place}": box.request(f"r{place}") for place in range(200)}
+    formatted: list[str] = []
+    real = requests._line
+
+    def note(request: Any, *rest: Any) -> Line:
+        formatted.append(request.id)
+        return real(request, *rest)
+
+    async with stage(box.snapshot(requests=many), size=(120, 40)) as on:
+        await on.press(page)
+        monkeypatch.setattr(requests, "_line", note)
+        await on.later(1)
+        assert 0 < len(set(formatted)) < 40
+
+
+async def test_a_filter_finds_rows_that_were_never_on_the_screen(stage: Any, box: Any) -> None:
+    """Their text is made for the search."""
+    many = {f"r{place}": box.request(f"r{place}") for place in range(200)}
+    many["r199"] = box.request("r199", client="the-last-one")
+    async with stage(box.snapshot(requests=many), size=(120, 40)) as on:
+        await on.press("3")
+        assert "the-last-one" not in on.text
+        await on.press("slash", *"last-one")
+        assert "the-last-one" in on.text
+
+
+def test_a_rows_texts_are_made_once_when_they_are_read() -> None:
+    """A row that nobody looks at is its key alone."""
+    made: list[str] = []
+
+    def line() -> Line:
+        made.append("line")
+        return inked("a row")
+
+    def copy() -> str:
+        made.append("copy")
+        return "copied"
+
+    row = TableRow("key", line, copy)
+    assert row.contains("")
+    assert made == []
+    assert (row.line, row.line, row.copy, row.copy) == (inked("a row"), inked("a row"), "copied", "copied")
+    assert made == ["line", "copy"]
+    assert row.contains("ROW")
+    assert not row.contains("nothing")
+
+
+def test_blanks_go_with_the_text_before_them() -> None:
+    """A row of a table is one segment for each colour."""
+    line = inked(" codex") + inked("   ", Ink.FAINT) + inked("12.5") + inked(" ") + inked("● ready", Ink.GOOD)
+    found = line_segments(line, theme.styles_for(theme.DARK))
+    assert [segment.text for segment in found] == [" codex   12.5 ", "● ready"]
+    assert line_segments(EMPTY, theme.styles_for(theme.DARK)) == []
+
+
+@pytest.mark.parametrize("name", [theme.DARK, theme.PLAIN])
+def test_blanks_on_another_ground_are_segments_of_their_own(name: str) -> None:
+    """An underline would go on under them, and the cursor's row would end too early."""
+    lit = Span("  ", Ink.PLAIN, lit=True)
+    line = (*inked("failed", Ink.BAD), *inked("  "), lit, *inked("x"))
+    texts = [segment.text for segment in line_segments(line, theme.styles_for(name))]
+    assert texts == (["failed  ", "  ", "x"] if name == theme.DARK else ["failed", "  ", "  ", "x"])
+
+
+async def test_a_switch_of_pages_styles_no_widget_anew(stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing about a page's styles changes while it is hidden."""
+    async with stage(box.snapshot(), size=(120, 40)) as on:
+        await on.press("3", "1")
+        styled: list[object] = []
+        sheet = on.app.stylesheet
+        real = sheet.apply
+        monkeypatch.setattr(sheet, "apply", lambda node, **rest: styled.append(node) or real(node, **rest))
+        await on.press("3")
+        assert styled == []
+        assert "codex" in on.text
+
+
+async def test_opening_a_page_for_the_first_time_parses_its_own_styles_alone(
+    stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the pages before it are known."""
+    async with stage(box.snapshot(), size=(120, 40)) as on:
+        parsed: list[object] = []
+        sheet = on.app.stylesheet
+        real = sheet.reparse
+        monkeypatch.setattr(sheet, "reparse", lambda: parsed.append(sheet) or real())
+        await on.press("3")
+        assert parsed == []
+        assert "codex" in on.text
+
+
+async def test_a_page_that_was_hidden_gets_the_new_theme(stage: Any, box: Any) -> None:
+    """Its widgets are styled when it is shown again."""
+    async with stage(box.snapshot(), size=(120, 40)) as on:
+        await on.press("3", "1")
+        on.app.action_look("light")
+        await on.press("3")
+        grounds = {widget.styles.background.hex.lower() for widget in on.app.screen.query("Panel")}
+        assert grounds == {"#fbfbf8"}
+
+
+@pytest.mark.parametrize("page", ["2", "4", "6", "7"])
+async def test_a_page_that_reads_when_it_opens_is_drawn_once(
+    page: str, stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Textual calls the handler of each class by itself."""
+    async with stage(box.snapshot(), size=(120, 40)) as on:
+        await on.press(page)
+        shown: list[object] = []
+        real = Page.show
+        monkeypatch.setattr(Page, "show", lambda page, view: shown.append(page) or real(page, view))
+        monkeypatch.setattr(on.app, "want_paint", lambda: None)  # what is read for the page paints later
+        on.app.screen.post_message(ScreenResume())
+        await on.settle()
+        assert shown == [on.app.screen]
