@@ -77,13 +77,8 @@ _OLLAMA = KnownServer(
     context_env="OLLAMA_CONTEXT_LENGTH",
     spec=ServerSpec(
         kind=ServerKind.OLLAMA,
-        routes=(  # messages since 0.14
-            ServerRoute.CHAT,
-            ServerRoute.COMPLETIONS,
-            ServerRoute.RESPONSES,
-            ServerRoute.MESSAGES,
-            ServerRoute.EMBEDDINGS,
-        ),
+        # messages since 0.14; a model that chats answers 501 to embeddings, and one that embeds 400 to chats (0.32.15)
+        routes=(ServerRoute.CHAT, ServerRoute.COMPLETIONS, ServerRoute.RESPONSES, ServerRoute.MESSAGES),
         health="/",  # 200 long before the model: the proof loads it
         version="/api/version",
         metrics=NO_METRICS,

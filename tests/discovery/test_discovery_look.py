@@ -16,6 +16,7 @@ from sparkdash.discovery.containers import engine_containers
 from sparkdash.discovery.servers import find_servers
 
 Serve = Callable[[int, bytes], int]
+RECORDED = Path(__file__).parents[1] / "data" / "ollama"
 
 
 @pytest.fixture
@@ -79,6 +80,13 @@ async def test_of_an_ollama_the_models_that_run_elsewhere_stay_out_and_those_wit
     (found,) = await find_servers((serve(200, json.dumps(both).encode()),))
     assert found.models == ("tiny:latest", "older:latest", "vectors:latest")
     assert found.mute == {"vectors:latest"}
+
+
+async def test_the_answers_of_a_real_ollama_are_read(serve: Serve) -> None:
+    """Its two lists, as 0.32.15 gave them."""
+    both = {**json.loads((RECORDED / "models.json").read_text()), **json.loads((RECORDED / "tags.json").read_text())}
+    (found,) = await find_servers((serve(200, json.dumps(both).encode()),))
+    assert (found.models, found.mute) == (("tiny:latest", "tiny-vectors:latest"), frozenset())
 
 
 @pytest.mark.parametrize("rows", [None, [1], [{"name": 1}], [{"name": "a", "capabilities": 5}], {"name": "a"}])

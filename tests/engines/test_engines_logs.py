@@ -244,6 +244,13 @@ def test_without_words_the_exit_code_speaks(exit_code: int | None, code: str, wo
     assert words in failure.message
 
 
+def test_a_program_without_its_library_is_not_called_missing() -> None:
+    """The loader ends with the code of a missing program; the line is what a real container said."""
+    line = "ollama: error while loading shared libraries: libsqlite3.so.0: cannot open shared object file: No such file"
+    failure = adapter(EngineKind.GENERIC).classify([line], 127)
+    assert (failure.code, failure.message) == ("engine_crash", "A shared library that its program needs is missing")
+
+
 def test_no_secret_survives_in_a_failure() -> None:
     """Tokens and keys are masked in the message and in the kept lines."""
     lines = ["args: {'api_key': 'letmein'}", "ValueError: bad token hf_abcdefghijklmnopqrstuvwxyz012345"]

@@ -137,6 +137,12 @@ def test_a_model_that_ollama_has_not_pulled_fails_the_load_with_its_words(spark:
     assert "try pulling it first" in answer["error"]["message"]
 
 
+def test_embeddings_of_an_ollama_that_chats_are_refused_before_it_is_asked(spark: Any) -> None:
+    """Ollama 0.32.15 answers 501 to them; a profile with `routes: [embeddings]` is for a model that embeds."""
+    status, answer = spark.call("POST", "/v1/embeddings", {"model": "known-ollama", "input": "x"})
+    assert (status, answer["error"]["code"]) == (404, "route_not_served")
+
+
 @pytest.mark.parametrize("kind", ServerKind, ids=str)
 def test_every_kind_is_described_with_its_source_and_says_that_it_was_not_tried(kind: ServerKind) -> None:
     """A description that names no source could be anybody's guess."""

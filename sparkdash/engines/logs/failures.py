@@ -58,6 +58,12 @@ COMMON: tuple[Cause, ...] = (
         "Stop the other program (`ss -ltnp` names it), or change `engine_ports` in config.toml.",
     ),
     cause(
+        "engine_crash",
+        r"error while loading shared libraries: \S+: cannot open",
+        "A shared library that its program needs is missing",
+        "The log's last line names it. Use an image that has it, or mount it.",
+    ),
+    cause(
         "unknown_flag",
         r"unrecognized arguments?:|error: (?:unknown|invalid) argument|no such option:|error: argument \S+: "
         r"|got unexpected extra argument",
