@@ -61,7 +61,7 @@ COMMON: tuple[Cause, ...] = (
         "engine_crash",
         r"error while loading shared libraries: \S+: cannot open",
         "A shared library that its program needs is missing",
-        "The log's last line names it. Use an image that has it, or mount it.",
+        "Use an image that has the library, or mount it.",
     ),
     cause(
         "unknown_flag",
