@@ -69,7 +69,7 @@ def _announce(plan: SetPlan, world: Snapshot) -> None:
         need = "no memory" if row.needs_bytes == 0 else gib(row.needs_bytes)
         print_note(f"{row.profile} needs {need}{' and runs already' if row.runs else ''}.")
     print_note(
-        f"Together {gib(plan.needs_bytes)}; {gib(plan.available_bytes)} can be had beyond the reserve of "
+        f"Together {gib(plan.needs_bytes)}; {gib(plan.available_bytes)} can be freed beyond the reserve of "
         f"{gib(plan.reserve_bytes)}."
     )
     for name in plan.evict:
