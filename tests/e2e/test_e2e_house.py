@@ -114,7 +114,7 @@ def test_the_hook_is_told_of_a_death(spark: Any, told: Path) -> None:
     for pid in _pids_of(spark, "third"):
         os.kill(pid, signal.SIGKILL)
     died = next(each for each in events(spark, told, "died third") if each["event"] == "died")
-    assert died["text"].startswith("third died: ")
+    assert died["text"].startswith("third died. ")
 
 
 def _pids_of(spark: Any, profile: str) -> list[int]:

@@ -83,10 +83,11 @@ def test_the_daemons_own_port_is_no_fault_of_the_box(spark: Any, monkeypatch: py
 
 
 def test_a_step_that_fails_is_named_and_the_next_is_taken(spark: Any, server: int) -> None:
-    """Exit code of the failure; no trace."""
+    """Exit code of the failure; no trace. A mistyped model is refused before any step."""
     done = spark.sparkdash("setup", "--yes", "--only", "sources", "--only", "first-token", "--model", "nothing")
-    assert done.returncode == 0
-    assert "no profile" in done.stdout
+    assert done.returncode == 3
+    assert "No profile or alias is called 'nothing'." in done.stderr
+    assert not done.stdout
     (spark.profiles / "gone.yaml").write_text(
         "profile: gone\nabout: nobody answers there\nengine: openai\nurl: http://127.0.0.1:1\nmodel_id: x\n"
     )
