@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack, aclosing, suppress
@@ -47,6 +48,7 @@ TICK_S = 1.0
 """Ages and times are redrawn at this interval when the daemon is silent."""
 RECALLED_S = 0.3
 """Longest wait of the first frame for the recorded minutes; later ones are drawn when they come."""
+ERASE_LINE = "\x1b[K"
 RETRY_S = 10.0
 """Delay before another attempt at a daemon of another version, which may have been replaced by then."""
 
@@ -381,6 +383,10 @@ def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = No
 
     `box` makes what looks at the daemon's box while nothing runs.
     """
+
+    if sys.stderr.isatty():
+        sys.stderr.write(ERASE_LINE)  # the first words of the start: at the end they would stand behind the prompt
+        sys.stderr.flush()
 
     async def live() -> None:
         async with aclosing(DaemonLink(url)) as link:

@@ -11,6 +11,7 @@ from sparkdash.cli import main as command_line
 from sparkdash.cli.exits import exit_codes
 from sparkdash.cli.output.opening import OPENING
 from sparkdash.errors import DaemonError
+from sparkdash.tui import app
 
 
 def run_on_terminal(
@@ -57,3 +58,13 @@ def test_a_failure_exits_with_its_own_code_and_says_what_to_do(capsys: pytest.Ca
     assert left.value.code == DaemonError("", code="no_daemon").exit_code
     assert "Nothing answers." in told
     assert "Start it." in told
+
+
+def test_the_first_words_are_erased_before_the_dashboard_takes_the_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else they would stand behind the shell's prompt once the user quits."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(app.asyncio, "run", lambda live: live.close())
+    app.run_dashboard()
+    assert capsys.readouterr().err == "\x1b[K"
