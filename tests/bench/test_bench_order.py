@@ -27,7 +27,7 @@ def arms(mode: Mode, *names: str, draw: str = "run") -> str:
 
 
 def test_every_arm_has_as_many_launches() -> None:
-    """One in screen, three in standard, four in careful, whatever the draw and the number of arms."""
+    """Screen has one, standard three and careful four, whatever the draw and the number of arms."""
     for names in ("A", "AB", "ABC", "ABCDE"):
         for mode, passes in zip(Mode, (1, 3, 4), strict=True):
             for draw in map(str, range(20)):

@@ -63,7 +63,7 @@ def simulated(
 
 @cache
 def drawn(names: tuple[str, ...], mode: Mode, number: float) -> tuple[LaunchSlot, ...]:
-    """One draw; of more arms one of a hundred, whose shuffles take a tenth of a second each."""
+    """A single draw is compared; of more arms only one in a hundred, whose shuffles take a tenth of a second each."""
     return launch_order(names, mode, str(number))
 
 
@@ -279,7 +279,7 @@ def test_calibration_finds_the_noise_that_is_there() -> None:
 
 @pytest.mark.parametrize("rate", [0.5, 0.78, 0.9])
 def test_a_hiccup_of_any_size_leaves_a_calibration_as_it_was(rate: float) -> None:
-    """One of 20 requests; of 100 calibrations at most 3 have a floor half as high again."""
+    """A hiccup in 20 requests raises the floor by half in at most 3 of 100 calibrations."""
     rng, raised = random.Random(8), 0
     for _ in range(100):
         found = simulated(rng, prompts=5)

@@ -69,7 +69,7 @@ async def test_another_program_on_the_port_is_no_server(serve: Serve, status: in
 async def test_of_an_ollama_the_models_that_run_elsewhere_stay_out_and_those_without_text_come_last(
     serve: Serve,
 ) -> None:
-    """Its own list tells; the shape is that of api/types.go in Ollama 0.32.15. One answer stands for both lists here."""
+    """Ollama's own list tells it, in the shape of api/types.go of 0.32.15. The same answer stands for both lists here."""
     rows = [
         {"name": "vectors:latest", "capabilities": ["embedding"]},
         {"name": "big:cloud", "remote_host": "https://ollama.com:443", "capabilities": ["completion"]},
@@ -83,7 +83,7 @@ async def test_of_an_ollama_the_models_that_run_elsewhere_stay_out_and_those_wit
 
 
 async def test_the_answers_of_a_real_ollama_are_read(serve: Serve) -> None:
-    """Its two lists, as 0.32.15 gave them."""
+    """Both lists are those that Ollama 0.32.15 gave."""
     both = {**json.loads((RECORDED / "models.json").read_text()), **json.loads((RECORDED / "tags.json").read_text())}
     (found,) = await find_servers((serve(200, json.dumps(both).encode()),))
     assert (found.models, found.mute) == (("tiny:latest", "tiny-vectors:latest"), frozenset())

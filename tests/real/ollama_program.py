@@ -36,7 +36,7 @@ class Ollama:
 
     @contextmanager
     def running(self) -> Iterator[int]:
-        """One that sparkdash did not start; yields its port."""
+        """Run an Ollama that sparkdash did not start; yield its port."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = int(free.getsockname()[1])
         quiet = subprocess.DEVNULL

@@ -180,7 +180,7 @@ def test_the_command_of_a_known_server_is_as_agreed(kind: ServerKind) -> None:
     [({}, None), ({"context": 32768}, "32768"), ({"context": 32768, "env": {"OLLAMA_CONTEXT_LENGTH": "8192"}}, "8192")],
 )
 def test_ollama_is_told_the_context_of_the_profile(more: dict[str, Any], told: str | None) -> None:
-    """It would cut prompts to its own default in silence; the profile's own variable precedes."""
+    """Ollama would cut prompts to its own default in silence; the profile's own variable precedes."""
     made = {"name": "p", "engine": "generic", "image": "x", "model_id": "m", "server": {"kind": "ollama"}}
     profile = Profile.model_validate(made | more)
     launch = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="/cache")

@@ -1,4 +1,4 @@
-"""What a paint and a switch of pages leave out."""
+"""Work that a paint and a switch of pages leave out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_of_many_requests_only_those_on_the_screen_are_formatted(
 
 
 async def test_a_filter_finds_rows_that_were_never_on_the_screen(stage: Any, box: Any) -> None:
-    """Their text is made for the search."""
+    """Hidden rows have their text made for the search."""
     many = {f"r{place}": box.request(f"r{place}") for place in range(200)}
     many["r199"] = box.request("r199", client="the-last-one")
     async with stage(box.snapshot(requests=many), size=(120, 40)) as on:

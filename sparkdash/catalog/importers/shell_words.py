@@ -1,4 +1,4 @@
-"""One word of shell text after another, parsed and never run.
+"""Words of shell text, parsed one after another and never run.
 
 Owns: quotes, comments, literal variables of the same text, the splitting of unquoted variables. Must not know: where a
 command ends. What only a shell could know (the environment, `$(…)`) stays in the words as it is written. The standard
