@@ -100,7 +100,7 @@ async def test_a_switch_of_pages_styles_no_widget_anew(stage: Any, box: Any, mon
 async def test_opening_a_page_for_the_first_time_parses_its_own_styles_alone(
     stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of the pages before it are known."""
+    """Styles of the pages before it are known."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
         parsed: list[object] = []
         sheet = on.app.stylesheet
@@ -112,7 +112,7 @@ async def test_opening_a_page_for_the_first_time_parses_its_own_styles_alone(
 
 
 async def test_a_page_that_was_hidden_gets_the_new_theme(stage: Any, box: Any) -> None:
-    """Its widgets are styled when it is shown again."""
+    """Widgets of a hidden page are styled when it is shown again."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
         await on.press("3", "1")
         on.app.action_look("light")

@@ -161,7 +161,7 @@ async def test_a_command_that_cannot_take_the_terminal_is_named(stage: Any, box:
 
 
 async def test_a_box_without_profiles_offers_the_steps_and_the_simulated_box_by_a_key_too(stage: Any, box: Any) -> None:
-    """They are what a new owner can do there at once."""
+    """Setup and the simulated box are what a new owner can do there at once."""
     empty = box.snapshot(profiles=(), engines={}, requests={}, recent=(), swaps=(), toggle_a=None, toggle_b=None)
     async with stage(empty, size=(100, 30), box=WatchedBox()) as on:
         assert any(row.startswith("i goes through all steps") for row in on.rows)

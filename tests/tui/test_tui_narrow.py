@@ -1,4 +1,4 @@
-"""What must stay in a small terminal: units, what comes next, and the values that a cursor reads."""
+"""Small terminals keep units, what comes next, and the values that a cursor reads."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_run_of_the_bench_is_told_on_every_page(stage: Any, box: Any) ->
 
 
 async def test_the_cursor_reads_values_in_a_corner_of_a_screen(stage: Any, box: Any) -> None:
-    """Of both periods, with the unit; the title and the day give way."""
+    """Values of both periods have their unit; the title and the day give way."""
     async with stage(box.snapshot(), size=CORNER) as on:
         await on.press("6", "o", "p", "left")
         await on.until(lambda: "before" in on.text)
