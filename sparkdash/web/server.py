@@ -22,6 +22,8 @@ from sparkdash.web.visitor_check import KeyedVisitorCheck, Visit, VisitorCheck
 LOOPBACK = "127.0.0.1"
 KEY_LOOK_S = 5.0
 """Pause between two looks whether the key of an open tab is still good."""
+END_S = 5.0
+"""Longest wait for the process of a tab that has been closed."""
 PAGE = Path(__file__).parent / "page"
 FILES = ("dashboard.css", "focus.js")
 """Files beside the page."""
@@ -91,6 +93,7 @@ class WebServer(Server):
             return await tab
         finally:
             tab.cancel()
+            await asyncio.wait({tab}, timeout=END_S)  # a loop that ends meanwhile would leave the tab's process behind
             self.visitors.sessions -= 1
 
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator
@@ -94,6 +95,32 @@ async def test_four_tabs_are_served_and_a_fifth_is_told_the_limit(client: Client
             await client.ws_connect("/ws", origin=origin)
         assert refused.value.status == 503
     assert Visit.FULL.value.startswith(str(MOST_SESSIONS))
+
+
+async def test_a_browser_that_leaves_while_its_screen_begins_is_counted_until_that_has_ended(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio kills a child whose beginning is cancelled, and waits for its end: one that a closed loop cuts short stays."""
+    origin = await let_in(client)
+    begins, ended = asyncio.Event(), []
+
+    async def begin(*_: object, **__: object) -> None:
+        begins.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _turn in range(20):
+                await asyncio.sleep(0)
+            ended.append("the screen")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_shell", begin)
+    async with client.ws_connect("/ws", origin=origin):
+        await begins.wait()
+        assert client.guard.visitors.sessions == 1  # type: ignore[attr-defined]
+    async with asyncio.timeout(60):
+        while client.guard.visitors.sessions:  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+    assert ended == ["the screen"]
 
 
 async def test_the_page_loads_nothing_from_elsewhere(client: Client) -> None:
