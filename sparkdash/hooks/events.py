@@ -101,9 +101,9 @@ class HookEventFinder:
             "took_s": round(at - swap.started_at, 1),
         }
         if swap.outcome is SwapOutcome.DONE:
-            came = f"{swap.target} came" if swap.target else "Nothing came"
-            left = f"; {', '.join(swap.evict)} left" if swap.evict else ""
-            return [self._event(HookEventKind.SWAP, at, swap.target, f"{came}{left}.", **facts)]
+            came = [f"{swap.target} came"] if swap.target else []
+            left = [f"{', '.join(swap.evict)} left"] if swap.evict else []
+            return [self._event(HookEventKind.SWAP, at, swap.target, f"{'; '.join(came + left)}.", **facts)]
         if swap.outcome is SwapOutcome.FAILED and swap.target is not None and swap.failure is not None:
             failure = swap.failure
             hint = failure.hint_for(swap.target)

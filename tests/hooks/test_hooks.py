@@ -90,6 +90,8 @@ def node(status: NodeStatus) -> NodesChanged:
         ),
         ([engine(EngineState.LOADING), engine(EngineState.FAILED, failure=FAILURE)], []),
         ([swap(None), swap(SwapOutcome.DONE), swap(SwapOutcome.DONE)], [("swap", "alpha came; beta left.")]),
+        ([swap(None, target=None), swap(SwapOutcome.DONE, target=None)], [("swap", "beta left.")]),
+        ([swap(SwapOutcome.DONE, evict=())], [("swap", "alpha came.")]),
         ([swap(SwapOutcome.FAILED, failure=FAILURE)], [("failed", "alpha did not come up: It ran out of memory.")]),
         ([swap(SwapOutcome.CANCELLED)], []),
         (

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkdash.api.answers import BenchPlan, PlannedArm, Setting, SettingList, SuiteLine
 from sparkdash.client.address import Address
-from sparkdash.domain.event import AlertsChanged
+from sparkdash.domain.event import AlertsChanged, Level, Notice
 from sparkdash.domain.live.active_alert import ActiveAlert
 from sparkdash.domain.memory.account import Holder, Holding, MemoryAccount
 from sparkdash.domain.profile import ModelRef
@@ -182,6 +182,20 @@ async def test_a_figure_beyond_its_limit_is_red_and_said(stage: Any, box: Any) -
         red = [span.text for line in lines for span in line if span.ink is Ink.BAD]
         assert red == ["1.90 s"]
         await on.happen(AlertsChanged(alerts=()))
+        assert "above 1 s" not in on.text
+
+
+async def test_a_notice_covers_a_standing_alert_for_half_a_minute(stage: Any, box: Any) -> None:
+    hot = ActiveAlert(
+        figure="ttft_p95_s", label="ttft p95", unit="s", profile=box.gpt, node="local", value=1.9, limit=1.0, above=True,
+        since=box.now - 7200,
+    )  # fmt: skip
+    refused = Notice(level=Level.WARNING, code="no_fit", text="a is not started", at=box.now)
+    old = refused.replace(text="b is not started", at=box.now - 31)
+    async with stage(box.snapshot(alerts=(hot,), notices=(old,)), size=(120, 40)) as on:
+        assert "above 1 s" in on.text
+        await on.happen(refused)
+        assert "⚠ a is not started" in on.text
         assert "above 1 s" not in on.text
 
 

@@ -28,6 +28,8 @@ from sparkdash.units import counted, number
 GAP = inked("  ")
 RECENT_S = 600.0
 """Seconds that a failed swap or a notice stays on the notice row; the history page keeps it."""
+OVER_ALERT_S = 30.0
+"""Seconds that it covers an alert, which may stand for hours; its figure is red meanwhile."""
 
 NARROWEST_NAME = 8
 NARROWEST_HINT = 8
@@ -150,7 +152,9 @@ class NoticeRow(Panel):
 
 def notice_row(view: View) -> Line:
     """Return the answer to the last key, else the latest notice; empty without one."""
-    return _said(view) or _alerts(view) or _failed(view) or _notice(view) or _problems(view)
+    return (
+        _said(view) or _happened(view, OVER_ALERT_S) or _alerts(view) or _happened(view, RECENT_S) or _problems(view)
+    )
 
 
 def _said(view: View) -> Line:
@@ -172,9 +176,14 @@ def _alerts(view: View) -> Line:
     return inked(f"✗ {found[0].text.rstrip('.')}, for {since}{more}", Ink.BAD)
 
 
-def _failed(view: View) -> Line:
+def _happened(view: View, within_s: float) -> Line:
+    """Return a swap that failed, else a notice, of the last `within_s` seconds."""
+    return _failed(view, within_s) or _notice(view, within_s)
+
+
+def _failed(view: View, within_s: float) -> Line:
     last = view.snapshot.swaps[0] if view.snapshot and view.snapshot.swaps else None
-    if last is None or last.outcome is not SwapOutcome.FAILED or view.now - (last.ended_at or 0) > RECENT_S:
+    if last is None or last.outcome is not SwapOutcome.FAILED or view.now - (last.ended_at or 0) > within_s:
         return EMPTY
     if _is_on_card(last.target, view):
         return EMPTY  # the card shows the failure in full
@@ -186,9 +195,9 @@ def _is_on_card(profile: str | None, view: View) -> bool:
     return view.engine is not None and view.engine.state is EngineState.FAILED and view.engine.profile == profile
 
 
-def _notice(view: View) -> Line:
+def _notice(view: View, within_s: float) -> Line:
     for notice in view.snapshot.notices if view.snapshot else ():
-        if notice.level is not Level.INFO and notice.at is not None and view.now - notice.at < RECENT_S:
+        if notice.level is not Level.INFO and notice.at is not None and view.now - notice.at < within_s:
             bad = notice.level is Level.ERROR
             return inked(f"{'✗' if bad else '⚠'} {notice.text}", Ink.BAD if bad else Ink.WARN)
     return EMPTY
