@@ -19,7 +19,10 @@ def test_a_vllm_that_only_embeds_loads_and_answers(new_daemon: Callable[..., Any
     """Its server has no route for chats."""
     daemon = new_daemon(runtime="podman", reserve_gib=1.0, stop_grace_s=20)
     profile = yaml.safe_load(tiny_profiles.document(engine, hostfs, "tiny-vectors"))
-    profile["args"] = {"runner": "pooling", "convert": "embed", "max-model-len": 512, "enforce-eager": True}
+    profile["args"] = {
+        "runner": "pooling", "convert": "embed", "max-model-len": 512, "enforce-eager": True,
+        "distributed-executor-backend": tiny_profiles.IN_CORE,
+    }  # fmt: skip
     daemon.write("tiny-vectors", yaml_writer.dump({**profile, "variants": {}}))
     daemon.start()
     status, answer = daemon.call("POST", "/v1/embeddings", {"model": "tiny-vectors", "input": "one"}, timeout=400)

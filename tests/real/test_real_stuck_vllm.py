@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def spark(new_daemon: Callable[..., Any], engine: Path, hostfs: Any) -> Iterator[Any]:
     """A daemon on real podman that knows the tiny model as a profile of this module's own."""
-    daemon = new_daemon(runtime="podman", reserve_gib=1.0, stop_grace_s=20)
+    daemon = new_daemon(runtime="podman", reserve_gib=1.0, stop_grace_s=5)
     daemon.program = stuck.PROGRAM
     # small steps, so that a long prompt takes many
     text = tiny_profiles.document(engine, hostfs, NAME)

@@ -7,15 +7,24 @@ import os
 from pathlib import Path
 from typing import Any
 
+from vllm_cache import kept_cache
+
 from sparkdash.catalog.yaml import yaml_writer
 
 CASES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "count" / "cases.json").read_text("utf-8"))
 """Chat templates and requests; the tiny model's own template knows no tools."""
 
 
+IN_CORE = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""The engine core computes by itself, as on a box with one GPU. On the CPU vLLM starts a process more, by itself, which
+imports all of it once more.
+"""
+
+
 def document(engine: Path, hostfs: Any, name: str = "tiny") -> str:
     """YAML of the profile `name` and its variant `ngram`; `engine` is what tests/real/setup.sh made, `hostfs` tests/conftest.py's image."""
     python = Path(os.path.realpath(engine / "venv/bin/python")).parents[1]
+    variables, mount = kept_cache(engine)
     profile: dict[str, Any] = {
         "profile": name,
         "about": "a quarter of a million random parameters, for tests",
@@ -26,7 +35,7 @@ def document(engine: Path, hostfs: Any, name: str = "tiny") -> str:
         "gpu": False,
         "models": {"target": {"path": str(engine / "tiny-qwen3")}},
         "serves": [f"{name}-plain"],
-        "mounts": hostfs.mounts(engine, python),
+        "mounts": [*hostfs.mounts(engine, python), mount],
         "tmpfs": ["/scratch"],
         "shm_size": "256m",
         "env": {
@@ -39,8 +48,10 @@ def document(engine: Path, hostfs: Any, name: str = "tiny") -> str:
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "VLLM_NO_USAGE_STATS": "1",
             "OMP_NUM_THREADS": "1",
+            **variables,
         },
         "args": {
+            "distributed-executor-backend": IN_CORE,
             "max-model-len": 4096,
             "max-num-seqs": 8,
             "enforce-eager": True,

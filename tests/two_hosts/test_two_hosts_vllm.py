@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from two_host_pair import profile as small_profile
 from two_hosts import HERE, HostDaemon, TwoHosts
+from vllm_cache import kept_cache
 
 from sparkdash.catalog.yaml import yaml_writer
 
@@ -51,6 +52,7 @@ def duo(hosts: TwoHosts, engine: Path, ray: Path) -> dict[str, Any]:
     """Profile `duo` by native launch, with its variant `ray`."""
     python = Path(os.path.realpath(engine / "venv/bin/python")).parents[1]
     places = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", python, engine, ray, HERE / "shim")
+    variables, mount = kept_cache(engine)
     return {
         "profile": "duo",
         "about": "a quarter of a million random parameters over two hosts, for tests",
@@ -61,7 +63,7 @@ def duo(hosts: TwoHosts, engine: Path, ray: Path) -> dict[str, Any]:
         "gpu": False,
         "nodes": 2,
         "models": {"target": {"path": str(engine / "tiny-qwen3")}},
-        "mounts": [{"source": str(place), "target": str(place)} for place in dict.fromkeys(places)],
+        "mounts": [{"source": str(place), "target": str(place)} for place in dict.fromkeys(places)] + [mount],
         "tmpfs": ["/scratch", "/tmp"],
         "shm_size": "256m",
         "env": {
@@ -75,6 +77,7 @@ def duo(hosts: TwoHosts, engine: Path, ray: Path) -> dict[str, Any]:
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "100",
             "OMP_NUM_THREADS": "1",
+            **variables,
         },
         "args": {
             "tensor-parallel-size": 2,
