@@ -67,8 +67,6 @@ EXAMINATION_S = 60.0
 """Limit of a doctor's examination or a report. Each of the doctor's commands has its own limit, 15 s at most."""
 FEED_S = 45.0
 """Limit of the feed. The daemon sends something every 15 s: three missed comments are a dead link."""
-HEALTH_S = 5.0
-"""Limit of a look at the health. A daemon answers at once; another program that holds its port may never."""
 NO_LIMIT = None
 """Limit of an order that is answered once it is carried out: the owner's settings say how long a drain may take."""
 
@@ -222,7 +220,3 @@ class ControlApi:
     reload = Call("POST", "/api/reload", NoParameters, ProfileList, "Read the profiles again")
     traffic = Call("POST", "/api/traffic", TrafficBody, Done, "Switch the demo's own traffic")
     shutdown = Call("POST", "/api/shutdown", ShutdownBody, Done, "End the daemon", status=202)
-
-
-HEALTH = DocumentCall("GET", "/health", NoParameters, bytes, "Whether the gateway is up", silence_s=HEALTH_S)
-"""Not part of the control API: it needs no key, and any answer will do."""

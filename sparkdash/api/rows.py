@@ -11,15 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from functools import partial
-from typing import Generic, Literal, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
 from urllib.parse import quote, urlencode
 
 from pydantic import TypeAdapter, ValidationError
 
-from sparkdash.api.requests import ApiRequest
 from sparkdash.api.tolerance import read_answer
 from sparkdash.errors import AdmissionError
 from sparkdash.sse import Frames
+
+if TYPE_CHECKING:
+    from sparkdash.api.requests import ApiRequest
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 
-from sparkdash.api.control import HEALTH, ControlApi
+from sparkdash.api.control import ControlApi
 from sparkdash.api.rows import Call, HttpCall, Stream
 from sparkdash.client import address
 from sparkdash.client.daemon_connection import DaemonConnection
 from sparkdash.client.envelope import error_from_answer, reading_answer
-from sparkdash.errors import SparkdashError
+from sparkdash.client.health import FIRST_ERROR_STATUS, is_serving
 
 P = ParamSpec("P")
 T = TypeVar("T")
-FIRST_ERROR_STATUS = 400
 
 
 class Client(ControlApi):
@@ -46,11 +45,7 @@ class Client(ControlApi):
 
     def health(self) -> bool:
         """Return whether a daemon answers; never raise."""
-        try:
-            self.call(HEALTH)
-        except SparkdashError:
-            return False
-        return True
+        return is_serving(self.address)
 
     def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Make the call of a row of the table."""

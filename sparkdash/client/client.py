@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from sparkdash.api.answers import LeaseGranted
-from sparkdash.api.control import HEALTH, ControlApi
+from sparkdash.api.control import ControlApi
 from sparkdash.api.rows import Call, HttpCall, Stream
 from sparkdash.client import address
 from sparkdash.client.envelope import error_from_answer
 from sparkdash.domain.lease import LEASE_HEADER
 from sparkdash.domain.measuring import Measuring
-from sparkdash.errors import SparkdashError
 
 if TYPE_CHECKING:
     import httpx
@@ -89,14 +88,6 @@ class AsyncClient(ControlApi):
                 await self.end_lease()
             finally:
                 del self._http.headers[LEASE_HEADER]
-
-    async def health(self) -> bool:
-        """Return whether a daemon answers; never raise."""
-        try:
-            await self.call(HEALTH)
-        except SparkdashError:
-            return False
-        return True
 
     async def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Make the call of a row of the table."""

@@ -11,10 +11,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparkdash import paths
-from sparkdash.client.blocking import Client
+from sparkdash.client.address import find_daemon
+from sparkdash.client.health import is_serving
 from sparkdash.errors import DaemonError
+
+if TYPE_CHECKING:
+    from sparkdash.client.blocking import Client
 
 COMMAND = (sys.executable, "-m", "sparkdash", "serve")
 LOCK_NAME = "daemon.lock"
@@ -41,18 +46,26 @@ def ensure_daemon(
         DaemonError: it ended, or does not serve within the deadline; a DaemonStartError with its last log lines. Or the
             owner named an address (SPARKDASH_URL) where nothing answers: there nothing is started.
     """
-    with Client() as client:
-        if client.health():
-            return None
-        if client.address.given:
-            client.state()
-        if _comes_up(client, deadline_s):
-            return None
+    where = find_daemon()
+    if is_serving(where):
+        return None
+    if where.given:
+        _ask_state()
+    if _comes_up(deadline_s):
+        return None
     starting()
     return _start(command, deadline_s)
 
 
-def _comes_up(client: Client, deadline_s: float) -> bool:
+def _ask_state() -> None:
+    """Raise DaemonError, with the reason why the daemon does not answer."""
+    from sparkdash.client.blocking import Client  # the table of calls is loaded where one is made
+
+    with Client() as client:
+        client.state()
+
+
+def _comes_up(deadline_s: float) -> bool:
     """Wait for a daemon that is there and does not answer: it begins, or it hangs. False: there is none.
 
     Raises:
@@ -63,7 +76,7 @@ def _comes_up(client: Client, deadline_s: float) -> bool:
         if _serves():
             return True
         if time.monotonic() > limit:
-            client.state()
+            _ask_state()
         time.sleep(LOOK_EVERY_S)
     return False
 
@@ -133,8 +146,7 @@ def _start(command: Sequence[str], deadline_s: float) -> subprocess.Popen[bytes]
 
 def _serves() -> bool:
     """Return whether a daemon serves. Look the address up again each time: the socket appears when the daemon does."""
-    with Client() as client:
-        return client.health()
+    return is_serving(find_daemon())
 
 
 def _fresh_log() -> Path:

@@ -12,16 +12,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import ExitStack, aclosing, suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.worker import WorkerCancelled, WorkerFailed
 
+from sparkdash.client import address
+from sparkdash.client.address import Address
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural
@@ -33,7 +35,6 @@ from sparkdash.tui.hero_choice import HeroChoice
 from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.kept_choices import KeptChoices
 from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM, Arrangement
-from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.messages import EngineAsked, KeyAsked, LinesArrived, PageAsked, RowChosen
 from sparkdash.tui.mirror import Mirror, View
 from sparkdash.tui.orders import UserOrders
@@ -42,6 +43,9 @@ from sparkdash.tui.screens import opening, pages
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.header import PAGES
+
+if TYPE_CHECKING:
+    from sparkdash.tui.link import DaemonLink
 
 PAINT_EVERY_S = 0.25
 TICK_S = 1.0
@@ -89,24 +93,25 @@ class SparkdashApp(App[None]):
 
     def __init__(
         self,
-        link: DaemonLink,
+        connect: Callable[[], DaemonLink],
+        where: Address,
         *,
         clock: Callable[[], float] = time.time,
         paint_every_s: float = PAINT_EVERY_S,
         box: Callable[[], BoxLook] | None = None,
         kept: KeptChoices | None = None,
     ) -> None:
-        """Make the app.
+        """Make the app of the daemon at `where`; `connect` makes the link to it, behind the first frame.
 
         `box` makes what looks at the box that the daemon runs on; None: that is another one, or simulated. `kept` has
         the choices of earlier starts.
         """
         separate_escape()
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
-        self.link = link
+        self._connect = connect
         self._open_box = box
         self._kept = kept or KeptChoices()
-        self.mirror = Mirror(clock, str(link.address))
+        self.mirror = Mirror(clock, str(where))
         self.mirror.arrangement = self._kept.arrangement
         self.view: View = self.mirror.view()
         self.orders = UserOrders(self)
@@ -118,6 +123,16 @@ class SparkdashApp(App[None]):
         for look in theme.textual_themes():
             self.register_theme(look)
         self.theme = theme.first_theme(os.environ, self._kept.theme)
+
+    @cached_property
+    def link(self) -> DaemonLink:
+        """The link to the daemon, made when it is first needed."""
+        return self._connect()
+
+    async def close_link(self) -> None:
+        """Close the link, if one was made."""
+        if "link" in vars(self):
+            await self.link.aclose()
 
     @cached_property
     def box(self) -> BoxLook | None:
@@ -388,8 +403,16 @@ def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = No
         sys.stderr.write(ERASE_LINE)  # the first words of the start: at the end they would stand behind the prompt
         sys.stderr.flush()
 
+    def connect() -> DaemonLink:
+        from sparkdash.tui.link import DaemonLink  # the control API takes a tenth of the start
+
+        return DaemonLink(url)
+
     async def live() -> None:
-        async with aclosing(DaemonLink(url)) as link:
-            await SparkdashApp(link, box=box, kept=KeptChoices.of_this_user()).run_async()
+        app = SparkdashApp(connect, address.resolve(url, None), box=box, kept=KeptChoices.of_this_user())
+        try:
+            await app.run_async()
+        finally:
+            await app.close_link()
 
     asyncio.run(live())

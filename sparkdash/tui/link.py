@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,11 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from sparkdash.api.tolerance import read_answer
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import follow_feed
-from sparkdash.domain.event import Event
-from sparkdash.domain.history.answers import RecentFigures
 from sparkdash.domain.history.figures import MEMORY
-from sparkdash.domain.state import Snapshot
 from sparkdash.errors import DaemonError
+from sparkdash.tui.feed_items import Disconnected, Item, RecordedPast
 from sparkdash.tui.history import BOX_CHARTED, BOX_MEMORY, KEPT, MEMORY_KEPT, MEMORY_STEP_S, SHOWN, STEP_S
 
 if TYPE_CHECKING:
@@ -31,21 +28,6 @@ if TYPE_CHECKING:
 LOG_TAIL = 1000
 """Lines of an engine's log that are read before following it."""
 
-
-@dataclass(frozen=True, slots=True)
-class Disconnected:
-    """State of the feed while the link is lost; the next item ends it."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedPast:
-    """Records of the last minutes: the figures of sparklines, and the memory."""
-
-    figures: RecentFigures
-    memory: RecentFigures
-
-
-Item = Snapshot | Event | Disconnected
 
 T = TypeVar("T")
 

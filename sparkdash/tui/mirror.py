@@ -23,12 +23,12 @@ from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap
 from sparkdash.domain.text.node_text import boxes_text
 from sparkdash.errors import SparkdashError
+from sparkdash.tui.feed_items import Disconnected, Item, RecordedPast
 from sparkdash.tui.finite import without_odd_figures
 from sparkdash.tui.first_run import IdleBox
 from sparkdash.tui.hero_choice import HeroChoice
 from sparkdash.tui.history import FigureHistory
 from sparkdash.tui.layout import Arrangement
-from sparkdash.tui.link import Disconnected, Item, RecordedPast
 
 STALE_S = 3.0
 """Seconds after which a sample is stale: three missed ticks."""

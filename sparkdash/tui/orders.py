@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine
 from functools import partial
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import EngineKind
@@ -17,8 +17,10 @@ from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.lines import doctor_findings, memory_holders, questions
-from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
+
+if TYPE_CHECKING:
+    from sparkdash.tui.link import DaemonLink
 
 Side = Literal["A", "B"]
 
@@ -26,8 +28,12 @@ Side = Literal["A", "B"]
 class OrderHost(Protocol):
     """The app, as far as orders need it."""
 
-    link: DaemonLink
     view: View
+
+    @property
+    def link(self) -> DaemonLink:
+        """Link to the daemon."""
+        ...
 
     async def ask(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> bool:
         """Show a dialog; return whether the user agreed."""

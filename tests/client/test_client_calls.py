@@ -96,7 +96,6 @@ async def test_the_asynchronous_client_does_the_same(daemon: FakeDaemon) -> None
     ]
     async with AsyncClient(daemon.url + "/v1/") as client:
         assert (await client.state()).daemon.host == "spark-1"
-        assert await client.health()
         assert (await client.use(profile="a")).profile == "a"
         assert [line async for line in client.logs(name="a", follow=True, tail=5)] == ["eins", "zwei\u2028drei"]
         assert [step async for step in client.pull(profile="a")] == daemon.pulls

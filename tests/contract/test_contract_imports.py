@@ -31,14 +31,18 @@ FIRST_FRAME = """
 import asyncio
 import sparkdash.cli.start, sparkdash.cli.exits, sparkdash.client.launch
 from sparkdash.cli.dashboard import this_box
+from sparkdash.client import address
 from sparkdash.tui.app import SparkdashApp
-from sparkdash.tui.link import DaemonLink
 
 SparkdashApp._begin = lambda app: app.exit()
-asyncio.run(SparkdashApp(DaemonLink("http://127.0.0.1:9"), box=this_box).run_async(headless=True))
+def connect():
+    from sparkdash.tui.link import DaemonLink
+    return DaemonLink(url)
+url = "http://127.0.0.1:9"
+asyncio.run(SparkdashApp(connect, address.at_url(url), box=this_box).run_async(headless=True))
 """
 NOT_YET = {
-    "typer", "click", "httpx", "yaml",
+    "typer", "click", "httpx", "yaml", "sparkdash.api.control", "sparkdash.api.answers", "sparkdash.client.client",
     "sparkdash.settings", "sparkdash.catalog", "sparkdash.discovery", "sparkdash.bench", "sparkdash.host",
     "sparkdash.cli.main", "sparkdash.cli.setup", "sparkdash.cli.engines",
     *(f"sparkdash.tui.screens.{page}" for page in ["profiles", "requests", "compare", "lists", "history", "box", "settings", "help"]),

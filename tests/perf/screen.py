@@ -26,7 +26,7 @@ from sparkdash.domain.live import LiveRequest
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.app import SparkdashApp
-from sparkdash.tui.link import Item
+from sparkdash.tui.feed_items import Item
 
 ENGINES = ("gpt-oss-120b", "qwen3-coder-30b-nvfp4", "qwen3-coder-30b-nvfp4/eagle3", "embed-0.6b")
 
@@ -68,7 +68,8 @@ class Feed(stand_in.ScriptedLink):
 
 async def cost(seconds: int, size: tuple[int, int], *, work: bool) -> float:
     """Return the share of a core that the app takes."""
-    app = SparkdashApp(Feed(work=work))
+    feed = Feed(work=work)
+    app = SparkdashApp(lambda: feed, feed.address)
     async with app.run_test(size=size) as pilot:
         await pilot.pause(3)
         before, at = time.process_time(), time.monotonic()

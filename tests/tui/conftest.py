@@ -42,9 +42,9 @@ from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.app import SparkdashApp
+from sparkdash.tui.feed_items import Disconnected, Item, RecordedPast
 from sparkdash.tui.first_run import BoxLook
 from sparkdash.tui.kept_choices import KeptChoices
-from sparkdash.tui.link import Disconnected, Item, RecordedPast
 from sparkdash.units import GIB
 
 NOW = 1_760_104_020.0
@@ -472,7 +472,9 @@ def stage(link: ScriptedLink) -> Open:
     ) -> AsyncIterator[Stage]:
         now = [NOW]
         open_box = (lambda: box) if box else None
-        app = SparkdashApp(link, clock=lambda: now[0], paint_every_s=paint_every_s, box=open_box, kept=kept)
+        app = SparkdashApp(
+            lambda: link, link.address, clock=lambda: now[0], paint_every_s=paint_every_s, box=open_box, kept=kept
+        )
         if snapshot is not None:
             link.tell(snapshot)
         asyncio.get_running_loop().set_task_factory(eager.factory)  # as Textual does for a person where Python is 3.12

@@ -96,14 +96,14 @@ def test_the_first_theme_is_the_most_certain_wish(env: dict[str, str], kept: str
 async def test_a_theme_is_kept_for_the_next_start(link: Any, box: Any, tmp_path: Path) -> None:
     """The key goes through all of them."""
     kept = KeptChoices(tmp_path / "state" / "dashboard.json")
-    app = SparkdashApp(link, kept=kept)
+    app = SparkdashApp(lambda: link, link.address, kept=kept)
     link.tell(box.snapshot())
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         for _ in range(3):
             await pilot.press("T")
         assert app.theme == theme.SAFE
-    assert SparkdashApp(link, kept=kept).theme == theme.SAFE
+    assert SparkdashApp(lambda: link, link.address, kept=kept).theme == theme.SAFE
     assert json.loads((tmp_path / "state" / "dashboard.json").read_text()) == {"theme": "safe"}
 
 

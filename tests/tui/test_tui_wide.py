@@ -82,7 +82,7 @@ async def test_v_goes_through_the_arrangements_and_keeps_them(stage: Any, link: 
         await on.press("v")
         card, requests = (on.app.screen.query_one(name).size.height for name in ("EngineCard", "RequestTable"))
         assert requests > card
-    assert SparkdashApp(link, kept=kept).view.arrangement is Arrangement.ROWS
+    assert SparkdashApp(lambda: link, link.address, kept=kept).view.arrangement is Arrangement.ROWS
     assert json.loads((tmp_path / "dashboard.json").read_text()) == {"theme": "safe", "arrangement": "rows"}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from sparkdash.domain.history.answers import UsageTotals
-from sparkdash.domain.history.sketch import SketchSum, usual_quantiles
+from sparkdash.domain.history.sketch import SketchSum
 from sparkdash.store.history.usage_sums import COLUMNS
 
 _SUMMED = 7
@@ -50,7 +50,7 @@ class SummedUsage:
     def totals(self, group: str, start: float | None) -> UsageTotals:
         """Return the sum as a value."""
         requests, errors, gone, prompt, cached, output, reasoning = self.numbers
-        waits, ttfts, rates = (usual_quantiles(sketch.sketch()) for sketch in self.sketches)
+        waits, ttfts, rates = (sketch.usual_quantiles() for sketch in self.sketches)
         return UsageTotals(
             group=group,
             start=start,

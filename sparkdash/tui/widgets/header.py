@@ -152,9 +152,7 @@ class NoticeRow(Panel):
 
 def notice_row(view: View) -> Line:
     """Return the answer to the last key, else the latest notice; empty without one."""
-    return (
-        _said(view) or _happened(view, OVER_ALERT_S) or _alerts(view) or _happened(view, RECENT_S) or _problems(view)
-    )
+    return _said(view) or _happened(view, OVER_ALERT_S) or _alerts(view) or _happened(view, RECENT_S) or _problems(view)
 
 
 def _said(view: View) -> Line:

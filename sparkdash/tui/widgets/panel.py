@@ -7,7 +7,7 @@ Rule: `draw` depends only on the view, the size and the panel's own fields; it i
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from rich.segment import Segment
 from rich.style import Style
@@ -21,10 +21,12 @@ from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.hero_choice import HeroChoice
 from sparkdash.tui.ink import EMPTY, Line
 from sparkdash.tui.layout import Arrangement
-from sparkdash.tui.link import DaemonLink
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import UserOrders
 from sparkdash.tui.profile_orders import ProfileOrders
+
+if TYPE_CHECKING:
+    from sparkdash.tui.link import DaemonLink
 
 AS_TALL_AS_NEEDED = 0
 """Height that `draw` gets when a panel with `height: auto` is measured."""
@@ -33,13 +35,17 @@ AS_TALL_AS_NEEDED = 0
 class AppServices(Protocol):
     """Part of the app that panels and pages may use."""
 
-    link: DaemonLink
     view: View
     """Latest view; the same object until the next paint."""
     orders: UserOrders
     profile_orders: ProfileOrders
     box: BoxLook | None
     """Looks at the daemon's box; None where that is another box, or a simulated one."""
+
+    @property
+    def link(self) -> DaemonLink:
+        """Link to the daemon."""
+        ...
 
     def set_idle(self, idle: IdleBox) -> None:
         """Put into the view what is offered while nothing runs."""

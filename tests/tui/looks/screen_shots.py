@@ -147,7 +147,9 @@ async def shot(state: State, box: Any, link: Any, theme: str | None = None) -> A
         if item is not None:
             link.tell(item)
     looks = state.look(box) if state.look else None
-    app = SparkdashApp(link, clock=lambda: now[0], paint_every_s=0.0, box=(lambda: looks) if looks else None)
+    app = SparkdashApp(
+        lambda: link, link.address, clock=lambda: now[0], paint_every_s=0.0, box=(lambda: looks) if looks else None
+    )
     asyncio.get_running_loop().set_task_factory(eager.factory)
     async with app.run_test(size=FIRST) as pilot:
         if theme or state.theme:

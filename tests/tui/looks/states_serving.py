@@ -17,8 +17,8 @@ from sparkdash.domain.live.active_alert import ActiveAlert
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.profile_figures import Figures
+from sparkdash.tui.feed_items import RecordedPast
 from sparkdash.tui.history import MEMORY_STEP_S, STEP_S
-from sparkdash.tui.link import RecordedPast
 from sparkdash.units import GIB
 
 BIG, EMBED, FAMILY = "qwen3.5-122b", "embed-0.6b", "nemotron-3-super-120b-a12b-nvfp4"
