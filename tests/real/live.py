@@ -1,14 +1,15 @@
 """Every live figure of /api/state and /metrics, held against the engine's own metrics and what clients saw.
 
     sh tests/real/setup.sh; sh tests/real/llama.sh            # once: a real vLLM, a real llama-server, tiny models
-    .venv/bin/python tests/real/live.py [--seconds 120] [--streams 4] [--engine vllm|llama|sim] [--speculate]
+    .venv/bin/python tests/real/live.py [--seconds 120] [--streams 4] [--engine vllm|llama|sim] [--speculate] [--big]
 
 A whole daemon with a real engine and a tiny model; clients stream through the gateway. Beside it this program reads the
 engine's own page some thirty times a second and notes when each token reached a client. Each figure of /api/state is computed
 again over the very window that the figure names (`at` and `rate_s`), and compared: rates and shares within 2 %, counters
 exactly. An engine reads its counters at an unknown moment while it is asked, so a rate also fits where the counters at
 the ends of these delays allow it; how many samples needed that is printed apart. Ends with 1 where a figure misses.
-With `--speculate` an event holds several tokens, so what clients saw is compared at the end alone.
+With `--speculate` an event holds several tokens, so what clients saw is compared at the end alone. The tiny model makes
+tokens faster than vLLM writes them, so events hold several and the gateway estimates; with `--big` each token has its own.
 
 `--engine sim` tries this program itself on the simulated vLLM, which needs no set-up.
 
@@ -22,6 +23,7 @@ import bisect
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -37,7 +39,10 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "shared"), str(HERE)]
 os.environ.setdefault("CONTAINERS_CONF", str(HERE.parent / "podman" / "containers.conf"))
 
 import tiny_profiles  # noqa: E402 - tests/ is no package
+import yaml  # noqa: E402
 from daemons import Daemon  # noqa: E402
+
+from sparkdash.catalog.yaml import yaml_writer  # noqa: E402
 
 BOUND = 0.02
 POLL_S = 0.03
@@ -45,7 +50,9 @@ DELAY_S = 1.0
 """Longest delay of an answer to the daemon; a gauge must be one that the engine showed within it."""
 WORDS = ["spark", "memory", "engine", "stream", "token", "cache", "profile", "swap"]
 ASCII_ONLY = {"allowed_token_ids": [*range(94)]}
-"""Keeps vLLM's tiny model to printable ASCII: half a character has no text, and so no event that a client could count."""
+"""Keeps vLLM's tiny model to printable ASCII, where each token is one character: a client counts those, as vLLM puts what
+it has made meanwhile into one event. Half a character would have no text.
+"""
 LINE = re.compile(r"^([a-zA-Z_:]\w*(?::\w+)*)(?:\{(.*)\})? (\S+)$")
 
 
@@ -158,8 +165,8 @@ class Client(threading.Thread):
                 if line.startswith(b"data: {"):
                     event = json.loads(line[6:])
                     stream.usage = event.get("usage") or stream.usage
-                    if event["choices"] and event["choices"][0]["delta"].get("content"):
-                        stream.times.append(time.time())
+                    if event["choices"] and (text := event["choices"][0]["delta"].get("content")):
+                        stream.times += [time.time()] * (len(text) if self._extra is ASCII_ONLY else 1)
         return stream
 
 
@@ -303,13 +310,15 @@ def check_clients(clients: list[Client], sample: dict[str, Any], profile: str, v
     if told and len(running) == len(sample["requests"]):
         counts = [sum(bisect.bisect_right(one.times, at + shift) for one in running) for shift in (-0.1, 0.0, 0.1)]
         verdicts.rate("~ tokens so far, all requests", float(told), float(counts[1]), counts[0] - 4, counts[2] + 4)
-    rates = [(one["tok_s"], one["rate_s"]) for one in sample["requests"].values() if one["tok_s"] and one["rate_s"]]
-    if rates and len(rates) == len(running):
-        window = sum(covers for _, covers in rates) / len(rates)
-        mine = [(bisect.bisect_right(one.times, at) - bisect.bisect_right(one.times, at - window)) for one in running]
-        own = sum(mine) / window
-        slack = 2.0 * len(running) / window
-        verdicts.rate("~ rates of requests, added up", sum(rate for rate, _ in rates), own, own - slack, own + slack)
+    rates = [(one["rate_s"], one["tok_s"]) for one in sample["requests"].values() if one["tok_s"] and one["rate_s"]]
+    if rates and len(rates) == len(running) and all(one.times for one in running):
+        # the younger a request the shorter its window: by age the two lists are in one order
+        running.sort(key=lambda one: one.times[0], reverse=True)
+        own = slack = 0.0
+        for stream, (covers, _) in zip(running, sorted(rates), strict=True):
+            own += (bisect.bisect_right(stream.times, at) - bisect.bisect_right(stream.times, at - covers)) / covers
+            slack += 2.0 / covers
+        verdicts.rate("~ rates of requests, added up", sum(rate for _, rate in rates), own, own - slack, own + slack)
 
 
 EXPORTED = {
@@ -419,8 +428,18 @@ def serving(root: Path, args: argparse.Namespace) -> tuple[Daemon, str, Names]:
     from conftest import HostFs
 
     daemon = Daemon(root, runtime="podman", reserve_gib=1.0, stop_grace_s=20, sample_s=1.0)
-    daemon.write("live-vllm", tiny_profiles.document((HERE / ".engine").resolve(), HostFs(root), "live-vllm"))
+    engine = (HERE / ".engine").resolve()
+    text = tiny_profiles.document(engine, HostFs(root), "live-vllm")
+    daemon.write("live-vllm", with_big_model(text, engine, root / "big") if args.big else text)
     return daemon.start(), "live-vllm/ngram" if args.speculate else "live-vllm", VLLM
+
+
+def with_big_model(document: str, engine: Path, folder: Path) -> str:
+    """The profile with a model of 600 MiB, so slow that the server writes each token by itself, as on a Spark."""
+    subprocess.run([engine / "venv/bin/python", HERE / "big_qwen.py", engine / "tiny-qwen3", folder], check=True)
+    profile = yaml.safe_load(document)
+    mounts = [*profile["mounts"], {"source": str(folder), "target": str(folder)}]
+    return yaml_writer.dump(profile | {"models": {"target": {"path": str(folder)}}, "mounts": mounts, "memory": {}})
 
 
 def compared(daemon: Daemon, profile: str, names: Names, args: argparse.Namespace) -> int:
@@ -454,9 +473,9 @@ def compared(daemon: Daemon, profile: str, names: Names, args: argparse.Namespac
     check_exported(page, names, daemon, before, verdicts)
     check_counts(clients, daemon, profile, verdicts)
     tokens = sum(stream.usage.get("completion_tokens", 0) for client in clients for stream in client.streams)
-    events = sum(len(stream.times) for client in clients for stream in client.streams)
+    seen = sum(len(stream.times) for client in clients for stream in client.streams)
     print(
-        f"{len(samples)} samples, {len(page.seen)} readings, {tokens} tokens in {events} events; load {os.getloadavg()[0]:.1f}"
+        f"{len(samples)} samples, {len(page.seen)} readings, {tokens} tokens, {seen} seen by clients; load {os.getloadavg()[0]:.1f}"
     )
     return 0 if verdicts.print() else 1
 
@@ -480,6 +499,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=600, help="output tokens of each answer")
     parser.add_argument("--engine", choices=("vllm", "llama", "sim"), default="vllm")
     parser.add_argument("--speculate", action="store_true", help="vLLM with prompt lookup")
+    parser.add_argument("--big", action="store_true", help="vLLM with a model of 600 MiB")
     return parser.parse_args()
 
 
