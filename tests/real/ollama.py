@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -21,6 +22,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,8 @@ class Steps:
     def all(self) -> Iterator[tuple[str, Callable[[], str]]]:
         """Yield titles and steps in order: each begins where the one before ended."""
         yield "load, proof and first answer", self.first_answer
+        if self._ollama.image is None:
+            yield "what it holds is learned", self.learned
         yield "streams are counted", self.stream
         yield "OpenAI's and Anthropic's routes", self.routes
         yield "Ollama's own routes at the gateway", self.own_routes
@@ -87,6 +91,21 @@ class Steps:
         assert usage["completion_tokens"] > 0
         (held,) = self._loaded()
         return f"Ollama {self._engine()['version']}, context {held.get('context_length')}, {usage}"
+
+    def learned(self) -> str:
+        """Compare what the next start will count on with what the kernel tells of Ollama and its runner."""
+        self._daemon.until(lambda _: self._daemon.get(f"/api/plan/{CHAT}")["need"]["basis"] == "learned")
+        (steady, *_) = self._daemon.get(f"/api/plan/{CHAT}")["need"]["terms"]
+        host = f"OLLAMA_HOST=127.0.0.1:{self._engine()['port']}".encode()
+        held, names = 0, []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if host in (folder / "environ").read_bytes().split(b"\0"):
+                    held += 1024 * int(re.findall(r"RssAnon:\s+(\d+)", (folder / "status").read_text())[0])
+                    names.append((folder / "comm").read_text().strip())
+        assert len(names) > 1, names
+        assert abs(steady["bytes"] - held) < 0.1 * held, (steady["bytes"], held)
+        return f"{steady['bytes'] / 1e6:.0f} MB; the kernel tells {held / 1e6:.0f} MB of {', '.join(sorted(names))}"
 
     def stream(self) -> str:
         """Read a stream to its end; the books must have its tokens.
