@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -303,7 +303,11 @@ def _invalid(error: ValidationError, origin: Mapping[str, str]) -> ProfileError:
 
 
 def _word(error: ErrorDetails) -> str:
-    return "unknown key" if error["type"] == "extra_forbidden" else error["msg"]
+    if error["type"] == "extra_forbidden":
+        return "unknown key"
+    if error["type"] == "tuple_type" and isinstance(error["input"], Mapping):
+        return f"a single table; write [[{error['loc'][0]}]] instead of [{error['loc'][0]}], once for each"
+    return error["msg"]
 
 
 def settings_file() -> Path:
@@ -313,8 +317,18 @@ def settings_file() -> Path:
 
 def _known(loc: tuple[int | str, ...]) -> str:
     """Return a hint with the keys that are known at this place."""
-    table = Policy if len(loc) > 1 else Settings
+    table: type[BaseModel] = Settings
+    for key in loc[:-1]:
+        if key in table.model_fields:
+            table = _table_in(table.model_fields[str(key)].annotation) or table
     return f"Known keys: {', '.join(table.model_fields)}."
+
+
+def _table_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model of a table, of a list of tables, or of tables by name."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _table_in(part))), None)
 
 
 def _place(loc: tuple[int | str, ...]) -> str:

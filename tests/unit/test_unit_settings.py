@@ -36,6 +36,22 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
     assert "port" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("[[alerts]]\nfigure = 'kv_used'\nabov = 1.0", "above"),
+        ("[policy.a]\nidle_ttl = 1", "idle_ttl_s"),
+        ("[history]\nmax = 1", "max_gib"),
+    ],
+)
+def test_an_unknown_key_of_a_table_lists_the_keys_of_that_table(tmp_path: Path, text: str, known: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    with pytest.raises(ProfileError, match="unknown key") as caught:
+        settings.load_settings(file)
+    assert known in (caught.value.hint or "").replace(",", "").rstrip(".").split()
+
+
 def test_broken_toml_is_told_with_its_place(tmp_path: Path) -> None:
     """The parser's own line number reaches the owner."""
     file = tmp_path / "config.toml"
@@ -51,6 +67,7 @@ def test_broken_toml_is_told_with_its_place(tmp_path: Path) -> None:
         (b"engine_ports = [0, 70000]", "engine_ports.0: Input should be greater than or equal to 1"),
         (b"reserve_gib = inf", "reserve_gib: Input should be a finite number"),
         (b"[policy.x]\nidle_ttl_s = inf", "policy.x.idle_ttl_s: Input should be a finite number"),
+        (b"[alerts]\nabove = 1", "alerts: a single table; write [[alerts]] instead of [alerts], once for each"),
         (b"# caf\xe9\n", "cannot be read: 'utf-8' codec"),
     ],
 )
