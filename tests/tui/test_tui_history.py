@@ -148,8 +148,11 @@ async def test_a_past_request_is_replayed_on_another_profile(stage: Any, box: An
         await on.until(lambda: "available then" in on.text)
         first = on.link.asked[-1]
         assert first[:2] == ("plan a replay", "p1")
-        await on.press("j")
+        await on.press("G")
         await on.until(lambda: on.link.asked[-1] != first)
+        assert on.link.asked[-1][2] == box.gpt  # its own is the last
+        await on.press("pageup", "j")
+        await on.until(lambda: on.link.asked[-1][2] not in (first[2], box.gpt))
         chosen = on.link.asked[-1][2]
         assert chosen != first[2]
         await on.until(lambda: f"sparkdash replay p1 --on {chosen}" in on.text and "available then" in on.text)

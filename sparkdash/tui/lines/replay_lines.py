@@ -22,12 +22,15 @@ NAME, VALUE = 16, 26
 
 
 def profiles_to_replay_on(snapshot: Snapshot, request: Request) -> tuple[str, ...]:
-    """Return the profiles that a request can be replayed on: those that run, A and B, then the others; its own last."""
+    """Return the profiles that a request can be replayed on: those that run, A and B, those that ran here
+    before, then the others; its own last.
+    """
     able = [one.name for one in snapshot.profiles if not one.cannot_run and one.engine is not EngineKind.REMOTE]
     marked = (snapshot.toggle_a, snapshot.toggle_b)
 
-    def rank(name: str) -> tuple[bool, bool, bool, object]:
-        return (name == request.profile, name not in snapshot.engines, name not in marked, natural(name))
+    def rank(name: str) -> tuple[object, ...]:
+        known = (name in snapshot.engines, name in marked, name in snapshot.figures)
+        return (name == request.profile, *(not each for each in known), natural(name))
 
     return tuple(sorted(able, key=rank))
 

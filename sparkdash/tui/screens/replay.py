@@ -21,7 +21,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.ink import Line
-from sparkdash.tui.lines.replay_lines import choice_lines, outcome_lines, profiles_to_replay_on, waiting_lines
+from sparkdash.tui.lines.replay_lines import SHOWN, choice_lines, outcome_lines, profiles_to_replay_on, waiting_lines
 from sparkdash.tui.lines.request_timeline import timeline_lines
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog, DialogText
@@ -51,6 +51,10 @@ class ReplayDialog(ModalScreen[None]):
         Binding("escape,q,n", "leave", "leave", show=False),
         Binding("j,down", "move(1)", "next profile", show=False),
         Binding("k,up", "move(-1)", "profile above", show=False),
+        Binding("pagedown", "page(1)", "page down", show=False),
+        Binding("pageup", "page(-1)", "page up", show=False),
+        Binding("g,home", "go_to(0)", "first profile", show=False),
+        Binding("G,end", "go_to(-1)", "last profile", show=False),
         Binding("enter", "begin", "replay", show=False),
     ]
 
@@ -105,9 +109,18 @@ class ReplayDialog(ModalScreen[None]):
         self.dismiss()
 
     def action_move(self, by: int) -> None:
-        """Move to another profile."""
+        """Move to another profile; beyond an end, on from the other."""
+        if self._names:
+            self.action_go_to((self._at + by) % len(self._names))
+
+    def action_page(self, by: int) -> None:
+        """Move by so many lists as are shown, as far as there are profiles."""
+        self.action_go_to(max(0, min(self._at + by * SHOWN, len(self._names) - 1)))
+
+    def action_go_to(self, place: int) -> None:
+        """Move to the profile at this place; a negative one counts from the end."""
         if self._names and not self._is_busy and self.done is None:
-            self._at, self._told = (self._at + by) % len(self._names), None
+            self._at, self._told = place % len(self._names), None
             self._words.redraw()
             self.set_timer(PAUSE_S, self._ask)
 
