@@ -47,7 +47,7 @@ class Speed(NamedTuple):
     each: float | None
     decoding: int
     computing: int
-    """Requests whose prompt is computed."""
+    """Requests whose prompt is computed, or waits in the engine for that."""
     median: float | None
     """Median of the rates of single requests."""
     published: float | None
@@ -58,6 +58,8 @@ class Speed(NamedTuple):
     """Whether the rate of each request is the large figure."""
     alerting: bool = False
     """Whether the total is beyond a limit of config.toml."""
+    queued: int = 0
+    """Requests that wait inside the engine, by its own count."""
 
     @property
     def large(self) -> float | None:
@@ -96,6 +98,7 @@ def speed_of(view: View, engine: Engine) -> Speed:
         roofline=_roofline(view, engine, sample),
         estimated=total.by_gateway,
         alerting=view.is_alerting(engine.profile, Metric.DECODE.value),
+        queued=round(sample.get(Metric.WAITING) or 0),
     )
 
 
@@ -170,7 +173,10 @@ def figure_facts(speed: Speed, rows: int) -> list[Line]:
     name = "total " if speed.is_each else "each "
     each = inked(name, Ink.DIM) + inked(number(_other(speed), 1), Ink.PLAIN) + inked(" tok/s", Ink.DIM)
     told = f"{speed.decoding} decode" + ("s" if speed.decoding == 1 else "")
-    told += f", {speed.computing} prefill" if speed.computing else ""
+    if speed.queued:  # most of those without a token, where there is a queue at all
+        told += f", {speed.queued} queued"
+    elif speed.computing:
+        told += f", {speed.computing} prefill"
     return [each, inked(told, Ink.PLAIN), compared(speed), of_roofline(speed), *[EMPTY] * rows][:rows]
 
 
