@@ -20,6 +20,7 @@ from sparkdash.domain.history.answers import (
 from sparkdash.domain.history.replay import match_answers
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.errors import AdmissionError
+from sparkdash.tui import past_reader
 from sparkdash.tui.ink import plain_text
 from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S, ChartWindow, ticks
 from sparkdash.tui.lines.range_chart import Range, nice_top, range_chart
@@ -132,6 +133,40 @@ async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage
             "prefill   4.00s  100 computed of 1000",
         ):
             assert told in on.text, on.text
+
+
+async def test_the_end_of_the_past_reads_on(stage: Any, box: Any) -> None:
+    """A part at a time, with a "+" behind the count while there is more."""
+    async with stage(box.snapshot(), size=WIDE) as on:
+        on.link.past_requests = {
+            None: PastRequests(requests=tuple(past(box, f"p{n}") for n in range(250)), next="x"),
+            "x": PastRequests(requests=tuple(past(box, f"q{n}") for n in range(40))),
+        }
+        await on.press("3", "p")
+        await on.until(lambda: "/200+" in on.text)
+        await on.press("G")
+        await on.until(lambda: "/290" in on.text)
+        await on.press("G")
+        assert "-290/290" in on.text
+
+
+async def test_a_filter_that_nothing_fits_yet_says_how_far_it_looked(
+    stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be some further back."""
+    monkeypatch.setattr(past_reader, "MOST_PAGES", 1)
+    async with stage(box.snapshot(), size=WIDE) as on:
+        on.link.past_requests = {
+            None: PastRequests(requests=tuple(past(box, f"p{n}", client="aider") for n in range(1500)), next="x"),
+            "x": PastRequests(requests=(past(box, "q", client="codex"),)),
+        }
+        await on.press("3", "p")
+        await on.until(lambda: "aider" in on.text)
+        await on.press("slash", *"client", "colon", *"codex", "enter")
+        await on.until(lambda: "None of the first 1,500 requests fits; r reads on." in on.text)
+        await on.press("r")
+        await on.until(lambda: any("codex" in row and "gpt" in row for row in on.rows))
+        assert "reads on" not in on.text
 
 
 async def test_a_past_request_is_replayed_on_another_profile(stage: Any, box: Any) -> None:

@@ -18,6 +18,7 @@ from sparkdash.domain.lease import Request
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.request_filter import HELP, RequestFilter, parse_filter
 from sparkdash.tui.messages import RowChosen, RowMoved, SearchChanged
+from sparkdash.tui.past_reader import PastReader
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.screens.replay import ReplayDialog, TimelineDialog
 from sparkdash.tui.widgets.past_requests import PastTable
@@ -27,8 +28,6 @@ ORDERS: dict[RequestOrder, str] = {
     "newest": "newest first", "ttft": "slowest first token first", "wait": "longest wait first",
     "duration": "slowest first", "output": "longest answer first",
 }  # fmt: skip
-WANTED, PAGE_ROWS, MOST_PAGES = 200, 500, 20
-"""Rows that are shown, rows of one answer, and answers that are read for a filter that few rows fit."""
 PAUSE_S = 0.3
 """Time after a letter of the filter before the past is read."""
 AROUND_S = 1.0
@@ -53,6 +52,8 @@ class RequestsPage(Page):
         super().__init__()
         self._filter = RequestFilter()
         self._order: RequestOrder = "newest"
+        self._reader: PastReader | None = None
+        """Reader of the list that is shown."""
 
     def body(self) -> Iterable[Widget]:
         """Yield the table of running requests, that of past ones, and the details of one request."""
@@ -69,11 +70,13 @@ class RequestsPage(Page):
         return bool(self.query_one(PastTable).display)
 
     def on_row_moved(self, message: RowMoved) -> None:
-        """Show the details of the request under the cursor."""
+        """Show the details of the request under the cursor; at the end of the past read further back."""
         if not self._is_past:
             detail = self.query_one(RequestDetail)
             detail.chosen = message.key
             detail.redraw()
+        elif self.query_one(PastTable).is_last(message.key):
+            self._read_on()
 
     def on_row_chosen(self, message: RowChosen) -> None:
         """Open the request under the cursor as a time line."""
@@ -134,8 +137,13 @@ class RequestsPage(Page):
             self._read()
 
     def action_read(self) -> None:
-        """Read the past again."""
-        if self._is_past:
+        """Read the past again, or further back where nothing was found yet."""
+        if not self._is_past:
+            return
+        table = self.query_one(PastTable)
+        if table.goes_on and not table.found:
+            self._read_on()
+        else:
             self._read()
 
     def _read_if(self, wanted: RequestFilter) -> None:
@@ -144,27 +152,29 @@ class RequestsPage(Page):
 
     @work(group="past", exclusive=True)
     async def _read(self) -> None:
-        table, wanted = self.query_one(PastTable), self._filter
-        try:
-            table.found = tuple(await self._fitting(wanted))
-            table.nothing = f"No past request fits. Conditions: {HELP}"
-        except SparkdashError as error:
-            table.found, table.nothing = (), error.text()
-        table.redraw()
+        """Read the list anew."""
+        reader = self._reader = PastReader(self.services.link, self._filter, self._order)
+        await self._append(reader, ())
 
-    async def _fitting(self, wanted: RequestFilter) -> list[Request]:
-        """Read pages until enough requests fit; client and profile are looked for here, where parts of names count."""
-        found: list[Request] = []
-        after: str | None = None
-        for _ in range(MOST_PAGES):
-            page = await self.services.link.history_requests(
-                status=wanted.exact_status, min_ttft=wanted.min_ttft, sort=self._order, limit=PAGE_ROWS, after=after
-            )
-            found += [one for one in page.requests if wanted.fits(one)]
-            after = page.next
-            if after is None or len(found) >= WANTED:
-                break
-        return found[:WANTED]
+    @work(group="past", exclusive=True)
+    async def _read_on(self) -> None:
+        """Read the next part of the list."""
+        if self._reader is not None and not self._reader.ended:
+            await self._append(self._reader, self.query_one(PastTable).found)
+
+    async def _append(self, reader: PastReader, before: tuple[Request, ...]) -> None:
+        table = self.query_one(PastTable)
+        try:
+            table.found = before + await reader.more()
+        except SparkdashError as error:
+            table.found, table.nothing = before, error.text()
+        else:
+            table.goes_on = not reader.ended
+            if table.goes_on:
+                table.nothing = f"None of the first {reader.looked_at:,} requests fits; r reads on."
+            else:
+                table.nothing = f"No past request fits. Conditions: {HELP}"
+        table.redraw()
 
     @work(group="timeline", exclusive=True)
     async def _open(self, one: Request) -> None:

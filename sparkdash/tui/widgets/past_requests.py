@@ -62,6 +62,8 @@ class PastTable(Table):
     title = "past requests"
     nothing = "reading the past…"
     found: tuple[Request, ...] = ()
+    goes_on = False
+    """Whether more rows can be read after the last one."""
 
     def head(self, width: int) -> Line:
         """Return the column titles."""
@@ -79,6 +81,14 @@ class PastTable(Table):
 
     def set_filter(self, text: str) -> None:
         """Leave the rows as they are: the page asks for those that fit."""
+
+    def is_last(self, key: str | None) -> bool:
+        """Whether this is the key of the last row."""
+        return bool(self.found) and self.found[-1].id == key
+
+    def count_text(self, count: int) -> str:
+        """Format the number of rows, with a "+" where there are more."""
+        return f"{count}+" if self.goes_on else f"{count}"
 
     def request(self, key: str | None) -> Request | None:
         """Return the request of a row."""

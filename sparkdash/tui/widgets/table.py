@@ -214,7 +214,12 @@ class Table(Panel, can_focus=True):
     def _place(self, room: int) -> Line:
         if len(self._rows) <= room:
             return EMPTY
-        return inked(f"{self._offset + 1}-{min(self._offset + room, len(self._rows))}/{len(self._rows)}", Ink.DIM)
+        count = len(self._rows)
+        return inked(f"{self._offset + 1}-{min(self._offset + room, count)}/{self.count_text(count)}", Ink.DIM)
+
+    def count_text(self, count: int) -> str:
+        """Format the number of rows."""
+        return f"{count}"
 
 
 def _beside(head: Line, place: Line, width: int) -> Line:
