@@ -126,7 +126,8 @@ class Table(Panel, can_focus=True):
         if self.framed and room < 1:
             return []  # a part of a frame would look like a broken screen
         if not self.framed:
-            return [_beside(head, place, inner), *(shown or self._empty(view, inner))][:height]
+            count = inked(f"of {self.count_text(len(self._rows))}", Ink.DIM) if place else EMPTY
+            return [_beside(head, (place, count), inner), *(shown or self._empty(view, inner))][:height]
         body = [head, *(shown or self._empty(view, inner))]
         body += [EMPTY] * (height - 2 - len(body))
         return frame(body, width, EdgeText(inked(self.title)), EdgeText(EMPTY, place))
@@ -222,7 +223,10 @@ class Table(Panel, can_focus=True):
         return f"{count}"
 
 
-def _beside(head: Line, place: Line, width: int) -> Line:
-    """Format the column titles, with the place in the list at their right where there is room."""
-    far = place + inked(" ")  # as far from the edge as the title bar's clock
-    return justify(head, far, width) if place and length(head) + length(far) + 1 <= width else head
+def _beside(head: Line, places: tuple[Line, ...], width: int) -> Line:
+    """Format the column titles, with the first of the places in the list at their right that has room."""
+    for place in places:
+        far = place + inked(" ")  # as far from the edge as the title bar's clock
+        if place and length(head) + length(far) + 1 <= width:
+            return justify(head, far, width)
+    return head
