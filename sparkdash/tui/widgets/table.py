@@ -126,7 +126,7 @@ class Table(Panel, can_focus=True):
         if self.framed and room < 1:
             return []  # a part of a frame would look like a broken screen
         if not self.framed:
-            count = inked(f"of {self.count_text(len(self._rows))}", Ink.DIM) if place else EMPTY
+            count = inked(f"n={self.count_text(len(self._rows))}", Ink.DIM) if place else EMPTY
             return [_beside(head, (place, count), inner), *(shown or self._empty(view, inner))][:height]
         body = [head, *(shown or self._empty(view, inner))]
         body += [EMPTY] * (height - 2 - len(body))
