@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from sparkdash.domain.lease import Request, RequestState
 from sparkdash.errors import AdmissionError
 from sparkdash.tui import past_reader
 from sparkdash.tui.ink import plain_text
-from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S, ChartWindow, ticks
+from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S, ChartWindow, moment_text, ticks
 from sparkdash.tui.lines.range_chart import Range, nice_top, range_chart
 from sparkdash.tui.lines.request_filter import parse_filter
 from sparkdash.tui.lines.request_timeline import parts_of
@@ -261,3 +262,23 @@ def test_a_window_keeps_the_moment_under_the_mouse_and_never_ends_in_the_future(
     assert day.stepped(-1).name == "6h"
     assert all(now - DAY_S < at <= now for at, _ in ticks(now - DAY_S, now, 8))
     assert 0 < len(ticks(now - 365 * DAY_S, now, 8)) <= 9
+
+
+@pytest.mark.parametrize(
+    ("at", "step_s", "now", "told"),
+    [
+        (1_790_000_000.0, 3600, 1_795_000_000.0, "Mon 21 Sep 14:13"),
+        (1_790_000_000.0, 3600, 1_800_000_000.0, "Mon 21 Sep 2026 14:13"),
+        (1_790_000_000.0, 86400, 1_795_000_000.0, "Mon 21 Sep 2026"),
+    ],
+)
+def test_a_moment_of_another_year_has_its_year(
+    monkeypatch: pytest.MonkeyPatch, at: float, step_s: float, now: float, told: str
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        assert moment_text(at, step_s, now) == told
+    finally:
+        monkeypatch.undo()
+        time.tzset()

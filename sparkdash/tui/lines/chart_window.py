@@ -70,10 +70,13 @@ def span_text(seconds: float) -> str:
     return f"{seconds:.0f}s"
 
 
-def moment_text(at: float, step_s: float) -> str:
-    """Format a moment as exactly as a bucket of `step_s` seconds deserves."""
+def moment_text(at: float, step_s: float, now: float | None = None) -> str:
+    """Format a moment as exactly as a bucket of `step_s` seconds deserves; with its year if `now` is in another one."""
     form = "%a %d %b %H:%M:%S" if step_s < MINUTE_S else "%a %d %b %H:%M" if step_s < DAY_S else "%a %d %b %Y"
-    return time.strftime(form, time.localtime(at))
+    found = time.localtime(at)
+    if now is not None and step_s < DAY_S and found.tm_year != time.localtime(now).tm_year:
+        form = form.replace("%b", "%b %Y")
+    return time.strftime(form, found)
 
 
 def ticks(begin: float, end: float, most: int) -> list[tuple[float, str]]:

@@ -16,7 +16,7 @@ from textual.message import Message
 from sparkdash.domain.event import Level
 from sparkdash.domain.history.answers import MarkKind, Series, TimelineMark
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, join, length
-from sparkdash.tui.lines.chart_window import ChartWindow, moment_text, span_text, ticks
+from sparkdash.tui.lines.chart_window import MINUTE_S, ChartWindow, moment_text, span_text, ticks
 from sparkdash.tui.lines.range_chart import AXIS, ChartMark, Range, mark_row, nice_top, range_chart, tick_row
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
@@ -88,7 +88,7 @@ class ChartPanel(Panel):
             told = [inked(self.failure_text or "reading the history…", Ink.BAD if self.failure_text else Ink.DIM)]
             return frame([*told, *[EMPTY] * (height - 3)][: height - 2], width, EdgeText(inked(self.title, Ink.STRONG)))
         lines = self._plotted(begin, end, inner - AXIS, rows)
-        foot = EdgeText(self._mark_text(begin, end), inked(self._span(begin, end), Ink.DIM))
+        foot = EdgeText(self._mark_text(begin, end), inked(self._span(begin, end, view.now), Ink.DIM))
         return frame(lines, width, EdgeText(self._head(width - 9), inked(self.today, Ink.DIM)), foot)
 
     def _plotted(self, begin: float, end: float, cells: int, rows: int) -> list[Line]:
@@ -107,9 +107,10 @@ class ChartPanel(Panel):
             lines[rows // 2] = inked("Nothing was measured in this period.", Ink.DIM)
         return lines
 
-    def _span(self, begin: float, end: float) -> str:
-        step = self.first.step_s if self.first else 0.0
-        return f"{moment_text(begin, 60)} to {moment_text(end, 60)}, {span_text(step)} a bucket"
+    def _span(self, begin: float, end: float, now: float) -> str:
+        width = self.first.step_s if self.first else 0.0
+        step = max(width, MINUTE_S)
+        return f"{moment_text(begin, step, now)} to {moment_text(end, step, now)}, {span_text(width)} a bucket"
 
     def _head(self, width: int) -> Line:
         """Join title, moment and values; where they have no room, the spans give way first and the title last."""
