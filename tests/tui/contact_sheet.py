@@ -108,7 +108,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=size, default=(120, 40))
     parser.add_argument("--themes", default="dark,light,none")
     parser.add_argument("--states", default="", help="names with commas; all of them when left out")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if unknown := set(filter(None, args.states.split(","))) - set(STATES):
+        parser.error(f"no state is called {', '.join(sorted(unknown))}; there are {', '.join(STATES)}")
+    return args
 
 
 if __name__ == "__main__":
