@@ -1,9 +1,9 @@
 """How often whole tables of verdicts are wrong, by a generator and a judge that share no code with sparkdash.
 
     python3 -m venv aside && aside/bin/pip install numpy scipy pydantic pydantic-settings     # not sparkdash's own needs
-    PYTHONPATH=. aside/bin/python tests/perf/independent_rates.py [--runs 1000]
+    PYTHONPATH=. aside/bin/python tests/perf/independent_rates.py [--runs 5000]
 
-Prints the table of docs/verdicts.md in one or two minutes. The generator has the words of the request alone: heavy
+Prints the table of docs/verdicts.md in some five minutes. The generator has the words of the request alone: heavy
 tails, skew, autocorrelation, launch effects, outliers, prompt effects and drifts. The judge is written anew from
 docs/verdicts.md, over all tables at once; `--check` compares it with sparkdash's own on random tables first. Only the
 order of the launches is sparkdash's.
@@ -221,7 +221,7 @@ def check() -> None:
 def main() -> None:
     """Print the tables."""
     asked = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    asked.add_argument("--runs", type=int, default=1000)
+    asked.add_argument("--runs", type=int, default=5000)
     asked.add_argument("--check", action="store_true")
     given = asked.parse_args()
     if given.check:
