@@ -305,7 +305,7 @@ def _invalid(error: ValidationError, origin: Mapping[str, str]) -> ProfileError:
 def _word(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
         return "unknown key"
-    if error["type"] == "tuple_type" and isinstance(error["input"], Mapping):
+    if error["type"] == "tuple_type" and isinstance(error["input"], Mapping) and len(error["loc"]) == 1:
         return f"a single table; write [[{error['loc'][0]}]] instead of [{error['loc'][0]}], once for each"
     return error["msg"]
 

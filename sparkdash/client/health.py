@@ -1,7 +1,7 @@
 """Whether a daemon answers.
 
-Must not know the table of the control API: the dashboard's first frame needs this alone, and is drawn before the table's
-models are loaded.
+Must not know the table of the control API: the dashboard asks this before its first frame, and the table's models are
+loaded behind it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the daemon's feed yields to the dashboard.
+"""Items of the daemon's feed, as the dashboard reads them.
 
 Must not know how it is read: the first frame is drawn before the client of the control API is loaded.
 """

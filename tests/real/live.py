@@ -9,7 +9,8 @@ again over the very window that the figure names (`at` and `rate_s`), and compar
 exactly. An engine reads its counters at an unknown moment while it is asked, so a rate also fits where the counters at
 the ends of these delays allow it; how many samples needed that is printed apart. Ends with 1 where a figure misses.
 With `--speculate` an event holds several tokens, so what clients saw is compared at the end alone. The tiny model makes
-tokens faster than vLLM writes them, so events hold several and the gateway estimates; with `--big` each token has its own.
+tokens faster than vLLM writes them: events hold several, and the gateway estimates. With `--big` each token has its
+own event.
 
 `--engine sim` tries this program itself on the simulated vLLM, which needs no set-up.
 
@@ -50,8 +51,8 @@ DELAY_S = 1.0
 """Longest delay of an answer to the daemon; a gauge must be one that the engine showed within it."""
 WORDS = ["spark", "memory", "engine", "stream", "token", "cache", "profile", "swap"]
 ASCII_ONLY = {"allowed_token_ids": [*range(94)]}
-"""Keeps vLLM's tiny model to printable ASCII, where each token is one character: a client counts those, as vLLM puts what
-it has made meanwhile into one event. Half a character would have no text.
+"""Keeps vLLM's tiny model to printable ASCII, where each token is one character. A client counts characters, as an event
+may hold several tokens. Half a character would have no text.
 """
 LINE = re.compile(r"^([a-zA-Z_:]\w*(?::\w+)*)(?:\{(.*)\})? (\S+)$")
 
@@ -475,7 +476,8 @@ def compared(daemon: Daemon, profile: str, names: Names, args: argparse.Namespac
     tokens = sum(stream.usage.get("completion_tokens", 0) for client in clients for stream in client.streams)
     seen = sum(len(stream.times) for client in clients for stream in client.streams)
     print(
-        f"{len(samples)} samples, {len(page.seen)} readings, {tokens} tokens, {seen} seen by clients; load {os.getloadavg()[0]:.1f}"
+        f"{len(samples)} samples, {len(page.seen)} readings, {tokens} tokens, {seen} seen by clients;"
+        f" load {os.getloadavg()[0]:.1f}"
     )
     return 0 if verdicts.print() else 1
 

@@ -154,7 +154,7 @@ async def test_the_end_of_the_past_reads_on(stage: Any, box: Any) -> None:
 async def test_a_filter_that_nothing_fits_yet_says_how_far_it_looked(
     stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There may be some further back."""
+    """Requests that fit may lie further back."""
     monkeypatch.setattr(past_reader, "MOST_PAGES", 1)
     async with stage(box.snapshot(), size=WIDE) as on:
         on.link.past_requests = {

@@ -100,7 +100,7 @@ async def test_four_tabs_are_served_and_a_fifth_is_told_the_limit(client: Client
 async def test_a_browser_that_leaves_while_its_screen_begins_is_counted_until_that_has_ended(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """asyncio kills a child whose beginning is cancelled, and waits for its end: one that a closed loop cuts short stays."""
+    """A child whose beginning is cancelled is killed and waited for; a loop that closes meanwhile would leave it."""
     origin = await let_in(client)
     begins, ended = asyncio.Event(), []
 
@@ -114,11 +114,12 @@ async def test_a_browser_that_leaves_while_its_screen_begins_is_counted_until_th
             ended.append("the screen")
 
     monkeypatch.setattr(asyncio, "create_subprocess_shell", begin)
+    visitors = client.guard.visitors  # type: ignore[attr-defined]
     async with client.ws_connect("/ws", origin=origin):
         await begins.wait()
-        assert client.guard.visitors.sessions == 1  # type: ignore[attr-defined]
+        assert visitors.sessions == 1
     async with asyncio.timeout(60):
-        while client.guard.visitors.sessions:  # type: ignore[attr-defined]  # noqa: ASYNC110 - a number tells of no change
+        while visitors.sessions:  # noqa: ASYNC110 - a number tells of no change
             await asyncio.sleep(0)
     assert ended == ["the screen"]
 

@@ -36,7 +36,6 @@ _SWAPS = sys.byteorder == "big"
 
 
 _NO_QUANTILES = Quantiles()
-_USUAL = (0.5, 0.9, 0.95, 0.99)
 
 
 class LogSketch:
@@ -193,7 +192,7 @@ def usual_quantiles(sketch: LogSketch) -> Quantiles:
     """Return the quantiles that answers have."""
     if not sketch.counts:
         return _NO_QUANTILES
-    p50, p90, p95, p99 = sketch.quantiles(_USUAL)
+    p50, p90, p95, p99 = sketch.quantiles((0.5, 0.9, 0.95, 0.99))
     return Quantiles(count=sketch.count, p50=p50, p90=p90, p95=p95, p99=p99)
 
 

@@ -1,1 +1,1 @@
-"""What stands around a supervisor in its tests: nothing of it is mocked that can be had."""
+"""Surroundings of a supervisor in its tests: real where this machine has them, fakes for the rest."""
