@@ -17,6 +17,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -42,6 +43,7 @@ from sparkdash.tui.profile_orders import ProfileOrders
 from sparkdash.tui.screens import opening, pages
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
+from sparkdash.tui.widgets.field import Field
 from sparkdash.tui.widgets.header import PAGES
 
 if TYPE_CHECKING:
@@ -273,6 +275,12 @@ class SparkdashApp(App[None]):
 
         latest = self.set_timer(delay, draw)  # for a screen that ends before it takes over
         self.call_later(lambda: self.screen.call_later(draw))  # each screen takes its messages in their order
+
+    def on_key(self, event: events.Key) -> None:
+        """Type a key into the field that has opened since it was pressed: "/", letters and Enter may come in one read."""
+        if isinstance(self.focused, Field) and self.focused.takes(event):
+            event.prevent_default()
+            self.focused.post_message(events.Key(event.key, event.character))
 
     def on_page_asked(self, message: PageAsked) -> None:
         """Open the page that was clicked in the footer."""

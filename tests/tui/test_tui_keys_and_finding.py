@@ -97,6 +97,17 @@ async def test_escape_and_a_digit_that_come_together_are_two_commands(stage: Any
         assert "co" not in on.lines[22]
 
 
+async def test_letters_behind_a_slash_in_one_read_are_typed(stage: Any, box: Any) -> None:
+    """As commands they would mark, switch and stop."""
+    async with stage(box.snapshot(), size=(100, 30)) as on:
+        await on.press("2")
+        before = list(on.link.asked)
+        for key in ("slash", *"embed", "enter"):
+            on.app.post_message(events.Key(key, {"slash": "/", "enter": "\r"}.get(key, key)))
+        await on.until(lambda: "Showing rows with “embed”" in on.text)
+        assert on.link.asked == before
+
+
 @pytest.mark.parametrize(("page", "told", "not_told"), [
     ("5", "fold the access lines", "end the request"), ("3", "end the request", "fold the access lines"),
 ])  # fmt: skip

@@ -13,6 +13,10 @@ from textual.widgets import Input
 class Field(Input):
     """Input whose keys of editing and of submitting keep their place among the letters."""
 
+    def takes(self, event: events.Key) -> bool:
+        """Whether this key is typed here, or edits or submits the text."""
+        return event.is_printable or event.key in self._bindings.key_to_bindings
+
     async def _on_key(self, event: events.Key) -> None:
         """Type the key, or do at once what it is bound to."""
         found = self._bindings.key_to_bindings.get(event.key)

@@ -23,7 +23,7 @@ class SearchField(Field):
     def open(self) -> None:
         """Show the field and focus it."""
         self.display = True
-        self.focus()
+        self.screen.set_focus(self)  # `focus` would wait until the keys behind this one were carried out
 
     async def _on_key(self, event: events.Key) -> None:
         """Type the key; Escape ends the search at once, so that keys which came with it are commands.
