@@ -198,21 +198,28 @@ class ProfileOrders:
         if profile and profile.simulated:
             self._host.say(f"{name} is simulated: there is nothing to fetch.")
             return
+        has_weights = profile is not None and any(ref.hf for ref in profile.weights)
+        needs_image = snapshot is None or snapshot.daemon.runtime != "process"
+        if needs_image or not has_weights:  # without either, the daemon says why nothing is fetched
+            await self._pull_image(name)
+        if has_weights:
+            await self._pull_weights(name, "Image and weights" if needs_image else "The weights")
+
+    async def _pull_image(self, name: str) -> None:
         async with aclosing(self._host.link.pull(profile=name)) as steps:
             async for step in steps:
                 share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
                 self._host.say(f"{step.image}: {'there' if step.done else step.detail + share}")
-        if profile is not None and any(ref.hf for ref in profile.weights):
-            await self._pull_weights(name)
 
-    async def _pull_weights(self, name: str) -> None:
+    async def _pull_weights(self, name: str, fetched: str) -> None:
         if not self.is_local:
-            self._host.say(f"Image there. Weights: `sparkdash pull {name}` on the daemon's box.")
+            there = "Image there. " if fetched.startswith("Image") else ""
+            self._host.say(f"{there}Weights: `sparkdash pull {name}` on the daemon's box.")
             return
         async with aclosing(self.commands.pull_weights(name)) as weights:
             async for told in weights:
                 self._host.say(f"{name}: {profile_texts.weights_text(told)}")
-        self._host.say(f"{name}: image and weights are there.")
+        self._host.say(f"{name}: {fetched.lower()} are there.")
 
     @property
     def is_local(self) -> bool:

@@ -127,6 +127,19 @@ async def test_a_dry_run_shows_the_command_and_a_pull_fetches_the_weights_too(st
         await on.until(lambda: "image and weights are there" in on.text)
 
 
+async def test_a_pull_fetches_the_weights_alone_where_engines_are_plain_processes(stage: Any, box: Any) -> None:
+    """The daemon would refuse to fetch an image, and the weights would never come."""
+    world = box.snapshot()
+    plain = world.profiles[0].model_copy(update={"weights": (ModelRef(hf="org/m"),)})
+    daemon = world.daemon.model_copy(update={"runtime": "process"})
+    async with stage(world.model_copy(update={"profiles": (plain, *world.profiles[1:]), "daemon": daemon})) as on:
+        on.app.profile_orders._commands = PretendCommands()
+        on.link.address = ON_THE_BOX
+        await on.press("2", "p")
+        await on.until(lambda: "the weights are there" in on.text)
+        assert ("pull", box.gpt) not in on.link.asked
+
+
 async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, box: Any) -> None:
     """Enter changes one; the field stays with the reason until it is right."""
     rows = (
