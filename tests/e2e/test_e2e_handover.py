@@ -103,7 +103,8 @@ def test_clients_that_keep_asking_are_all_answered_over_two_restarts(box: Any, s
     assert set(systemd.store) == {handover.TCP, handover.UNIX}
     box.post("/api/use", {"profile": "quick"})
     box.until(lambda state: state["engines"].get("quick", {}).get("state") == "ready")
-    with ThreadPoolExecutor(CLIENTS) as pool:
+    with ThreadPoolExecutor(CLIENTS) as pool, ExitStack() as ends:
+        ends.callback(over.set)  # also where something failed: the pool waits for its clients
         asking = [pool.submit(_asks, port, over) for _ in range(CLIENTS)]
         for _ in range(2):
             process.send_signal(signal.SIGTERM)

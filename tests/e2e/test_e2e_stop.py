@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import subprocess
-import urllib.error
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,18 +32,22 @@ def spark(new_daemon: Callable[..., Any], tiny: Any) -> Any:
     return daemon.start()
 
 
-def stream(spark: Any) -> str:
-    """A request that would take minutes; all of its answer, or its refusal if no byte of it had come."""
-    body = {"model": "long", "messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": 10**6}
+def stream(spark: Any, begun: threading.Event) -> str:
+    """A request of some fifty seconds, all of its answer; `begun` is set with its first token, or where it has failed."""
+    body = {"model": "long", "messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": 10_000}
     request = urllib.request.Request(
         f"{spark.url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return str(answer.read().decode())
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return refused.read().decode()
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            lines = []
+            for line in answer:
+                lines.append(line.decode())
+                if line.startswith(b"data:"):
+                    begun.set()
+            return "".join(lines)
+    finally:
+        begun.set()
 
 
 def sigstop(name: str) -> None:
@@ -61,8 +65,10 @@ def pause(name: str) -> None:
 def frozen(spark: Any, freeze: Callable[[str], None]) -> Iterator[list[Future[str]]]:
     """`long` runs, streams two answers, and is frozen."""
     assert spark.sparkdash("use", "long").returncode == 0
-    with ThreadPoolExecutor(2) as pool:
-        answers = [pool.submit(stream, spark) for _ in range(2)]
+    begun = [threading.Event(), threading.Event()]
+    with ThreadPoolExecutor(len(begun)) as pool:
+        answers = [pool.submit(stream, spark, each) for each in begun]
+        assert all(each.wait(60) for each in begun)  # one without a token yet would wait for the next `long` instead
         spark.until(lambda state: state["engines"]["long"]["in_flight"] == len(answers))
         freeze("sparkdash-long")
         yield answers
