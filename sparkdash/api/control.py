@@ -16,6 +16,7 @@ from sparkdash.api.answers import BenchPlan, ClockState, Done, LeaseGranted, Pro
 from sparkdash.api.requests import (
     ClockBody,
     DoctorQuery,
+    ExtendBody,
     FeedPosition,
     IncidentQuery,
     LeaseBody,
@@ -155,6 +156,9 @@ class ControlApi:
         silence_s=NO_LIMIT,
     )
     release = Call("POST", "/api/release", ReleaseBody, Done, "Let a parked profile be tried again, or all")
+    extend_load = Call(
+        "POST", "/api/extend-load", ExtendBody, Done, "Let a load that stands still go on for its whole limit again"
+    )
     cancel = Call("POST", "/api/cancel", NoParameters, Done, "Cancel every swap under way", silence_s=NO_LIMIT)
     cancel_request = Call(
         "POST",

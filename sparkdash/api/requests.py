@@ -189,6 +189,12 @@ class ReleaseBody(ApiRequest):
     profile: str | None = None
 
 
+class ExtendBody(ApiRequest):
+    """Profile whose load stands still and may go on doing so for the whole limit, `no_progress_s`, from now on."""
+
+    profile: str
+
+
 class ToggleBody(ApiRequest):
     """New A and B profiles (a side that is left out stays as it is), and whether to switch to the other one."""
 

@@ -143,6 +143,10 @@ class SupervisorPort(Protocol):
         """Let a parked profile, or all, be tried again."""
         ...
 
+    async def extend_load(self, name: str) -> None:
+        """Let a load that stands still go on for its whole limit."""
+        ...
+
     async def cancel(self) -> None:
         """Cancel the swap under way."""
         ...

@@ -191,6 +191,10 @@ class Actor:
                 self.post(move)
         return plan
 
+    def extend_load(self, target: str) -> bool:
+        """Let a load that stands still go on for its whole limit; return whether it stands still."""
+        return self._swaps.extend(target)
+
     def replace_catalog(self, catalog: Catalog) -> None:
         """Replace the profiles, or the owner's policies for them."""
         self.catalog = catalog

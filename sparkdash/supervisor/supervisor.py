@@ -212,6 +212,16 @@ class Supervisor:
         """Let a parked profile, or all of them, start again. Raises AdmissionError: unknown profile."""
         self._actor.post(Release(None if name is None else self.catalog.find(name).name))
 
+    async def extend_load(self, name: str) -> None:
+        """Let a load that stands still do so for `no_progress_s` from now on.
+
+        Raises:
+            AdmissionError: unknown profile, or its load does not stand still (`not_stalled`).
+        """
+        profile = self.catalog.find(name).name
+        if not self._actor.extend_load(profile):
+            raise refusals.not_stalled(profile)
+
     def replace_catalog(self, catalog: Catalog) -> None:
         """Replace the profiles. Running engines go on, also when their profile changed or went away."""
         self._actor.replace_catalog(catalog)

@@ -78,6 +78,7 @@ class SparkdashApp(App[None]):
         Binding("f", "next_large", "next engine large", show=False),
         Binding("t", "flip", "flip A/B", show=False),
         Binding("x", "cancel", "cancel the swap", show=False),
+        Binding("K", "extend_load", "extend a stalled load", show=False),
         Binding("S", "stop", "stop the engine", show=False),
         Binding("T", "next_look", "next theme", show=False),
         Binding("ctrl+t", "traffic", "demo traffic", show=False),
@@ -324,6 +325,10 @@ class SparkdashApp(App[None]):
     def action_flip(self) -> None:
         """Switch to whichever of A and B does not run."""
         self.orders.flip()
+
+    def action_extend_load(self) -> None:
+        """Let loads that stand still go on for their whole limit."""
+        self.orders.extend_load()
 
     def action_cancel(self) -> None:
         """Cancel the swaps under way."""

@@ -116,6 +116,8 @@ def palette_commands(app: PaletteHost) -> Iterator[SystemCommand]:
 def _of_engines(app: PaletteHost) -> Iterator[SystemCommand]:
     if app.view.swap:
         yield SystemCommand("Cancel the swap", "Cancel every swap under way (x)", app.orders.cancel)
+    if app.view.swap and app.view.swap.still_since is not None:
+        yield SystemCommand("Extend the stalled load", "Its limit begins anew (K)", app.orders.extend_load)
     for name in app.view.snapshot.engines if app.view.snapshot else ():
         yield SystemCommand(f"Stop {name}", "Asks first (S)", partial(app.orders.stop, name))
 

@@ -86,6 +86,17 @@ class UserOrders:
             return
         self._run(self._host.link.release(profile=profile), f"{profile} may be tried again")
 
+    def extend_load(self) -> None:
+        """Let every load that stands still go on for its whole limit."""
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return
+        stalled = [swap.target for swap in snapshot.swaps_under_way if swap.target and swap.still_since is not None]
+        if not stalled:
+            self._host.say("No load stands still.")
+        for name in stalled:
+            self._run(self._host.link.extend_load(profile=name), f"{name} may go on standing still; x cancels it.")
+
     def reload(self) -> None:
         """Read the profiles again."""
         self._run(self._host.link.reload(), "The profile files were read again.")

@@ -201,6 +201,9 @@ class FakeSupervisor:
     async def release(self, name: str | None) -> None:
         self.calls.append(("release", name))
 
+    async def extend_load(self, name: str) -> None:
+        self.calls.append(("extend_load", name))
+
     async def cancel(self) -> None:
         self.calls.append(("cancel", None))
 

@@ -61,6 +61,7 @@ async def test_every_route_of_the_map_is_described(house: Any) -> None:
         "POST /api/cancel",
         "POST /api/requests/{request_id}/cancel",
         "POST /api/release",
+        "POST /api/extend-load",
         "POST /api/toggle",
         "POST /api/pull-image",
         "POST /api/reload",
@@ -113,6 +114,7 @@ async def test_stop_cancel_reload(house: Any) -> None:
         ("stop", {"profile": None}),
         ("stop", {"profile": "alpha", "wait": False}),
         ("cancel", {}),
+        ("extend-load", {"profile": "alpha"}),
         ("reload", {}),
     ):
         assert (await house.client.post(f"/api/{path}", json=body)).status_code == 200
@@ -121,6 +123,7 @@ async def test_stop_cancel_reload(house: Any) -> None:
         ("stop", None),
         ("stop", ("alpha", "at once")),
         ("cancel", None),
+        ("extend_load", "alpha"),
     ]
     assert house.done == [("reload", None)]
 

@@ -384,6 +384,11 @@ async def test_requests_and_swaps_of_others_cannot_be_ended(callers: Callers, to
     assert (await house.client.post("/api/cancel", json={}, headers=headers)).status_code == 403
     house.bus.publish(SwapChanged(swap=swap("3", OTHER, ended=3.0)))
     assert (await house.client.post("/api/cancel", json={}, headers=headers)).status_code == 200
+    extended = [
+        (await house.client.post("/api/extend-load", json={"profile": name}, headers=headers)).status_code
+        for name in (OTHER, OWN)
+    ]
+    assert extended == [403, 200]
 
 
 async def test_a_name_that_is_near_another_models_is_no_way_to_learn_of_it(callers: Callers) -> None:

@@ -69,9 +69,20 @@ async def test_weights_at_a_path_of_another_box_name_the_profile_whose_weights_c
     )
 
 
-async def test_an_image_that_was_built_is_here_and_asks_no_registry(house: Any, make_profile: Any) -> None:
-    await house.open(make_profile("a", build=ImageBuild(context="images/a")))
+@pytest.mark.parametrize(
+    "facts", [{"build": ImageBuild(context="images/a")}, {"image": "localhost/mine:1"}], ids=["a recipe", "by hand"]
+)
+async def test_an_image_that_was_built_is_here_and_asks_no_registry(house: Any, make_profile: Any, facts: Any) -> None:
+    house.runtime.present.add("localhost/mine:1")
+    await house.open(make_profile("a", **facts))
     assert [step.detail async for step in house.supervisor.pull("a")] == ["here already"]
+
+
+async def test_an_image_that_no_registry_has_is_not_asked_for(house: Any, make_profile: Any) -> None:
+    await house.open(make_profile("a", image="localhost/mine:1"))
+    with pytest.raises(HostError, match="No registry has localhost/mine:1") as caught:
+        [step async for step in house.supervisor.pull("a")]
+    assert caught.value.hint == "No registry has it: build it yourself, or say how with `build:` in the profile."
 
 
 async def test_what_can_never_fit_evicts_nobody(house: Any, make_profile: Any) -> None:

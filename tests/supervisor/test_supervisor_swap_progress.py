@@ -11,6 +11,7 @@ from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import EngineChanged, SwapChanged
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.domain.text.swap_text import progress_text
+from sparkdash.errors import AdmissionError
 from sparkdash.host.processes import proc
 from sparkdash.store import Store
 from sparkdash.units import GIB
@@ -141,6 +142,26 @@ async def test_a_load_that_stands_still_says_so_and_is_never_almost_done(
     assert {round(swap.gives_up_at - swap.still_since) for swap in still} == {600}
     assert still[-1].heard_at is not None
     assert house.swaps()[-1].still_since is None
+
+
+async def test_a_load_that_stands_still_is_extended_on_request(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Its limit begins anew, as often as it is asked; the standstill goes on being told from where it began."""
+    house.runtime.zoo["a"] = behaviour(never_ready=True)
+    await house.open(make_profile("a"), no_progress_s=600)
+    began, asking = house.clock.time, asyncio.ensure_future(house.ask("a").granted())
+    with pytest.raises(AdmissionError, match="a has no load that stands still") as refused:
+        await house.supervisor.extend_load("a")
+    assert (refused.value.code, refused.value.status) == ("not_stalled", 409)
+    await house.clock.drive(house.clock.sleep(400))
+    await house.supervisor.extend_load("a")
+    await house.clock.drive(house.clock.sleep(400))
+    await house.supervisor.extend_load("a")
+    still = [swap for swap in told(house, "a") if swap.still_since is not None]
+    assert len({round(swap.still_since) for swap in still}) == 1
+    assert [round(swap.gives_up_at - still[0].still_since, -1) for swap in still] == [600, 1000]
+    (error,) = await house.clock.drive(asyncio.gather(asking, return_exceptions=True))
+    assert error.code == "no_progress"
+    assert house.clock.time - began == pytest.approx(1400, abs=10)
 
 
 async def test_memory_that_others_move_is_no_progress_of_a_stuck_load(

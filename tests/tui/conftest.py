@@ -262,6 +262,9 @@ class ScriptedLink:
     async def release(self, *, profile: str) -> None:
         await self._do("release", profile)
 
+    async def extend_load(self, *, profile: str) -> None:
+        await self._do("extend_load", profile)
+
     async def cancel(self) -> None:
         await self._do("cancel")
 

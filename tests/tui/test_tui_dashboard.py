@@ -130,6 +130,18 @@ async def test_a_load_that_stands_still_says_so(stage: Any, box: Any) -> None:
         assert "stalled: no progress for 2m10s, ended in 17m50s" in on.text
         assert "log, 2m11s ago" in on.text
         assert "left" not in on.text
+        assert "K extends  x cancels" in on.text
+        await on.press("K")
+        assert on.link.asked == [("extend_load", box.coder)]
+        assert f"{box.coder} may go on standing still; x cancels it." in on.text
+
+
+async def test_a_load_that_moves_is_not_extended(stage: Any, box: Any) -> None:
+    async with stage(box.swapping()) as on:
+        assert "K extends" not in on.text
+        await on.press("K")
+        assert on.link.asked == []
+        assert "No load stands still." in on.text
 
 
 async def test_what_a_swap_waits_for_is_told_in_the_place_of_the_log(stage: Any, box: Any) -> None:

@@ -194,6 +194,10 @@ class _Supervisor:
         """Release an own model."""
         await self._whole.release(self._one(name))
 
+    async def extend_load(self, name: str) -> None:
+        """Extend the load of an own model."""
+        await self._whole.extend_load(self._own(name))
+
     async def cancel(self) -> None:
         """Cancel every swap under way, if all of them concern own models only."""
         if not all(map(self._bus.view.covers, self._bus.whole_snapshot.swaps_under_way)):

@@ -75,6 +75,7 @@ CONTROL: dict[tuple[str, str], Reach] = {
     ("POST", "/api/use"): Reach.OWN,
     ("POST", "/api/stop"): Reach.OWN,
     ("POST", "/api/release"): Reach.OWN,
+    ("POST", "/api/extend-load"): Reach.OWN,
     ("POST", "/api/cancel"): Reach.OWN,
     ("POST", "/api/requests/{request_id}/cancel"): Reach.OWN,
     ("POST", "/api/pull-image"): Reach.OWN,

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 
 from sparkdash.api.answers import Done, TogglePair
 from sparkdash.api.control import ControlApi
-from sparkdash.api.requests import NoParameters, ReleaseBody, StopBody, ToggleBody, UseBody, UseSetBody
+from sparkdash.api.requests import ExtendBody, NoParameters, ReleaseBody, StopBody, ToggleBody, UseBody, UseSetBody
 from sparkdash.domain.event import ToggleChanged
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
@@ -27,6 +27,7 @@ def add_routes(api: APIRouter) -> None:
     serves(api, ControlApi.use_set, use_set)
     serves(api, ControlApi.stop, stop)
     serves(api, ControlApi.release, release)
+    serves(api, ControlApi.extend_load, extend_load)
     serves(api, ControlApi.cancel, cancel)
     serves(api, ControlApi.cancel_request, cancel_request)
     serves(api, ControlApi.toggle, toggle)
@@ -57,6 +58,12 @@ async def stop(body: StopBody, deps: CallerDeps) -> Done:
 async def release(body: ReleaseBody, deps: CallerDeps) -> Done:
     """Let a parked profile, or all, be tried again."""
     await deps.supervisor.release(body.profile)
+    return Done()
+
+
+async def extend_load(body: ExtendBody, deps: CallerDeps) -> Done:
+    """Let a load that stands still go on for its whole limit."""
+    await deps.supervisor.extend_load(body.profile)
     return Done()
 
 

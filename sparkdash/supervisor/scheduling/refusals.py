@@ -58,6 +58,13 @@ def nothing_to_pull(profile: Profile, *, containerised: bool) -> SparkdashError 
     return None
 
 
+def not_stalled(name: str) -> SparkdashError:
+    """Error for an order to extend a load that moves, or that nobody began."""
+    return AdmissionError(
+        f"{name} has no load that stands still, so there is nothing to extend.", code="not_stalled", status=409
+    )
+
+
 def shutting_down() -> SparkdashError:
     """Build the refusal while the daemon ends; clients come again to the next one."""
     return DaemonError("sparkdash is shutting down.", code="shutting_down", retry_after=10.0)

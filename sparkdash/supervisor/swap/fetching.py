@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.images.availability import how_to_get
+from sparkdash.domain.images.origin import ImageOrigin, image_origin
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import HostError
 from sparkdash.host.runtime import Runtime
@@ -20,7 +21,7 @@ async def fetch_image(runtime: Runtime, profile: Profile, image: str) -> AsyncIt
     Raises:
         HostError: image_missing (no registry has it), and as `Runtime.pull`.
     """
-    if profile.build is None:
+    if image_origin(image, profile.build) is ImageOrigin.PULL:
         async for step in runtime.pull(image):
             yield step
     elif await runtime.image_id(image) is None:

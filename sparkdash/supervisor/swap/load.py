@@ -114,9 +114,11 @@ class Loading:
         began = self._tools.clock.monotonic()
         while not await self._while_it_lives(self._alive()):
             self._tell()
-            still = self._tools.clock.monotonic() - self._moved_at
-            self._record.still(still, self._tools.settings.no_progress_s)
-            if still >= self._tools.settings.no_progress_s:
+            now = self._tools.clock.monotonic()
+            still = now - self._moved_at
+            left = max(self._moved_at, self._record.extended_at or 0.0) + self._tools.settings.no_progress_s - now
+            self._record.still(still, left)
+            if left <= 0:
                 raise await self._stood_still(still)
             passed = self._tools.clock.monotonic() - began
             pause = min(max(FIRST_POLL_S, POLL_SHARE * passed), POLL_S)

@@ -24,6 +24,8 @@ STILL_S = 30.0
 """Seconds without progress after which a load counts as still: importing, mapping and compiling are mostly silent for
 less.
 """
+LIMIT_MOVED_S = 1.0
+"""A limit on standing still is published again when it has moved by more: it was extended, or its setting edited."""
 
 
 class SwapRecord:
@@ -34,6 +36,8 @@ class SwapRecord:
         self._clock = clock
         self._course = course
         self._heard_at: float | None = None
+        self.extended_at: float | None = None
+        """Time of the last `extend`, in monotonic seconds."""
         self._phase_began = clock.monotonic()
         course.enter(swap.phase, self._phase_began)
         self.swap = swap
@@ -78,14 +82,21 @@ class SwapRecord:
         """Note a line of the engine's log; published with the next change, or HEARD_S later."""
         self._heard_at = self._clock.now()
 
-    def still(self, seconds: float, limit_s: float) -> None:
-        """Set for how long the load has shown no progress, and for how long it may.
+    def extend(self) -> None:
+        """Count a load that stands still as moving from now on, as far as its limit goes."""
+        self.extended_at = self._clock.monotonic()
 
-        Published when that becomes long, and when it ends.
+    def still(self, seconds: float, left_s: float) -> None:
+        """Set for how long the load has shown no progress, and for how long it still may.
+
+        Published when that becomes long, when the limit moves, and when it ends.
         """
-        if (seconds >= STILL_S) != (self.swap.still_since is not None):
-            since = self._clock.now() - seconds if seconds >= STILL_S else None
-            self._tell(self.swap.replace(still_since=since, gives_up_at=None if since is None else since + limit_s))
+        is_still = seconds >= STILL_S
+        gives_up_at = self._clock.now() + left_s
+        moved = abs(gives_up_at - (self.swap.gives_up_at or gives_up_at)) > LIMIT_MOVED_S
+        if is_still != (self.swap.still_since is not None) or (is_still and moved):
+            since = self._clock.now() - seconds if is_still else None
+            self._tell(self.swap.replace(still_since=since, gives_up_at=gives_up_at if is_still else None))
         elif (self._heard_at or 0.0) - (self.swap.heard_at or 0.0) >= HEARD_S:
             self._tell(self.swap)
 

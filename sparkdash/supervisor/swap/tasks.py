@@ -156,6 +156,14 @@ class SwapTasks:
         if swap := self._under_way.get(target):
             swap.order.drained.set()
 
+    def extend(self, target: str) -> bool:
+        """Let the load of `target` stand still for its whole limit from now on; return whether it stands still."""
+        swap = self._under_way.get(target)
+        if swap is None or swap.order.record.swap.still_since is None:
+            return False
+        swap.order.record.extend()
+        return True
+
     def cancel(self, target: str | None) -> None:
         """Give it up; SwapCancelled follows when what it began is gone, or how it ended if that was sooner."""
         if swap := self._under_way.get(target):

@@ -129,6 +129,7 @@ def _waiting(swap: Swap, view: View, width: int) -> Line:
     verb = "waits" if count == 1 else "wait"
     who = f"{count} {verb}{': ' if names else ''}{', '.join(names)}" if count else "nobody waits"
     cause = inked(f"{words.CAUSES[swap.cause]}  ", Ink.DIM)
-    return justify(
-        inked(who, Ink.PLAIN if count else Ink.DIM), cause + inked("x", Ink.STRONG) + inked(" cancels", Ink.DIM), width
-    )
+    keys = inked("x", Ink.STRONG) + inked(" cancels", Ink.DIM)
+    if swap.still_since is not None:
+        keys = inked("K", Ink.STRONG) + inked(" extends  ", Ink.DIM) + keys
+    return justify(inked(who, Ink.PLAIN if count else Ink.DIM), cause + keys, width)
