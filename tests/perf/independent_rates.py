@@ -28,6 +28,8 @@ from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.run import CellKey, Mode
 
 PROMPTS, REQUEST_SD, PROMPT_SD, COMMON, FLOOR = 5, 0.01, 0.05, 0.7, 0.005
+MEDIAN_OF_FIVE = 0.286834
+"""Variance of the median of five values from a standard normal distribution."""
 MODES, CELLS = (Mode.STANDARD, Mode.CAREFUL), (1, 4, 20)
 Array = Any
 SINES = tuple(f"sine, {waves} waves" for waves in ("0.5", "1", "1.5", "2", "2.5", "3", "3.5", "4"))
@@ -39,6 +41,8 @@ BOXES: dict[str, dict[str, Any]] = {
     "autocorrelation": {"noise": "auto"},
     "outliers": {"noise": "outliers"},
     "prompts that arms like differently": {"taste": 0.03},
+    "prompts liked differently, outliers": {"taste": 0.03, "noise": "outliers"},
+    "prompts liked very differently": {"taste": 0.10},
     "launches with heavy tails": {"launch": "heavy"},
     "skewed launches": {"launch": "skew"},
     "launches of two kinds": {"launch": "two"},
@@ -123,34 +127,58 @@ def contrast(values: Array, order: Array) -> tuple[Array, Array, int]:
     return of_values[1] - of_values[0] - slope * apart, variance * share, free
 
 
+def places_of(order: Array, arm: int, shape: tuple[int, ...]) -> Array:
+    """Return where along the launches of `values` an arm stands."""
+    half = shape[2] // 2
+    mine = np.argsort(order != arm, axis=-1, kind="stable")[:, None, :half, None]
+    return np.broadcast_to(mine, (shape[0], shape[1], half, shape[3]))
+
+
+def limited(values: Array, order: Array) -> Array:
+    """Hold each request within four robust deviations of what its launch and its prompt in that arm explain."""
+    places = [places_of(order, arm, values.shape) for arm in (0, 1)]
+    rests = [np.take_along_axis(values, mine, axis=2) for mine in places]
+    for _ in range(3):
+        rests = [rest - np.median(rest, axis=3, keepdims=True) for rest in rests]
+        rests = [rest - np.median(rest, axis=2, keepdims=True) for rest in rests]
+    sizes = np.abs(np.concatenate(rests, axis=2)).reshape(*values.shape[:2], -1)
+    bound = 4 * 1.4826 * np.nanmedian(np.where(sizes > 1e-12, sizes, np.nan), axis=-1)[..., None, None]
+    held = values.copy()
+    for mine, rest in zip(places, rests, strict=True):
+        ones = np.take_along_axis(values, mine, axis=2)
+        np.put_along_axis(held, mine, ones - rest + np.clip(rest, -bound, bound), axis=2)
+    return held
+
+
 def taste_variance(values: Array, order: Array) -> Array:
     """Return by run and cell the variance that the choice of prompts adds."""
-    runs, cells, launches, prompts = values.shape
-    half = launches // 2
+    prompts, half = values.shape[3], values.shape[2] // 2
     liked, squares = [], 0.0
     for arm in (0, 1):
-        mine = np.argsort(order != arm, axis=-1, kind="stable")[:, None, :half, None]
-        ones = np.take_along_axis(values, np.broadcast_to(mine, (runs, cells, half, 1)), axis=2)
+        ones = np.take_along_axis(values, places_of(order, arm, values.shape), axis=2)
         rest = ones - ones.mean(-1, keepdims=True)
         liked.append(rest.mean(-2))
         squares = squares + ((rest - rest.mean(-2, keepdims=True)) ** 2).sum((-1, -2))
     noise = squares / (2 * (half - 1) * (prompts - 1))
     seen = (liked[1] - liked[0]).var(-1, ddof=1)
-    return np.pi / 2 * np.maximum(0, seen - noise * 2 / half) / prompts
+    return MEDIAN_OF_FIVE * np.maximum(0, seen - noise * 2 / half)
 
 
 def tested(values: Array, order: Array, tastes: Array) -> tuple[Array, Array, Array, Array]:
-    """Return ln ratio, standard error, degrees of freedom (Satterthwaite, at most those of the launches) and p."""
+    """Return ln ratio, standard error, degrees of freedom (mean of 1 / df by the variances' shares) and p."""
     ratio, main, free = contrast(values, order)
-    total = main + tastes.sum(-1)
-    by_parts = total**2 / (main**2 / free + (tastes**2 / (PROMPTS - 1)).sum(-1))
-    error, freedom = np.sqrt(total), np.minimum(by_parts, free)
+    by_prompts = tastes.sum(-1)
+    total = main + by_prompts
+    of_prompts = np.where(by_prompts > 0, by_prompts**2, 1) / np.where(by_prompts > 0, (tastes**2).sum(-1), 1)
+    share = by_prompts / total
+    freedom = 1 / ((1 - share) / free + share / (of_prompts * (PROMPTS - 1)))
+    error, freedom = np.sqrt(total), np.minimum(freedom, free) if tastes.shape[-1] == 1 else freedom
     return ratio, error, freedom, 2 * stats.t.sf(np.abs(ratio / error), freedom)
 
 
 def judged(values: Array, order: Array) -> tuple[Array, Array, Array]:
     """Return the claimed signs of the cells and, last, of the line over all; and the bounds of that line's interval."""
-    cells = values.shape[1]
+    cells, values = values.shape[1], limited(values, order)
     rest = values - values.mean(-1, keepdims=True)
     launches = np.median(values - rest.mean(-2, keepdims=True), axis=-1)
     tastes = taste_variance(values, order)
@@ -211,7 +239,7 @@ def check() -> None:
         for cells in CELLS:
             order = drawn(mode, 60, "check")
             rng = np.random.default_rng(cells)
-            made = tables(rng, order, cells, taste=0.01, drift="sine, 2 waves", effect=0.02)
+            made = tables(rng, order, cells, noise="outliers", taste=0.01, drift="sine, 2 waves", effect=0.02)
             signs, _, _ = judged(made, order)
             for one, arms, told in zip(made, order, signs, strict=True):
                 assert sparkdash_signs(one, arms) == told.tolist()

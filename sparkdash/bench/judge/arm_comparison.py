@@ -6,13 +6,15 @@ The experimental unit is the launch of an engine, not the request. Requests of o
 graphs and its time of day, so 30 of them are not 30 observations. The model of a cell is
     ln y = arm + slope x place + launch + prompt + prompt:arm + noise
 Rule 1: prompts are paired. Differences between prompts are removed before launches are compared.
-Rule 2: a launch has one value, the median over its prompts of the remainder. A single hiccup moves it little.
+Rule 2: a launch has one value, the median over its prompts of the remainder. A request far from what its launch and
+prompt explain is held at four robust standard deviations (hiccups.py), or its noise would hide rule 4's variance.
 Rule 3: the spread between launches is estimated from all arms together, as in an analysis of variance. An arm less
 steady than the others is judged by its own spread. A linear trend over the places in the order is removed where enough
 launches remain to estimate it (TREND_DF), which they do wherever a difference may be claimed (LEAST_LAUNCHES).
 Rule 4: with speculation, arms respond differently to prompts. The small number of prompts is then another source of
-uncertainty: its variance is added, with degrees of freedom by Satterthwaite (1946), at most those of the launches:
-where launches happen to lie close together the formula gives too many.
+uncertainty: its variance is added. Quantiles of Student's t are nearly linear in 1 / df, so 1 / df of the sum is the
+mean of both, weighted by their shares: Cochran's rule for two variances (Cochran and Cox 1957, section 4.14). By
+Satterthwaite (1946) the sum would have more than both, and where launches happen to lie close together far too many.
 Pure.
 """
 
@@ -23,10 +25,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from sparkdash.bench.judge.stats import ALPHA, MEDIAN_VARIANCE, p_two_sided, t_quantile
-
-Values = Mapping[int, Mapping[str, float]]
-"""Positive figures of one arm, by launch (its index in the order) and prompt."""
+from sparkdash.bench.judge.hiccups import Values, limited, logarithms
+from sparkdash.bench.judge.stats import ALPHA, median_variance, p_two_sided, t_quantile
 
 TREND_DF = 3
 """Degrees of freedom that must remain to fit a trend; with fewer the interval would grow more than it gains."""
@@ -101,10 +101,15 @@ class Fit:
         if self.slope is not None:
             apart = fmean(self.launches[arm]) - fmean(self.launches[over])
             share += apart**2 / _spread_of_places(self.launches)
-        parts = [(self._variance(arm, over) * share, self.df), *self._taste_variances(arm, over)]
-        total = sum(variance for variance, _ in parts)
-        by_parts = total**2 / sum(variance**2 / df for variance, df in parts) if total else self.df
-        return Contrast(self.log_ratio(arm, over), math.sqrt(total), min(by_parts, self.df))
+        by_launches, (by_prompts, prompt_df) = self._variance(arm, over) * share, self._taste_variance(arm, over)
+        total = by_launches + by_prompts
+        part = by_prompts / total if by_prompts else 0.0
+        df = 1 / ((1 - part) / self.df + part / prompt_df)
+        if not self.cells:
+            df = min(
+                df, self.df
+            )  # a cell's few prompts are worth no more: its launches may lie close together by chance
+        return Contrast(self.log_ratio(arm, over), math.sqrt(total), df)
 
     def _variance(self, arm: str, over: str) -> float:
         """Return the variance of all arms together, or of these two where it is larger, so that steady arms hide no
@@ -116,34 +121,50 @@ class Fit:
         alone = sum(self.spreads[one] * df for one, df in ends.items()) / sum(ends.values())
         return max(self.variance or 0.0, alone)
 
-    def _taste_variances(self, arm: str, over: str) -> list[tuple[float, int]]:
-        """Return the variances that the choice of prompts adds to the contrast, with their degrees of freedom.
+    def _taste_variance(self, arm: str, over: str) -> tuple[float, float]:
+        """Return the variance that the choice of prompts adds to the contrast, with its degrees of freedom.
 
-        A mean over cells has one of each cell.
+        That of a mean over cells is the sum of theirs over their number squared, with df by Satterthwaite: cells have
+        prompts of their own.
         """
-        if self.cells:
-            share = 1 / len(self.cells) ** 2
-            own = [one for cell in self.cells for one in cell._taste_variances(arm, over)]
-            return [(variance * share, df) for variance, df in own]
+        if not self.cells:
+            return self._own_taste_variance(arm, over)
+        parts = [cell._own_taste_variance(arm, over) for cell in self.cells]
+        total = sum(variance for variance, _ in parts)
+        df = total**2 / sum(variance**2 / df for variance, df in parts) if total else 1.0
+        return total / len(self.cells) ** 2, df
+
+    def _own_taste_variance(self, arm: str, over: str) -> tuple[float, float]:
         shared = self.tastes[arm].keys() & self.tastes[over].keys()
         if len(shared) < 2 or self.noise is None:
-            return []
+            return 0.0, 1.0
         differences = [self.tastes[arm][prompt] - self.tastes[over][prompt] for prompt in shared]
         middle = fmean(differences)
         seen = sum((one - middle) ** 2 for one in differences) / (len(shared) - 1)
         by_chance = self.noise * (1 / len(self.launches[arm]) + 1 / len(self.launches[over]))
-        return [(MEDIAN_VARIANCE * max(0.0, seen - by_chance) / len(shared), len(shared) - 1)]
+        return median_variance(len(shared)) * max(0.0, seen - by_chance), len(shared) - 1
 
 
-def fit_cell(arms: Mapping[str, Values], center: Callable[[Iterable[float]], float] = median) -> Fit:
+def fit_cell(arms: Mapping[str, Values]) -> Fit:
     """Fit the model to a cell. Launches without a value are left out, and arms without a launch.
-
-    `center` makes one value of a launch's prompts.
 
     Raises:
         ValueError: a figure is not positive.
     """
-    logs = logarithms(arms)
+    return _fit(limited(logarithms(arms)), median)
+
+
+def fit_means(arms: Mapping[str, Values]) -> Fit:
+    """Fit the model where a launch's value is the mean of its figures, which are those of cells: each counts in full.
+
+    Raises:
+        ValueError: a figure is not positive.
+    """
+    return _fit(logarithms(arms), fmean)
+
+
+def _fit(logs: Mapping[str, Values], center: Callable[[Iterable[float]], float]) -> Fit:
+    """Fit the model to ln y; `center` makes one value of a launch's remainders."""
     _, shared = effects({place: ones for values in logs.values() for place, ones in values.items()})
     launches = {
         arm: {place: center([one - shared[prompt] for prompt, one in ones.items()]) for place, ones in values.items()}
@@ -160,17 +181,6 @@ def fit_cell(arms: Mapping[str, Values], center: Callable[[Iterable[float]], flo
         spreads=_spreads(launches, squares, df),
         slope=slope,
     )
-
-
-def logarithms(arms: Mapping[str, Values]) -> dict[str, dict[int, dict[str, float]]]:
-    """Return ln y by arm, launch and prompt, without empty launches and arms."""
-    logs = {
-        arm: {
-            place: {prompt: math.log(value) for prompt, value in ones.items()} for place, ones in values.items() if ones
-        }
-        for arm, values in arms.items()
-    }
-    return {arm: values for arm, values in logs.items() if values}
 
 
 def _spreads(launches: Mapping[str, Mapping[int, float]], squares: Mapping[str, float], df: int) -> dict[str, float]:

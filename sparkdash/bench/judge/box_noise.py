@@ -7,20 +7,11 @@ Pure.
 from __future__ import annotations
 
 import math
-from statistics import median
 
-from sparkdash.bench.judge.arm_comparison import Values, fit_cell, logarithms
-from sparkdash.bench.judge.stats import MEDIAN_VARIANCE, mde
+from sparkdash.bench.judge.arm_comparison import fit_cell
+from sparkdash.bench.judge.hiccups import Values, without_hiccups
+from sparkdash.bench.judge.stats import mde, median_variance
 from sparkdash.domain.base import Frozen
-
-HICCUP = 7
-"""Robust standard deviations beyond which a request of a calibration is a hiccup of the box. Remainders of a median
-polish are too small where there are few of them: at 7, one calm request in a hundred is left out of six launches of five.
-"""
-_NORMAL_MAD = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
-
-_POLISHES = 3
 
 
 class Noise(Frozen):
@@ -42,7 +33,7 @@ class Noise(Frozen):
 
     def floor(self, launches: int, samples: int) -> float:
         """Return the difference that two equal arms exceed once in 20 times on this box. No smaller one is claimed."""
-        spread = self.launch_sd**2 + MEDIAN_VARIANCE * self.within_sd**2 / samples
+        spread = self.launch_sd**2 + median_variance(samples) * self.within_sd**2
         return 1.96 * math.sqrt(2 * spread / launches)
 
 
@@ -59,38 +50,9 @@ def calibrate(values: Values) -> Noise | None:
     samples = min(len(values[place]) for place in places)
     within = found.noise or 0.0
     return Noise(
-        launch_sd=math.sqrt(max(0.0, found.variance - MEDIAN_VARIANCE * within / samples)),
+        launch_sd=math.sqrt(max(0.0, found.variance - median_variance(samples) * within)),
         within_sd=math.sqrt(within),
         drift=None if found.slope is None else found.slope * (max(places) - min(places)),
         launches=len(places),
         samples=samples,
     )
-
-
-def without_hiccups(values: Values) -> dict[int, dict[str, float]]:
-    """Leave out requests whose residual exceeds HICCUP robust standard deviations, at most one request in ten."""
-    kept = {launch: dict(ones) for launch, ones in values.items() if ones}
-    for _ in range(sum(map(len, kept.values())) // 10):
-        logs = logarithms({"": kept})[""]
-        rest = {place: abs(one) for place, one in _median_polish(logs).items()}
-        worst = max(rest, key=rest.__getitem__)
-        if rest[worst] <= HICCUP * _NORMAL_MAD * median(rest.values()) or len(kept[worst[0]]) < 2:
-            break
-        del kept[worst[0]][worst[1]]
-    return kept
-
-
-def _median_polish(logs: Values) -> dict[tuple[int, str], float]:
-    """Return what neither launch nor prompt explains, by launch and prompt: Tukey's median polish.
-
-    Means would spread a hiccup over its whole launch and prompt, and hide it where there are few of either.
-    """
-    rest = {(launch, prompt): one for launch, ones in logs.items() for prompt, one in ones.items()}
-    for _ in range(_POLISHES):
-        for side in (0, 1):
-            groups: dict[int | str, list[float]] = {}
-            for place, one in rest.items():
-                groups.setdefault(place[side], []).append(one)
-            middles = {key: median(ones) for key, ones in groups.items()}
-            rest = {place: one - middles[place[side]] for place, one in rest.items()}
-    return rest

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
 
-from sparkdash.bench.judge.arm_comparison import Values
 from sparkdash.bench.judge.energy import CellEnergy, energy_by_launch
 from sparkdash.bench.judge.family import panels, shared_fits
+from sparkdash.bench.judge.hiccups import Values
 from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch
 from sparkdash.bench.judge.stats import ALPHA, geomean
 from sparkdash.bench.plan import clock_sweep

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 
-from sparkdash.bench.judge.arm_comparison import Contrast, Fit, Values, fit_cell
+from sparkdash.bench.judge.arm_comparison import Contrast, Fit, fit_cell, fit_means
+from sparkdash.bench.judge.hiccups import Values
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.stats import fdr_levels
 from sparkdash.bench.run import CellKey
@@ -59,7 +59,7 @@ def _panel(cells: Mapping[CellKey, Fit], arm: str, base: str) -> Fit:
         for name, launches in values.items():
             for place, value in one.launches[name].items():
                 launches.setdefault(place, {})[str(number)] = math.exp(value)
-    return replace(fit_cell(values, center=fmean), cells=tuple(cells.values()))
+    return replace(fit_means(values), cells=tuple(cells.values()))
 
 
 def few_prompts(metric: BenchMetric) -> FewPrompts:

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from sparkdash.bench.judge.arm_comparison import Fit, Values, fit_cell
+from sparkdash.bench.judge.arm_comparison import Fit, fit_cell
 from sparkdash.bench.judge.box_noise import Noise
 from sparkdash.bench.judge.family import (
     Levels,
@@ -25,6 +25,7 @@ from sparkdash.bench.judge.family import (
     panels,
     shared_fits,
 )
+from sparkdash.bench.judge.hiccups import Values
 from sparkdash.bench.judge.metrics import BenchMetric, acceptance_lengths, decode_rates, figures_by_launch, speed_keys
 from sparkdash.bench.judge.stats import geomean, summary
 from sparkdash.bench.judge.verdict import BASELINE, FLOOR, Conclusion, Verdict, judge_contrasts, screen_verdict

@@ -9,6 +9,7 @@ Pure.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -56,6 +57,11 @@ class PeerRequest:
     def requests(self) -> int:
         """Requests of all repetitions."""
         return self.runs * self.cell.concurrency
+
+    @property
+    def seed(self) -> int:
+        """Seed of the prompts, one for each result file: a prefix cache knows no prompt of another cell or run."""
+        return zlib.crc32(self.result.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,7 @@ def _guidellm_command(asked: PeerRequest) -> list[str]:
         "--constraint", f"kind=max_requests,count={asked.requests}",
         "--tokenizer", f"kind=huggingface_auto,model={asked.tokenizer}",
         "--data", f"kind=synthetic_text,prompt_tokens={cell.context},output_tokens={cell.output}",
-        "--output", f"kind=json,path={asked.result}", "--disable-console",
+        "--seed", f"kind=static,value={asked.seed}", "--output", f"kind=json,path={asked.result}", "--disable-console",
     ]  # fmt: skip
 
 
@@ -172,7 +178,7 @@ def _vllm_command(asked: PeerRequest) -> list[str]:
         "--endpoint", "/v1/chat/completions", "--model", asked.model, "--tokenizer", asked.tokenizer,
         "--dataset-name", "random", "--random-input-len", str(cell.context), "--random-output-len", str(cell.output),
         "--num-prompts", str(asked.requests), "--max-concurrency", str(cell.concurrency), "--ignore-eos",
-        "--temperature", "0", "--seed", "1", "--disable-tqdm", "--save-result",
+        "--temperature", "0", "--seed", str(asked.seed), "--disable-tqdm", "--save-result",
         "--result-dir", folder or ".", "--result-filename", name,
     ]  # fmt: skip
 
@@ -208,8 +214,7 @@ TOOLS = {
             "guidellm", "guidellm", "pip install guidellm",
             {
                 PeerMetric.DECODE: f"1 / ITL = (tokens - 1) / (last - first token); {_PER_TOKEN}",
-                PeerMetric.PROMPT: "prompt tokens / TTFT, both medians; its prompts are repeated with one seed, so a "
-                "prefix cache may know them",
+                PeerMetric.PROMPT: "prompt tokens / TTFT, both medians",
                 PeerMetric.TTFT: "first content or reasoning - request sent, when its loop reads it",
                 PeerMetric.AGGREGATE: "output tokens per second over the whole measurement",
             },
