@@ -132,4 +132,5 @@ def _waiting(swap: Swap, view: View, width: int) -> Line:
     keys = inked("x", Ink.STRONG) + inked(" cancels", Ink.DIM)
     if swap.still_since is not None:
         keys = inked("K", Ink.STRONG) + inked(" extends  ", Ink.DIM) + keys
-    return justify(inked(who, Ink.PLAIN if count else Ink.DIM), cause + keys, width)
+    waiting = inked(who, Ink.PLAIN if count else Ink.DIM)
+    return justify(waiting, cause + keys if length(waiting) + length(cause + keys) < width else keys, width)

@@ -19,7 +19,7 @@ EVERYWHERE: Keys = (
     ("s", "switch to another profile: opens the profiles"),
     ("f", "make the next engine the large one; a click on its row does the same"),
     ("t", "flip between A and B; asks first, t again agrees"),
-    ("x  K", "cancel the swap under way; give a load that stalls its whole limit (`no_progress_s`) again"),
+    ("x  K", "cancel the swap under way; let a stalled load go on"),
     ("S", "stop the running engine"),
     ("/  esc", "search the page; show all rows again, from the top"),
     ("y", "copy the row (through the terminal, also over ssh)"),
