@@ -189,6 +189,13 @@ def test_recorded_failures_of_a_real_vllm_are_named(log: str, code: str, found: 
             "out_of_memory",
         ),
         ("vllm", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "out_of_memory"),
+        ("vllm", "OSError: [Errno 28] No space left on device: '/root/.cache/vllm/torch_compile_cache'", "disk_full"),
+        (
+            "sglang",
+            "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x: No space left on device",
+            "disk_full",
+        ),
+        ("vllm", "OSError: [Errno 122] Disk quota exceeded", "disk_full"),
         ("vllm", "RuntimeError: Failed to infer device type", "no_gpu_device"),
         ("vllm", "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all", "no_gpu_device"),
         ("vllm", "Failed to initialize NVML: Driver/library version mismatch", "cdi_stale"),

@@ -45,6 +45,12 @@ def cause(code: str, pattern: str, message: str, hint: str) -> Cause:
 
 COMMON: tuple[Cause, ...] = (
     cause(
+        "disk_full",
+        r"No space left on device|\bENOSPC\b|Disk quota exceeded",
+        "A disk is full",
+        "`df -h` shows which one: free some of it. Where the line names /dev/shm, raise `shm_size` in the profile.",
+    ),
+    cause(
         "out_of_memory",
         r"CUDA out of memory|OutOfMemoryError|cudaMalloc failed: out of memory|cudaErrorMemoryAllocation"
         r"|NV_ERR_NO_MEMORY|std::bad_alloc|Cannot allocate memory|\bMemoryError\b",
