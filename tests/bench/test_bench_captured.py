@@ -25,6 +25,7 @@ from sparkdash.cli.main import app
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.sim_spec import SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, ProfileError
+from sparkdash.sim.api import prompt as prompt_module
 from sparkdash.sim.process.engine_process import serving
 
 MARK = "the client's secret garden"
@@ -140,3 +141,29 @@ async def test_a_run_keeps_digests_and_never_words(tmp_path: Path) -> None:
     assert {one.prompt_id.partition(" ")[0] for one in results.samples} == {"captured"}
     assert MARK not in (place / "records.jsonl").read_text() + (place / "run.json").read_text()
     assert MARK not in assemble_report(results).model_dump_json()
+
+
+async def test_tools_that_all_chats_share_make_no_answer_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many templates write the tools before the first message; an agent sends the same ones with every request."""
+
+    def tools_first(tools: Any, turns: Sequence[Mapping[str, Any]]) -> str:
+        head = "You may call one or more functions to assist with the user query. " * 3
+        said = "".join(f"<|user|>{turn['content']}<|end|>" for turn in turns)
+        return f"{head}{json.dumps(tools)}{said}" if tools else said
+
+    monkeypatch.setattr(prompt_module, "_template", tools_first)
+    tools = [
+        {"type": "function", "function": {"name": name, "description": "Read one file. " * 40, "parameters": {}}}
+        for name in ("read", "list")
+    ]
+    chats, _ = captured_requests.select_chats([line(f"case {number}", tools=tools) for number in range(4)], 5)
+    cells = (suites.CellGroup(output=(20,), text=(captured_requests.TEXT,), reps=4),)
+    suite = suites.Suite(suite="mine", version="1", about="", cells=cells, prompts="x", prompts_sha256="y")
+    profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(time_scale=50))
+    async with serving(profile) as (_, url), BenchClient(url) as wire:
+        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, where=RunTarget(target="url"))
+        place = run_folder.create_run_folder(run, tmp_path)
+        results = await Runner(place, UrlLauncher(wire), lambda _: None, lag_limit_ms=1e9, chats=chats).run()
+    assert {one.void for one in results.samples} == {None}
+    assert results.gaps() == ()
+    assert len({one.prompt_id for one in results.samples}) == 4

@@ -73,7 +73,7 @@ async def measured(seconds: Sequence[float], reps: int) -> tuple[CellRecord, lis
     async def look() -> BoxReading:
         return BoxReading()
 
-    counter: Any = SimpleNamespace(exact=False)  # a cell without a context counts no tokens
+    counter: Any = SimpleNamespace(exact=False, template=1)  # a cell without a context counts no tokens
     measured: Any = paced
     ground = CellContext(
         measured=measured, counter=counter, seed=1, arm="A", launch=0, salt="s", look=look, lag_limit_ms=5.0

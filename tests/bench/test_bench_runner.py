@@ -26,6 +26,7 @@ from sparkdash.cli.bench import measure
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.sim_spec import SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, UpstreamError
+from sparkdash.sim.api import prompt as prompt_module
 from sparkdash.sim.api.app import App
 from sparkdash.sim.process.engine_process import serving
 from tests.shared.alternating import alternating
@@ -170,6 +171,20 @@ async def test_a_profile_that_was_edited_meanwhile_is_refused(tmp_path: Path, si
     with pytest.raises(AdmissionError, match="was edited") as refused:
         await runner(place, sims).run()
     assert refused.value.code == "profile_changed"
+
+
+async def test_a_template_that_begins_all_prompts_alike_makes_none_void(
+    tmp_path: Path, sims: Sims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gpt-oss says who it is in some seventy tokens, Mistral in hundreds: the prefix cache knows them in every prompt."""
+    templated = prompt_module._template
+    monkeypatch.setattr(
+        prompt_module, "_template", lambda *of: "You are a large language model. " * 12 + templated(*of)
+    )
+    results = await runner(begun(tmp_path, Mode.SCREEN), sims).run()
+    assert results.gaps() == ()
+    assert {one.void for one in results.samples} == {None}
+    assert max(one.cached_tokens or 0 for one in results.samples) > 60
 
 
 async def test_what_was_cached_does_not_count_and_is_tried_again(tmp_path: Path, sims: Sims) -> None:

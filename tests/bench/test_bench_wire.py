@@ -198,7 +198,7 @@ async def test_a_request_over_the_wire() -> None:
         assert await counter("chat", "Tell me.") == answer.prompt_tokens
         counted = await measured.counters()
         assert counted is not None
-        assert counted.counters.generated == 41
+        assert counted.counters.generated == 42
         refused = await measured.ask("x", 100_000, salt="s")
         assert refused.error is not None
         assert "HTTP 400" in refused.error

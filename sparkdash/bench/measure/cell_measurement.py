@@ -194,8 +194,13 @@ async def _repetition(
 
 def _void_reasons(cell_context: CellContext, key: CellKey, answers: Sequence[StreamedAnswer]) -> list[str | None]:
     """Return why each answer does not count, or None; one void answer voids those beside it."""
-    exact, lag_limit_ms = cell_context.counter.exact, cell_context.lag_limit_ms
-    own = [voids.request_void_reason(answer, key, exact=exact, lag_limit_ms=lag_limit_ms) for answer in answers]
+    counter, lag_limit_ms = cell_context.counter, cell_context.lag_limit_ms
+    own = [
+        voids.request_void_reason(
+            answer, key, exact=counter.exact, template=counter.template, lag_limit_ms=lag_limit_ms
+        )
+        for answer in answers
+    ]
     first = next((reason for reason in own if reason), None)
     return [reason or (first and f"beside another: {first}") for reason in own]
 

@@ -30,6 +30,8 @@ from sparkdash.telemetry.reading import Reading, reading_of, sample_names
 
 PROBE_WORDS = 400
 """Words of the request that shows how the engine counts; some 500 tokens."""
+SHORTEST = "x"
+"""Message of one token."""
 METRICS_S = 5.0
 Content = str | Mapping[str, Any]
 """Text of a user's message, or the keys of a whole chat."""
@@ -173,7 +175,7 @@ class MeasuredEngine:
         """
         text = _sample("prose", PROBE_WORDS)
         told = await self._counted(text)
-        counter = PromptTokenCounter(self)
+        counter = PromptTokenCounter(self, template=await self._counted(SHORTEST))
         try:
             counted = await counter.tokens(text)
         except UpstreamError:
@@ -205,6 +207,8 @@ class PromptTokenCounter:
     """Counts a prompt's tokens by the engine's /tokenize (`exact`), else by its rate per character."""
 
     measured: MeasuredEngine
+    template: int = 0
+    """Tokens of the shortest prompt: the chat template's own, which a prefix cache knows as far as they begin it."""
     offset: int = 0
     """Tokens beyond /tokenize, or beyond the text: the chat template, or the profile's additions."""
     exact: bool = False

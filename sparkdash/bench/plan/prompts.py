@@ -108,7 +108,8 @@ def text_of(corpus: CorpusText | None) -> str:
 
 def chat_prompt(chats: Sequence[Chat], place: PromptIndex, salt: str) -> Prompt:
     """Return the captured chats in turn, each with a mark at its head that no prefix cache knows.
-    `salt` differs between launches; behind the mark the text is equal in all arms.
+    `salt` differs between launches; behind the mark the text is equal in all arms. The first tool is marked too, since
+    many templates write the tools before the first message.
     """
     chat = chats[(place.rep + place.stream) % len(chats)]
     mark = _hash(f"nonce|{salt}|{place.rep}|{place.stream}|{place.attempt}")[:12]
@@ -119,9 +120,22 @@ def chat_prompt(chats: Sequence[Chat], place: PromptIndex, salt: str) -> Prompt:
         id=f"captured {chats_digest([chat])[:12]}.{place.stream}",
         content={
             **{name: value for name, value in chat.items() if name not in UNFORCED},
+            **_marked_tools(chat, mark),
             "messages": [{**first, "content": marked}, *rest],
         },
     )
+
+
+def _marked_tools(chat: Chat, mark: str) -> dict[str, Any]:
+    """Return the chat's tools with the mark before the first one's description; empty without tools to mark."""
+    tools = chat.get("tools")
+    if not isinstance(tools, list) or not tools or not isinstance(tools[0], dict):
+        return {}
+    first, told = tools[0], tools[0].get("function")
+    if not isinstance(told, dict):
+        return {}
+    marked = {**told, "description": f"[{mark}] {told.get('description') or ''}".rstrip()}
+    return {"tools": [{**first, "function": marked}, *tools[1:]]}
 
 
 def replayed_prompt(chats: Sequence[Chat], place: PromptIndex) -> Prompt:
