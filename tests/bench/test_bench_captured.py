@@ -37,6 +37,12 @@ def line(text: str, path: str = captured_requests.ROUTE, **more: Any) -> str:
     return json.dumps({"at": 1.0, "method": "POST", "path": path, "body": body})
 
 
+def chats_of(lines: Sequence[str]) -> tuple[Sequence[captured_requests.Chat], int]:
+    """Chats of a capture file's lines, and the number of other lines."""
+    requests, others = captured_requests.select_requests(lines, 5)
+    return captured_requests.different_chats(body for _, body in requests), others
+
+
 def test_the_last_different_chats_are_taken() -> None:
     """Without model, length and temperature; what is said again counts as the later one."""
     lines = [
@@ -46,12 +52,10 @@ def test_the_last_different_chats_are_taken() -> None:
         "torn",
         line("c", path="/v1/embeddings"),
     ]
-    chats, others = captured_requests.select_chats(
-        [*lines, json.dumps({"path": captured_requests.ROUTE, "body": None})], 5
-    )
+    chats, others = chats_of([*lines, json.dumps({"path": captured_requests.ROUTE, "body": None})])
     assert [chat["messages"][0]["content"] for chat in chats] == ["b", "a"]
     assert (sorted(chats[0]), others) == (["messages", "tools"], 3)
-    assert len(captured_requests.select_chats(lines, 1)[0]) == 1
+    assert len(captured_requests.select_requests(lines, 1)[0]) == 1
 
 
 def test_a_prompt_begins_with_a_mark_and_is_named_by_its_text() -> None:
@@ -119,7 +123,7 @@ def test_cells_of_captured_requests_want_prompts(tmp_path: Path, cell: str) -> N
 
 async def test_a_run_keeps_digests_and_never_words(tmp_path: Path) -> None:
     """Neither its records nor its report has the text; the engine got all of it."""
-    chats, _ = captured_requests.select_chats([line(MARK), line("b")], 5)
+    chats, _ = chats_of([line(MARK), line("b")])
     cells = (suites.CellGroup(output=(20,), text=(captured_requests.TEXT,), reps=2),)
     suite = suites.Suite(suite="mine", version="1", about="", cells=cells, prompts="x", prompts_sha256="y")
     speed = SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=4000)
@@ -156,7 +160,7 @@ async def test_tools_that_all_chats_share_make_no_answer_void(tmp_path: Path, mo
         {"type": "function", "function": {"name": name, "description": "Read one file. " * 40, "parameters": {}}}
         for name in ("read", "list")
     ]
-    chats, _ = captured_requests.select_chats([line(f"case {number}", tools=tools) for number in range(4)], 5)
+    chats, _ = chats_of([line(f"case {number}", tools=tools) for number in range(4)])
     cells = (suites.CellGroup(output=(20,), text=(captured_requests.TEXT,), reps=4),)
     suite = suites.Suite(suite="mine", version="1", about="", cells=cells, prompts="x", prompts_sha256="y")
     profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(time_scale=50))

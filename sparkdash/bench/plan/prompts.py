@@ -134,8 +134,12 @@ def _marked_tools(chat: Chat, mark: str) -> dict[str, Any]:
     first, told = tools[0], tools[0].get("function")
     if not isinstance(told, dict):
         return {}
-    marked = {**told, "description": f"[{mark}] {told.get('description') or ''}".rstrip()}
-    return {"tools": [{**first, "function": marked}, *tools[1:]]}
+    description = f"[{mark}] {told.get('description') or ''}".rstrip()
+    head = {
+        "name": told.get("name"),
+        "description": description,
+    }  # before its parameters, which templates write as they come
+    return {"tools": [{**first, "function": {**head, **told, "description": description}}, *tools[1:]]}
 
 
 def replayed_prompt(chats: Sequence[Chat], place: PromptIndex) -> Prompt:

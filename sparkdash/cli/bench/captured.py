@@ -5,14 +5,20 @@ Owns: the suite's two files. Must not know: how anything is measured.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sparkdash.cli.output.screen import print_note
 
+if TYPE_CHECKING:
+    from sparkdash.bench.plan.captured_requests import CapturedRequest, Chat
+
 MOST, OUTPUT, ANSWER = 100, 256, 2048
+TRANSLATES = "`pip install 'sparkdash[translate]'` makes chats of the latter two"
 TIMED = 20
 """Chats whose speed is measured: enough for an interval, while checks need more."""
 
@@ -34,7 +40,9 @@ def captured(
 
     The suite compares profiles on your own work: their speed, and whether tool calls and JSON are valid. `capture =
     true` in config.toml keeps the requests. Their text is copied into a file beside the suite that only you can read.
-    It stays on this box; no report or export contains it. The suite's hash identifies its prompts.
+    It stays on this box; no report or export contains it. The suite's hash identifies its prompts. Requests of
+    Anthropic's Messages and OpenAI's Responses (Claude Code, Codex) are translated into the chats that an engine
+    without those protocols would get.
 
     \b
     Examples:
@@ -49,16 +57,19 @@ def captured(
 
     source = file or paths.state_dir() / "captured.jsonl"
     try:
-        chats, others = kept.select_chats(source.read_text(encoding="utf-8").splitlines(), most)
+        requests, others = kept.select_requests(source.read_text(encoding="utf-8").splitlines(), most)
     except OSError as error:
         raise AdmissionError(
             f"{source} cannot be read: {error.strerror}.", code="nothing_captured", status=404,
             hint="Set `capture = true` in config.toml to keep what clients send from then on.",
         ) from error  # fmt: skip
+    chats, unused = _chats(requests)
+    others += unused
     if not chats:
+        routes = ", ".join((kept.ROUTE, *kept.TRANSLATED))
         raise AdmissionError(
             f"{source} has no chats ({others} other requests).", code="nothing_captured", status=404,
-            hint=f"Only requests to {kept.ROUTE} of up to 1 MiB are used.",
+            hint=f"Only requests to {routes} of up to 1 MiB are used; {TRANSLATES}.",
         )  # fmt: skip
     digest = kept.chats_digest(chats)
     suite = {
@@ -79,6 +90,32 @@ def captured(
         f"Wrote {folder / name}.yaml: {len(chats)} chats ({others} other requests were skipped). "
         f"Measure them with `--suite {name}`."
     )
+
+
+def _chats(requests: Sequence[CapturedRequest]) -> tuple[tuple[Chat, ...], int]:
+    """Return the chats of captured requests, and how many requests gave none; other protocols are translated."""
+    import uvloop
+
+    from sparkdash import log, paths
+    from sparkdash.bench.plan.captured_requests import ROUTE, different_chats
+    from sparkdash.errors import HostError
+    from sparkdash.gateway.translate.chat_of_request import chats_of_requests
+
+    foreign = [one for one in requests if one[0] != ROUTE]
+    translated: list[Mapping[str, Any] | None] = [None] * len(foreign)
+    if foreign:
+        log.configure(level=logging.ERROR)  # that the translator runs is the daemon's news
+        try:
+            translated = uvloop.run(chats_of_requests(foreign, paths.runtime_dir()))
+        except HostError as error:
+            print_note(f"{len(foreign)} requests of {_routes(foreign)} are left out: {error.message} {TRANSLATES}.")
+    rest = iter(translated)
+    bodies = [body if path == ROUTE else next(rest) for path, body in requests]
+    return different_chats(body for body in bodies if body is not None), sum(body is None for body in bodies)
+
+
+def _routes(requests: Sequence[CapturedRequest]) -> str:
+    return " and ".join(sorted({path for path, _ in requests}))
 
 
 def _cells(chats: int, output: int, answer: int) -> list[dict[str, Any]]:
