@@ -81,6 +81,10 @@ class Request:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
+    completion_estimate: int | None = None
+    """Output tokens that had come when the answer was cut off, estimated from its events, to be shown as "~"; None where
+    the engine counted them.
+    """
     reasoning_tokens: int | None = None
     """Reasoning tokens within the completion, where the engine counts them."""
     decode_tok_s: float | None = None

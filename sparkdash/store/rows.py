@@ -28,7 +28,7 @@ WeighedLoad = tuple[str, Weighing]
 """Fingerprint of a load, and the memory it took."""
 
 PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-PUT_REQUEST = f"INSERT OR REPLACE INTO requests VALUES ({', '.join('?' * 21)})"  # noqa: S608 - constant
+PUT_REQUEST = f"INSERT OR REPLACE INTO requests VALUES ({', '.join('?' * 22)})"  # noqa: S608 - constant
 PUT_LOAD = (
     "INSERT INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at,"
     " measure = excluded.measure, steady_bytes = excluded.steady_bytes, peak_bytes = excluded.peak_bytes,"
@@ -109,6 +109,7 @@ def request_row(request: Request) -> Row:
         r.id, r.started_at, r.profile, r.client, r.route, str(r.state), r.status, r.finished_at, r.ttft_s,
         r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.decode_tok_s, r.finish_reason, r.error,
         r.reasoning_tokens, r.node, r.key, r.granted_at, r.stream, r.energy_wh,
+        r.completion_estimate,
     )  # fmt: skip
 
 

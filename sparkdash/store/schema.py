@@ -14,13 +14,13 @@ from sparkdash.store.history import tables as history
 from sparkdash.store.history.past_requests import REQUEST_COLUMNS, parse_request
 from sparkdash.store.history.usage_sums import sums_of
 
-VERSION = 12
+VERSION = 13
 """Version of the schema, stored in `PRAGMA user_version`.
 
 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: usage by access key. 4: parked profiles. 5: the
 requests' reasoning tokens. 6: attached servers in use. 7: incidents of engines that stood still. 8: free memory by
 block size before and after loads. 9: each swap's nodes. 10: each request's node. 11: the history: figures, usage by
-hour, notices; whole swaps; the requests' keys, waits and energy. 12: usage without clients and keys.
+hour, notices; whole swaps; the requests' keys, waits and energy. 12: usage without clients and keys. 13: the output of requests that were cut off.
 """
 
 HISTORY_SINCE = 11
@@ -58,7 +58,8 @@ _TABLES = (
         id TEXT PRIMARY KEY, at REAL NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, route TEXT NOT NULL,
         state TEXT NOT NULL, status INTEGER, finished_at REAL, ttft_s REAL, prompt_tokens INTEGER,
         cached_tokens INTEGER, completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT,
-        reasoning_tokens INTEGER, node TEXT, key TEXT, granted_at REAL, stream INTEGER, energy_wh REAL
+        reasoning_tokens INTEGER, node TEXT, key TEXT, granted_at REAL, stream INTEGER, energy_wh REAL,
+        completion_estimate INTEGER
     )""",
     "DROP INDEX IF EXISTS requests_by_time",  # of earlier releases: cost every request, and no query used it
     """CREATE TABLE IF NOT EXISTS loads (
@@ -102,6 +103,7 @@ _ADDED = {
         "ALTER TABLE requests ADD COLUMN stream INTEGER",
         "ALTER TABLE requests ADD COLUMN energy_wh REAL",
     ),
+    13: ("ALTER TABLE requests ADD COLUMN completion_estimate INTEGER",),
 }
 """Columns by the version that added them to an existing table; always at the end, so that rows keep their order."""
 

@@ -32,12 +32,12 @@ def streams(*frames: bytes, dies: bool = False) -> Any:
 
 
 async def test_a_client_that_leaves_stops_the_engine(house: Any) -> None:
-    """Closing the client's connection closes the engine's, ends the lease, and the row says gone."""
+    """Closing the client's connection closes the engine's, ends the lease, and the row says gone, and about how much came."""
     left = asyncio.Event()
 
     async def script(_seen: Any, wire: Any) -> None:
         await wire.head()
-        await wire.chunk(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n')
+        await wire.chunk(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n' * 3)
         await wire.client_left()
         left.set()
 
@@ -47,7 +47,8 @@ async def test_a_client_that_leaves_stops_the_engine(house: Any) -> None:
     await asyncio.wait_for(left.wait(), 60)
     await house.supervisor.left.wait()
     assert house.supervisor.open == 0
-    assert (await house.ended()).state is RequestState.GONE
+    row = await house.ended()
+    assert (row.state, row.completion_tokens, row.completion_estimate) == (RequestState.GONE, None, 3)
 
 
 @pytest.mark.parametrize(

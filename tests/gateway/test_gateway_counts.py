@@ -106,6 +106,7 @@ def compare(row: Any, answer: Any, seen: Counter[Any]) -> None:
     counted = (answer.prompt, answer.cached, answer.completion, reasoning)
     if row.state is RequestState.DONE:
         assert told(row) == counted, (row.client, asked(int(row.client[1:])))
+        assert row.completion_estimate is None
     else:
         assert row.state is RequestState.GONE, row
         assert all(one is None or one == other for one, other in zip(told(row), counted, strict=True)), row

@@ -43,11 +43,11 @@ async def test_a_file_of_an_older_version_keeps_its_rows(tmp_path: Path, more: s
             store.record_request(
                 Request(
                     id="s", client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=2.0, error="e",
-                    reasoning_tokens=7, node="spark2",
+                    reasoning_tokens=7, node="spark2", completion_estimate=5,
                 )
             )  # fmt: skip
-    assert rows(path, "PRAGMA user_version") == [(12,)]
+    assert rows(path, "PRAGMA user_version") == [(13,)]
     assert rows(path, "SELECT id, kin, steps, nodes FROM swaps") == [("1", None, None, None)]
-    columns = "SELECT id, error, reasoning_tokens, node FROM requests ORDER BY id"
-    assert rows(path, columns) == [("r", None, None, None), ("s", "e", 7, "spark2")]
+    columns = "SELECT id, error, reasoning_tokens, node, completion_estimate FROM requests ORDER BY id"
+    assert rows(path, columns) == [("r", None, None, None, None), ("s", "e", 7, "spark2", 5)]
     assert rows(path, "SELECT count(*) FROM loads") == [(1,)]

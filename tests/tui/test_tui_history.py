@@ -111,7 +111,15 @@ async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage
     async with stage(box.snapshot(), size=WIDE) as on:
         on.link.marks = (swap_mark(box),)
         failed = past(
-            box, "p2", client="curl", state=RequestState.FAILED, status=503, error="engine_crash", finish_reason=None
+            box,
+            "p2",
+            client="curl",
+            state=RequestState.FAILED,
+            status=503,
+            error="engine_crash",
+            finish_reason=None,
+            completion_tokens=None,
+            completion_estimate=57,
         )
         on.link.past_requests = {
             None: PastRequests(requests=(past(box, "p1"), failed), next="x"),
@@ -119,6 +127,7 @@ async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage
         }
         await on.press("3", "p")
         await on.until(lambda: "engine_crash" in on.text)
+        assert "~57" in on.text
         assert any("codex gpt-oss-120b 1000 90 %" in row for row in on.rows), on.text
         await on.press("o", "slash", *"status:5xx ttft>2s", "enter")
         await on.until(lambda: ("past", "ttft", None, 2.0, "x") in on.link.asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,3 +67,20 @@ def test_an_ended_request_has_the_engines_counts_alone(box: Any) -> None:
     ended = running(box, RequestState.DONE, finished_at=box.now, completion_tokens=None)
     figures = figures_of_request(ended, box.sample().replace(requests={"live": live}))
     assert (figures.output, figures.prompt, figures.tok_s) == (None, None, None)
+
+
+async def test_what_had_come_of_a_cut_answer_stays_as_an_estimate(stage: Any, box: Any) -> None:
+    """An IDE that leaves in the middle hides no work; what the engine counted counts alone."""
+    cut = running(
+        box,
+        RequestState.GONE,
+        finished_at=box.now,
+        completion_tokens=None,
+        completion_estimate=412,
+        error="client_gone",
+    )
+    assert figures_of_request(cut, box.sample())[2:4] == (412, True)
+    assert figures_of_request(replace(cut, completion_tokens=400), box.sample())[2:4] == (400, False)
+    async with stage(box.snapshot().model_copy(update={"requests": {cut.id: cut}}), size=(160, 45)) as on:
+        await on.press("3")
+        assert "~412" in on.text

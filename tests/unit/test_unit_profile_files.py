@@ -80,7 +80,7 @@ async def test_a_folder_that_hangs_holds_up_nobody(mount: Mount, tmp_path: Path)
     await seen.look()
     assert set(seen.catalog().profiles) == {"far", "near"}
     mount.answers.clear()
-    assert (await seen.look(0.01)).changed
+    assert (await seen.look(1.0)).changed  # the other folder answers by then, also on a busy box
     assert seen.silent == {mount.folder}
     assert set(seen.catalog().profiles) == {"far", "near"}
     assert "the folder does not answer" in str(seen.catalog().problems[0])

@@ -14,6 +14,7 @@ from datetime import datetime
 from sparkdash.cli.output.tables import fit_table
 from sparkdash.domain.history.answers import FigureList, MarkList, Series, UsageReport, UsageTotals
 from sparkdash.domain.lease import Request
+from sparkdash.domain.text.live_text import about, output_of_request
 from sparkdash.units import bit_rate, duration, gib, number, percent, tokens
 
 _SKETCHED = ("wait_s", "ttft_s", "decode_tok_s")
@@ -150,6 +151,7 @@ def request_table(requests: Sequence[Request], *, more: bool) -> HistoryTable:
 def _request_row(one: Request) -> tuple[str, ...]:
     wait = one.granted_at - one.started_at if one.granted_at is not None else None
     took = one.finished_at - one.started_at if one.finished_at is not None else None
+    output, estimated = output_of_request(one)
     return (
         _clock(one.finished_at or one.started_at),
         one.client,
@@ -160,7 +162,7 @@ def _request_row(one: Request) -> tuple[str, ...]:
         duration(took),
         tokens(one.prompt_tokens),
         tokens(one.cached_tokens),
-        tokens(one.completion_tokens),
+        about(tokens(output), estimated=estimated),
         number(one.decode_tok_s, 1),
     )
 

@@ -45,8 +45,15 @@ def figures_of_request(request: Request, sample: Sample | None) -> RequestFigure
     guessed = request.prompt_tokens is None and request.finished_at is None
     prompt = request.prompt_estimate if guessed else request.prompt_tokens
     if live is None or live.output_tokens is None or request.state is not RequestState.STREAMING:
-        return RequestFigures(prompt, guessed, request.completion_tokens, False, request.decode_tok_s)
+        return RequestFigures(prompt, guessed, *output_of_request(request), request.decode_tok_s)
     return RequestFigures(prompt, guessed, live.output_tokens, live.estimated, live.tok_s)
+
+
+def output_of_request(request: Request) -> tuple[int | None, bool]:
+    """Return the output tokens of an ended request, and whether they are estimated, as those of a cut answer are."""
+    if request.completion_tokens is not None or request.completion_estimate is None:
+        return request.completion_tokens, False
+    return request.completion_estimate, True
 
 
 def about(text: str, *, estimated: bool) -> str:

@@ -183,6 +183,8 @@ class RequestRow:
             facts["completion_tokens"] = completion
             facts["decode_tok_s"] = figures.decode_tok_s(completion)
             facts["finish_reason"] = figures.finish_reason
+        if facts["completion_tokens"] is None:
+            facts["completion_estimate"] = self._metered.tokens()[0] or None
         facts["energy_wh"] = self._metered.ended(usage, facts["ttft_s"])
         facts["state"] = state
         facts["position"] = None

@@ -16,7 +16,8 @@ from sparkdash.errors import AdmissionError
 
 REQUEST_COLUMNS = (
     "id, at, profile, client, route, state, status, finished_at, ttft_s, prompt_tokens, cached_tokens,"
-    " completion_tokens, decode_tok_s, finish_reason, error, reasoning_tokens, node, key, granted_at, stream, energy_wh"
+    " completion_tokens, decode_tok_s, finish_reason, error, reasoning_tokens, node, key, granted_at, stream, energy_wh,"
+    " completion_estimate"
 )
 _NAMES = [{"at": "started_at"}.get(name, name) for name in REQUEST_COLUMNS.replace(",", " ").split()]
 ROW_BITS = 63

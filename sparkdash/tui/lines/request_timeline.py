@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from sparkdash.domain.history.answers import MarkKind, TimelineMark
 from sparkdash.domain.lease import Request
+from sparkdash.domain.text.live_text import about, output_of_request
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, merge_spans, pad, wrap
 from sparkdash.units import duration, number
 
@@ -86,7 +87,8 @@ def _told(part: TimePart, one: Request) -> str:
         return f"{number(computed)} computed of {number(one.prompt_tokens)} ({number(one.cached_tokens)} cached)"
     if part.name == "decode":
         think = f", {one.reasoning_tokens} of them reasoning" if one.reasoning_tokens else ""
-        return f"{number(one.completion_tokens)} tokens{think}, {number(one.decode_tok_s, 1)} tok/s"
+        output, estimated = output_of_request(one)
+        return f"{about(number(output), estimated=estimated)} tokens{think}, {number(one.decode_tok_s, 1)} tok/s"
     return {"waits": "for its place in the queue", "swap": f"for the load of {one.profile}"}.get(part.name, "")
 
 

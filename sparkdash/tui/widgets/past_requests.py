@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.text.live_text import about, output_of_request
 from sparkdash.tui.ink import Ink, Line, align_right, clip, inked, length, pad
 from sparkdash.tui.lines.request_filter import request_figures
 from sparkdash.tui.mirror import View
@@ -32,11 +33,16 @@ class PastColumn(NamedTuple):
     text: Callable[[Request], str]
 
 
+def _output_text(one: Request) -> str:
+    output, estimated = output_of_request(one)
+    return about(number(output), estimated=estimated)
+
+
 COLUMNS = (
     PastColumn("prompt", 8, 2, lambda one: number(one.prompt_tokens)),
     PastColumn("cached", 8, 4, lambda one: percent(_cached(one))),
     PastColumn("think", 7, 6, lambda one: number(one.reasoning_tokens)),
-    PastColumn("out", 7, 1, lambda one: number(one.completion_tokens)),
+    PastColumn("out", 7, 1, _output_text),
     PastColumn("wait", 8, 2, lambda one: duration(request_figures(one)["wait"])),
     PastColumn("ttft", 7, 1, lambda one: number(one.ttft_s, 2)),
     PastColumn("tok/s", 7, 3, lambda one: number(one.decode_tok_s, 1)),

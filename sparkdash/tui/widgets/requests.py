@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from sparkdash.domain.lease import Request
 from sparkdash.domain.live import LiveRequest
 from sparkdash.domain.state import OPEN
+from sparkdash.domain.text.live_text import about, output_of_request
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, dimmed, frame, inked, pad, shorten
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import LinkState, View
@@ -94,7 +95,8 @@ def _cached(of: Progress) -> str:
 
 def _output(of: Progress) -> str:
     if of.live is None or of.request.completion_tokens is not None:
-        return fitted(of.request.completion_tokens, 5)
+        output, estimated = output_of_request(of.request)
+        return about(fitted(output, 5 - estimated), estimated=estimated)
     return _estimate(of.live, fitted(of.live.output_tokens, 5 - of.live.estimated))
 
 
