@@ -127,7 +127,7 @@ def stray(rng: random.Random, launches: int) -> list[float]:
 @pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
 @pytest.mark.parametrize("trouble", [walk, step, cold, stray])
 def test_no_trouble_of_the_box_is_a_difference(mode: Mode, trouble: Trouble) -> None:
-    """What is no line through time either: at most 5 % of 1,000 runs claim something."""
+    """Troubles that are no line through time either: at most 5 % of 1,000 runs claim something."""
     assert told(claims(runs=1000, mode=mode, trouble=trouble)) <= 0.05
 
 
@@ -169,7 +169,7 @@ def test_few_prompts_add_no_degrees_of_freedom(mode: Mode, least: float, most: f
 
 
 def test_prompts_of_many_cells_are_many_prompts() -> None:
-    """Where they alone make the difference doubtful, twenty cells of five prompts have some eighty degrees of freedom."""
+    """Twenty cells of five prompts have some eighty degrees of freedom where prompts alone make a difference doubtful."""
     rng = random.Random(29)
     table = {
         CellKey(suite="s", context=number, output=150): simulated(rng, taste={"B": 0.2}, launch_sd=0.0001, cv=0.0001)
@@ -182,8 +182,8 @@ def test_prompts_of_many_cells_are_many_prompts() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
 def test_hiccups_do_not_hide_what_prompts_add(mode: Mode) -> None:
-    """One request in thirty is 5 to 30 % slower, and arms like prompts differently: the noise of the former says nothing
-    of the latter. Of twenty equal cells, judged at the level of the most significant one, at most one in 400 claims.
+    """A thirtieth of the requests is 5 to 30 % slower, and arms like prompts differently. Of twenty equal cells, judged at
+    the level of the most significant one, at most one in 400 claims something.
     """
     rng = random.Random(5)
 

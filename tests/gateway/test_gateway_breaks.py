@@ -32,7 +32,7 @@ def streams(*frames: bytes, dies: bool = False) -> Any:
 
 
 async def test_a_client_that_leaves_stops_the_engine(house: Any) -> None:
-    """Closing the client's connection closes the engine's, ends the lease, and the row says gone, and about how much came."""
+    """Closing the client's connection closes the engine's and ends the lease; the row says gone, and about how much came."""
     left = asyncio.Event()
 
     async def script(_seen: Any, wire: Any) -> None:

@@ -145,7 +145,7 @@ async def test_a_load_that_stands_still_says_so_and_is_never_almost_done(
 
 
 async def test_a_load_that_stands_still_is_extended_on_request(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """Its limit begins anew, as often as it is asked; the standstill goes on being told from where it began."""
+    """The limit begins anew, as often as it is asked; the standstill goes on being told from where it began."""
     house.runtime.zoo["a"] = behaviour(never_ready=True)
     await house.open(make_profile("a"), no_progress_s=600)
     began, asking = house.clock.time, asyncio.ensure_future(house.ask("a").granted())

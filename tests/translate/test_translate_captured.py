@@ -26,8 +26,8 @@ FOREIGN = [
 
 
 async def test_each_recorded_request_becomes_the_chat_that_an_engine_would_get(tmp_path: Path) -> None:
-    """Of Claude Code, Codex and eight others: with what they said and their tools. One that continues a response that
-    no engine here keeps is refused, and the next one is not taken for it.
+    """Claude Code, Codex and eight other clients: with what they said and their tools. A request that continues a stored
+    response is refused, and the next one is not taken for it.
     """
     stored = ("/v1/responses", {"input": "go on", "previous_response_id": "resp_1"})
     asked = [(one["path"], one["body"]) for one in FOREIGN]
@@ -73,7 +73,7 @@ def test_without_the_translator_other_chats_are_taken_and_it_is_named(monkeypatc
 
 
 async def test_a_client_of_the_stand_in_that_breaks_off_ends_nothing() -> None:
-    """It is a server on loopback: whoever connects and leaves changes nothing."""
+    """The stand-in is a server on loopback: whoever connects and leaves changes nothing."""
     async with chat_of_request._Engine().serving() as engine:
         port = int(engine.url.rpartition(":")[2])
         _, writer = await asyncio.open_connection("127.0.0.1", port)
