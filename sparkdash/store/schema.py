@@ -20,7 +20,8 @@ VERSION = 13
 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: usage by access key. 4: parked profiles. 5: the
 requests' reasoning tokens. 6: attached servers in use. 7: incidents of engines that stood still. 8: free memory by
 block size before and after loads. 9: each swap's nodes. 10: each request's node. 11: the history: figures, usage by
-hour, notices; whole swaps; the requests' keys, waits and energy. 12: usage without clients and keys. 13: the estimated output of answers that were cut off.
+hour, notices; whole swaps; the requests' keys, waits and energy. 12: usage without clients and keys. 13: the estimated
+output of answers that were cut off.
 """
 
 HISTORY_SINCE = 11
