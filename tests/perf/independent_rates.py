@@ -28,8 +28,6 @@ from sparkdash.bench.plan.launch_order import launch_order
 from sparkdash.bench.run import CellKey, Mode
 
 PROMPTS, REQUEST_SD, PROMPT_SD, COMMON, FLOOR = 5, 0.01, 0.05, 0.7, 0.005
-MEDIAN_OF_FIVE = 0.286834
-"""Variance of the median of five values from a standard normal distribution."""
 MODES, CELLS = (Mode.STANDARD, Mode.CAREFUL), (1, 4, 20)
 Array = Any
 SINES = tuple(f"sine, {waves} waves" for waves in ("0.5", "1", "1.5", "2", "2.5", "3", "3.5", "4"))
@@ -135,14 +133,14 @@ def places_of(order: Array, arm: int, shape: tuple[int, ...]) -> Array:
 
 
 def limited(values: Array, order: Array) -> Array:
-    """Hold each request within four robust deviations of what its launch and its prompt in that arm explain."""
+    """Hold each request within three robust deviations of what its launch and its prompt in that arm explain."""
     places = [places_of(order, arm, values.shape) for arm in (0, 1)]
     rests = [np.take_along_axis(values, mine, axis=2) for mine in places]
     for _ in range(3):
         rests = [rest - np.median(rest, axis=3, keepdims=True) for rest in rests]
         rests = [rest - np.median(rest, axis=2, keepdims=True) for rest in rests]
     sizes = np.abs(np.concatenate(rests, axis=2)).reshape(*values.shape[:2], -1)
-    bound = 4 * 1.4826 * np.nanmedian(np.where(sizes > 1e-12, sizes, np.nan), axis=-1)[..., None, None]
+    bound = 3 * 1.4826 * np.nanmedian(np.where(sizes > 1e-12, sizes, np.nan), axis=-1)[..., None, None]
     held = values.copy()
     for mine, rest in zip(places, rests, strict=True):
         ones = np.take_along_axis(values, mine, axis=2)
@@ -161,7 +159,7 @@ def taste_variance(values: Array, order: Array) -> Array:
         squares = squares + ((rest - rest.mean(-2, keepdims=True)) ** 2).sum((-1, -2))
     noise = squares / (2 * (half - 1) * (prompts - 1))
     seen = (liked[1] - liked[0]).var(-1, ddof=1)
-    return MEDIAN_OF_FIVE * np.maximum(0, seen - noise * 2 / half)
+    return np.maximum(0, seen - noise * 2 / half) / prompts
 
 
 def tested(values: Array, order: Array, tastes: Array) -> tuple[Array, Array, Array, Array]:
@@ -180,7 +178,7 @@ def judged(values: Array, order: Array) -> tuple[Array, Array, Array]:
     """Return the claimed signs of the cells and, last, of the line over all; and the bounds of that line's interval."""
     cells, values = values.shape[1], limited(values, order)
     rest = values - values.mean(-1, keepdims=True)
-    launches = np.median(values - rest.mean(-2, keepdims=True), axis=-1)
+    launches = (values - rest.mean(-2, keepdims=True)).mean(-1)
     tastes = taste_variance(values, order)
     ratio, error, freedom, p = tested(launches, np.broadcast_to(order[:, None], launches.shape), tastes[..., None])
     over_all = [one[:, 0] for one in (ratio, error, freedom, p)]

@@ -6,8 +6,10 @@ The experimental unit is the launch of an engine, not the request. Requests of o
 graphs and its time of day, so 30 of them are not 30 observations. The model of a cell is
     ln y = arm + slope x place + launch + prompt + prompt:arm + noise
 Rule 1: prompts are paired. Differences between prompts are removed before launches are compared.
-Rule 2: a launch has one value, the median over its prompts of the remainder. A request far from what its launch and
-prompt explain is held at four robust standard deviations (hiccups.py), or its noise would hide rule 4's variance.
+Rule 2: a launch has one value, the mean over its prompts of the remainder. A request far from what its launch and
+prompt explain is held at three robust standard deviations first (hiccups.py): so a single hiccup moves the value little
+and does not hide rule 4's variance. The median of few prompts would cost a tenth of the power, and more where arms like
+prompts differently.
 Rule 3: the spread between launches is estimated from all arms together, as in an analysis of variance. An arm less
 steady than the others is judged by its own spread. A linear trend over the places in the order is removed where enough
 launches remain to estimate it (TREND_DF), which they do wherever a difference may be claimed (LEAST_LAUNCHES).
@@ -21,12 +23,12 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 
 from sparkdash.bench.judge.hiccups import Values, limited, logarithms
-from sparkdash.bench.judge.stats import ALPHA, median_variance, p_two_sided, t_quantile
+from sparkdash.bench.judge.stats import ALPHA, p_two_sided, t_quantile
 
 TREND_DF = 3
 """Degrees of freedom that must remain to fit a trend; with fewer the interval would grow more than it gains."""
@@ -142,7 +144,7 @@ class Fit:
         middle = fmean(differences)
         seen = sum((one - middle) ** 2 for one in differences) / (len(shared) - 1)
         by_chance = self.noise * (1 / len(self.launches[arm]) + 1 / len(self.launches[over]))
-        return median_variance(len(shared)) * max(0.0, seen - by_chance), len(shared) - 1
+        return max(0.0, seen - by_chance) / len(shared), len(shared) - 1
 
 
 def fit_cell(arms: Mapping[str, Values]) -> Fit:
@@ -151,23 +153,22 @@ def fit_cell(arms: Mapping[str, Values]) -> Fit:
     Raises:
         ValueError: a figure is not positive.
     """
-    return _fit(limited(logarithms(arms)), median)
+    return _fit(limited(logarithms(arms)))
 
 
 def fit_means(arms: Mapping[str, Values]) -> Fit:
-    """Fit the model where a launch's value is the mean of its figures, which are those of cells: each counts in full.
+    """Fit the model to figures that count in full: those of whole cells, or of requests without hiccups.
 
     Raises:
         ValueError: a figure is not positive.
     """
-    return _fit(logarithms(arms), fmean)
+    return _fit(logarithms(arms))
 
 
-def _fit(logs: Mapping[str, Values], center: Callable[[Iterable[float]], float]) -> Fit:
-    """Fit the model to ln y; `center` makes one value of a launch's remainders."""
+def _fit(logs: Mapping[str, Values]) -> Fit:
     _, shared = effects({place: ones for values in logs.values() for place, ones in values.items()})
     launches = {
-        arm: {place: center([one - shared[prompt] for prompt, one in ones.items()]) for place, ones in values.items()}
+        arm: {place: fmean([one - shared[prompt] for prompt, one in ones.items()]) for place, ones in values.items()}
         for arm, values in logs.items()
     }
     own = {arm: effects(values) for arm, values in logs.items()}

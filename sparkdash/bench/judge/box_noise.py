@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from sparkdash.bench.judge.arm_comparison import fit_cell
+from sparkdash.bench.judge.arm_comparison import fit_means
 from sparkdash.bench.judge.hiccups import Values, without_hiccups
-from sparkdash.bench.judge.stats import mde, median_variance
+from sparkdash.bench.judge.stats import mde
 from sparkdash.domain.base import Frozen
 
 
@@ -33,7 +33,7 @@ class Noise(Frozen):
 
     def floor(self, launches: int, samples: int) -> float:
         """Return the difference that two equal arms exceed once in 20 times on this box. No smaller one is claimed."""
-        spread = self.launch_sd**2 + median_variance(samples) * self.within_sd**2
+        spread = self.launch_sd**2 + self.within_sd**2 / samples
         return 1.96 * math.sqrt(2 * spread / launches)
 
 
@@ -43,14 +43,14 @@ def calibrate(values: Values) -> Noise | None:
     Single requests far from what their launch and prompt explain are left out: one hiccup would raise the floor of all
     later runs.
     """
-    found = fit_cell({"": without_hiccups(values)})
+    found = fit_means({"": without_hiccups(values)})
     if found.variance is None or found.df < 2:
         return None
     places = found.launches[""]
     samples = min(len(values[place]) for place in places)
     within = found.noise or 0.0
     return Noise(
-        launch_sd=math.sqrt(max(0.0, found.variance - median_variance(samples) * within)),
+        launch_sd=math.sqrt(max(0.0, found.variance - within / samples)),
         within_sd=math.sqrt(within),
         drift=None if found.slope is None else found.slope * (max(places) - min(places)),
         launches=len(places),

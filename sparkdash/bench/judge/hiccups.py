@@ -19,8 +19,8 @@ HICCUP = 7
 """Robust standard deviations beyond which a request of a calibration is a hiccup of the box. Remainders of a median
 polish are too small where there are few of them: at 7, one calm request in a hundred is left out of six launches of five.
 """
-LIMIT = 4
-"""Robust standard deviations at which a request of a comparison is held. Normal noise hardly reaches them."""
+LIMIT = 3
+"""Robust standard deviations at which a request of a comparison is held. Normal noise seldom reaches them."""
 _NORMAL_MAD = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
 _POLISHES = 3

@@ -18,10 +18,6 @@ BOOTSTRAP_MIN = 8
 """Fewer values than this have no honest bootstrap interval: at n = 3 it is narrower than at n = 5, instead of wider."""
 NEGLIGIBLE = 1e-12
 """Probabilities below this are ignored."""
-_MEDIAN_VARIANCES = (1.0, 0.5, 0.448671, 0.298200, 0.286834, 0.214743, 0.210447, 0.168181, 0.166101, 0.138326)
-"""Variance of the median of 1, 2, … values from a standard normal distribution, by integration over its order
-statistics.
-"""
 
 Interval = tuple[float, float]
 
@@ -109,20 +105,10 @@ def token_rate(tokens: Sequence[float], seconds: Sequence[float]) -> float:
     return sum(tokens) / sum(seconds)
 
 
-def median_variance(samples: int) -> float:
-    """Return the variance of the median of so many values from a standard normal distribution.
-
-    Beyond ten values it is the limit for many, pi / 2n, which is above it by 2 to 11 %.
-    """
-    known = samples <= len(_MEDIAN_VARIANCES)
-    return _MEDIAN_VARIANCES[samples - 1] if known else math.pi / (2 * samples)
-
-
 def mde(launches: int, samples: int, launch_sd: float, within_sd: float, power: float = 0.8) -> float:
     """The smallest effect that `launches` an arm, with `samples` a launch, find with that power.
 
-    (t(.975) + t(power)) x sqrt(2 (sL^2 + m sW^2) / k), df = 2k - 2, m = median_variance(n); standard deviations
-    relative (0.01 is 1 %).
+    (t(.975) + t(power)) x sqrt(2 (sL^2 + sW^2 / n) / k), df = 2k - 2; standard deviations relative (0.01 is 1 %).
 
     Raises:
         ValueError: fewer than two launches an arm tell nothing of the spread between launches.
@@ -130,7 +116,7 @@ def mde(launches: int, samples: int, launch_sd: float, within_sd: float, power: 
     if launches < 2:
         raise ValueError("a detectable effect needs two launches an arm")
     df = 2 * launches - 2
-    spread = launch_sd**2 + median_variance(samples) * within_sd**2
+    spread = launch_sd**2 + within_sd**2 / samples
     return (t_quantile(1 - ALPHA / 2, df) + t_quantile(power, df)) * math.sqrt(2 * spread / launches)
 
 
