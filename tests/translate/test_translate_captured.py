@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,13 @@ FOREIGN = [
 ]
 
 
-async def test_each_recorded_request_becomes_the_chat_that_an_engine_would_get(tmp_path: Path) -> None:
+async def test_each_recorded_request_becomes_the_chat_that_an_engine_would_get() -> None:
     """Claude Code, Codex and eight other clients: with what they said and their tools. A request that continues a stored
     response is refused, and the next one is not taken for it.
     """
     stored = ("/v1/responses", {"input": "go on", "previous_response_id": "resp_1"})
     asked = [(one["path"], one["body"]) for one in FOREIGN]
-    chats = await chats_of_requests([stored, *asked], tmp_path)
+    chats = await chats_of_requests([stored, *asked])
     assert chats[0] is None
     for one, chat in zip(FOREIGN, chats[1:], strict=True):
         assert chat is not None, one["case"]
@@ -60,6 +61,16 @@ def test_a_suite_has_what_claude_code_and_codex_asked() -> None:
     assert sum("tools" in chat for chat in chats) >= 4
 
 
+async def test_the_translator_of_a_daemon_that_runs_keeps_its_socket() -> None:
+    place = str(paths.runtime_dir() / "translator.sock")
+    with socket.socket(socket.AF_UNIX) as daemons, socket.socket(socket.AF_UNIX) as client:
+        daemons.bind(place)
+        daemons.listen()
+        await chats_of_requests([(FOREIGN[0]["path"], FOREIGN[0]["body"])])
+        client.connect(place)  # refused where another translator took its place
+        assert client.getpeername() == place
+
+
 def test_without_the_translator_other_chats_are_taken_and_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Translator, "packages", ("no_such_package",))
     own = {"path": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "hi"}]}}
@@ -67,7 +78,7 @@ def test_without_the_translator_other_chats_are_taken_and_it_is_named(monkeypatc
     (paths.state_dir() / "captured.jsonl").write_text(f"{json.dumps(own)}\n{json.dumps(other)}\n")
     done = CliRunner().invoke(app, ["bench", "captured", "mine"])
     assert done.exit_code == 0
-    assert "1 requests of /v1/messages are left out" in done.output
+    assert "1 request of /v1/messages is left out: the translator is not installed" in done.output
     assert "pip install 'sparkdash[translate]'" in done.output
     assert "1 chats (1 other requests were skipped)" in done.output
 

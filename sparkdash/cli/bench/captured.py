@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from sparkdash.bench.plan.captured_requests import CapturedRequest, Chat
 
 MOST, OUTPUT, ANSWER = 100, 256, 2048
-TRANSLATES = "`pip install 'sparkdash[translate]'` makes chats of the latter two"
+EXTRA = "`pip install 'sparkdash[translate]'`"
+NO_TRANSLATOR = f"the translator is not installed ({EXTRA})."
 TIMED = 20
 """Chats whose speed is measured: enough for an interval, while checks need more."""
 
@@ -69,7 +70,7 @@ def captured(
         routes = ", ".join((kept.ROUTE, *kept.TRANSLATED))
         raise AdmissionError(
             f"{source} has no chats ({others} other requests).", code="nothing_captured", status=404,
-            hint=f"Only requests to {routes} of up to 1 MiB are used; {TRANSLATES}.",
+            hint=f"Only requests to {routes} of up to 1 MiB are used; of the latter two with {EXTRA} alone.",
         )  # fmt: skip
     digest = kept.chats_digest(chats)
     suite = {
@@ -96,19 +97,22 @@ def _chats(requests: Sequence[CapturedRequest]) -> tuple[tuple[Chat, ...], int]:
     """Return the chats of captured requests, and how many requests gave none; other protocols are translated."""
     import uvloop
 
-    from sparkdash import log, paths
+    from sparkdash import log
     from sparkdash.bench.plan.captured_requests import ROUTE, different_chats
     from sparkdash.errors import HostError
     from sparkdash.gateway.translate.chat_of_request import chats_of_requests
+    from sparkdash.units import counted
 
     foreign = [one for one in requests if one[0] != ROUTE]
     translated: list[Mapping[str, Any] | None] = [None] * len(foreign)
     if foreign:
         log.configure(level=logging.ERROR)  # that the translator runs is the daemon's news
         try:
-            translated = uvloop.run(chats_of_requests(foreign, paths.runtime_dir()))
+            translated = uvloop.run(chats_of_requests(foreign))
         except HostError as error:
-            print_note(f"{len(foreign)} requests of {_routes(foreign)} are left out: {error.message} {TRANSLATES}.")
+            verb = "is" if len(foreign) == 1 else "are"
+            why = NO_TRANSLATOR if error.code == "translator_missing" else error.message
+            print_note(f"{counted(len(foreign), 'request')} of {_routes(foreign)} {verb} left out: {why}")
     rest = iter(translated)
     bodies = [body if path == ROUTE else next(rest) for path, body in requests]
     return different_chats(body for body in bodies if body is not None), sum(body is None for body in bodies)

@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sparkdash.errors import UpstreamError
@@ -27,18 +28,17 @@ _ANSWER = json.dumps({
 """Answer of the stand-in; nobody reads it."""
 
 
-async def chats_of_requests(
-    requests: Iterable[tuple[str, Mapping[str, Any]]], folder: Path
-) -> list[Mapping[str, Any] | None]:
+async def chats_of_requests(requests: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Mapping[str, Any] | None]:
     """Return the chat of each request (path, body), in their order; None: the translator refuses it.
 
-    `folder` is for the translator's socket.
+    The translator is one of its own: a daemon that runs has another one, and its socket in the runtime folder.
 
     Raises:
         HostError: translator_missing, or it does not start.
     """
-    async with _Engine().serving() as engine, Translator(folder, IDLE_S, lambda _: None) as translator:
-        return [await _chat(translator, engine, path, body) for path, body in requests]
+    with TemporaryDirectory(prefix="sparkdash-") as folder:
+        async with _Engine().serving() as engine, Translator(Path(folder), IDLE_S, lambda _: None) as translator:
+            return [await _chat(translator, engine, path, body) for path, body in requests]
 
 
 async def _chat(
