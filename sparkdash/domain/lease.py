@@ -82,8 +82,8 @@ class Request:
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     completion_estimate: int | None = None
-    """Output tokens that had come when the answer was cut off, estimated from its events, to be shown as "~"; None where
-    the engine counted them.
+    """Output tokens of a stream that ended before the engine counted them, as when the client left: estimated from its
+    events, to be shown as "~".
     """
     reasoning_tokens: int | None = None
     """Reasoning tokens within the completion, where the engine counts them."""

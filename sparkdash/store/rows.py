@@ -20,6 +20,7 @@ from sparkdash.domain.memory.contiguity import Contiguity, LoadContiguity, LoadO
 from sparkdash.domain.memory.footprint import Measure, Weighing
 from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import Step, Swap, SwapOutcome
+from sparkdash.store.history.past_requests import REQUEST_COLUMNS
 
 Row = tuple[object, ...]
 SwapTimes = tuple[str, str, float, tuple[Step, ...]]
@@ -28,7 +29,7 @@ WeighedLoad = tuple[str, Weighing]
 """Fingerprint of a load, and the memory it took."""
 
 PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-PUT_REQUEST = f"INSERT OR REPLACE INTO requests VALUES ({', '.join('?' * 22)})"  # noqa: S608 - constant
+PUT_REQUEST = f"INSERT OR REPLACE INTO requests VALUES ({', '.join('?' for _ in REQUEST_COLUMNS.split(','))})"  # noqa: S608 - constant
 PUT_LOAD = (
     "INSERT INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at,"
     " measure = excluded.measure, steady_bytes = excluded.steady_bytes, peak_bytes = excluded.peak_bytes,"

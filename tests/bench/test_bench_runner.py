@@ -176,7 +176,7 @@ async def test_a_profile_that_was_edited_meanwhile_is_refused(tmp_path: Path, si
 async def test_a_template_that_begins_all_prompts_alike_makes_none_void(
     tmp_path: Path, sims: Sims, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Templates that say who the model is: gpt-oss in some seventy tokens, Mistral in hundreds. The cache knows them."""
+    """Templates such as that of gpt-oss say who the model is; the cache knows that from the second prompt on."""
     templated = prompt_module._template
     monkeypatch.setattr(
         prompt_module, "_template", lambda *of: "You are a large language model. " * 12 + templated(*of)

@@ -15,7 +15,7 @@ steady than the others is judged by its own spread. A linear trend over the plac
 launches remain to estimate it (TREND_DF), which they do wherever a difference may be claimed (LEAST_LAUNCHES).
 Rule 4: with speculation, arms respond differently to prompts. The small number of prompts is then another source of
 uncertainty: its variance is added. Quantiles of Student's t are nearly linear in 1 / df, so 1 / df of the sum is the
-mean of both, weighted by their shares: Cochran's rule for two variances (Cochran and Cox 1957, section 4.14). By
+mean of both, weighted by their shares: Cochran's rule for two variances (Cochran and Cox, Experimental Designs, 1957). By
 Satterthwaite (1946) the sum would have more than both, and where launches happen to lie close together far too many.
 Pure.
 """
@@ -107,10 +107,8 @@ class Fit:
         total = by_launches + by_prompts
         part = by_prompts / total if by_prompts else 0.0
         df = 1 / ((1 - part) / self.df + part / prompt_df)
-        if not self.cells:
-            df = min(
-                df, self.df
-            )  # a cell's few prompts are worth no more: its launches may lie close together by chance
+        if not self.cells:  # a cell's few prompts are worth no more: its launches may lie close together by chance
+            df = min(df, self.df)
         return Contrast(self.log_ratio(arm, over), math.sqrt(total), df)
 
     def _variance(self, arm: str, over: str) -> float:

@@ -2,7 +2,7 @@
 
 Owns: how they are found, left out and limited. Must not know: arms, cells, verdicts.
 A collector that runs, a clock that dips, a page that comes back from swap: one request in thirty is slower by a fifth.
-Means spread it over its launch and its prompt, so that both look different, or its noise hides what prompts really add.
+Means spread it over its launch and its prompt, so that both look different, and its noise hides what prompts add.
 Pure.
 """
 
@@ -57,8 +57,7 @@ def without_hiccups(values: Values) -> dict[int, dict[str, float]]:
 def limited(logs: Mapping[str, Values]) -> dict[str, dict[int, dict[str, float]]]:
     """Hold each ln y within LIMIT robust standard deviations of what its launch and its prompt in that arm explain.
 
-    The deviation is that of all arms together (Huber's proposal of winsorised remainders, Robust Statistics 1981,
-    section 7.3).
+    The deviation is that of all arms together. Winsorised remainders are Huber's (Robust Statistics, 1981).
     """
     rests = {arm: _median_polish(values) for arm, values in logs.items()}
     bound = LIMIT * _deviation([one for rest in rests.values() for one in rest.values()])

@@ -17,8 +17,8 @@ from sparkdash.bench.run import CellKey, Kind
 CACHED_TOKENS = 16
 """Allowed in a cold cell beyond the chat template: the first of a prompt's mark, rounded up to a block of the cache."""
 CACHED_TOOLS = 128
-"""Allowed beyond them where chats have tools: what templates write before the first tool's description, which is
-marked. Qwen3, GLM-4.5 and Llama 3.1 write 40 to 100 tokens.
+"""Allowed beyond them in cells of captured chats: what a template writes before the first tool's description, which is
+marked. An assumption: a sentence or two on how tools are called, and the first tool's name.
 """
 PROMPT_SHARE = 0.01
 """Allowed relative deviation of a prompt's length from the cell's."""
@@ -53,8 +53,8 @@ def request_void_reason(
 ) -> str | None:
     """Return why this answer does not count, or None.
 
-    `exact`: the engine counted the prompt's length. `template`: tokens of the chat template alone. It begins every
-    prompt (some seventy tokens in gpt-oss, hundreds in Mistral), so a prefix cache knows it from the second one on.
+    `exact`: the engine counted the prompt's length. `template`: tokens of the chat template alone. Those of
+    gpt-oss and Mistral begin every prompt with a system message, so a prefix cache knows it from the second one on.
     """
     forced = key.kind in (Kind.SPEED, Kind.PREFIX)
     if answer.error:
