@@ -91,7 +91,9 @@ Corpus = Annotated[
 ]  # fmt: skip
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start a new run even if an equal one was stopped.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of prompts and order; runs with equal seeds can be compared.")]
-Reps = Annotated[int | None, typer.Option("--reps", min=1, help="Repetitions per cell and launch.")]
+Reps = Annotated[
+    int | None, typer.Option("--reps", min=1, help="Repetitions per cell and launch, where the suite sets none.")
+]
 RunName = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A run's id, its beginning, or `last`.", autocompletion=complete_run),

@@ -61,7 +61,9 @@ def verify(
         str | None, typer.Option("--tokenizer", help="Folder or hub name for the program; default: the model's own.")
     ] = None,
     suite: Annotated[str, typer.Option("--suite", "-s", metavar="SUITE", help="Cells to measure.")] = "verify",
-    reps: Annotated[int | None, typer.Option("--reps", min=1, help="Repetitions per cell.")] = None,
+    reps: Annotated[
+        int | None, typer.Option("--reps", min=1, help="Repetitions per cell, where the suite sets none.")
+    ] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
