@@ -38,26 +38,10 @@ from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.supervisor.claim import AnswerProgress
 
 EndRequest = Callable[[AdmissionError], object]
 """Ends one request that waits or runs, for the reason given."""
-
-
-class ReplyProgress(Protocol):
-    """Progress of an engine's answer."""
-
-    @property
-    def heard_at(self) -> float | None:
-        """Time at which the answer's last piece came, or was asked for after a pause; None before the first.
-
-        Keep-alives do not count.
-        """
-        ...
-
-    @property
-    def is_held_up(self) -> bool:
-        """Whether the answer waits for a slow client."""
-        ...
 
 
 class LeasePort(Protocol):
@@ -106,7 +90,7 @@ class SupervisorPort(Protocol):
         batch: bool = False,
         task: Task | None = None,
         client: str | None = None,
-        progress: ReplyProgress | None = None,
+        progress: AnswerProgress | None = None,
     ) -> AbstractAsyncContextManager[LeasePort]:
         """Wait for an engine; `batch` lets other requests go first; `task` and `client` decide what `auto` means.
         `progress` is read at each look at the health of the engine.

@@ -39,11 +39,14 @@ class Lease:
 
 
 class AnswerProgress(Protocol):
-    """Progress of the answer to a request; asked only when somebody looks at the engine."""
+    """Progress of the answer to a request; asked only when somebody looks."""
 
     @property
     def heard_at(self) -> float | None:
-        """Monotonic time of the answer's last piece, keep-alives left out; None before the first."""
+        """Monotonic time at which the answer's last piece came, or was asked for after a pause; None before the first.
+
+        Keep-alives do not count.
+        """
         ...
 
     @property

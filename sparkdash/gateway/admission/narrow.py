@@ -30,12 +30,12 @@ from sparkdash.gateway.ports import (
     CatalogPort,
     EndRequest,
     LeasePort,
-    ReplyProgress,
     RequestRegistryPort,
     SubscriptionPort,
     SupervisorPort,
 )
 from sparkdash.gateway.shared.running_requests import unknown_request
+from sparkdash.supervisor.claim import AnswerProgress
 
 
 def narrow_deps(deps: Deps, key: Key) -> Deps:
@@ -158,7 +158,7 @@ class _Supervisor:
         batch: bool = False,
         task: Task | None = None,
         client: str | None = None,
-        progress: ReplyProgress | None = None,
+        progress: AnswerProgress | None = None,
     ) -> AbstractAsyncContextManager[LeasePort]:
         """Lease the engine of an own model."""
         own = permitted_name(self._key, name, self._catalog(), lambda: self._bus.snapshot, task)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import UpstreamError
-from sparkdash.gateway.ports import ReplyProgress
 from sparkdash.settings import Settings
+from sparkdash.supervisor.claim import AnswerProgress
 from sparkdash.units import duration
 
 
@@ -28,7 +28,7 @@ def silence_limits(profile: Profile, settings: Settings) -> tuple[float | None, 
 def watch_silence(
     profile: Profile,
     settings: Settings,
-    progress: ReplyProgress,
+    progress: AnswerProgress,
     now: Callable[[], float],
     end: Callable[[UpstreamError], object],
 ) -> SilenceTimer | None:
@@ -46,7 +46,7 @@ class SilenceTimer:
         self,
         name: str,
         limits: tuple[float | None, float | None],
-        progress: ReplyProgress,
+        progress: AnswerProgress,
         now: Callable[[], float],
         end: Callable[[UpstreamError], object],
     ) -> None:
