@@ -32,8 +32,6 @@ SHOWN = 64
 """Characters of a client's word that a message repeats."""
 INCIDENTS = 20
 """Folders of evidence that are kept of engines that hung; a folder has a few MB at most."""
-SUSPICIONS = 10
-"""Folders of light evidence that are kept of engines that were only suspected."""
 
 
 def shown(word: str) -> str:

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 
 import structlog
@@ -31,12 +30,11 @@ from sparkdash.daemon.past import record_notices, recording_samples, restore_pas
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
 from sparkdash.domain.evidence import no_evidence
 from sparkdash.domain.state import DaemonInfo, Snapshot
-from sparkdash.errors import UpstreamError
 from sparkdash.gateway import app as gateway
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.hooks import HookDispatcher
-from sparkdash.host.evidence import PAGE_S, EvidenceTaker
+from sparkdash.host.evidence import EvidenceTaker
 from sparkdash.host.files import inotify
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
@@ -179,7 +177,7 @@ def _supervisor(
             on_needs=lambda: reloading.publish_profiles(daemon(), daemon().supervisor.catalog),
             before_ready=lambda profile: daemon().collector.begin(profile),
             foreign=accounts.foreign,
-            take_evidence=no_evidence if parts.simulated else _evidence(parts, opened.upstream, kernel_log).take,
+            take_evidence=no_evidence if parts.simulated else _evidence(kernel_log).take,
             kernel_log=None if parts.simulated else kernel_log,
             telemetry=lambda: daemon().collector,
         )
@@ -202,14 +200,8 @@ def _other_nodes(parts: Parts, bus: Bus, settings: Callable[[], Settings]) -> Ot
     return OtherNodes(OtherNodesInputs(parts.runtime, parts.reader, settings, bus.publish))
 
 
-def _evidence(parts: Parts, upstream: Upstream, log: KernelLog) -> EvidenceTaker:
-    async def page(url: str) -> bytes:
-        reply = await upstream.get(url, timeout_s=PAGE_S)
-        if reply.status != HTTPStatus.OK:
-            raise UpstreamError(f"The engine answered {reply.status}.")
-        return reply.body
-
-    return EvidenceTaker(paths.incidents_dir().absolute(), parts.reader, page, log)
+def _evidence(log: KernelLog) -> EvidenceTaker:
+    return EvidenceTaker(paths.incidents_dir().absolute(), log)
 
 
 def _first_snapshot(parts: Parts, url: str) -> Snapshot:

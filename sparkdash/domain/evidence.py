@@ -23,8 +23,6 @@ class EvidenceRequest:
     pids: frozenset[int] = frozenset()
     """Host pids of the engine's processes, as last known; empty when the runtime lists none."""
     container: str | None = None
-    url: str | None = None
-    """Root URL of the engine's server, for its figures."""
     fingerprint: str = ""
     version: str | None = None
     started_at: float | None = None
@@ -33,8 +31,6 @@ class EvidenceRequest:
     """Last looks at the engine, oldest first."""
     log: Sequence[str] = ()
     """Last lines of the engine's raw log; secrets and prompts are removed when the lines are kept."""
-    light: bool = False
-    """Whether to take only processes and figures, in 0.3 s, for an engine that is merely suspected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ class Evidence:
 
 
 TakeEvidence = Callable[[EvidenceRequest], Awaitable[Evidence]]
-"""Callback that takes evidence within 20 s (light: 0.3 s), and raises only when cancelled."""
+"""Callback that takes evidence within 20 s, and raises only when cancelled."""
 
 
 async def no_evidence(_request: EvidenceRequest) -> Evidence:

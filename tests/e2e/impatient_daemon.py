@@ -14,7 +14,7 @@ from sparkdash.supervisor.liveness import judge
 from sparkdash.supervisor.repair import repair
 
 SECONDS = {
-    "slow_s": 1.0, "suspect_s": 2.0, "stopped_s": 3.0, "voted_s": 60.0, "plain_s": 60.0, "young_s": 0.0, "recovery_s": 6.0,
+    "slow_s": 1.0, "stopped_s": 3.0, "voted_s": 60.0, "plain_s": 60.0, "young_s": 0.0, "recovery_s": 6.0,
 }  # fmt: skip
 
 

@@ -101,7 +101,7 @@ async def test_an_engine_that_freezes_is_ended_and_its_request_replayed_once(
 ) -> None:
     """It answers its warm-up and stops itself at the first client's request, each time: told once it was stuck twice."""
     monkeypatch.setattr(repair, "LOOK_S", 100.0)  # a look takes as long as ever, on a clock that is fast
-    quick = Thresholds(slow_s=2, suspect_s=4, stopped_s=6, gap_s=300)
+    quick = Thresholds(slow_s=2, stopped_s=6, gap_s=300)
     async with open_box(make_profile("a", "freezes"), thresholds=quick) as box:
         status, error = await box.chat("a")
         assert (status, error["code"]) == (502, "engine_stuck")

@@ -32,7 +32,7 @@ GIB = 2**30
 BY_SIZE = {"a": 30, "b": 10, "c": 60, "d": 80, "e": None, "f": 15}
 ON_STUCK = {"f": "tell"}
 HASTY = Thresholds(
-    slow_s=5, suspect_s=8, stopped_s=8, voted_s=10, plain_s=15, young_s=0, recovery_s=15, gap_s=120
+    slow_s=5, stopped_s=8, voted_s=10, plain_s=15, young_s=0, recovery_s=15, gap_s=120
 )  # fmt: skip
 FIXED = {"kv-cache-memory-bytes": "1G"}
 """An engine with this argument may load beside others; `d` and `e` load alone."""

@@ -147,7 +147,7 @@ async def test_a_load_that_stands_still_keeps_its_evidence_and_the_kernels_word(
     assert caught.value.message.endswith("no memory taken. The task python3 (pid 77) stands still in the kernel.")
     ((request, was_there),) = asked
     assert was_there
-    assert (request.profile, request.light, bool(request.pids), bool(request.log)) == ("a", False, True, True)
+    assert (request.profile, bool(request.pids), bool(request.log)) == ("a", True, True)
     assert failure_of(house).evidence == "/state/incidents/1"
 
 

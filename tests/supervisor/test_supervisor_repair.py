@@ -66,7 +66,7 @@ async def test_a_stuck_engine_is_ended_and_comes_up_again_and_who_had_no_answer_
     assert error.message.startswith("a stopped making progress: 1 running, 0 waiting, no token")
     assert 115 <= house.clock.time - stood_at <= 150
     assert step(house) is RepairStep.CANCEL
-    assert [request.light for request in box.asked] == [True, False]
+    assert len(box.asked) == 1
     again = house.ask("a")
     await house.clock.rest()
     assert again.seen == [1]

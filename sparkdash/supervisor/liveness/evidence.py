@@ -30,7 +30,7 @@ async def gather_evidence(tools: Tools, about: EvidenceRequest) -> Evidence | No
     if about.container is not None:
         with suppress(SparkdashError):
             pids = await bounded(tools.runtime.pids(about.container), tools.clock, PIDS_S)
-    log = () if about.light else await tools.logbook.recent(about.profile, LOG_LINES)
+    log = await tools.logbook.recent(about.profile, LOG_LINES)
     request = replace(about, pids=frozenset(pids or ()), log=log)
     try:
         return await bounded(tools.take_evidence(request), tools.clock, EVIDENCE_S)

@@ -36,8 +36,6 @@ class Thresholds:
 
     slow_s: float = 30.0
     """Until an engine is called silent. One step of a large batch over a long context takes up to 30 s."""
-    suspect_s: float = 60.0
-    """Until light evidence is taken."""
     stopped_s: float = 60.0
     """Until an engine is stuck whose processes were stopped."""
     voted_s: float = 120.0
@@ -73,7 +71,6 @@ class LivenessVerdict:
     """Seconds of work without progress after which an engine with these signals is stuck."""
     moved_at: float
     """Time of the last progress, or of the first work since the judge began."""
-    is_suspect: bool = False
 
 
 BUSY_CPU = 0.5
@@ -120,8 +117,7 @@ class LivenessJudge:
             self._moved_at = look.at
         state = self._state(look, excuse)
         why = describe_signals(look, cores, self._still_s, excuse) if self._still_s else ""
-        suspect = self._still_s >= self._limits.suspect_s and state in (LivenessState.SILENT, LivenessState.STUCK)
-        return LivenessVerdict(state, why, self._still_s, limit, self._moved_at, suspect)
+        return LivenessVerdict(state, why, self._still_s, limit, self._moved_at)
 
     def _add_interval(self, look: EngineSignals, last: EngineSignals | None, limit: float) -> None:
         """Count the interval since the last look as progress, or as time without."""

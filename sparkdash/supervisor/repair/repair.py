@@ -63,7 +63,7 @@ class Repair:
         self._name = watched.profile.name
         self._judge = LivenessJudge(self._monotonic(watched.engine.ready_at), tools.thresholds)
         self._looks: deque[EngineSignals] = deque(maxlen=LOOKS_KEPT)
-        self._light: asyncio.Task[Evidence | None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._recovered_at: float | None = None
         self._left = False
         """Whether all requests left since the engine was last seen stuck: clients that retry begin no new incident."""
@@ -78,12 +78,8 @@ class Repair:
                 if self._watched.used.is_set() and (look := await self._look(lag_s=self._now() - due)):
                     await self._judged(self._judge.see(look))
         finally:
-            self._drop_light()
-
-    def _drop_light(self) -> None:
-        if self._light is not None:
-            self._light.cancel()
-            self._light = None
+            if self._keeping is not None:
+                self._keeping.cancel()
 
     async def _until_used(self) -> None:
         if not self._watched.used.is_set():
@@ -113,18 +109,13 @@ class Repair:
         if verdict.state is not LivenessState.STUCK:
             self._incidents.end(self._name, *((IncidentEnd.TOLD, words.LEFT) if self._left else _MOVED))
             self._show(verdict)
-            if verdict.is_suspect and self._light is None:
-                self._light = asyncio.create_task(self._evidence(verdict, light=True), name=f"evidence {self._name}")
-            elif not verdict.is_suspect:
-                self._light = None
         elif self._only_told():
             self._left = False
             if self._incidents.open(self._name) is None:
                 self._begin(verdict, RepairStep.WATCH)
                 self._notice(Level.ERROR, STUCK, words.only_told(self._name, verdict.why, ours=self._is_ours))
                 if self._is_ours:
-                    self._drop_light()
-                    self._light = asyncio.create_task(self._keep(verdict), name=f"evidence {self._name}")
+                    self._keeping = asyncio.create_task(self._keep(verdict), name=f"evidence {self._name}")
             self._show(verdict, RepairStep.WATCH)
         else:
             await self._repair(verdict)
@@ -142,7 +133,6 @@ class Repair:
         self._begin(verdict, RepairStep.EVIDENCE)
         self._show(verdict, RepairStep.EVIDENCE)
         self._notice(Level.ERROR, STUCK, words.named(self._name, verdict.why))
-        self._drop_light()
         folder = await self._take_whole_evidence(verdict)
         look = await self._look()
         again = self._judge.see(look) if look else verdict
@@ -162,7 +152,7 @@ class Repair:
 
     async def _take_whole_evidence(self, verdict: LivenessVerdict) -> str | None:
         """Take all evidence; return its folder."""
-        taken = await self._evidence(verdict, light=False)
+        taken = await self._evidence(verdict)
         if taken is not None and taken.problem:
             self._notice(Level.WARNING, "evidence_incomplete", taken.problem)
         return taken.folder if taken else None
@@ -204,26 +194,23 @@ class Repair:
             await clock.sleep(LOOK_EVERY_S)
             look = await self._look()
 
-    async def _keep(self, verdict: LivenessVerdict) -> Evidence | None:
+    async def _keep(self, verdict: LivenessVerdict) -> None:
         """Take evidence of an engine that is only reported: a person decides what follows."""
-        taken = await self._evidence(verdict, light=False)
+        taken = await self._evidence(verdict)
         if taken is not None and taken.folder:
             self._incidents.step(self._name, RepairStep.WATCH, taken.folder)
-        return taken
 
-    async def _evidence(self, verdict: LivenessVerdict, *, light: bool) -> Evidence | None:
+    async def _evidence(self, verdict: LivenessVerdict) -> Evidence | None:
         engine = self._watched.engine
         request = EvidenceRequest(
             profile=self._name,
             kind=engine.kind,
             reason=verdict.why,
             container=engine.container,
-            url=engine.url,
             fingerprint=engine.fingerprint,
             version=engine.version,
             started_at=engine.ready_at,
             looks=[_plain(each) for each in self._looks],
-            light=light,
         )
         return await gather_evidence(self._tools, request)
 

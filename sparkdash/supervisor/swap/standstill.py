@@ -43,7 +43,6 @@ async def describe_standstill(
         kind=profile.engine,
         reason=why,
         container=container,
-        url=url,
         fingerprint=profile.fingerprint,
         started_at=began_at,
     )
