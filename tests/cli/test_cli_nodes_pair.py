@@ -13,8 +13,7 @@ from sparkdash import paths
 from sparkdash.cli.nodes import bench_page, check
 from sparkdash.domain.finding import NodeFinding, Status
 from sparkdash.domain.node import LOCAL, Link, NodeFacts
-from sparkdash.nodes.link.history import keep_run
-from sparkdash.nodes.link.record import LinkMeasurement, LinkRun, LinkTool
+from sparkdash.nodes.link.record import LinkMeasurement, LinkRun, LinkTool, keep_run
 
 Run = Callable[..., Any]
 
@@ -22,8 +21,6 @@ LINK = Link(interface="enp1s0f1np1", address="192.168.100.1", prefix=24, mtu=900
 RUN = LinkRun(
     at=1_700_000_000.0,
     node="spark2",
-    tool=LinkTool.PERFTEST,
-    version="6.06",
     here=LINK,
     there=LINK.replace(address="192.168.100.2"),
     facts={
@@ -32,11 +29,15 @@ RUN = LinkRun(
     },
     measurements=(
         LinkMeasurement(
-            what="ib_write_lat", source=LOCAL, target="spark2", size=2, latency_us=1.62, latency_p99_us=2.0
+            tool=LinkTool.PERFTEST, what="ib_write_lat", source=LOCAL, target="spark2", size=2, latency_us=1.62,
+            latency_p99_us=2.0,
         ),
-        LinkMeasurement(what="ib_write_bw", source=LOCAL, target="spark2", streams=4, size=65536, gbit_s=108.4),
+        LinkMeasurement(
+            tool=LinkTool.PERFTEST, what="ib_write_bw", source=LOCAL, target="spark2", streams=4, size=65536, gbit_s=108.4
+        ),
     ),
-)
+    missing={LinkTool.IPERF3: "iperf3 is not installed on both boxes: `sudo apt install iperf3`."},
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -121,9 +122,15 @@ def test_a_node_that_cannot_be_reached_is_one_finding(sparkdash: Run, config: Pa
 
 
 def test_the_page_of_a_measured_link_fits_80_columns() -> None:
-    slow = RUN.measurements[0].replace(what="tcp ping, half the round trip", latency_p99_us=2058.3)
+    slow = RUN.measurements[0].replace(what="all_reduce_perf, bus bandwidth", latency_p99_us=2058.3)
     lines = list(bench_page.run_lines(RUN.replace(measurements=(slow, RUN.measurements[1])), 80))
     assert max(map(len, lines[2:])) <= 80
+
+
+def test_a_tool_that_did_not_measure_is_a_row_of_dashes_and_the_way_to_install_it() -> None:
+    lines = list(bench_page.run_lines(RUN, 100))
+    assert ["iperf3", *["-"] * 6] in [line.split() for line in lines]
+    assert "iperf3: iperf3 is not installed on both boxes: `sudo apt install iperf3`." in lines
 
 
 def test_figures_stand_beside_the_published_ones_with_the_note_why_those_are_low() -> None:

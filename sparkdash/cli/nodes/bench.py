@@ -1,4 +1,4 @@
-"""`sparkdash nodes bench`: measure the link to a node, and NCCL's all-reduce over it."""
+"""`sparkdash nodes bench`: measure the link to a node by the tools that both boxes have."""
 
 from __future__ import annotations
 
@@ -10,42 +10,31 @@ import typer
 
 from sparkdash.cli.nodes.known import MaybeNodeName, one_node
 from sparkdash.cli.output.screen import LiveLine, print_json, print_note, print_text, terminal_width
-from sparkdash.cli.parameters import AsJson, complete_profile
+from sparkdash.cli.parameters import AsJson
 
 if TYPE_CHECKING:
     from sparkdash.domain.node import Node
-    from sparkdash.domain.profile import Profile
     from sparkdash.nodes.link.record import LinkRun
 
 
 def bench(
     name: MaybeNodeName = None,
-    nccl: Annotated[
-        str | None,
-        typer.Option(
-            "--nccl",
-            metavar="PROFILE",
-            help="All-reduce by NCCL through this profile's image.",
-            autocompletion=complete_profile,
-        ),
-    ] = None,
-    tcp: Annotated[bool, typer.Option("--tcp", help="Plain TCP, even where perftest is installed.")] = False,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.2, max=60, help="Time of each TCP step.")] = 2.0,
+    nccl: Annotated[bool, typer.Option("--nccl", help="Also all_reduce_perf of nccl-tests; uses both GPUs.")] = False,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, max=60, help="Time of each step.")] = 2.0,
     last: Annotated[bool, typer.Option("--last", help="Show the last kept run; measure nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure the link to the node NAME: rates and latency.
 
-    Rates are those of one and several streams. Uses perftest (ib_write_bw, ib_send_bw, ib_write_lat) where both boxes
-    have it and an RDMA device, else plain TCP. --nccl runs the all-reduce of torch.distributed through a profile's
-    image, one container on each box. The published figures stand beside the measured ones. Each run is kept in the
-    state folder.
+    Runs perftest (ib_write_lat, ib_write_bw, ib_send_bw) where the link has RDMA, iperf3 for TCP, and with --nccl
+    all_reduce_perf of nccl-tests. A tool that is not on both boxes is told with what to install. The published figures
+    stand beside the measured ones. Each run is kept in the state folder.
 
     \b
     Examples:
       sparkdash nodes bench
-      sparkdash nodes bench spark2 --tcp --json
-      sparkdash nodes bench spark2 --nccl qwen3-235b
+      sparkdash nodes bench spark2 --json
+      sparkdash nodes bench spark2 --nccl
       sparkdash nodes bench --last
     """
     import asyncio
@@ -56,40 +45,28 @@ def bench(
         return
     line = LiveLine()
     try:
-        run = asyncio.run(_measured(node, nccl, tcp, seconds, lambda what: line.draw(f"measuring: {what}", what)))
+        run = asyncio.run(_measured(node, seconds, nccl, lambda what: line.draw(f"measuring: {what}", what)))
     finally:
         line.clear()
-    _keep(run)
+    if run.measurements:
+        _keep(run)
     _print(run, as_json)
 
 
-async def _measured(
-    node: Node, nccl: str | None, tcp: bool, seconds: float, progress: Callable[[str], None]
-) -> LinkRun:
+async def _measured(node: Node, seconds: float, nccl: bool, progress: Callable[[str], None]) -> LinkRun:
     from sparkdash import settings
-    from sparkdash.nodes.link.measure import measure_link
+    from sparkdash.nodes.link.bench import measure_link
     from sparkdash.nodes.link.open_boxes import open_boxes
 
     known = settings.load_settings()
-    profile = None if nccl is None else _profile(nccl)
     async with open_boxes((node,), known.runtime, str(known.hf_home.expanduser())) as boxes:
         (_, there), *_ = boxes.nodes
-        if profile is None:
-            return await measure_link(boxes.here, there, node, progress, tcp=tcp, seconds=seconds)
-        from sparkdash.nodes.all_reduce.pair import all_reduce_with
-
-        return await all_reduce_with(boxes, node, profile, known, progress)
-
-
-def _profile(name: str) -> Profile:
-    from sparkdash.cli.local import configured_catalog
-
-    return configured_catalog().find(name)
+        return await measure_link(boxes.here, there, node, progress, seconds=seconds, nccl=nccl)
 
 
 def _keep(run: LinkRun) -> None:
     """Keep the run; a full disk loses the file and not the figures."""
-    from sparkdash.nodes.link.history import keep_run
+    from sparkdash.nodes.link.record import keep_run
 
     try:
         path = keep_run(run)
@@ -101,7 +78,7 @@ def _keep(run: LinkRun) -> None:
 
 def _last(node: str) -> LinkRun:
     from sparkdash.errors import AdmissionError
-    from sparkdash.nodes.link.history import kept_runs
+    from sparkdash.nodes.link.record import kept_runs
 
     if not (runs := kept_runs(node)):
         raise AdmissionError(
@@ -114,7 +91,7 @@ def _last(node: str) -> LinkRun:
 
 def _print(run: LinkRun, as_json: bool) -> None:
     from sparkdash.cli.nodes.bench_page import run_lines
-    from sparkdash.nodes.link.published import PUBLISHED_LINK_FIGURES, WHY_PUBLISHED_IS_LOW
+    from sparkdash.nodes.link.record import PUBLISHED_LINK_FIGURES, WHY_PUBLISHED_IS_LOW
 
     if as_json:
         published = {"figures": PUBLISHED_LINK_FIGURES, "note": WHY_PUBLISHED_IS_LOW}
