@@ -9,14 +9,11 @@ import pytest
 
 from sparkdash import rules
 from sparkdash.catalog import load_catalog, summarize
-from sparkdash.catalog.exporters.llama_swap import llama_swap_model
-from sparkdash.catalog.exporters.quadlet import quadlet_unit
-from sparkdash.catalog.exporters.sparkrun import sparkrun_recipe
 from sparkdash.catalog.importers.podman_line import import_podman_line
+from sparkdash.catalog.quadlet_unit import quadlet_unit
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.registry import adapter_of
-from sparkdash.errors import ProfileError
 from sparkdash.host.podman import argv
 from sparkdash.tui.lines.words import engine_name
 
@@ -103,22 +100,6 @@ def test_a_quadlet_publishes_the_fixed_port_and_names_the_signal() -> None:
     lines = quadlet_unit(profile, adapter_of(profile).container(profile, LAUNCH)).splitlines()
     assert {"PublishPort=127.0.0.1:18000:8000", "StopSignal=SIGINT"} <= set(lines)
     assert not [line for line in lines if line.startswith(("Network=", "Entrypoint=", "Exec="))]
-
-
-def test_llama_swap_puts_its_port_wherever_the_server_is_told_one() -> None:
-    """In an address as well as in a published port."""
-    for profile in (_generic(command=["serve", "--on", "127.0.0.1:{port}"]), _generic(server={"port": 8000})):
-        spec = adapter_of(profile).container(profile, LAUNCH)
-        text = llama_swap_model(profile, spec, argv.run("podman", spec), alive="/up")
-        assert "127.0.0.1:${PORT}" in text
-        assert "sparkdash.port=18000" in text
-
-
-def test_sparkrun_is_told_of_no_server_that_it_cannot_start() -> None:
-    """Its runtimes are a fixed set."""
-    profile = _generic(server={"port": 8000})
-    with pytest.raises(ProfileError, match="sparkrun has no runtime"):
-        sparkrun_recipe(profile, adapter_of(profile).container(profile, LAUNCH))
 
 
 def _imported(text: str) -> dict[str, Any]:

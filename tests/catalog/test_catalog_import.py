@@ -1,4 +1,4 @@
-"""Importers: scripts, recipes, llama-swap configurations and repro folders become profiles."""
+"""Importers: scripts, recipes and llama-swap configurations become profiles."""
 
 from pathlib import Path
 from typing import Any
@@ -257,25 +257,6 @@ def test_a_llama_swap_configuration_gives_a_profile_for_each_model() -> None:
     assert "dropped: groups" in said(imported)
 
 
-def test_a_repro_folder_is_one_family() -> None:
-    """launch_server.sh is the base; another script says only what it changes, with null for what it leaves out."""
-    folder = DATA / "repro"
-    files = {p.name: p.read_text() for p in (*folder.iterdir(), *(folder / "scripts").iterdir()) if p.is_file()}
-    imported = importers.import_folder(files, "repro")
-    (profile,) = imported.profiles
-    assert profile["variants"] == {
-        "ar": {
-            "models": {"drafter": None},
-            "args": {"max-num-seqs": 4, "speculative-config": None},
-            "env": {"VLLM_X": "1", "VLLM_Y": "2"},
-        }
-    }
-    found = write.load_imported({"x": write.yaml_text(profile, imported, "repro")})
-    assert found.problems == ()
-    assert "drafter" not in found.profiles["repro/ar"].models
-    assert "fetches nvidia/Qwen3.6-27B-NVFP4" in said(imported)
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -343,10 +324,9 @@ def test_long_runs_of_one_thing_end_soon(start: str, piece: str) -> None:
     assert outcome
 
 
-@pytest.mark.parametrize(("runtime", "flag"), [("vllm", "seed"), ("atlas", "ssm-cache-slots")])
-def test_a_default_of_zero_in_a_recipe_without_a_command_is_a_flag(runtime: str, flag: str) -> None:
+def test_a_default_of_zero_in_a_recipe_without_a_command_is_a_flag() -> None:
     """Only null and false leave one out."""
-    defaults = {flag.replace("-", "_"): 0, "enforce_eager": False, "max_num_seqs": None, "port": 8000}
-    recipe = {"recipe_version": "2", "model": "org/x", "runtime": runtime, "container": "i:1", "defaults": defaults}
+    defaults = {"seed": 0, "enforce_eager": False, "max_num_seqs": None, "port": 8000}
+    recipe = {"recipe_version": "2", "model": "org/x", "runtime": "vllm", "container": "i:1", "defaults": defaults}
     (made,) = importers.import_profiles(yaml.safe_dump(recipe), "x").profiles
-    assert made["args"] == {flag: 0}
+    assert made["args"] == {"seed": 0}

@@ -182,35 +182,3 @@ matrix:
     imported = importers.import_profiles(text)
     assert imported.settings == ("", "[sets]", 'both = ["long-name", "b"]')
     assert "matrix.sets.either: names alternatives" in said(imported)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "docker exec -it vllm_node bash -i -c 'vllm serve a/b --dtype auto'",
-        "docker exec -e A=1 -w /x node vllm serve a/b --dtype auto",
-        "podman container exec node vllm serve a/b --dtype auto",
-    ],
-)
-def test_an_engine_started_in_a_running_container_is_read(line: str) -> None:
-    imported = importers.import_profiles(line)
-    assert imported.profiles[0]["args"] == {"dtype": "auto"}
-    assert "whose image the line does not name" in said(imported)
-
-
-def test_the_container_that_the_script_started_before_gives_the_image() -> None:
-    text = f"docker run -d --gpus all --name node -v /m:/m -e A=1 {IMAGE} sleep infinity\n"
-    made = only(text + "docker exec -e B=2 node vllm serve a/b --dtype auto\n")
-    assert made["image"] == IMAGE
-    assert made["env"] == {"A": "1", "B": "2"}
-    assert made["mounts"] == [{"source": "/m", "target": "/m", "read_only": False}]
-
-
-def test_eugr_s_launcher_names_the_image_and_the_mods() -> None:
-    line = (
-        "./launch-cluster.sh --solo -t vllm-node-tf5 --apply-mod ./mods/fix-x -e A=1 exec vllm serve a/b --dtype auto"
-    )
-    imported = importers.import_profiles(line)
-    (made,) = imported.profiles
-    assert (made["image"], made["args"], made["env"]) == ("vllm-node-tf5", {"dtype": "auto"}, {"A": "1"})
-    assert "fix-x" in said(imported)

@@ -283,36 +283,6 @@ def test_short_names_and_switches_are_those_of_the_engine_s_table(line: str, arg
     assert only(line)["args"] == args
 
 
-ATLAS = """
-recipe_version: "2"
-model: org/m
-runtime: atlas
-container: atlas:1
-defaults: {port: 8888, host: 0.0.0.0, max_model_len: 8192, max_num_batched_tokens: 4096, speculative: true, dflash: false,
-  served_model_name: mine}
-"""
-
-
-def test_a_recipe_for_atlas_becomes_a_profile_of_that_server() -> None:
-    made = only(ATLAS)
-    assert (made["engine"], made["server"], made["image"]) == ("generic", {"kind": "atlas"}, "atlas:1")
-    assert made["args"] == {"max-seq-len": 8192, "max-prefill-tokens": 4096, "speculative": True}
-    assert made["profile"] == "mine"
-    imported = importers.import_profiles(ATLAS)
-    texts = {"mine": write.yaml_text(imported.profiles[0], imported, "x")}
-    assert write.load_imported(texts).problems == ()
-
-
-def test_a_recipe_for_atlas_on_two_boxes_says_that_it_cannot_run() -> None:
-    assert "2 boxes" in only(f"{ATLAS}min_nodes: 2\n")["cannot_run"]
-
-
-@pytest.mark.parametrize("change", [("model: org/m", ""), ("defaults", "command: spark serve x\ndefaults")])
-def test_a_recipe_for_atlas_without_a_model_or_with_a_command_is_refused(change: tuple[str, str]) -> None:
-    with pytest.raises(ProfileError, match="Atlas"):
-        importers.import_profiles(ATLAS.replace(*change))
-
-
 def test_a_command_s_output_stays_the_name_of_its_variable() -> None:
     """Its own quotes would end those of the words around it."""
     text = (

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.catalog.exporters import quadlet
+from sparkdash.catalog.quadlet_unit import quadlet_unit
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, Mount, Profile
 from sparkdash.errors import ProfileError
@@ -44,7 +44,7 @@ SPEC = ContainerSpec(
 
 def test_the_recorded_unit_is_the_one_that_is_written() -> None:
     """Else the record below is of something else: make it anew."""
-    assert quadlet.quadlet_unit(PROFILE, SPEC) + "\n" == (DATA / "odd.container").read_text()
+    assert quadlet_unit(PROFILE, SPEC) + "\n" == (DATA / "odd.container").read_text()
 
 
 def test_systemd_starts_the_profile_s_own_command() -> None:
@@ -63,7 +63,7 @@ def test_systemd_starts_the_profile_s_own_command() -> None:
 def test_a_word_that_the_generator_loses_is_refused(word: str) -> None:
     """5.4.2 drops an empty word with all that follow it, and leaves a lone semicolon bare, which ends systemd's command."""
     with pytest.raises(ProfileError, match="a quadlet cannot") as caught:
-        quadlet.quadlet_unit(PROFILE, SPEC.model_copy(update={"argv": ("vllm", "serve", "--x", word, "--y")}))
+        quadlet_unit(PROFILE, SPEC.model_copy(update={"argv": ("vllm", "serve", "--x", word, "--y")}))
     assert "--as podman" in caught.value.text()
 
 
@@ -90,7 +90,7 @@ def record(generator: str) -> None:
     DATA.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         unit = Path(folder) / "odd.container"
-        unit.write_text(quadlet.quadlet_unit(PROFILE, SPEC) + "\n")
+        unit.write_text(quadlet_unit(PROFILE, SPEC) + "\n")
         environment = {**os.environ, "QUADLET_UNIT_DIRS": folder}
         argv = [generator, "--dryrun", "--user"]
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)

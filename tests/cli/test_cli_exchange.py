@@ -87,23 +87,15 @@ def test_what_is_left_to_mend_is_told(sparkdash: Run) -> None:
     assert "image: is missing" in done.err
 
 
-def test_a_repro_folder_is_read(sparkdash: Run) -> None:
-    """Its scripts/ folder too; the family bears the folder's name."""
-    done = sparkdash("profiles", "import", str(DATA / "repro"))
-    assert done.code == 0
-    assert "profile: repro\n" in done.out
-    assert "variants:\n  ar:\n" in done.out
-
-
 def test_input_that_cannot_be_read(sparkdash: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file, a binary, an empty stdin, a folder without scripts: each one line and exit code 2."""
+    """No file, a binary, an empty stdin, a folder: each one line and exit code 2."""
     (tmp_path / "binary").write_bytes(b"\x7fELF\xff\x00")
     typed_in(monkeypatch, b" \n")
     asked = {
         "nowhere.sh": "No such file",
         str(tmp_path / "binary"): "not UTF-8",
         "-": "empty",
-        str(tmp_path): "no launch_server.sh",
+        str(tmp_path): "Is a directory",
     }
     for source, why in asked.items():
         done = sparkdash("profiles", "import", source)

@@ -23,13 +23,11 @@ _SPARKRUN = {
         "max_num_batched_tokens": "max-num-batched-tokens", "chunked_prefill": "chunked-prefill-size",
     },
     "llama-cpp": {"max_model_len": "ctx-size", "served_model_name": "alias"},
-    "atlas": {"max_model_len": "max-seq-len", "max_num_batched_tokens": "max-prefill-tokens", "tensor_parallel": "tp-size"},
 }  # fmt: skip
 """How sparkrun's runtimes turn the keys of `defaults` into flags, where a recipe has no command."""
 _PROGRAM = {
     "vllm": "vllm serve {model}", "sglang": "python3 -m sglang.launch_server --model-path {model}",
     "llama-cpp": "llama-server -hf {model}", "trtllm": "trtllm-serve {model}",
-    "atlas": "spark serve {model}",
 }  # fmt: skip
 
 

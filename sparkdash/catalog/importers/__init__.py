@@ -7,9 +7,8 @@ environment is read, no file is opened. Must not know: the origin of the text, t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from sparkdash.catalog.importers import compose, llama_swap, podman_line, quadlet, repro_folder, sparkrun
+from sparkdash.catalog.importers import compose, llama_swap, podman_line, quadlet, sparkrun
 from sparkdash.catalog.importers.report import Imported, Remark, import_refused
 
 MAX_CHARACTERS = 500_000
@@ -17,7 +16,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udff
 _LLAMA_SWAP = re.compile(r"^models:", re.MULTILINE)
 _RECIPE = re.compile(r"^(sparkrun_version|recipe_version|runtime|container|defaults)\s*:", re.MULTILINE)
 
-__all__ = ["Imported", "Remark", "import_folder", "import_profiles"]
+__all__ = ["Imported", "Remark", "import_profiles"]
 
 
 def import_profiles(text: str, name: str | None = None, folder: str | None = None) -> Imported:
@@ -28,7 +27,7 @@ def import_profiles(text: str, name: str | None = None, folder: str | None = Non
     Raises:
         ProfileError: `import_refused`, with what is wrong.
     """
-    _check(text, "The input")
+    _check(text)
     text = text.removeprefix("\ufeff")
     if text.startswith("#!"):
         return podman_line.import_podman_line(text, name)
@@ -43,23 +42,12 @@ def import_profiles(text: str, name: str | None = None, folder: str | None = Non
     return podman_line.import_podman_line(text, name)
 
 
-def import_folder(files: Mapping[str, str], name: str) -> Imported:
-    """Import a repro folder, its files' texts by name.
-
-    Raises:
-        ProfileError: `import_refused`, with what is wrong.
-    """
-    for file, text in files.items():
-        _check(text or " ", file)
-    return repro_folder.import_repro_folder(files, name)
-
-
-def _check(text: str, what: str) -> None:
+def _check(text: str) -> None:
     if len(text) > MAX_CHARACTERS:
-        raise import_refused(f"{what} is longer than {MAX_CHARACTERS} characters.")
+        raise import_refused(f"The input is longer than {MAX_CHARACTERS} characters.")
     if _CONTROL.search(text):
-        raise import_refused(f"{what} holds control characters: it is no text.")
+        raise import_refused("The input holds control characters: it is no text.")
     if not text:
         raise import_refused(
-            f"{what} is empty.", "Give a command line, a script, a recipe or a llama-swap configuration."
+            "The input is empty.", "Give a command line, a script, a recipe or a llama-swap configuration."
         )

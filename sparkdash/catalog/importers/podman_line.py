@@ -13,13 +13,13 @@ from typing import Any
 
 from sparkdash.catalog.importers import engine_line, podman_fields
 from sparkdash.catalog.importers.any_server import known_container, read_any_server
-from sparkdash.catalog.importers.container_exec import RUNTIMES, as_runs
 from sparkdash.catalog.importers.engine_line import EnginePart
 from sparkdash.catalog.importers.podman_flags import split_options
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell_commands import Command, parse_commands
 from sparkdash.catalog.importers.values import aliases, profile_name
 
+RUNTIMES = ("podman", "docker", "nerdctl")
 DEFAULT_SHM = "8g"
 """Default shared memory that sparkdash gives engines other than llama.cpp."""
 
@@ -87,7 +87,6 @@ def import_commands(
 
     `any_server`: see `import_command`.
     """
-    commands = as_runs(commands, _starts_engine, notes)
     found = [(command, import_command(command, notes, name, any_server=any_server)) for command in commands]
     if any(made for _, made in found):
         for command in (command for command, made in found if made is None):
@@ -104,10 +103,6 @@ def _note_step(words: list[str], notes: ImportNotes) -> None:
 
 def _lines(commands: list[Command]) -> list[str]:
     return [" ".join(one.words) for one in commands]
-
-
-def _starts_engine(words: list[str]) -> bool:
-    return engine_line.recognise_engine(_unwrap(words, ImportNotes()).words, "") is not None
 
 
 def nearest(lines: Iterable[str]) -> str:

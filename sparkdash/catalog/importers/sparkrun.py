@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sparkdash.catalog.importers import atlas_recipe, bounded_yaml, engine_line, podman_fields, podman_line
+from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_fields, podman_line
 from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
 from sparkdash.catalog.importers.shell_commands import parse_commands
 from sparkdash.catalog.importers.values import fill_variables, profile_name
@@ -80,14 +80,12 @@ def import_sparkrun(text: str, name: str | None = None) -> Imported:
     """
     recipe, notes = bounded_yaml.parse_bounded_yaml(text), ImportNotes()
     _note_unread(recipe, notes)
-    is_atlas = recipe.get("runtime") == atlas_recipe.RUNTIME
-    engine, exported = (atlas_recipe.atlas_engine(recipe, notes), {}) if is_atlas else _engine(recipe, notes)
+    engine, exported = _engine(recipe, notes)
     if recipe.get("model_revision") and "hf" in engine.models["target"]:
         engine.models["target"]["revision"] = str(recipe["model_revision"])
     own = name or profile_name(str(recipe.get("name") or ""))
     made = podman_line.assemble_profile(engine, _container(recipe, exported, notes), own, notes)
-    made = _spread(_dress(made, recipe, notes), recipe, notes)
-    return notes.imported("sparkrun recipe", atlas_recipe.as_atlas(made) if is_atlas else made)
+    return notes.imported("sparkrun recipe", _spread(_dress(made, recipe, notes), recipe, notes))
 
 
 def _engine(recipe: dict[str, Any], notes: ImportNotes) -> tuple[engine_line.EnginePart, Mapping[str, str]]:
@@ -141,7 +139,7 @@ def _generated(recipe: dict[str, Any], defaults: dict[str, Any], values: dict[st
     if runtime not in _PROGRAMS:
         raise import_refused(
             f"The recipe's runtime {runtime!r} is not known here.",
-            f"Known: {', '.join((*_PROGRAMS, atlas_recipe.RUNTIME))}.",
+            f"Known: {', '.join(_PROGRAMS)}.",
         )
     names = _FLAGS.get(runtime, _OF_VLLM)
     words = [_PROGRAMS[runtime].replace("{model}", _quote(values["model"]))]

@@ -100,14 +100,14 @@ def _arena_files(asked: ExportOptions) -> dict[str, str]:
     """Build the files of a submission; the recipe is that of the profile as it is now."""
     from sparkdash.bench import run_folder
     from sparkdash.bench.report.formats import localmaxxing, spark_arena
-    from sparkdash.catalog.exporters import sparkrun
+    from sparkdash.catalog.sparkrun_recipe import sparkrun_recipe
     from sparkdash.cli.local import export_spec
 
     report = asked.report()
     name = asked.arm or report.run.baseline
     spark_arena.refuse_unfit(report)
     profile = localmaxxing.find_arm(report, name).profile
-    recipe = sparkrun.sparkrun_recipe(*export_spec(profile))
+    recipe = sparkrun_recipe(*export_spec(profile))
     results = run_folder.read_results(run_folder.find_run(asked.run or "last"))
     return spark_arena.build_files(results, report, recipe, name, weights=_weights(report, profile))
 

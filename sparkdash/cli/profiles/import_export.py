@@ -1,6 +1,6 @@
 """`sparkdash profiles import` and `export`: convert other tools' files to profiles and back.
 
-Owns: reading the given file, folder or stdin, and writing the result. Must not know: any format.
+Reads the given file or stdin and writes the result; the formats are the catalog's.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 MAX_BYTES = 1_000_000
-_OF_A_FOLDER = ("Dockerfile", "download_models.sh", "wait_for_server.sh")
 
 
 def import_profiles(
-    source: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="A file, a repro folder, or - for stdin.")],
+    source: Annotated[str, typer.Argument(metavar="FILE|-", help="A file, or - for stdin.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE|DIR", help="Write there instead of stdout.")
     ] = None,
@@ -39,10 +38,10 @@ def import_profiles(
 ) -> None:
     """Make profiles from other tools' files.
 
-    Reads a podman or docker command, a script, a compose file, a quadlet, a sparkrun or eugr recipe, a llama-swap
-    configuration or a repro folder. Nothing is run, and no environment variable is filled in. Comments above each
-    profile list what could not be converted. Flags that the engine does not have are named on stderr. Exits 2 if a
-    profile must be corrected before it loads.
+    Reads a podman or docker command, a script, a compose file, a quadlet, a sparkrun or eugr recipe, or a llama-swap
+    configuration. Nothing is run, and no environment variable is filled in. Comments above each profile list what
+    could not be converted. Flags that the engine does not have are named on stderr. Exits 2 if a profile must be
+    corrected before it loads.
 
     \b
     Examples:
@@ -84,17 +83,13 @@ class ExportFormat(StrEnum):
 
     PODMAN = "podman"
     QUADLET = "quadlet"
-    SPARKRUN = "sparkrun"
-    LLAMA_SWAP = "llama-swap"
 
 
 def export_profile(
     profile: ProfileName,
     form: Annotated[ExportFormat, typer.Option("--as", help="Output format.")] = ExportFormat.PODMAN,
 ) -> None:
-    """Print PROFILE as another tool's file.
-
-    A podman command, a quadlet unit, a sparkrun recipe, or a llama-swap model.
+    """Print PROFILE as a podman command or a quadlet unit.
 
     \b
     Examples:
@@ -104,30 +99,20 @@ def export_profile(
     from sparkdash.cli.local import export_spec
 
     found, spec = export_spec(profile)
-    if found.nodes > 1 and form is not ExportFormat.SPARKRUN:
+    if found.nodes > 1:
         raise ProfileError(
             f"{found.name} runs on {found.nodes} nodes, which {form.value} cannot say.",
             code="export_refused",
-            hint=f"`sparkdash run {found.name} --dry-run` prints each node's command; "
-            "`--as sparkrun` has a place for it.",
+            hint=f"`sparkdash run {found.name} --dry-run` prints each node's command.",
         )
     print_text(_exported(form, found, spec))
 
 
 def _exported(form: ExportFormat, profile: Profile, spec: ContainerSpec) -> str:
-    from sparkdash.catalog.exporters import llama_swap, quadlet, sparkrun
-    from sparkdash.engines.registry import adapter_of
+    from sparkdash.catalog.quadlet_unit import quadlet_unit
     from sparkdash.host.podman.argv import PODMAN, run, shell
 
-    match form:
-        case ExportFormat.PODMAN:
-            return shell(run(PODMAN, spec))
-        case ExportFormat.QUADLET:
-            return quadlet.quadlet_unit(profile, spec)
-        case ExportFormat.SPARKRUN:
-            return sparkrun.sparkrun_recipe(profile, spec)
-        case ExportFormat.LLAMA_SWAP:
-            return llama_swap.llama_swap_model(profile, spec, run(PODMAN, spec), alive=adapter_of(profile).probes.alive)
+    return quadlet_unit(profile, spec) if form is ExportFormat.QUADLET else shell(run(PODMAN, spec))
 
 
 def _read(source: str, name: str | None) -> Imported:
@@ -136,21 +121,7 @@ def _read(source: str, name: str | None) -> Imported:
     if source == STDIN:
         return importers.import_profiles(_text(sys.stdin.buffer.read(MAX_BYTES), "stdin"), name)
     path = Path(source).expanduser()
-    if path.is_dir():
-        return importers.import_folder(_folder(path), name or path.resolve().name)
     return importers.import_profiles(_file(path), name, str(path.resolve().parent))
-
-
-def _folder(path: Path) -> dict[str, str]:
-    """Read the known files of a repro folder and its scripts/; no other file is opened."""
-    found = {}
-    for folder in (path / "scripts", path):
-        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if file.is_file() and (
-                file.name in _OF_A_FOLDER or file.match("launch_server*.sh") or file.match("bench*.sh")
-            ):
-                found[file.name] = _file(file)
-    return found
 
 
 def _file(path: Path) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 
-from sparkdash.catalog.exporters import own
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import ProfileError
@@ -23,7 +22,7 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
     _carried(profile, spec.argv)
     lines = [
         f"# {profile.name}, exported by sparkdash.",
-        *own.lost_comments(profile, "request"),
+        *lost_comments(profile, "request"),
         "[Unit]",
         f"Description={_plain(profile.about or profile.name)}",
         "",
@@ -54,6 +53,12 @@ def _program(spec: ContainerSpec) -> list[str]:
     if not spec.keeps_entrypoint:
         return [f"Entrypoint={_quoted(spec.argv[0])}", f"Exec={' '.join(map(_quoted, spec.argv[1:]))}"]
     return [f"Exec={' '.join(map(_quoted, spec.argv))}"] if spec.argv else []
+
+
+def lost_comments(profile: Profile, *keys: str) -> list[str]:
+    """Word comment lines for those of `keys` that the profile has and a quadlet cannot express."""
+    given = [key for key in keys if getattr(profile, key) != type(profile).model_fields[key].get_default()]
+    return [f"# Has no place for: {', '.join(given)} (see `sparkdash profiles show {profile.name}`)."] if given else []
 
 
 def _carried(profile: Profile, argv: tuple[str, ...]) -> None:

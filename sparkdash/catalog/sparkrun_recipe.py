@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
-from sparkdash.catalog.exporters import own
+from sparkdash.catalog.quadlet_unit import lost_comments
 from sparkdash.catalog.yaml import yaml_writer
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.servers.spec import ServerKind
 from sparkdash.errors import ProfileError
 
@@ -48,7 +49,7 @@ def _heads(profile: Profile, spec: ContainerSpec, runtime: str) -> dict[str, Any
         "container": spec.image,
         "min_nodes": profile.nodes if profile.nodes > 1 else None,
         "defaults": {"host": _HOST, "port": _PORT},
-        "env": own.engine_environment(spec) | {name: f"${name}" for name in spec.env_from},
+        "env": _engine_environment(spec) | {name: f"${name}" for name in spec.env_from},
     }
 
 
@@ -60,13 +61,13 @@ def _atlas_defaults(profile: Profile) -> dict[str, Any]:
 
 def _written(profile: Profile, given: dict[str, Any]) -> str:
     text = yaml_writer.dump({key: value for key, value in given.items() if value})
-    unsaid = own.lost_comments(profile, "mounts", "tmpfs", "shm_size", "gpu", "request", "memory")
+    unsaid = lost_comments(profile, "mounts", "tmpfs", "shm_size", "gpu", "request", "memory")
     return "\n".join([*unsaid, text]).rstrip()
 
 
 def _command(profile: Profile, spec: ContainerSpec) -> str:
     """Render the command, one flag with its values per line; words of a template stay unquoted."""
-    words = own.command_words(spec, {"--host": "{host}", "--port": "{port}"})
+    words = _command_words(spec, {"--host": "{host}", "--port": "{port}"})
     model = profile.models["target"].ref
     lines: list[list[str]] = [[]]
     for word in words:
@@ -75,3 +76,25 @@ def _command(profile: Profile, spec: ContainerSpec) -> str:
         template = word in ("{host}", "{port}") or (word == model and len(lines) <= 2)
         lines[-1].append("{model}" if word == model and template else word if template else shlex.quote(word))
     return " \\\n  ".join(" ".join(line) for line in lines) + "\n"
+
+
+PLACE = "/sparkdash/"
+"""Prefix of sparkdash's caches in a container; variables that point there are left out with them."""
+
+ADDRESS = ("--host", "--port")
+NAMES = "--served-model-name"
+
+
+def _engine_environment(spec: ContainerSpec) -> dict[str, str]:
+    """Return the variables that the engine itself gets."""
+    return {name: text for name, text in spec.env.items() if not text.startswith(PLACE)}
+
+
+def _command_words(spec: ContainerSpec, address: dict[str, str]) -> Iterator[str]:
+    """Yield the command's words with `address` for --host and --port, without sparkdash's own alias."""
+    before = flag = ""
+    for word in spec.argv:
+        flag = word if word.startswith("--") else flag
+        if not (flag == NAMES and word == AUTO):
+            yield address.get(before, word) if before in ADDRESS else word
+        before = word
