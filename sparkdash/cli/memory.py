@@ -30,8 +30,8 @@ DROPPED = ("what", "swap", "user", "procs", "gpu", "kind")
 def memory(as_json: AsJson = False) -> None:
     """Show who holds the box's memory: every byte with its holder.
 
-    Lists engines, other containers, services, programs, leftovers in /dev/shm, memory of the GPU driver and the
-    kernel, cached weights, and free memory. The rows add up to the box's memory. The last column is the command that
+    Lists engines, other containers, services, programs, shared memory, memory of the GPU driver and the kernel, the
+    page cache, and free memory. The rows add up to the box's memory. The last column is the command that
     frees a row. Without a daemon, the command looks itself and finds engines by their containers' labels.
 
     Run it as root to see processes and files of other users too.
@@ -40,7 +40,6 @@ def memory(as_json: AsJson = False) -> None:
     Examples:
       sparkdash memory
       sparkdash memory --json | jq '.holdings[] | [.bytes, .kind, .name]'
-      sparkdash memory --json | jq '.holdings[] | select(.kind == "leftover")'
     """
     found = read_account()
     if as_json:
@@ -141,4 +140,4 @@ def _sources() -> Sources:
     from sparkdash.host.box import BoxReader
     from sparkdash.host.memory_account import Sources
 
-    return Sources(runtime=make_runtime(settings.load_settings()), reader=BoxReader(), owner=paths.owner())
+    return Sources(runtime=make_runtime(settings.load_settings()), gpu=BoxReader().gpu, owner=paths.owner())

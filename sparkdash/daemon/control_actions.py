@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from pathlib import Path
 
 import structlog
 
@@ -26,7 +25,7 @@ from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.shelf import Item, NodeStock, Shelf, Stock
 from sparkdash.errors import SparkdashError
 from sparkdash.host import memory_account
-from sparkdash.host.hub.local_weights import Presence, weight_files
+from sparkdash.host.hub.local_weights import Presence
 from sparkdash.host.shelf import Image, stock_of
 from sparkdash.nodes.shipping.stock import stock_of_nodes
 from sparkdash.settings import Settings, settings_file
@@ -124,19 +123,12 @@ async def run_doctor(daemon: Daemon, names: Sequence[str]) -> Diagnosis:
 
 async def memory_of_box(daemon: Daemon) -> MemoryAccount:
     """Account for all memory of the box by holder. Raises HostError."""
-    refs = {ref for one in daemon.bus.snapshot.profiles if not one.simulated for ref in one.weights}
-    hf_home = daemon.supervisor.settings.hf_home.expanduser()
-
-    def weights() -> Mapping[str, frozenset[Path]]:
-        return weight_files(refs, hf_home)
-
     return await memory_account.account_for_memory(
         memory_account.Sources(
             runtime=daemon.parts.runtime,
-            reader=daemon.parts.reader,
+            gpu=daemon.parts.reader.gpu,
             owner=paths.owner(),
             engines=daemon.collector.pids,
-            weights=weights,
         )
     )
 

@@ -107,7 +107,7 @@ async def account(settings: Settings) -> MemoryAccount:
     runtime = Process(paths.state_dir() / "processes") if settings.runtime == "process" else Podman(settings.runtime)
     try:
         return await memory_account.account_for_memory(
-            memory_account.Sources(runtime=runtime, reader=reader, owner=paths.owner())
+            memory_account.Sources(runtime=runtime, gpu=reader.gpu, owner=paths.owner())
         )
     finally:
         reader.close()

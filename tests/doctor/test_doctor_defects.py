@@ -42,10 +42,6 @@ USERNS = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
 WEBUI = Holding(kind=Holder.CONTAINER, name="open-webui", bytes=6 * GIB, remedy="docker stop open-webui")
-LEFTOVER = Holding(
-    kind=Holder.LEFTOVER, name="/dev/shm", bytes=21 * GIB // 10, user="alice", remedy="rm -- /dev/shm/psm_1",
-    what="9 files like psm_1, up to 2h00m old; no process maps them",
-)  # fmt: skip
 
 
 def _lost(size: int) -> Holding:
@@ -134,8 +130,6 @@ DEFECTS = {
     "a GPU process that nobody sees": Defect(lambda s: setattr(s, "account", _account(Holding(kind=Holder.UNSEEN, name="pid 777", bytes=9 * GIB, gpu_bytes=9 * GIB, pid=777, what="it has ended"))), "memory-holders", Status.NOTE, "pid 777 holds 9.0 GiB of GPU memory: it has ended", "ps -o pid"),
     "drivers' buffers": Defect(lambda s: setattr(s, "account", _account(_lost(5), gpu=GpuMemory.OWN)), "memory-holders", Status.NOTE, "drivers hold them"),
     "somebody else's container": Defect(lambda s: setattr(s, "account", _account(WEBUI)), "memory-holders", Status.NOTE, "open-webui (container) holds 6.0 GiB", "docker stop open-webui"),
-    "leftovers in shared memory": Defect(lambda s: setattr(s, "account", _account(LEFTOVER)), "memory-holders", Status.WARN, "/dev/shm holds 2.1 GiB of alice's: 9 files like psm_1", "rm -- /dev/shm/psm_1"),
-    "leftovers of others": Defect(lambda s: setattr(s, "account", _account(LEFTOVER.replace(remedy=None))), "memory-holders", Status.NOTE, "/dev/shm holds"),
     "a box that is not looked through": Defect(lambda s: setattr(s, "account", HostError("/proc was not read within 10 s.")), "memory-holders", Status.UNKNOWN, "was not read within 10 s"),
     "no large block of memory free": Defect(lambda s: s.write("/proc/buddyinfo", box.recorded("gb10-7-days")["/proc/buddyinfo"]), "contiguity", Status.WARN, "fragmented: 0 of 200", "reboot"),
     "memory full of page cache": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemFree=3 << 20, Cached=90 << 20)), "page-cache", Status.NOTE, "90.0 GiB page cache", "drop_caches"),

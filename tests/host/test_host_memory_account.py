@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import mmap
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,8 @@ from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo
 from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import HostError
-from sparkdash.host.memory_account import (
-    Sources,
-    account_for_memory,
-    container_names,
-    process_table,
-    reading,
-    shm_files,
-)
-from sparkdash.host.memory_account.process_table import ProcessMemory
+from sparkdash.host.memory_account import Sources, account_for_memory, reading
+from sparkdash.host.memory_account.division import ProcessMemory
 from sparkdash.host.nvml import NOTHING, Nvml
 from sparkdash.host.reader import GpuReading
 from sparkdash.units import GIB, KIB, MIB
@@ -67,20 +60,15 @@ class FakeRuntime:
         return self._containers
 
 
-class NoGpu:
+async def no_gpu() -> GpuReading:
     """A box without NVML."""
-
-    async def gpu(self) -> GpuReading:
-        """Nothing."""
-        return NOTHING
+    return NOTHING
 
 
 def sources(proc: Path, **changes: Any) -> Sources:
     """A look at a fake /proc, with nothing else on the box."""
-    given = {"runtime": FakeRuntime(), "reader": NoGpu(), "owner": OWNER, "ours": frozenset[int](), "uid": 1000}
-    nothing = proc.parent / "nothing"
-    places = {"proc": proc, "sys": nothing, "shm": nothing, "passwd": nothing}
-    return Sources(**{**given, **places, **changes})
+    given = {"runtime": FakeRuntime(), "gpu": no_gpu, "owner": OWNER, "ours": frozenset[int](), "uid": 1000}
+    return Sources(**{**given, "proc": proc, "passwd": proc.parent / "nothing", **changes})
 
 
 def add(
@@ -126,7 +114,7 @@ async def test_a_gb10_with_an_engine_a_container_and_a_desktop(gb10_proc: Path, 
     given = sources(
         gb10_proc,
         runtime=FakeRuntime(webui),
-        reader=Nvml_(gb10_nvml),
+        gpu=Nvml(gb10_nvml).read,
         engines={"qwen": {4242}},
         passwd=gb10_proc.parent / "passwd",
     )
@@ -138,17 +126,6 @@ async def test_a_gb10_with_an_engine_a_container_and_a_desktop(gb10_proc: Path, 
     assert row(found, "gdm.service").bytes == 100_000 * KIB + 50 * MIB
     make = row(found, "make")
     assert (make.user, make.swap_bytes, make.remedy) == ("alice", 5000 * KIB, "kill 31")
-
-
-class Nvml_:  # noqa: N801 - stands in the place of BoxReader
-    """NVML alone, as a reader."""
-
-    def __init__(self, library: Any) -> None:
-        self._nvml = Nvml(library)
-
-    async def gpu(self) -> GpuReading:
-        """One look."""
-        return await self._nvml.read()
 
 
 async def test_our_engines_are_known_without_the_daemon(gb10_proc: Path) -> None:
@@ -168,7 +145,7 @@ async def test_our_engines_are_known_without_the_daemon(gb10_proc: Path) -> None
 
 async def test_a_runtime_that_hangs_costs_names_only(gb10_proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its limit the containers have their short ids."""
-    monkeypatch.setattr(container_names, "OWN_S", 0.05)
+    monkeypatch.setattr(reading, "RUNTIME_S", 0.05)
     add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/libpod-{ID}.scope")
     found = await account_for_memory(sources(gb10_proc, runtime=FakeRuntime(hangs=True)))
     assert row(found, ID[:12]).bytes == GIB
@@ -186,7 +163,7 @@ async def test_another_runtime_that_hangs(
     gb10_proc: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its containers keep their short ids."""
-    monkeypatch.setattr(container_names, "OTHER_S", 0.05)
+    monkeypatch.setattr(reading, "RUNTIME_S", 0.05)
     add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/system.slice/docker-{ID}.scope")
     program("docker", "exec sleep 60")
     assert row(await account_for_memory(sources(gb10_proc)), ID[:12]).bytes == GIB
@@ -200,8 +177,8 @@ async def test_processes_that_vanish_or_are_rubbish_are_left_out(gb10_proc: Path
     (gb10_proc / "52").mkdir()
     (gb10_proc / "52/status").write_bytes(b"Name:\t\xff\xfe\nRssAnon:\t12 kB\n")
     (gb10_proc / "53").symlink_to("nowhere")
-    table = process_table.read_process_table(gb10_proc)
-    assert sorted(one.pid for one in table.processes) == [52, 4242]
+    found, _ = reading.read_processes(gb10_proc)
+    assert sorted(one.pid for one in found) == [52, 4242]
     assert adds_up(await account_for_memory(sources(gb10_proc)))
 
 
@@ -210,27 +187,6 @@ async def test_a_box_that_tells_no_memory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught:
         await account_for_memory(sources(tmp_path))
     assert caught.value.code == "no_meminfo"
-
-
-async def test_compressed_swap_is_counted(gb10_proc: Path) -> None:
-    """The third figure of zram's mm_stat."""
-    folder = gb10_proc.parent / "sys/block/zram0"
-    folder.mkdir(parents=True)
-    (folder / "mm_stat").write_text(f"9000 3000 {GIB} 0 0 0 0 0 0\n")
-    found = await account_for_memory(sources(gb10_proc, sys=gb10_proc.parent / "sys"))
-    assert row(found, "compressed swap").bytes == GIB
-
-
-async def test_pages_that_a_fork_shares_are_divided_by_the_kernels_own_shares(gb10_proc: Path) -> None:
-    """Two processes with the same 4 GiB: each is told half of it, where smaps_rollup may be read."""
-    with (gb10_proc / "meminfo").open("a") as info:
-        info.write(f"AnonPages: {7 * GIB // KIB} kB\n")
-    for pid in (60, 61):
-        folder = add(gb10_proc, pid, f"worker{pid}", 4 * GIB // KIB)
-        (folder / "smaps_rollup").write_text(f"x\nRss: 1 kB\nPss_Anon: {2 * GIB // KIB} kB\n")
-    found = await account_for_memory(sources(gb10_proc))
-    assert [row(found, f"worker{pid}").bytes for pid in (60, 61)] == [2 * GIB, 2 * GIB]
-    assert not found.notes
 
 
 async def test_five_thousand_processes_take_seconds_at_most(gb10_proc: Path) -> None:
@@ -243,88 +199,6 @@ async def test_five_thousand_processes_take_seconds_at_most(gb10_proc: Path) -> 
     assert time.thread_time() - began[0] < 1  # the loop itself is free: the walk has a thread
     assert adds_up(found)
     assert sum(one.processes or 0 for one in found.holdings if one.kind is Holder.UNIT) == 5000
-
-
-# leftover files of shared memory ----------------------------------------------------------------------------------
-
-
-def aged(file: Path, size: int) -> Path:
-    """A file of `size` bytes. Its change time cannot be set: `now` is moved instead."""
-    file.write_bytes(b"x" * size)
-    return file
-
-
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two hours on."""
-    now = time.time() + 7200
-    monkeypatch.setattr(shm_files.time, "time", lambda: now)
-
-
-def me(shared: int = 0, pid: int | None = None, **more: Any) -> ProcessMemory:
-    """This very process, as the table has it."""
-    return ProcessMemory(pid or os.getpid(), 1, "python3", os.getuid(), MIB, shared, **more)
-
-
-def user(_uid: int) -> str:
-    """Everybody's name."""
-    return "alice"
-
-
-@pytest.mark.usefixtures("later")
-def test_a_file_that_nobody_maps_is_a_leftover(tmp_path: Path) -> None:
-    """Names of Python's and its like only; a user's own files are the user's."""
-    aged(tmp_path / "psm_1234", 2 * MIB)
-    aged(tmp_path / "sem.mp-x", 32)
-    aged(tmp_path / "my-model.bin", 9 * MIB)
-    (tmp_path / "psm_folder").mkdir()
-    (tmp_path / "psm_link").symlink_to("/etc/passwd")
-    (found,) = shm_files.find_leftover_files([me()], user, tmp_path)
-    assert found.names == ("psm_1234", "sem.mp-x")
-    assert (found.own, found.certain, found.user) == (True, True, "alice")
-    assert 2 * MIB <= found.bytes < 3 * MIB
-    assert found.oldest_s == pytest.approx(7200, abs=60)
-
-
-@pytest.mark.usefixtures("later")
-def test_a_file_that_a_process_maps_or_has_open_is_none() -> None:
-    """Under any name; shown on the box's real /dev/shm."""
-    folder = Path("/dev/shm")
-    if not folder.is_dir():
-        pytest.skip("no /dev/shm")
-    mapped, opened = folder / f"psm_owners_m{os.getpid()}", folder / f"psm_owners_o{os.getpid()}"
-    try:
-        aged(mapped, 2 * MIB)
-        aged(opened, 2 * MIB)
-        with mapped.open("r+b") as file, mmap.mmap(file.fileno(), 0), opened.open("rb"):
-            names = {name for one in shm_files.find_leftover_files([me(MIB)], user) for name in one.names}
-            assert names.isdisjoint({mapped.name, opened.name})
-        names = {name for one in shm_files.find_leftover_files([me(MIB)], user) for name in one.names}
-        assert {mapped.name, opened.name} <= names
-    finally:
-        mapped.unlink(missing_ok=True)
-        opened.unlink(missing_ok=True)
-
-
-def test_a_young_file_may_not_be_mapped_yet(tmp_path: Path) -> None:
-    """A program makes it first."""
-    aged(tmp_path / "psm_1234", 2 * MIB)
-    assert shm_files.find_leftover_files([], user, tmp_path) == ()
-
-
-@pytest.mark.usefixtures("later")
-def test_nothing_is_certain_while_a_process_cannot_be_looked_at(tmp_path: Path) -> None:
-    """One that hangs is not asked; another user's files are not ours to judge."""
-    aged(tmp_path / "psm_1234", 2 * MIB)
-    (hung,) = shm_files.find_leftover_files([me(MIB, stuck=True)], user, tmp_path)
-    assert not hung.certain
-    (theirs,) = shm_files.find_leftover_files([], user, tmp_path, uid=os.getuid() + 1)
-    assert (theirs.own, theirs.certain) == (False, False)
-
-
-def test_without_shared_memory_there_are_no_leftovers(tmp_path: Path) -> None:
-    """No such folder."""
-    assert shm_files.find_leftover_files([], user, tmp_path / "none") == ()
 
 
 # this box -----------------------------------------------------------------------------------------------------------
@@ -344,7 +218,7 @@ def holding(size: int, uid: int) -> Iterator[int]:
 
 async def test_this_box_adds_up() -> None:
     """Its real /proc: every byte has a holder, and this process is one of ours."""
-    found = await account_for_memory(Sources(runtime=FakeRuntime(), reader=NoGpu(), owner=OWNER))  # type: ignore[arg-type]
+    found = await account_for_memory(Sources(runtime=FakeRuntime(), gpu=no_gpu, owner=OWNER))  # type: ignore[arg-type]
     assert adds_up(found)
     assert found.total == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert any(one.kind is Holder.SPARKDASH and one.bytes > MIB for one in found.holdings)
@@ -356,7 +230,7 @@ async def test_a_process_of_another_user_is_named_with_its_user(tmp_path: Path) 
     passwd = tmp_path / "passwd"
     passwd.write_text(f"stranger:x:{NOBODY}:{NOBODY}::/:/bin/sh\n")
     given = Sources(  # type: ignore[arg-type]
-        runtime=FakeRuntime(), reader=NoGpu(), owner=OWNER, passwd=passwd, ours=frozenset(), uid=1
+        runtime=FakeRuntime(), gpu=no_gpu, owner=OWNER, passwd=passwd, ours=frozenset(), uid=1
     )
     with holding(400 * MIB, NOBODY) as pid:
         found = await account_for_memory(given)
@@ -372,27 +246,8 @@ def test_hidden_processes_are_counted_as_unreadable(tmp_path: Path, monkeypatch:
     def refuse(_path: str) -> bytes:
         raise PermissionError
 
-    monkeypatch.setattr(process_table, "_text", refuse)
-    assert process_table.read_process_table(tmp_path).unreadable == 1
-
-
-async def test_cached_weights_are_counted_where_the_kernel_tells(tmp_path: Path) -> None:
-    """Bytes in the page cache, by model; a model whose file cannot be opened is left out."""
-    file = tmp_path / "model.safetensors"
-    file.write_bytes(b"w" * 3 * MIB)
-    counted = reading._cached({"a/b": [file, file], "c/d": [tmp_path / "none"]})
-    if not counted:
-        pytest.skip("no cachestat(2) for this file system")
-    assert counted == {"a/b": 3 * MIB}
-
-
-async def test_the_cache_of_zfs_is_read(gb10_proc: Path) -> None:
-    """Out of its own statistics; a header and other rows are passed over."""
-    folder = gb10_proc / "spl/kstat/zfs"
-    folder.mkdir(parents=True)
-    (folder / "arcstats").write_text(f"13 1 0x01 123\nname type data\nhits 4 9\nsize 4 {2 * GIB}\nc 4 1\n")
-    found = await account_for_memory(sources(gb10_proc))
-    assert row(found, "ZFS cache").bytes == 2 * GIB
+    monkeypatch.setattr(reading, "_text", refuse)
+    assert reading.read_processes(tmp_path) == ((), 1)
 
 
 class BusyGpu:
@@ -411,10 +266,10 @@ async def test_a_driver_that_others_ask_is_asked_again(gb10_proc: Path) -> None:
     """A tick of telemetry takes milliseconds; one that stays silent is called so, and a box without a driver has no GPU."""
     (gb10_proc / "driver/nvidia").mkdir(parents=True)
     (gb10_proc / "driver/nvidia/version").write_text("580")
-    assert (await account_for_memory(sources(gb10_proc, reader=BusyGpu(2)))).gpu is GpuMemory.UNIFIED
-    assert (await account_for_memory(sources(gb10_proc, reader=BusyGpu(99)))).gpu is GpuMemory.SILENT
+    assert (await account_for_memory(sources(gb10_proc, gpu=BusyGpu(2).gpu))).gpu is GpuMemory.UNIFIED
+    assert (await account_for_memory(sources(gb10_proc, gpu=BusyGpu(99).gpu))).gpu is GpuMemory.SILENT
     (gb10_proc / "driver/nvidia/version").unlink()
-    assert (await account_for_memory(sources(gb10_proc, reader=BusyGpu(2)))).gpu is GpuMemory.NONE
+    assert (await account_for_memory(sources(gb10_proc, gpu=BusyGpu(2).gpu))).gpu is GpuMemory.NONE
 
 
 @pytest.mark.parametrize(
@@ -423,11 +278,10 @@ async def test_a_driver_that_others_ask_is_asked_again(gb10_proc: Path) -> None:
 async def test_where_the_gpus_memory_is(gb10_proc: Path, own: int | None, where: GpuMemory) -> None:
     """A GB10 tells none, or the system's as its own; a card tells its own."""
 
-    class Card:
-        async def gpu(self) -> GpuReading:
-            return GpuReading(Gpu(name="x"), {4242: GIB}, own)
+    async def card() -> GpuReading:
+        return GpuReading(Gpu(name="x"), {4242: GIB}, own)
 
-    assert (await account_for_memory(sources(gb10_proc, reader=Card()))).gpu is where
+    assert (await account_for_memory(sources(gb10_proc, gpu=card))).gpu is where
 
 
 GROUPS = st.sampled_from(
@@ -476,24 +330,32 @@ async def test_any_tree_of_processes_adds_up(
         if pid in gone:
             (folder / "status").unlink()
 
-    class Told:
-        async def gpu(self) -> GpuReading:
-            return GpuReading(Gpu(name="NVIDIA GB10"), gpu)
+    async def told_gpu() -> GpuReading:
+        return GpuReading(Gpu(name="NVIDIA GB10"), gpu)
 
     found = await account_for_memory(
-        sources(proc, reader=Told(), engines={"qwen": {5, 6, 99}}, runtime=FakeRuntime(container("web")))
+        sources(proc, gpu=told_gpu, engines={"qwen": {5, 6, 99}}, runtime=FakeRuntime(container("web")))
     )
     assert adds_up(found)
     assert all(one.bytes >= 0 for one in found.holdings)
     assert sum(one.processes or 0 for one in found.holdings) <= len(tree.keys() - gone)
 
 
-def test_file_systems_in_memory_are_measured(gb10_proc: Path) -> None:
-    """Each once, also one that is mounted twice; of one that cannot be looked at nothing is told."""
-    (gb10_proc / "self").mkdir()
-    (gb10_proc / "self/mountinfo").write_text(
-        "24 1 0:22 / /proc rw - proc proc rw\n30 1 0:30 / /dev/shm rw shared:5 - tmpfs tmpfs rw\n"
-        "31 1 0:30 / /mnt/again rw - tmpfs tmpfs rw\n32 1 0:31 / /nowhere/at\\040all rw - tmpfs tmpfs rw\n"
-    )
-    assert list(reading._tmpfs(gb10_proc)) == (["/dev/shm"] if Path("/dev/shm").is_dir() else [])
-    assert reading._tmpfs(gb10_proc / "none") == {}
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (("python3", "/home/alice/train.py", "--token", "secret"), "python3 train.py"),
+        (("python3", "-u", "-m", "vllm.entrypoints", "serve"), "python3 vllm.entrypoints"),
+        (("python3", "-c", "print('secret')"), None),
+        (("python3",), None),
+        (("python3", "x" * 60 + ".py"), f"python3 {'x' * 40}"),
+    ],
+)
+def test_a_large_python_program_is_named_by_its_script(tmp_path: Path, argv: tuple[str, ...], name: str | None) -> None:
+    """Never by an argument, which may hold a secret; a process that hangs is not asked."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/cmdline").write_bytes("\0".join([*argv, ""]).encode())
+    large = ProcessMemory(7, 1, "python3", 1000, reading.SCRIPT_LARGE, 0)
+    assert reading.script_names([large], tmp_path) == ({7: name} if name else {})
+    others = replace(large, stuck=True), replace(large, anonymous=1), replace(large, name="node")
+    assert reading.script_names(others, tmp_path) == {}

@@ -20,18 +20,15 @@ HOLD = "x=0123456789abcdef0123456789abcdef01234567890; i=0; while [ $i -lt 23 ];
 """A shell with a variable of 344 MiB."""
 
 
-class NoGpu:
+async def no_gpu() -> GpuReading:
     """A box without NVML."""
-
-    async def gpu(self) -> GpuReading:
-        """Nothing."""
-        return NOTHING
+    return NOTHING
 
 
 async def account(ground: Any) -> MemoryAccount:
     """One look; engines are known by the runtime's labels alone."""
     return await account_for_memory(
-        Sources(runtime=ground.runtime, reader=NoGpu(), owner=ground.owner, ours=frozenset({os.getpid()}))
+        Sources(runtime=ground.runtime, gpu=no_gpu, owner=ground.owner, ours=frozenset({os.getpid()}))
     )
 
 

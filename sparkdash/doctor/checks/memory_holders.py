@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.facts import Facts, require_read
 from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
-from sparkdash.units import GIB, MIB, gib, size
+from sparkdash.units import GIB, gib, size
 
 TOP, LEAST = 6, GIB
 """Number of holders in the summary, and the least that each holds."""
@@ -18,10 +18,9 @@ FOREIGN, FOREIGN_COUNT = 2 * GIB, 4
 """Least memory of another program that is noted, and the number of notes."""
 LOST = 4 * GIB
 """Least memory without a holder that is reported: an idle driver keeps less."""
-LEFT = 64 * MIB
 
 
-@check("memory-holders", "Holders of memory: other programs, leftovers, GPU memory without a process.", account=True)
+@check("memory-holders", "Holders of memory: other programs, GPU memory without a process.", account=True)
 def holders(facts: Facts) -> Iterator[CheckResult]:
     """Report the largest holders; `sparkdash memory` has the whole table."""
     found = require_read(facts.account)
@@ -35,17 +34,15 @@ def holders(facts: Facts) -> Iterator[CheckResult]:
 
 
 def _ownerless(found: MemoryAccount) -> Iterator[CheckResult]:
-    """Report leftovers, and GPU memory of processes that cannot be seen."""
+    """Report GPU memory of processes that cannot be seen."""
     for one in found.holdings:
-        if one.kind is Holder.LEFTOVER and one.bytes >= LEFT:
-            yield _leftover(one)
-        elif one.kind is Holder.UNSEEN and (one.gpu_bytes or 0) >= LEAST:
+        if one.kind is Holder.UNSEEN and (one.gpu_bytes or 0) >= LEAST:
             look = f"ps -o pid,user,stat,wchan,args -p {one.pid}"
             yield note(f"{one.name} holds {gib(one.gpu_bytes)} of GPU memory: {one.what}.", look)
 
 
 def _other_programs(found: MemoryAccount) -> Iterator[CheckResult]:
-    others = [one for one in found.foreign(FOREIGN) if one.kind not in (Holder.LEFTOVER, Holder.UNACCOUNTED)]
+    others = [one for one in found.foreign(FOREIGN) if one.kind is not Holder.UNACCOUNTED]
     for one in others[:FOREIGN_COUNT]:
         yield note(f"{one.name} ({one.kind.value}{_of(one)}) holds {gib(one.bytes)}.", one.remedy)
 
@@ -78,11 +75,6 @@ def _nobodys(found: MemoryAccount) -> Iterator[CheckResult]:
                 f"The GPU driver or the kernel holds {gib(one.bytes)} for no process: GPU memory of ended processes.",
                 "sudo reboot",
             )
-
-
-def _leftover(one: Holding) -> CheckResult:
-    about = f"{one.name} holds {size(one.bytes)} of {one.user}'s: {one.what}."
-    return warn(about, one.remedy) if one.remedy else note(about)
 
 
 def _of(one: Holding) -> str:

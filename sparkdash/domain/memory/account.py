@@ -25,23 +25,17 @@ class Holder(StrEnum):
     """The daemon, its helper processes, dashboards."""
     UNSEEN = "unseen"
     """Processes that this user may not look at, or that came and went."""
-    LEFTOVER = "leftover"
-    """Files of shared memory that no process maps."""
     SHARED = "shared"
-    """Other shared memory: tmpfs, memfd, System V."""
+    """Shared memory that no process maps: tmpfs, memfd, System V."""
     KERNEL = "kernel"
     UNACCOUNTED = "unaccounted"
     """Memory in no process and in none of the kernel's own figures: unnamed GPU memory, drivers' buffers."""
-    WEIGHTS = "weights"
-    """Page cache of one profile's weight files."""
     CACHE = "cache"
-    """Other page cache, and reclaimable kernel objects."""
+    """Page cache, and reclaimable kernel objects."""
     FREE = "free"
 
 
-RECLAIMABLE = frozenset({Holder.WEIGHTS, Holder.CACHE})
-"""Kinds that the kernel gives back on demand."""
-FOREIGN = frozenset({Holder.CONTAINER, Holder.UNIT, Holder.PROGRAM, Holder.LEFTOVER, Holder.UNACCOUNTED})
+FOREIGN = frozenset({Holder.CONTAINER, Holder.UNIT, Holder.PROGRAM, Holder.UNACCOUNTED})
 """Kinds that no sparkdash command ends."""
 
 
@@ -71,7 +65,7 @@ class Holding(Frozen):
     @property
     def reclaimable(self) -> bool:
         """Whether the kernel gives the memory back on demand."""
-        return self.kind in RECLAIMABLE
+        return self.kind is Holder.CACHE
 
 
 class GpuMemory(StrEnum):

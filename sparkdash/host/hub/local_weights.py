@@ -86,12 +86,6 @@ def cached_blobs(hf_home: Path) -> frozenset[Path]:
     return frozenset(found)
 
 
-def weight_files(refs: Iterable[ModelRef], hf_home: Path) -> dict[str, frozenset[Path]]:
-    """Files of weights of each model on this box, by its path or repository."""
-    found = {ref.ref: weight_files_of(ref, hf_home) for ref in refs}
-    return {name: here for name, here in found.items() if here}
-
-
 def sum_presence(found: Iterable[Presence]) -> Presence | None:
     """Join the presence of a profile's models: here if each is. None for a profile without models."""
     each = {one.ref: one for one in found}.values()

@@ -1,55 +1,57 @@
-"""The account of the box's memory, read on demand.
+"""The account of the box's memory, read on demand. A late read is left out, and the account still adds up.
 
-Owns: the reads, their order and time limits. Must not know a figure's meaning (`sums`) or owner (`owners`). A late read
-is left out, and the account still adds up. Nothing here runs periodically.
+Of a process only files are read that the kernel answers without the process's memory lock: `cmdline` takes that
+lock, and a reader hangs with a hanging process: it is read with a time limit, for names alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
+from typing import TypeVar
 
-from sparkdash.domain.memory.account import GpuMemory, MemoryAccount
+from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState
+from sparkdash.domain.memory.account import GpuMemory, Holder, MemoryAccount
 from sparkdash.errors import HostError
 from sparkdash.host import meminfo
-from sparkdash.host.files import page_cache
-from sparkdash.host.memory_account import container_names, owners, process_table, program_names, shm_files, sums
-from sparkdash.host.memory_account.owners import KnownOwners
-from sparkdash.host.memory_account.pools import MemoryFigures, ShmFiles
-from sparkdash.host.memory_account.process_table import ProcessMemory, ProcessTable
-from sparkdash.host.memory_account.remedies import SHM
-from sparkdash.host.memory_account.sums import OVERLAP
+from sparkdash.host.command import run_command
+from sparkdash.host.memory_account.division import (
+    KnownOwners,
+    MemoryFigures,
+    Owner,
+    ProcessMemory,
+    container_id,
+    divide_memory,
+    owners,
+)
 from sparkdash.host.processes.proc import PROC
 from sparkdash.host.reader import GpuReading
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.thread import in_thread
-from sparkdash.units import KIB
+from sparkdash.units import KIB, MIB
 
+RUNTIME_S = 5.0
+"""Deadline of a runtime that names its containers."""
 TABLE_S = 10.0
 """Time limit of the walk through all processes: 0.35 s for 3,566 on two cores, more on a frozen box."""
-DETAIL_S = 2.0
-"""Time limit of each detail: leftover files, shares of shared pages, cached weights."""
+SCRIPTS_S = 2.0
+"""Time limit of reading the names of scripts."""
 ALIKE = 0.05
 """Difference up to which a GPU's reported own memory is taken for the system's, as a GB10 reports it."""
 GPU_TRIES, GPU_PAUSE_S = 5, 0.1
+SCRIPT_LARGE = 64 * MIB
+"""Least size of the Python programs whose script is named."""
+
 _DRIVER = "driver/nvidia/version"
-SHARES = 12
-"""Number of the largest processes whose exact share of shared pages is read."""
+_FIELDS = re.compile(rb"^(Name|State|PPid|Uid|RssAnon|RssShmem|VmSwap):[ \t]*(.*)$", re.M)
+_NAMES = ("ps", "--no-trunc", "--format", "{{.ID}}\t{{.Names}}\t{{.Image}}")
 T = TypeVar("T")
-
-
-class GpuReader(Protocol):
-    """Part of HostReader that the account needs."""
-
-    async def gpu(self) -> GpuReading:
-        """Read the GPU once, with a deadline of its own."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,19 +59,16 @@ class Sources:
     """Sources of an account; only tests give the paths."""
 
     runtime: Runtime
-    reader: GpuReader
+    gpu: Callable[[], Awaitable[GpuReading]]
+    """Reads the GPU once, with a deadline of its own."""
     owner: str
     """Label of our engines."""
     ours: frozenset[int] = field(default_factory=lambda: frozenset({os.getpid()}))
     """Pids of our daemon and of the asking process; their children are ours too."""
     engines: Mapping[str, set[int]] = field(default_factory=dict)
     """Pids by profile, as far as already known."""
-    weights: Callable[[], Mapping[str, Collection[Path]]] = dict
-    """Weight files by model; called in a thread."""
     uid: int = field(default_factory=os.getuid)
     proc: Path = PROC
-    sys: Path = Path("/sys")
-    shm: Path = Path(SHM)
     passwd: Path = Path("/etc/passwd")
 
 
@@ -79,85 +78,30 @@ async def account_for_memory(sources: Sources) -> MemoryAccount:
     Raises:
         HostError: `no_meminfo`; `memory_unread` if /proc did not answer within TABLE_S.
     """
-    named = await container_names.containers_of_runtime(sources.runtime, sources.owner)
+    running = await _our_containers(sources)
     reading = await _gpu(sources)
-    read = await _limited(lambda: _read(sources, named.by_id.keys()), TABLE_S)
+    read = await _limited(lambda: _read(sources.proc), TABLE_S)
     known = KnownOwners(
         engines={pid: profile for profile, pids in sources.engines.items() for pid in pids},
-        containers=named.by_id | await container_names.containers_of_others(read.unknown, sources.runtime.name),
-        mains=named.by_pid,
+        containers=await _docker_containers(read.processes) | {info.id: named for info, named in running},
+        mains={info.pid: named for info, named in running if info.pid},
         ours=sources.ours,
         asks=sources.uid,
-        users=read.users,
+        users=_users(sources.passwd),
     )
-    listed = read.table.processes
-    shares, names, shm, weights = await asyncio.gather(
-        _shares(read.meminfo, listed, sources.proc),
-        _detail(lambda: program_names.script_names(listed, sources.proc), otherwise=dict[int, str]()),
-        _detail(
-            lambda: shm_files.find_leftover_files(listed, known.user, sources.shm, sources.proc, sources.uid),
-            otherwise=tuple[ShmFiles, ...](),
-        ),
-        _detail(lambda: _cached(sources.weights()), otherwise=dict[str, int]()),
+    scripts: dict[int, str] = {}
+    with suppress(HostError):
+        scripts = await _limited(lambda: script_names(read.processes, sources.proc), SCRIPTS_S)
+    processes = tuple(replace(one, name=scripts.get(one.pid, one.name)) for one in read.processes)
+    figures = replace(
+        read,
+        processes=processes,
+        gpu=reading.processes,
+        gpu_whole=not reading.unmeasured,
+        gpu_memory=_where(reading, read.meminfo["MemTotal"], sources.proc),
     )
-    processes = tuple(process_table.refined(one, shares.get(one.pid), names.get(one.pid)) for one in listed)
-    return await in_thread(  # thousands of processes take some ten milliseconds
-        lambda: sums.divide_memory(
-            MemoryFigures(
-                at=time.time(),
-                meminfo=read.meminfo,
-                zram=read.zram,
-                arc=read.arc,
-                tmpfs=read.tmpfs,
-                processes=processes,
-                unreadable=read.table.unreadable,
-                owners=owners.owners(processes, known),
-                gpu=reading.processes,
-                gpu_whole=not reading.unmeasured,
-                gpu_memory=_where(reading, read),
-                leftovers=shm,
-                weights=weights,
-            )
-        )
-    )
-
-
-class _Read(NamedTuple):
-    """Readings of the first thread."""
-
-    meminfo: Mapping[str, int]
-    table: ProcessTable
-    unknown: Mapping[str, Collection[str]]
-    """Ids of containers that our own runtime did not name, by their runtime."""
-    zram: int
-    arc: int
-    tmpfs: Mapping[str, int]
-    driver: bool
-    """Whether an NVIDIA driver is loaded."""
-    users: Mapping[int, str]
-
-
-def _read(sources: Sources, named: Collection[str]) -> _Read:
-    """Read the kernel's figures right after those of the processes, so that they agree."""
-    meminfo.read_memory(sources.proc)  # raises without the needed figures
-    table = process_table.read_process_table(sources.proc)
-    kernel = meminfo.meminfo_figures(sources.proc)
-    unknown: dict[str, set[str]] = {}
-    for one in table.processes:
-        if (told := owners.container_id(one.cgroups)) and told[1] not in named:
-            unknown.setdefault(told[0], set()).add(told[1])
-    arc, driver = _arc(sources.proc), (sources.proc / _DRIVER).exists()
-    return _Read(kernel, table, unknown, _zram(sources.sys), arc, _tmpfs(sources.proc), driver, _users(sources.passwd))
-
-
-async def _gpu(sources: Sources) -> GpuReading:
-    """Read the GPU, with repeats: a reading during another one is empty."""
-    for _ in range(GPU_TRIES):
-        reading = await sources.reader.gpu()
-        if reading.gpu is not None or not (sources.proc / _DRIVER).exists():
-            break
-        await asyncio.sleep(GPU_PAUSE_S)
-    return reading
+    # Thousands of processes take some ten milliseconds.
+    return await in_thread(lambda: divide_memory(replace(figures, owners=owners(processes, known))))
 
 
 async def _limited(work: Callable[[], T], limit_s: float) -> T:
@@ -168,105 +112,60 @@ async def _limited(work: Callable[[], T], limit_s: float) -> T:
         raise HostError(f"/proc was not read within {limit_s:g} s.", code="memory_unread", hint="Try again.") from None
 
 
-async def _detail(work: Callable[[], T], *, otherwise: T) -> T:
-    with suppress(HostError, OSError, ValueError):
-        return await _limited(work, DETAIL_S)
-    return otherwise
+# Processes and the kernel's figures.
 
 
-def _where(reading: GpuReading, read: _Read) -> GpuMemory:
-    if reading.gpu is None:
-        return GpuMemory.SILENT if read.driver else GpuMemory.NONE
-    own, total = reading.own_memory, read.meminfo["MemTotal"]
-    return GpuMemory.UNIFIED if own is None or abs(own - total) < ALIKE * total else GpuMemory.OWN
+def _read(proc: Path) -> MemoryFigures:
+    """Read the kernel's figures right after those of the processes, so that they agree."""
+    meminfo.read_memory(proc)  # raises without the needed figures
+    processes, unreadable = read_processes(proc)
+    kernel = meminfo.meminfo_figures(proc)
+    return MemoryFigures(at=time.time(), meminfo=kernel, processes=processes, unreadable=unreadable)
 
 
-async def _shares(info: Mapping[str, int], processes: tuple[ProcessMemory, ...], proc: Path) -> dict[int, int]:
-    """Exact shares of the largest processes by pid, if pages shared by a fork count more than once."""
-    anonymous = sum(one.anonymous for one in processes)
-    if anonymous <= info.get("AnonPages", anonymous) * OVERLAP:
-        return {}
-    largest = sorted((one for one in processes if not one.stuck), key=lambda one: -one.anonymous)[:SHARES]
-    return await _detail(lambda: _exact(largest, proc), otherwise=dict[int, int]())
+def read_processes(root: Path = PROC) -> tuple[tuple[ProcessMemory, ...], int]:
+    """Read all processes with memory of their own; return them with the number that this user may not read."""
+    found, unreadable = [], 0
+    for pid in [int(name) for name in os.listdir(root) if name.isdigit()]:  # noqa: PTH208 - thousands of Path objects
+        try:
+            one = _process(pid, f"{root}/{pid}")
+        except PermissionError:
+            unreadable += 1
+        except OSError:  # it has ended
+            continue
+        else:
+            found += [one] if one else []
+    return tuple(found), unreadable
 
 
-def _exact(largest: Iterable[ProcessMemory], proc: Path) -> dict[int, int]:
-    """Read exact shares until half of DETAIL_S is over."""
-    until, found = time.monotonic() + DETAIL_S / 2, dict[int, int]()
-    for one in largest:
-        if time.monotonic() > until:
-            break
-        if (share := _share(one.pid, proc)) is not None:
-            found[one.pid] = share
-    return found
-
-
-def _share(pid: int, proc: Path) -> int | None:
-    """Anonymous memory with each shared page divided by its number of users; None if it may not be read."""
-    try:
-        lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
-    except OSError:
+def _process(pid: int, folder: str) -> ProcessMemory | None:
+    fields = dict(_FIELDS.findall(_text(f"{folder}/status")))
+    if b"RssAnon" not in fields:  # a kernel thread, or a zombie
         return None
-    return next((int(line.split()[1]) * KIB for line in lines if line.startswith("Pss_Anon:")), None)
+    groups = b""
+    with suppress(OSError):
+        groups = _text(f"{folder}/cgroup")
+    return ProcessMemory(
+        pid,
+        parent=int(fields.get(b"PPid", b"0")),
+        name=fields.get(b"Name", b"").decode(errors="replace"),
+        uid=int((fields.get(b"Uid", b"0").split() or [b"0"])[0]),
+        anonymous=_bytes(fields, b"RssAnon"),
+        shared=_bytes(fields, b"RssShmem"),
+        swapped=_bytes(fields, b"VmSwap"),
+        cgroup=next((line[3:] for line in groups.decode(errors="replace").splitlines() if line.startswith("0::")), ""),
+        stuck=fields.get(b"State", b"").startswith(b"D"),
+    )
 
 
-def _cached(weights: Mapping[str, Iterable[Path]]) -> dict[str, int]:
-    """Return the cached bytes by model, without models that have a file which this user may not query."""
-    until, found, counted = time.monotonic() + DETAIL_S / 2, dict[str, int](), set[Path]()
-    for model, files in weights.items():
-        sizes = []
-        for file in set(files) - counted:
-            if time.monotonic() > until:
-                return found
-            sizes.append(_cached_bytes(file))
-            counted.add(file)
-        if sizes and None not in sizes:
-            found[model] = sum(size for size in sizes if size is not None)
-    return {model: size for model, size in found.items() if size}
+def _bytes(fields: dict[bytes, bytes], name: bytes) -> int:
+    words = fields.get(name, b"").split()
+    return int(words[0]) * KIB if words else 0
 
 
-def _cached_bytes(file: Path) -> int | None:
-    try:
-        opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return page_cache.cached_bytes(opened)
-    finally:
-        os.close(opened)
-
-
-def _zram(sys: Path) -> int:
-    """RAM of swap compressed in memory: third figure of mm_stat (kernel's zram.rst)."""
-    total = 0
-    for file in sys.glob("block/zram*/mm_stat"):
-        with suppress(OSError, ValueError, IndexError):
-            total += int(file.read_text().split()[2])
-    return total
-
-
-def _arc(proc: Path) -> int:
-    """Size of ZFS's cache, which /proc/meminfo lacks: "size 4 BYTES" in its arcstats."""
-    try:
-        rows = [line.split() for line in (proc / "spl/kstat/zfs/arcstats").read_text().splitlines()]
-    except OSError:
-        return 0
-    return next((int(row[2]) for row in rows if len(row) == 3 and row[0] == "size" and row[2].isdecimal()), 0)
-
-
-def _tmpfs(proc: Path) -> dict[str, int]:
-    """Used bytes of each visible tmpfs, by mount point; one that is mounted twice counts once."""
-    found: dict[str, tuple[str, int]] = {}
-    try:
-        rows = (proc / "self/mountinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        return {}
-    for words in (row.split() for row in rows if " - tmpfs " in row):
-        mount = words[4].replace("\\040", " ")
-        with suppress(OSError):
-            told = os.statvfs(mount)
-            found.setdefault(words[2], (mount, (told.f_blocks - told.f_bfree) * told.f_frsize))
-    return dict(found.values())
+def _text(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - thousands of Path objects
+        return file.read()
 
 
 def _users(passwd: Path) -> dict[int, str]:
@@ -276,3 +175,71 @@ def _users(passwd: Path) -> dict[int, str]:
     except OSError:
         return {}
     return {int(row[2]): row[0] for row in rows if len(row) > 2 and row[2].isdecimal()}
+
+
+def script_names(processes: Iterable[ProcessMemory], proc: Path = PROC) -> dict[int, str]:
+    """Names of large Python processes with the script or module that they run, by pid; never an argument."""
+    found = {}
+    for one in processes:
+        if one.anonymous < SCRIPT_LARGE or one.stuck or not one.name.startswith("python"):
+            continue
+        with suppress(OSError):
+            words = (proc / str(one.pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[1:]
+            first = next((word for word in words if not word.startswith("-") or word == "-c"), "-c")
+            if name := PurePath(first).name.removeprefix("-c"):
+                found[one.pid] = f"{one.name} {name[:40]}"
+    return found
+
+
+# Containers.
+
+
+async def _our_containers(sources: Sources) -> list[tuple[ContainerInfo, Owner]]:
+    """Running containers of our own runtime; none while it does not answer."""
+    try:
+        async with asyncio.timeout(RUNTIME_S):
+            found = await sources.runtime.containers({})
+    except (HostError, TimeoutError):
+        return []
+    name, owner = sources.runtime.name, sources.owner
+    return [(each, _named(each, name, owner)) for each in found if each.state is ContainerState.RUNNING]
+
+
+def _named(found: ContainerInfo, runtime: str, owner: str) -> Owner:
+    profile = found.labels.get(LABEL_PROFILE)
+    if profile is not None and found.labels.get(LABEL_OWNER) == owner:
+        return Owner(Holder.ENGINE, profile)
+    return Owner(Holder.CONTAINER, found.name, runtime=runtime, image=found.image)
+
+
+async def _docker_containers(processes: Iterable[ProcessMemory]) -> dict[str, Owner]:
+    """Containers of docker by id, where a process runs in one."""
+    found = (container_id(one.cgroup) for one in processes)
+    if not any(told and told[0] == "docker" for told in found):
+        return {}
+    try:
+        done = await run_command(("docker", *_NAMES), deadline_s=RUNTIME_S)
+    except OSError:  # not installed, or hanging: TimeoutError is an OSError
+        return {}
+    rows = [line.split("\t") for line in done.out.splitlines()]
+    return {row[0]: Owner(Holder.CONTAINER, row[1], runtime="docker", image=row[2]) for row in rows if len(row) == 3}
+
+
+# The GPU.
+
+
+async def _gpu(sources: Sources) -> GpuReading:
+    """Read the GPU, with repeats: a reading during another one is empty."""
+    for _ in range(GPU_TRIES):
+        reading = await sources.gpu()
+        if reading.gpu is not None or not (sources.proc / _DRIVER).exists():
+            break
+        await asyncio.sleep(GPU_PAUSE_S)
+    return reading
+
+
+def _where(reading: GpuReading, total: int, proc: Path) -> GpuMemory:
+    if reading.gpu is None:
+        return GpuMemory.SILENT if (proc / _DRIVER).exists() else GpuMemory.NONE
+    own = reading.own_memory
+    return GpuMemory.UNIFIED if own is None or abs(own - total) < ALIKE * total else GpuMemory.OWN

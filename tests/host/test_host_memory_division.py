@@ -1,18 +1,25 @@
-"""Every byte of MemTotal has one holder, whatever was read."""
+"""Every byte of MemTotal has one holder, whatever was read; and whose a process is."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
-from sparkdash.host.memory_account.owners import Owner
-from sparkdash.host.memory_account.pools import MemoryFigures, ShmFiles, divide
-from sparkdash.host.memory_account.process_table import ProcessMemory
-from sparkdash.host.memory_account.sums import ROWS, divide_memory
+from sparkdash.host.memory_account.division import (
+    KnownOwners,
+    MemoryFigures,
+    Owner,
+    ProcessMemory,
+    container_id,
+    divide,
+    divide_memory,
+    owners,
+    remedy,
+)
 from sparkdash.units import GIB, KIB, MIB
 
 GB10 = {
@@ -37,7 +44,7 @@ GB10 = {
 }
 """A GB10 with a big engine: 121.69 GiB, most of it taken by CUDA, which no figure of the kernel names."""
 ENGINE, WEB = Owner(Holder.ENGINE, "qwen"), Owner(Holder.CONTAINER, "open-webui", runtime="docker", image="webui:1")
-SSH = Owner(Holder.UNIT, "ssh.service", unit="ssh.service")
+SSH = Owner(Holder.UNIT, "ssh.service")
 GPU_BYTES = 63_931 * MIB
 
 
@@ -123,21 +130,6 @@ def test_a_driver_that_is_silent_is_told_apart_from_no_gpu() -> None:
     assert row(divide_memory(figures(gpu=None, gpu_memory=GpuMemory.NONE)), "not accounted").bytes > 60 * GIB
 
 
-def test_the_cache_of_zfs_is_a_row() -> None:
-    """It is in none of the figures of /proc/meminfo, and comes back on demand."""
-    found = row(divide_memory(figures(arc=7 * GIB)), "ZFS cache")
-    assert (found.bytes, found.reclaimable) == (7 * GIB, True)
-
-
-def test_file_systems_in_memory_are_named() -> None:
-    """The three largest of those that hold much; it is part of what shared memory holds."""
-    tmpfs = {"/run": MIB, "/tmp": 3 * GIB, "/dev/shm": GIB // 2}
-    assert (
-        row(divide_memory(figures(tmpfs=tmpfs)), "shared memory").what
-        == "tmpfs, memfd, System V: /tmp 3.0 GiB, /dev/shm 0.5 GiB"
-    )
-
-
 def test_a_gpu_with_memory_of_its_own_takes_nothing_of_the_systems() -> None:
     """Its figures are shown, and no byte of the account is theirs."""
     found = divide_memory(figures(gpu_memory=GpuMemory.OWN))
@@ -163,53 +155,6 @@ def test_anonymous_memory_of_hidden_processes_is_a_row() -> None:
     """With hidepid only one's own are listed; the kernel's sum has all."""
     found = divide_memory(figures(processes=(), owners={}, gpu=None))
     assert row(found, "other processes").bytes == GB10["AnonPages"]
-
-
-def test_an_exact_share_is_not_scaled() -> None:
-    """Where forks overlap, the shares that are known stay; the others have the rest."""
-    forks = (
-        ProcessMemory(10, 1, "big", 0, 6 * GIB, 0, exact=True),
-        ProcessMemory(11, 1, "small", 0, 4 * GIB, 0),
-        ProcessMemory(12, 1, "alike", 0, 4 * GIB, 0),
-    )
-    named = {one.pid: Owner(Holder.PROGRAM, one.name) for one in forks}
-    found = divide_memory(figures(processes=forks, owners=named, gpu=None))
-    assert [row(found, name).bytes for name in ("big", "small", "alike")] == [6 * GIB, 3 * GIB // 2, 3 * GIB // 2]
-
-
-def test_leftover_files_are_named_with_their_removal() -> None:
-    """Names that a shell could take amiss are not typed."""
-    files = ShmFiles("alice", 2 * GIB // 4, ("psm_1", "psm_a;reboot", "sem.mp-x"), 7200.0, own=True, certain=True)
-    found = row(divide_memory(figures(leftovers=(files,))), "/dev/shm")
-    assert (found.bytes, found.user) == (GIB // 2, "alice")
-    assert found.remedy == "rm -- /dev/shm/psm_1 /dev/shm/sem.mp-x"
-    assert found.what == "3 files like psm_1, up to 2h00m old; no process maps them"
-
-
-def test_no_removal_without_certainty() -> None:
-    """Another user's process may map them."""
-    files = ShmFiles("root", GIB // 2, ("psm_1",), 7200.0, own=False, certain=False)
-    found = row(divide_memory(figures(leftovers=(files,))), "/dev/shm")
-    assert found.remedy is None
-    assert "may not look at may map them" in (found.what or "")
-
-
-def test_weights_are_part_of_the_page_cache() -> None:
-    """What is cached of a model is its row; the rest stays one."""
-    found = divide_memory(figures(weights={"Qwen/Qwen3": 5 * GIB}))
-    cached = GB10["Cached"] + GB10["Buffers"] - GB10["Shmem"]
-    assert (row(found, "Qwen/Qwen3").kind, row(found, "Qwen/Qwen3").bytes) == (Holder.WEIGHTS, 5 * GIB)
-    assert row(found, "page cache").bytes == cached - 5 * GIB
-
-
-def test_many_small_holders_share_a_row() -> None:
-    """A box with thousands of services has a table that ends."""
-    many = tuple(process(pid, MIB) for pid in range(1000, 4000))
-    named = {one.pid: Owner(Holder.UNIT, f"u{one.pid}.service") for one in many}
-    found = divide_memory(figures(processes=many, owners=named, gpu=None))
-    assert len(found.holdings) < ROWS + 15
-    small = row(found, f"{3000 - ROWS} smaller")
-    assert (small.bytes, small.processes) == ((3000 - ROWS) * MIB, 3000 - ROWS)
 
 
 def test_who_holds_comes_first_and_free_memory_last() -> None:
@@ -239,26 +184,18 @@ OWNERS = st.sampled_from(
 def boxes(draw: Any) -> MemoryFigures:
     """Figures that contradict each other, as files that are read one after the other do, and worse."""
     total = draw(st.integers(1, 256 * GIB))
-    names = [name for name in (*GB10, "Hugetlb", "Zswap", "Balloon", "SecPageTables") if name != "MemTotal"]
+    names = [name for name in (*GB10, "Hugetlb", "SecPageTables") if name != "MemTotal"]
     info = {name: draw(SIZES) for name in draw(st.sets(st.sampled_from(names)))}
     pids = draw(st.lists(st.integers(2, 99), unique=True, max_size=12))
     told = draw(st.none() | st.dictionaries(st.integers(2, 120), SIZES, max_size=6))
-    files = draw(st.lists(st.tuples(SIZES, st.booleans(), st.booleans()), max_size=3))
     return MemoryFigures(
         at=0.0,
         meminfo={"MemFree": draw(SIZES), **info, "MemTotal": total},
-        zram=draw(SIZES),
-        arc=draw(SIZES),
         gpu_whole=draw(st.booleans()),
-        processes=tuple(replace(process(pid, draw(SIZES), draw(SIZES)), exact=draw(st.booleans())) for pid in pids),
+        processes=tuple(process(pid, draw(SIZES), draw(SIZES)) for pid in pids),
         owners={pid: draw(OWNERS) for pid in pids},
         gpu=told,
         gpu_memory=draw(st.sampled_from(list(GpuMemory))),
-        leftovers=tuple(
-            ShmFiles(f"u{i}", size, ("psm_1",), 90.0, own=own, certain=certain)
-            for i, (size, own, certain) in enumerate(files)
-        ),
-        weights=draw(st.dictionaries(st.sampled_from(["a/b", "c/d"]), SIZES)),
     )
 
 
@@ -277,3 +214,119 @@ def test_a_division_leaves_nothing_over_and_takes_nothing_twice(total: int, clai
     shares, rest = divide(total, claims)
     assert sum(shares.values()) + rest == total
     assert all(0 <= share <= claims[key] for key, share in shares.items())
+
+
+ID = "0123456789abcdef" * 4
+SHORT = ID[:12]
+
+
+def one(pid: int, cgroup: str = "/", parent: int = 1, name: str = "python3", uid: int = 1000) -> ProcessMemory:
+    """One process."""
+    return ProcessMemory(pid, parent, name, uid, 1, 0, cgroup=cgroup)
+
+
+def owner(cgroup: str, known: KnownOwners | None = None, name: str = "python3") -> Owner:
+    """Whose a single process with that control group is."""
+    return owners([one(7, cgroup, name=name)], known or KnownOwners(users={1000: "alice"}, asks=1000))[7]
+
+
+@pytest.mark.parametrize(
+    ("path", "runtime"),
+    [
+        (f"/machine.slice/libpod-{ID}.scope/container", "podman"),
+        (f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope", "podman"),
+        (f"/libpod_parent/libpod-{ID}", "podman"),
+        (f"/system.slice/docker-{ID}.scope", "docker"),
+        (f"/default/{ID}", "containerd"),
+    ],
+)
+def test_a_container_by_its_control_group(path: str, runtime: str) -> None:
+    """Of every runtime; a name that nobody tells is its short id."""
+    assert container_id(path) == (runtime, ID)
+    assert owner(path) == Owner(Holder.CONTAINER, SHORT, runtime=runtime)
+
+
+def test_a_container_by_the_name_that_its_runtime_tells() -> None:
+    """And ours by its profile."""
+    path = f"/system.slice/docker-{ID}.scope"
+    theirs = KnownOwners(containers={ID: Owner(Holder.CONTAINER, "open-webui", runtime="docker", image="webui:1")})
+    assert owner(path, theirs) == Owner(Holder.CONTAINER, "open-webui", runtime="docker", image="webui:1")
+    ours = KnownOwners(containers={ID: Owner(Holder.ENGINE, "qwen")})
+    assert owner(path, ours) == Owner(Holder.ENGINE, "qwen")
+
+
+def test_a_container_without_a_group_of_its_own_by_its_first_one() -> None:
+    """Where groups are switched off all descendants of its first process are its."""
+    known = KnownOwners(mains={10: Owner(Holder.CONTAINER, "box", runtime="podman")})
+    found = owners([one(10), one(11, parent=10), one(12, parent=11), one(13)], known)
+    assert {pid for pid, one in found.items() if one.name == "box"} == {10, 11, 12}
+
+
+def test_two_containers_of_one_name_of_two_runtimes_stay_two() -> None:
+    """Their commands differ."""
+    other = "f" * 64
+    known = KnownOwners(
+        containers={
+            ID: Owner(Holder.CONTAINER, "web", runtime="podman"),
+            other: Owner(Holder.CONTAINER, "web", runtime="docker"),
+        }
+    )
+    found = owners([one(1, f"/libpod-{ID}.scope"), one(2, f"/docker-{other}.scope")], known)
+    assert remedy(found[1], 1) == "podman stop web"
+    assert remedy(found[2], 2) == "docker stop web"
+
+
+def test_an_engine_goes_before_its_container_and_its_parents() -> None:
+    """A worker that was forked after the pids were listed is found by its parent."""
+    known = KnownOwners(engines={10: "qwen"}, ours=frozenset({5}))
+    found = owners([one(5), one(10, parent=5), one(11, parent=10), one(6, parent=5)], known)
+    assert [found[pid].name for pid in (5, 10, 11, 6)] == ["sparkdash", "qwen", "qwen", "sparkdash"]
+
+
+def test_a_dashboard_and_what_it_starts_is_ours() -> None:
+    """By its name, whoever's daemon it shows."""
+    found = owners([one(5, name="sparkdash"), one(6, parent=5)], KnownOwners())
+    assert {one.kind for one in found.values()} == {Holder.SPARKDASH}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/system.slice/gdm.service", "gdm.service"),
+        ("/user.slice/user-1000.slice/user@1000.service/session.slice/org.gnome.Shell@wayland.service", "org.gnome.Shell@wayland.service"),
+    ],
+)  # fmt: skip
+def test_a_service_or_application_by_its_unit(path: str, name: str) -> None:
+    """As the user knows it."""
+    assert (owner(path).kind, owner(path).name) == (Holder.UNIT, name)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "", "/init.scope", "/user.slice/user-1000.slice/session-3.scope",
+     "/user.slice/user-1000.slice/user@1000.service/app.slice/vte-spawn-1.scope", "garbage", "x"],
+)  # fmt: skip
+def test_a_program_of_a_login_by_its_own_name_and_user(path: str) -> None:
+    """A session's unit says nothing of what runs in it."""
+    assert owner(path, name="llama-server") == Owner(Holder.PROGRAM, "llama-server", "alice")
+
+
+def test_the_end_of_a_service_that_cuts_the_owner_off_is_not_recommended() -> None:
+    """Neither ssh nor the runtime, whose end would take other rows with it; nor another user's application."""
+    for unit in ("ssh.service", "systemd-logind.service", "docker.service", "NetworkManager.service"):
+        assert remedy(owner(f"/system.slice/{unit}"), 7) is None
+    assert remedy(owner("/system.slice/gdm.service"), 7) == "sudo systemctl stop gdm.service"
+    app = "/user.slice/user-1000.slice/user@1000.service/app.slice/app-firefox-2.scope"
+    assert remedy(owner(app), 7) == "systemctl --user stop app-firefox-2.scope"
+    assert remedy(owner(app, KnownOwners(asks=1001)), 7) is None
+
+
+def test_a_name_that_steers_a_shell_or_a_terminal_gets_no_command() -> None:
+    """It is text of somebody else's."""
+    for name in ("x; reboot", "$(id)", "a b", "\x1b[2J", "--all", "a\n"):
+        assert remedy(Owner(Holder.CONTAINER, name, runtime="docker"), 7) is None
+
+
+def test_processes_that_are_each_others_parents_do_not_hang_the_look() -> None:
+    """A pid may be given out anew between two reads."""
+    assert len(owners([one(2, parent=3), one(3, parent=2)], KnownOwners())) == 2
