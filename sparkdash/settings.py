@@ -221,7 +221,7 @@ class Settings(BaseModel):
     uploads_limit_mib: int = Field(default=8192, ge=1)
     """Disk space for the forms of all waiting requests together; further ones are refused with Retry-After."""
     socket_idle_s: float = Field(default=600.0, gt=0)
-    """Seconds without a message after which a WebSocket is closed, as it holds an engine's place."""
+    """Seconds without a byte after which a WebSocket is closed, as it holds an engine's place."""
     socket_limit_mib: int = Field(default=4096, ge=1)
     """Bytes that may pass through one WebSocket in both directions; beyond them it is closed."""
 

@@ -33,7 +33,6 @@ from sparkdash.gateway.http.headers import HeaderList
 from sparkdash.gateway.http.parsed_head import ParsedHead
 from sparkdash.gateway.protocol.route import METRICS, OLLAMA, Dialect, find_route, is_plain
 from sparkdash.gateway.relay import passthrough
-from sparkdash.gateway.relay.websocket import refuse_websocket
 from sparkdash.limits import CONTROL_BODY_MIB
 from sparkdash.settings import Settings
 from sparkdash.wire import RequestChannel
@@ -143,7 +142,7 @@ class Gateway:
                     self._access.admit(key, route.right, counts=route.counts)
                     exchange.key, deps = key, narrow_deps(deps, key)
             except AdmissionError as error:
-                return _refuse(exchange, error) if exchange.upgraded is None else refuse_websocket(exchange, error)
+                return _refuse(exchange, error)
             if route.audited:
                 exchange = self._audited(exchange, caller)
         return route.handler(deps, exchange)

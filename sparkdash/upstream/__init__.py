@@ -3,22 +3,23 @@
 Owns: connections to engines, and the names of their failures. Must not know profiles, leases or clients. `client` is
 the face, `pool` keeps idle connections, `connection` speaks HTTP/1.1 on one socket on top of `response_parser`,
 `response_head` and `engine_response` are the parts of an answer, `body_source` is a request's body that is read while
-it is sent, `engine_socket` is a connection after an upgrade, `engine_text` reads what engines say. Rule 1: bytes of an
+it is sent, `upgraded` is a socket after an upgrade, `engine_text` reads what engines say. Rule 1: bytes of an
 answer are handed on as they came; nothing is decoded, decompressed or collected. Rule 2: leaving an answer before its
 end closes the connection, which is how an engine learns to stop.
 """
 
 from sparkdash.upstream.client import SmallResponse, Upstream
 from sparkdash.upstream.engine_response import EngineResponse
-from sparkdash.upstream.engine_socket import SWITCHED, EngineSocket
 from sparkdash.upstream.engine_text import engine_error_text
 from sparkdash.upstream.response_head import encode_headers
+from sparkdash.upstream.response_parser import SWITCHED
+from sparkdash.upstream.upgraded import UpgradedEngine
 
 __all__ = [
     "SWITCHED",
     "EngineResponse",
-    "EngineSocket",
     "SmallResponse",
+    "UpgradedEngine",
     "Upstream",
     "encode_headers",
     "engine_error_text",

@@ -7,8 +7,7 @@ chat.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Iterable
 from functools import lru_cache
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -17,7 +16,6 @@ from sparkdash.errors import UpstreamError
 from sparkdash.upstream.body_source import OutgoingBody
 from sparkdash.upstream.connection import EngineConnection
 from sparkdash.upstream.engine_response import EngineResponse
-from sparkdash.upstream.engine_socket import EngineSocket
 from sparkdash.upstream.engine_text import chat_text, engine_refused, short_chat
 from sparkdash.upstream.pool import Origin, Pool
 from sparkdash.upstream.response_head import encode_headers
@@ -79,12 +77,20 @@ class Upstream:
             raise self._silent(url, timeout_s) from None
 
     def open(
-        self, method: str, url: str, headers: bytes = b"", body: OutgoingBody = b"", called: str | None = None
+        self,
+        method: str,
+        url: str,
+        headers: bytes = b"",
+        body: OutgoingBody = b"",
+        called: str | None = None,
+        *,
+        upgrades: bool = False,
     ) -> OpenRequest:
         """Send a request and give its answer as soon as its head is there; no limit on how long that takes.
 
         An async context manager. `url`: encoded; `headers`: made by `encode_headers`, without Host and
-        Content-Length. `called`: profile of the engine, which errors name instead of the address. llama-server closes
+        Content-Length. `called`: profile of the engine, which errors name instead of the address. `upgrades`:
+        `headers` ask for another protocol, whose socket is the answer's `upgraded`. llama-server closes
         connections that it promised to keep: when a kept one turns out closed before the first byte of the answer,
         the request is sent once more, on a fresh connection.
 
@@ -92,29 +98,7 @@ class Upstream:
             UpstreamError: code `engine_unreachable` when nothing listens, `engine_died` when the engine closed the
                 connection without an answer.
         """
-        return OpenRequest(self._pool, method, url, headers, body, called)
-
-    @asynccontextmanager
-    async def upgrade(self, url: str, headers: bytes, called: str | None = None) -> AsyncIterator[EngineSocket]:
-        """Ask an engine for another protocol, and give the socket with its answer; leaving the context closes it.
-
-        `headers` name the protocol; `url` and `called`: as in `open`. The socket's `status` tells whether the engine
-        refused.
-
-        Raises:
-            UpstreamError: as `open` does.
-        """
-        root, target = _split_url(url)
-        origin = self._pool.origin(root)
-        head = b"%b%b\r\n" % (_first_lines("GET", target, origin.authority), headers)
-        socket = await self._pool.socket(origin, called)
-        try:
-            await socket.ask(head)
-            yield socket
-        except BaseException:
-            socket.cut()
-            raise
-        socket.close()
+        return OpenRequest(self._pool, method, url, headers, body, called, upgrades=upgrades)
 
     async def generate(self, url: str, model: str, *, timeout_s: float, headers: Headers = ()) -> str:
         """Have a short streamed chat at temperature 0, and return all its text, content and reasoning, in order.
@@ -144,19 +128,28 @@ class Upstream:
 class OpenRequest:
     """A request and its answer: see `Upstream.open`."""
 
-    __slots__ = ("_bodiless", "_body", "_called", "_connection", "_head", "_origin", "_pool")
+    __slots__ = ("_bodiless", "_body", "_called", "_connection", "_head", "_origin", "_pool", "_upgrades")
 
     _origin: Origin
     _connection: EngineConnection
 
     def __init__(
-        self, pool: Pool, method: str, url: str, headers: bytes, body: OutgoingBody, called: str | None
+        self,
+        pool: Pool,
+        method: str,
+        url: str,
+        headers: bytes,
+        body: OutgoingBody,
+        called: str | None,
+        *,
+        upgrades: bool,
     ) -> None:
         root, target = _split_url(url)
         self._pool = pool
         self._origin = pool.origin(root)
         self._bodiless = method == "HEAD"
         self._called = called
+        self._upgrades = upgrades
         first = _first_lines(method, target, self._origin.authority)
         if body or method in _SENDS_LENGTH:
             size = len(body) if isinstance(body, bytes) else body.size
@@ -168,15 +161,20 @@ class OpenRequest:
     async def __aenter__(self) -> EngineResponse:
         connection = self._pool.free(self._origin) or await self._pool.fresh(self._origin, self._called)
         try:
-            await connection.ask(self._head, self._body, bodiless=self._bodiless, called=self._called)
+            await self._ask(connection)
         except UpstreamError:
             if connection.heard or not connection.reused:
                 raise
             connection = await self._pool.fresh(self._origin, self._called)
-            await connection.ask(self._head, self._body, bodiless=self._bodiless, called=self._called)
+            await self._ask(connection)
         self._connection = connection
         self._head = self._body = b""  # sent, and no longer needed while the answer comes
         return EngineResponse(connection)
+
+    def _ask(self, connection: EngineConnection) -> Awaitable[None]:
+        return connection.ask(
+            self._head, self._body, bodiless=self._bodiless, called=self._called, upgrades=self._upgrades
+        )
 
     async def __aexit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None

@@ -16,7 +16,8 @@ import httptools
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream.body_source import OutgoingBody
-from sparkdash.upstream.response_parser import ResponseParser
+from sparkdash.upstream.response_parser import SWITCHED, ResponseParser
+from sparkdash.upstream.upgraded import UpgradedEngine
 
 BUFFER_LIMIT = 256 * 1024
 """Bytes of a body that wait to be taken, besides those of the read that exceeds it."""
@@ -57,6 +58,8 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         self._head_size = 0
         self._buffered = 0
         self._take: Take | None = None
+        self.upgraded: UpgradedEngine | None = None
+        """The socket after a 101; None before and without one."""
 
     # For the pool and the answer.
 
@@ -77,15 +80,24 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         self.status = self._head_size = 0
         self._take = self._error = None
 
-    async def ask(self, head: bytes, body: OutgoingBody, *, bodiless: bool = False, called: str | None = None) -> None:
+    async def ask(
+        self,
+        head: bytes,
+        body: OutgoingBody,
+        *,
+        bodiless: bool = False,
+        called: str | None = None,
+        upgrades: bool = False,
+    ) -> None:
         """Send a request and wait for the head of its answer; left early, the connection is cut.
 
         `bodiless`: the method is HEAD, whose answer has no body. `called`: profile of the engine, for error messages.
+        `upgrades`: the request asks for another protocol.
 
         Raises:
             UpstreamError: code `engine_died`: the connection ended first, or what came is no HTTP.
         """
-        self._asked, self._bodiless, self._called = True, bodiless, called
+        self._asked, self._bodiless, self._called, self._upgrades = True, bodiless, called, upgrades
         try:
             if not isinstance(body, bytes):
                 await self._upload(head, body.pieces())
@@ -189,6 +201,11 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self.status == SWITCHED:
+                self._reusable = False
+                self.upgraded = UpgradedEngine(self, self._transport, data[error.args[0] :])
+                self._wake()
+                return
             self._reusable, wrong = False, f"what it sends is no HTTP/1.1: {error}"
         if not self.status:
             self._head_size += len(data)

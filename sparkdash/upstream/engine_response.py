@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream.connection import EngineConnection, Take
 from sparkdash.upstream.response_head import Header
+from sparkdash.upstream.upgraded import UpgradedEngine
 
 READ_LIMIT = 16 * 1024 * 1024
 """Most that `read` keeps of one answer; the largest /metrics seen is under 1 MiB."""
@@ -31,6 +32,11 @@ class EngineResponse:
         """Bytes of the body, where the engine says so before it."""
         self.ends_with_connection = not connection.framed
         """Whether only the connection's end ends the body (no chunks, no length): an engine's death looks the same."""
+
+    @property
+    def upgraded(self) -> UpgradedEngine | None:
+        """The engine's socket after a 101; None after any other answer."""
+        return self._connection.upgraded
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the body as it arrives, never in empty pieces.

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream.connection import EngineConnection
-from sparkdash.upstream.engine_socket import EngineSocket
 
 CONNECT_S = 2.0
 """Seconds for a connection on loopback; one that takes longer will not come."""
@@ -31,13 +28,6 @@ NEAR_KEPT_S = 60.0
 """The same on this box, as in nginx. No middlebox on loopback can drop idle connections, and engines close their own.
 """
 _PORTS = {"http": 80, "https": 443}
-
-
-class _Cuttable(Protocol):
-    def cut(self) -> None: ...
-
-
-_Socket = TypeVar("_Socket", bound=asyncio.Protocol)
 
 
 @dataclass(slots=True)
@@ -76,7 +66,7 @@ class Pool:
         self._socket = socket
         self._origins: dict[str, Origin] = {}
         """By root. Origins without an idle connection are forgotten: each start of an engine has a port of its own."""
-        self._open: set[_Cuttable] = set()
+        self._open: set[EngineConnection] = set()
         self._all_closed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -101,27 +91,21 @@ class Pool:
         Raises:
             UpstreamError: code `engine_unreachable`.
         """
-        connection = await self._opened(origin, lambda: EngineConnection(origin.where, self._lost), called)
-        self._open.add(connection)
-        return connection
-
-    async def socket(self, origin: Origin, called: str | None = None) -> EngineSocket:
-        """Open a connection for an upgrade. Raises as `fresh` does."""
-        socket = await self._opened(origin, lambda: EngineSocket(origin.where, self._lost, called), called)
-        self._open.add(socket)
-        return socket
-
-    async def _opened(self, origin: Origin, made: Callable[[], _Socket], called: str | None) -> _Socket:
         limit_s = CONNECT_S if origin.is_near else REMOTE_CONNECT_S
         try:
             async with asyncio.timeout(limit_s):
-                return await self._connected(origin, made)
+                connection = await self._connected(origin)
         except TimeoutError:
             raise _unreachable(origin, called, f"no connection within {limit_s:g} s") from None
         except OSError as error:
             raise _unreachable(origin, called, error.strerror or str(error)) from None
+        self._open.add(connection)
+        return connection
 
-    async def _connected(self, origin: Origin, made: Callable[[], _Socket]) -> _Socket:
+    async def _connected(self, origin: Origin) -> EngineConnection:
+        def made() -> EngineConnection:
+            return EngineConnection(origin.where, self._lost)
+
         loop = asyncio.get_running_loop()
         if self._socket is not None:
             return (await loop.create_unix_connection(made, self._socket))[1]
@@ -166,7 +150,7 @@ class Pool:
         if self._open:
             await self._all_closed.wait()
 
-    def _lost(self, connection: _Cuttable) -> None:
+    def _lost(self, connection: EngineConnection) -> None:
         self._open.discard(connection)
         if not self._open:
             self._all_closed.set()

@@ -11,6 +11,7 @@ import httptools
 
 from sparkdash.upstream.response_head import Header, ResponseHead
 
+SWITCHED = 101
 _LENGTH = b"content-length"
 
 
@@ -33,7 +34,7 @@ class ResponseParser:
         self._length: bytes | None = None
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append  # the parser's callback: nothing of ours runs per HTTP chunk
-        self._bodiless = False
+        self._bodiless = self._upgrades = False
         self._complete = False
         self._reusable = False
         self._upload_may_go_on: asyncio.Event | None = None
@@ -60,7 +61,7 @@ class ResponseParser:
     def on_headers_complete(self) -> None:
         """Complete the head; an interim one (1xx) only announces another."""
         status = self._parser.get_status_code()
-        if status < 200:
+        if status < 200 and not (status == SWITCHED and self._upgrades):
             return
         if self.head.headers != self._fields:
             self.head = ResponseHead(self._fields)

@@ -51,10 +51,6 @@ class UpgradedConnection(asyncio.Protocol):
             take(kept)
         self.resume()
 
-    def drop(self) -> None:
-        """Drop further bytes of the client."""
-        self._take = _drop
-
     def pause(self) -> None:
         """Leave what the client sends in its socket."""
         self._connection.pause_reading()
@@ -72,10 +68,6 @@ class UpgradedConnection(asyncio.Protocol):
         self._kept_bytes += len(data)
         if self._kept_bytes > BODY_LIMIT:
             self.pause()
-
-    def eof_received(self) -> bool:
-        """Close the connection: a client that ends its half can no longer close a WebSocket."""
-        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of the taker, and tell the connection."""

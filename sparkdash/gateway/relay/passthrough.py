@@ -22,10 +22,10 @@ from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.http.flow_control import ClientGone, ClientStuck
 from sparkdash.gateway.ports import LeasePort
-from sparkdash.gateway.protocol.peek import is_for_responses
+from sparkdash.gateway.protocol.peek import PeekedBody, is_for_responses
 from sparkdash.gateway.protocol.problems import status_error
 from sparkdash.gateway.protocol.route import Dialect, Route, find_route, shows_work
-from sparkdash.gateway.relay import dispatch, fallbacks, keepalive, offline_count, silence, websocket
+from sparkdash.gateway.relay import dispatch, fallbacks, keepalive, offline_count, silence, tunnel
 from sparkdash.gateway.relay.admitted import admit_request, client_identity, row_profile
 from sparkdash.gateway.relay.answer_errors import lost_error
 from sparkdash.gateway.relay.body_reading import read_body
@@ -51,15 +51,16 @@ async def relay_request(
     if route is None:
         await exchange.refuse(status_error(404, f"There is no {shown(exchange.raw_path)} here"))
         return
-    if exchange.upgraded is not None and (route.upgrades or route.profile is not None):
-        await websocket.relay_websocket(deps, exchange, route)
-        return
-    if (route.methods and exchange.method not in route.methods) or route.upgrades:
+    upgrades = exchange.upgraded is not None and (route.upgrades or route.profile is not None)
+    if not upgrades and ((route.methods and exchange.method not in route.methods) or route.upgrades):
         await _refuse_method(exchange, route, route.methods or frozenset())
         return
     body_share = deps.body_budget.share()
     try:
-        peeked, upload = await read_body(deps, exchange, route, body_share)
+        if upgrades:
+            peeked, upload = PeekedBody(None if route.profile else tunnel.model_in_query(exchange.query)), None
+        else:
+            peeked, upload = await read_body(deps, exchange, route, body_share)
         if route.dialect is Dialect.CHAT and peeked.model is not None and is_for_responses(body_share.body):
             raise _wrong_protocol(route)
         context = admit_request(deps, exchange, route, body_share, peeked, upload)
@@ -211,7 +212,9 @@ class _Relay:
         deps = self._deps
         timer = silence.watch_silence(lease.profile, deps.settings, self._reply, deps.monotonic, self._scope.interrupt)
         try:
-            await dispatch.dispatch_request(self._context, lease, self._reply, self._scope.cancel)
+            upgrades = self._exchange.upgraded is not None
+            send = dispatch.dispatch_websocket if upgrades else dispatch.dispatch_request
+            await send(self._context, lease, self._reply, self._scope.cancel)
         except asyncio.CancelledError:
             if why := self._scope.take_reason():
                 raise why from None

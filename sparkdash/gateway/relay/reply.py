@@ -31,7 +31,7 @@ from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.gateway.relay.answer_errors import bad_answer_error, log_hint, reworded_error
 from sparkdash.gateway.relay.request_context import RequestContext
 from sparkdash.gateway.relay.request_row import RequestRow
-from sparkdash.upstream import EngineResponse, engine_error_text
+from sparkdash.upstream import SWITCHED, EngineResponse, engine_error_text
 from sparkdash.wire import ResponseHeaders
 
 EVENT_STREAM = "text/event-stream"
@@ -313,6 +313,17 @@ class Reply:
             ),
         )
         return last if tap.between_frames else b"\n\n" + last
+
+    def open_tunnel(self, answer: EngineResponse) -> None:
+        """Pass on an engine's 101: what follows is no answer, and nobody reads it."""
+        self._mark_begun()
+        passed = [pair for pair in answer.headers if not pair[0].startswith(b"access-control-")]
+        self._exchange.switch_protocols(ResponseHeaders(passed))
+        self._row.streams(None)
+
+    def end_tunnel(self) -> None:
+        """End the row of a WebSocket that was closed."""
+        self._row.ended(RequestState.DONE, status=SWITCHED)
 
     def end_disconnected(self) -> None:
         """End the row of a client that hung up: most clients do so at the stream's last event."""

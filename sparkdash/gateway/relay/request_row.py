@@ -157,12 +157,13 @@ class RequestRow:
         """Note the stream that answers, for its progress."""
         self._metered.answer = answer
 
-    def streams(self, ttft_s: float) -> None:
-        """Mark the first text."""
+    def streams(self, ttft_s: float | None) -> None:
+        """Mark the first text; None: bytes pass that nobody reads."""
         facts = self._facts
         facts["state"] = RequestState.STREAMING
         facts["ttft_s"] = ttft_s
-        self._metered.began_text(ttft_s)
+        if ttft_s is not None:
+            self._metered.began_text(ttft_s)
         self._later()
 
     def ended(
