@@ -21,7 +21,7 @@ from sparkdash.gateway.admission import audit, guard, rights
 from sparkdash.gateway.admission.access import AccessControl, Caller, CallerMemo
 from sparkdash.gateway.admission.narrow import narrow_deps
 from sparkdash.gateway.admission.rights import READ
-from sparkdash.gateway.apis import llamacpp_router, ollama, phone_page, raw_upstream
+from sparkdash.gateway.apis import ollama, phone_page, raw_upstream
 from sparkdash.gateway.apis.metrics_page import serve_metrics
 from sparkdash.gateway.apis.model_list import model_list_handler
 from sparkdash.gateway.control.fastapi_app import build_control_app
@@ -177,8 +177,6 @@ class Gateway:
             return serve_metrics
         if path.startswith("/api/"):
             return self._serve_control
-        if (handler := llamacpp_router.router_handler(head)) is not None:
-            return handler
         if path.startswith("/upstream/"):
             return raw_upstream.serve_raw
         return model_list_handler(head) or passthrough.relay_request

@@ -172,11 +172,9 @@ async def test_a_key_for_some_models_sees_no_others_anywhere(locked: Locked) -> 
     asked = await locked.house.client.post("/api/chat", json={"model": "beta/fast", "messages": []}, headers=headers)
     raw = await locked.house.client.post("/upstream/beta/fast/tokenize", json={}, headers=headers)
     loaded = await locked.house.client.post("/api/generate", json={"model": "beta/fast"}, headers=headers)
-    for reply in (shown, asked, raw, loaded, await locked.get("/props?model=beta/fast")):
+    for reply in (shown, asked, raw, loaded):
         assert reply.status_code in (403, 404)
     assert locked.house.supervisor.leases == []
-    unload = await locked.house.client.post("/models/unload", json={"model": "alpha"}, headers=headers)
-    assert unload.json()["error"]["code"] == "scope_refused"
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/use"])
@@ -371,21 +369,19 @@ async def test_the_audit_log_tells_who_changed_what(locked: Locked) -> None:
     assert SECRET not in json.dumps(locked.audit)
 
 
-@pytest.mark.parametrize("path", ["/api/events", "/models/sse"])
 @pytest.mark.parametrize("ends", ["revoked", "expired"])
-async def test_a_feed_ends_with_its_key(locked: Locked, path: str, ends: str) -> None:
+async def test_a_feed_ends_with_its_key(locked: Locked, ends: str) -> None:
     """At the next event, of which nothing is told; a key that holds goes on."""
     bus, now = locked.house.bus, [1000.0]
     locked.house.app.__init__(replace(locked.house.app._deps, clock=lambda: now[0]))
     locked.add(scopes=["inference", "control"], expires_at=2000.0)
     headers = {"x-api-key": SECRET}
-    async with locked.house.client.stream("GET", path, headers=headers) as reply:
+    async with locked.house.client.stream("GET", "/api/events", headers=headers) as reply:
         pieces = reply.aiter_raw()
         while b"alpha" not in await anext(pieces):
             pass
         bus.publish(bus_fact("first"))
-        if path == "/api/events":
-            assert b"first" in await anext(pieces)
+        assert b"first" in await anext(pieces)
         if ends == "revoked":
             keyring.revoke_key(locked.path, "one")
         else:

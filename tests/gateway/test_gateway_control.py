@@ -214,9 +214,6 @@ async def test_a_form_of_a_web_page_changes_nothing(house: Any, content_type: st
         ("/health", "GET, HEAD"),
         ("/v1/models", "GET, HEAD"),
         ("/v1/chat/completions", "POST"),
-        ("/models/load", "POST"),
-        ("/v1/models/unload", "POST"),
-        ("/models/sse", "GET"),
         ("/props", "GET, HEAD"),
     ],
 )

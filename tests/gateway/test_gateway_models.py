@@ -24,16 +24,14 @@ async def test_an_item_satisfies_every_kind_of_client(house: Any) -> None:
 
 
 async def test_a_model_that_reads_pictures_says_so_to_every_kind_of_client(house: Any) -> None:
-    """Zed (the list, then the props) and VS Code (Ollama's capabilities) send none to a model that does not; unknown is no yes."""
+    """Zed (the list) and VS Code (Ollama's capabilities) send none to a model that does not; unknown is no yes."""
     listed = house.catalog.summaries()
     for sees in (True, False, None):
         profiles = tuple(each.model_copy(update={"sees": sees}) for each in listed)
         house.bus.publish(ProfilesChanged(profiles=profiles, problems=()))
         item = (await house.client.get("/v1/models/alpha")).json()
-        props = (await house.client.get("/props?model=alpha")).json()
         shown = (await house.client.post("/api/show", json={"model": "alpha"})).json()
         assert item["architecture"]["input_modalities"] == (["text", "image"] if sees else ["text"])
-        assert props.get("modalities") == (None if sees is None else {"vision": sees})
         assert ("vision" in shown["capabilities"]) is bool(sees)
 
 
@@ -110,10 +108,3 @@ async def test_spellings_and_refusals(house: Any) -> None:
     assert "needs two boxes" in huge.json()["error"]["message"]
     assert (await house.client.delete("/v1/models/alpha")).status_code == 405
     assert house.supervisor.leases == []
-
-
-async def test_a_model_that_is_unloaded_is_not_waited_for(house: Any) -> None:
-    """Its drain may take minutes, and llama.cpp's router answers at once."""
-    answer = await house.client.post("/models/unload", json={"model": "alpha"})
-    assert answer.json() == {"success": True}
-    assert house.supervisor.calls == [("stop", ("alpha", "at once"))]

@@ -62,7 +62,6 @@ KEYS = {
 }
 COLUMNS = (("none", "revoked"), ("inference",), ("control",), ("both",), ("some",), ("socket",))
 """Who stands in each column of the table."""
-READS_ONE = ("/props", "/slots")
 BODIES: dict[str, dict[str, Any]] = {
     "/api/lease": {"holder": "somebody"},
     "/api/traffic": {"on": True},
@@ -94,7 +93,7 @@ def test_every_route_has_its_line(house: Any) -> None:
 def test_every_control_route_has_its_line_in_the_code_too(house: Any) -> None:
     """Without one it would be closed to keys for some models, which nobody would have decided."""
     named = {(method, path.replace(":path}", "}")) for method, path in rights.CONTROL}
-    assert named == control_routes(house.app) | {("POST", "/models/load"), ("POST", "/models/unload")}
+    assert named == control_routes(house.app)
 
 
 @dataclass
@@ -110,8 +109,6 @@ class Callers:
         headers = {} if who in ("none", "socket") else {"x-api-key": who}
         names = {"NAME": model, "PROFILE": model, "ID": "x", "RUN": "r", "PATH": "embeddings"}
         at = re.sub("[A-Z]+", lambda found: names[found[0]], path)
-        if path in READS_ONE:
-            at += f"?model={model}"
         spoken = {"model": model, "messages": [], "prompt": "x", "input": "x"}
         given = {"profile": model} if path.startswith("/api/") and path not in route.OLLAMA else spoken
         body = {"a": model} if path == "/api/toggle" else {} if "ID" in path or "RUN" in path else given
@@ -123,7 +120,7 @@ class Callers:
         return reply.status_code, text
 
 
-FEEDS = ("/api/events", "/models/sse")
+FEEDS = ("/api/events",)
 
 
 def put_keys(house: Any, path: Path) -> None:
@@ -186,11 +183,7 @@ async def test_a_key_for_metrics_reads_the_metrics_and_nothing_else(
 def is_named(method: str, path: str) -> bool:
     """Does one who asks this say of which model?"""
     nameless = ("/api/cancel", "/api/requests/ID/cancel")
-    return (
-        any(word in path for word in ("NAME", "PROFILE"))
-        or path in READS_ONE
-        or (method == "POST" and path not in nameless)
-    )
+    return any(word in path for word in ("NAME", "PROFILE")) or (method == "POST" and path not in nameless)
 
 
 # --- what a key for some models sees of the others -------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparkdash.gateway.admission import rights
-from sparkdash.gateway.apis import llamacpp_router, phone_page
+from sparkdash.gateway.apis import phone_page
 from sparkdash.gateway.protocol import route
 
 Route = tuple[str, str]
@@ -26,8 +26,7 @@ def every_route(gateway: Any) -> set[Route]:
     found = {("GET", path) for path in rights.ALIVE}
     found |= {(method, shown(path)) for method, path in control_routes(gateway)}
     found |= {("POST", path) for path in route._PLAIN}
-    routed = {path: methods for path, (methods, _) in llamacpp_router._ROUTES.items()}
-    for path, methods in (*route._AT_ROOT.items(), *routed.items()):
+    for path, methods in route._AT_ROOT.items():
         found |= {(method, path) for method in methods - {"HEAD"}}
     reads = {f"/api/{word}" for word in READ_OLLAMA}
     found |= {("GET" if path in reads else "POST", path) for path in route.OLLAMA}

@@ -89,8 +89,6 @@ CONTROL: dict[tuple[str, str], Reach] = {
     ("POST", "/api/reload"): Reach.NOTHING,
     ("POST", "/api/traffic"): Reach.NOTHING,
     ("POST", "/api/shutdown"): Reach.NOTHING,
-    ("POST", "/models/load"): Reach.OWN,
-    ("POST", "/models/unload"): Reach.OWN,
 }
 """Reach of a key for some models on each control route, spelled as the framework does."""
 _FIXED = {route: reach for route, reach in CONTROL.items() if "{" not in route[1]}

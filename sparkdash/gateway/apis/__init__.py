@@ -1,4 +1,4 @@
-"""APIs of other servers that clients expect here: Ollama's, llama.cpp's router, the model list, `/upstream/NAME`.
+"""APIs of other servers that clients expect here: Ollama's, the model list, `/upstream/NAME`.
 
 Owns: translating their requests into requests of the relay, and its answers into theirs.
 """

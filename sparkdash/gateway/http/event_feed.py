@@ -60,14 +60,12 @@ async def serve_feed(
     since: int | None = None,
     *,
     holds: Callable[[], bool],
-    samples: bool = True,
 ) -> None:
     """Send the feed until the client leaves, the bus ends, or an event comes after the client's key no longer `holds`.
 
-    The feed begins after event `since` if the journal still has what followed, else with a snapshot. Events that
-    `encode` returns nothing for are skipped.
+    The feed begins after event `since` if the journal still has what followed, else with a snapshot.
     """
-    subscription = bus.subscribe(since, samples=samples)
+    subscription = bus.subscribe(since)
     try:
         async with asyncio.TaskGroup() as group:
             client = group.create_task(exchange.client_gone(), name="client")
@@ -78,8 +76,7 @@ async def serve_feed(
                 async for item in items:
                     if not holds():
                         break
-                    if frame := encode(item):
-                        await exchange.send(frame)
+                    await exchange.send(encode(item))
             heart.cancel()
             await exchange.finish()
             client.cancel()

@@ -132,7 +132,6 @@ _LONGEST_NAME = 3 * NAME
 _OLLAMA = "version tags ps show chat generate embed embeddings pull push create copy delete"
 OLLAMA = frozenset(f"/api/{word}" for word in _OLLAMA.split())
 """Ollama's paths, for clients that only speak it. The other paths under /api are our own control API."""
-_MODEL_ACTIONS = frozenset({"/models/load", "/models/unload"})
 _FORGIVEN = frozenset(path.removeprefix("/v1") for path in (*_GENERATE, *_MODEL, REALTIME)) - _AT_ROOT.keys()
 """Paths without /v1, of clients whose base URL lacks it."""
 
@@ -198,11 +197,7 @@ def is_for_owners(path: str) -> bool:
 def is_control(path: str) -> bool:
     """Whether a (decoded) path belongs to the box's managers, rather than to users of a model."""
     tidy = path.rstrip("/")
-    return (
-        tidy == METRICS
-        or (path.startswith("/api/") and tidy not in OLLAMA)
-        or tidy.removeprefix("/v1") in _MODEL_ACTIONS
-    )
+    return tidy == METRICS or (path.startswith("/api/") and tidy not in OLLAMA)
 
 
 def _escapes(path: str) -> bool:

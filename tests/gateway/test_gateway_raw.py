@@ -1,0 +1,97 @@
+"""Raw paths, and requests that came to the wrong door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkdash.gateway.protocol.route import find_route, is_control
+
+
+async def test_a_raw_request_reaches_the_named_engine_unchanged(house: Any) -> None:
+    """No default, no name, no mend: the body is the client's, whatever model it names and whether it is JSON at all."""
+    body = b'{"model": "whatever", "stream": true, "messages": [] }'
+    reply = await house.client.post("/upstream/beta/fast/v1/chat/completions?a=1", content=body)
+    odd = await house.client.post(
+        "/upstream/coder/v1/thing", content=b"{", headers={"content-type": "application/json"}
+    )
+    assert (reply.status_code, odd.status_code) == (200, 200)
+    assert [(seen.target, seen.body) for seen in house.engine.seen] == [
+        ("/v1/chat/completions?a=1", body),
+        ("/v1/thing", b"{"),
+    ]
+    assert house.supervisor.leases == ["beta/fast", "coder"]
+
+
+async def test_reading_raw_loads_nothing(house: Any) -> None:
+    """GET of what runs is relayed, of what does not is a 404."""
+    assert (await house.client.get("/upstream/alpha/version")).status_code == 200
+    refused = await house.client.get("/upstream/beta%2Ffast/version")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "not_loaded")
+    assert house.supervisor.leases == ["alpha"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/upstream/alpha/sleep",
+        "/upstream/alpha//Sleep?level=1",
+        "/upstream/alpha/%73leep",
+        "/upstream/alpha/flush_cache",
+        "/upstream/alpha/v1/load_lora_adapter",
+        "/upstream/alpha/slots/0?action=erase",
+        "/upstream/alpha/../alpha/sleep",
+        "/upstream/nope/v1/models",
+        "/upstream/alpha",
+        "/upstream/",
+        "/v1/load_lora_adapter",
+    ],
+)
+async def test_an_engines_owners_paths_are_not_for_clients(house: Any, path: str) -> None:
+    """Neither raw nor under /v1, however they are spelled."""
+    reply = await house.client.post(path, json={})
+    assert (reply.status_code, reply.json()["error"]["src"]) == (404, "sparkdash")
+    assert house.engine.seen == []
+
+
+async def test_props_of_an_engine_are_not_set(house: Any) -> None:
+    """llama.cpp's POST /props changes it for everybody."""
+    assert (await house.client.post("/upstream/alpha/props", json={})).status_code == 405
+
+
+async def test_a_responses_request_at_the_chat_door_is_told_so(house: Any) -> None:
+    """400 at once, without a swap, and with the right path in it."""
+    reply = await house.client.post("/v1/chat/completions", json={"model": "beta/fast", "input": "x"})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "wrong_protocol")
+    assert "/v1/responses" in reply.json()["error"]["message"]
+    assert house.supervisor.leases == []
+
+
+async def test_a_websocket_is_told_to_use_http(house: Any) -> None:
+    """426, as JSON."""
+    headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-key": "x", "sec-websocket-version": "13"}
+    reply = await house.client.get("/v1/responses", headers=headers)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (426, "upgrade_required")
+
+
+def test_control_is_what_manages_the_box() -> None:
+    """Ollama's paths share the prefix of our own, and belong to those who use a model."""
+    control = (
+        "/api/state",
+        "/api/use",
+        "/api/pull-image",
+        "/api/models",
+        "/api/",
+    )
+    use = (
+        "/api/tags",
+        "/api/chat/",
+        "/api/generate",
+        "/api/pull",
+        "/v1/models/x",
+        "/v1/chat/completions",
+        "/health",
+    )
+    assert [is_control(path) for path in (*control, *use)] == [True] * len(control) + [False] * len(use)
+    assert find_route("/v1/unload_lora_adapter") is None
