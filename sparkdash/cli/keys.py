@@ -85,15 +85,18 @@ def add(
     import time
 
     from sparkdash.access import keyring
-    from sparkdash.access.key import NAME, Key, digest, new_secret
+    from sparkdash.access.key import NAME, Key, Scope, digest, new_secret
 
     if not re.match(NAME, name):
         raise typer.BadParameter("up to 64 letters, digits, dots, dashes, underscores", param_hint="NAME")
+    scopes = _scopes(scope)
+    if models and scopes != (Scope.INFERENCE,):
+        raise typer.BadParameter("a key for some models is for inference alone", param_hint="--scope")
     secret, now = new_secret(), time.time()
     key = Key(
         name=name,
         sha256=digest(secret),
-        scopes=_scopes(scope),
+        scopes=scopes,
         models=tuple(models or ()),
         requests_per_minute=requests_per_minute,
         tokens_per_day=tokens_per_day,

@@ -19,7 +19,6 @@ from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import control
 from sparkdash.gateway.admission import audit, guard, rights
 from sparkdash.gateway.admission.access import AccessControl, Caller, CallerMemo
-from sparkdash.gateway.admission.narrow import narrow_deps
 from sparkdash.gateway.admission.rights import READ
 from sparkdash.gateway.apis import ollama, phone_page, raw_upstream
 from sparkdash.gateway.apis.metrics_page import serve_metrics
@@ -140,7 +139,7 @@ class Gateway:
                 caller = self._access.caller(known.head, known.caller)
                 if (key := caller.key) is not None:
                     self._access.admit(key, route.right, counts=route.counts)
-                    exchange.key, deps = key, narrow_deps(deps, key)
+                    exchange.key = key
             except AdmissionError as error:
                 return _refuse(exchange, error)
             if route.audited:
@@ -162,7 +161,7 @@ class Gateway:
             return MatchedRoute(_answer_preflight, rights.ANYBODY, counts=False, audited=False)
         if phone_page.wants_page(head):
             return MatchedRoute(phone_page.serve_page, rights.ANYBODY, counts=False, audited=False)
-        right = rights.right_of(head.method, head.path)
+        right = rights.right_of(head.path)
         if right is rights.ANYBODY:
             return MatchedRoute(_answer_alive, right, counts=False, audited=False)
         reads = head.method in READ and b"sec-websocket-key" not in head.headers

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -157,23 +157,4 @@ class Deps:
     monotonic: Callable[[], float] = time.monotonic
     new_id: Callable[[], str] = _new_id
     event_encoder: EventEncoder = field(default_factory=EventEncoder)
-    """Encodes events once for all listeners with the same view."""
-
-    def with_views(
-        self,
-        bus: BusPort,
-        catalog: Callable[[], CatalogPort],
-        supervisor: SupervisorPort,
-        running: RequestRegistryPort,
-        history: HistoryPort | None,
-    ) -> Deps:
-        """Return the same dependencies with narrowed views; shared state stays shared."""
-        return replace(
-            self,
-            bus=bus,
-            catalog=catalog,
-            supervisor=supervisor,
-            running=running,
-            history=history,
-            event_encoder=EventEncoder(),
-        )
+    """Encodes events once for all listeners."""

@@ -19,7 +19,6 @@ from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.admission import rights
 from sparkdash.gateway.admission.access import AccessControl
-from sparkdash.gateway.admission.narrow import narrow_deps
 from sparkdash.settings import Settings
 
 SECRET = "sk-sparkdash-test"
@@ -163,7 +162,7 @@ async def test_a_key_for_some_models(locked: Locked) -> None:
 
 
 async def test_a_key_for_some_models_sees_no_others_anywhere(locked: Locked) -> None:
-    """Neither in Ollama's words, nor llama.cpp's, nor through an engine's raw paths."""
+    """Neither in Ollama's words, nor through an engine's raw paths."""
     locked.add(models=["alpha"])
     tags = (await locked.get("/api/tags")).json()["models"]
     assert {tag["name"] for tag in tags} == {"alpha", "coder"}
@@ -177,7 +176,16 @@ async def test_a_key_for_some_models_sees_no_others_anywhere(locked: Locked) -> 
     assert locked.house.supervisor.leases == []
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/use"])
+async def test_a_key_for_some_models_is_for_inference_alone(locked: Locked) -> None:
+    """Whatever its scopes: /api and /metrics concern the whole box."""
+    locked.add(scopes=["inference", "control", "metrics"], models=["alpha"])
+    for path in ("/api/state", "/api/profiles/alpha", "/metrics"):
+        refused = await locked.get(path)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "whole_box_refused")
+        assert "It may use: alpha." in refused.text
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"])
 async def test_who_else_holds_memory_is_told_to_whom_the_whole_box_is_open(locked: Locked, path: str) -> None:
     """Names of other programs are none of a key's business that is for some models."""
     locked.house.supervisor.error = AdmissionError(
@@ -188,21 +196,11 @@ async def test_who_else_holds_memory_is_told_to_whom_the_whole_box_is_open(locke
     body = {"model": "alpha", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "stream": False}
     told = {}
     for secret in ("a", "s"):
-        sent = {"profile": "alpha"} if path == "/api/use" else body
-        reply = await locked.house.client.post(path, json=sent, headers={"x-api-key": secret})
+        reply = await locked.house.client.post(path, json=body, headers={"x-api-key": secret})
         told[secret] = reply.text
     assert "alpha does not fit." in told["s"]
     assert "open-webui" not in told["s"]
     assert "Others hold memory: open-webui 6.0 GiB." in told["a"]
-
-
-async def test_a_key_for_some_models_shares_what_is_counted(locked: Locked) -> None:
-    """The memory for bodies, and who has the box to himself, are the gateway's."""
-    whole = locked.house.app._deps
-    part = narrow_deps(whole, key(models=["alpha"]))
-    assert part.catalog is not whole.catalog
-    assert part.body_budget is whole.body_budget
-    assert part.exclusive is whole.exclusive
 
 
 async def test_a_key_without_what_runs(locked: Locked) -> None:

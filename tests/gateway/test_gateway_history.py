@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from sparkdash.access.key import digest
-from sparkdash.access.keyring import Keyring
 from sparkdash.domain.history.answers import (
     FigureList,
     MarkList,
@@ -121,27 +118,3 @@ async def test_what_makes_no_sense_is_refused(
 async def test_without_records_the_routes_say_so(house: Any) -> None:
     """404 with a word."""
     assert (await get(house, "figures"))[1]["error"]["code"] == "no_history"
-
-
-async def test_a_key_for_some_models_reads_the_past_of_its_own(house: Any, past: AskedHistory, tmp_path: Any) -> None:
-    """Every selection is cut to its profiles, another profile is refused, and the box's figures stay."""
-    file = tmp_path / "keys.json"
-    made = [{"name": "some", "sha256": digest("some"), "scopes": ["control"], "models": ["alpha"]}]
-    file.write_text(json.dumps({"keys": made}))
-    house.app.__init__(replace(house.app._deps, keys=Keyring(file)))
-    for path in ("series?figure=gpu_power_w", "usage", "marks", "recent", "requests"):
-        assert (await get(house, path, **{"x-api-key": "some"}))[0] == 200
-    assert [one.visible for one in past.asked] == [frozenset({"alpha"})] * 5
-    assert (await get(house, "figures", **{"x-api-key": "some"}))[0] == 200
-    assert past.asked.pop() == frozenset({"alpha"})
-    recent = (await get(house, "recent", **{"x-api-key": "some"}))[1]["series"]
-    assert [(one["profile"], one["figure"]) for one in recent] == [("", "gpu_power_w"), ("alpha", "decode_tok_s")]
-    status, told = await get(house, "series?figure=decode_tok_s", **{"x-api-key": "some"})
-    assert (status, told["error"]["code"]) == (403, "whole_box_refused")
-    for path in (
-        "series?figure=decode_tok_s&profile=beta/fast",
-        "usage?profile=beta/fast",
-        "requests?profile=beta/fast",
-    ):
-        status, told = await get(house, path, **{"x-api-key": "some"})
-        assert (status, told["error"]["code"]) == (403, "model_not_allowed")

@@ -17,8 +17,8 @@ from sparkdash.access.key import Key, matching
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.task import Task
-from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway.admission.rights import Reach, Right
+from sparkdash.errors import AdmissionError, EngineError, SparkdashError
+from sparkdash.gateway.admission.rights import INFERENCE, Right
 from sparkdash.gateway.http.headers import RequestHeaders
 from sparkdash.gateway.http.parsed_head import ParsedHead
 from sparkdash.gateway.ports import CatalogPort, KeysPort
@@ -130,8 +130,13 @@ class AccessControl:
                 status=403,
                 hint=f"`sparkdash keys add NAME --scope {right.scope}` makes such a key.",
             )
-        if key.models and right.reach is Reach.NOTHING:
-            raise whole_box_refused(key, "this route concerns the whole box")
+        if key.models and right is not INFERENCE:
+            raise AdmissionError(
+                f"The key {key.name!r} is for inference on some models, not for {right.scope}.",
+                code="whole_box_refused",
+                status=403,
+                hint=f"{_models_of(key)} A key without --models may have the scope {right.scope}.",
+            )
         if counts:
             self._within_tokens(key)
             self._within_requests(key)
@@ -221,7 +226,7 @@ def permitted_name(
     if key is None or not key.models:
         return name
     if name == AUTO:
-        name = state().auto(task) or AUTO
+        name = visible_snapshot(key, state()).auto(task) or AUTO
     if name == AUTO or not key.may_use(_names(_found(key, name, catalog))):
         raise AdmissionError(
             f"The key {key.name!r} may not use {name!r}.",
@@ -244,19 +249,28 @@ def _models_of(key: Key) -> str:
     return f"It may use: {', '.join(key.models)}."
 
 
-def whole_box_refused(key: Key, why: str) -> AdmissionError:
-    """Build the refusal of a request that concerns more than the key's models."""
-    return AdmissionError(
-        f"The key {key.name!r} is for some models only, and {why}.",
-        code="whole_box_refused",
-        status=403,
-        hint=f"{_models_of(key)} A key without --models may do this.",
-    )
-
-
 def may_see(key: Key | None, profile: Profile | ProfileSummary) -> bool:
     """Whether the key may use this profile."""
     return key is None or key.may_use(_names(profile))
+
+
+def visible_snapshot(key: Key | None, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with the profiles and engines that the key may use, for lists of models."""
+    if key is None or not key.models:
+        return snapshot
+    profiles = tuple(one for one in snapshot.profiles if may_see(key, one))
+    names = {one.name for one in profiles}
+    engines = {name: one for name, one in snapshot.engines.items() if name in names}
+    return snapshot.replace(profiles=profiles, engines=engines)
+
+
+def visible_error(key: Key | None, error: SparkdashError) -> SparkdashError:
+    """Return the error as the key may see it: one for some models is not told who else holds memory."""
+    if key is None or not key.models:
+        return error
+    if isinstance(error, AdmissionError):
+        return error.without_holders()
+    return error.without_evidence() if isinstance(error, EngineError) else error
 
 
 def _names(profile: Profile | ProfileSummary) -> tuple[str, ...]:

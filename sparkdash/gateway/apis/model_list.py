@@ -6,8 +6,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from urllib.parse import unquote
 
+from sparkdash.access.key import Key
 from sparkdash.domain.profile import AUTO
+from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway.admission.access import permitted_name, visible_snapshot
 from sparkdash.gateway.admission.rights import READ
 from sparkdash.gateway.apis import models
 from sparkdash.gateway.deps import Deps
@@ -33,8 +36,11 @@ async def _serve(deps: Deps, exchange: Exchange, name: str) -> None:
         return
     await deps.refresh()
     try:
+        snapshot = visible_snapshot(exchange.key, deps.bus.snapshot)
         body = (
-            _model(deps, name) if name else models.list_models(deps.bus.snapshot, exchange.head.agent, deps.choices())
+            _model(deps, exchange.key, snapshot, name)
+            if name
+            else models.list_models(snapshot, exchange.head.agent, deps.choices())
         )
     except SparkdashError as error:
         await exchange.refuse(error)
@@ -42,14 +48,14 @@ async def _serve(deps: Deps, exchange: Exchange, name: str) -> None:
     await exchange.answer(200, problems.encode_json(body), _JSON)
 
 
-def _model(deps: Deps, name: str) -> dict[str, object]:
-    snapshot = deps.bus.snapshot
+def _model(deps: Deps, key: Key | None, snapshot: Snapshot, name: str) -> dict[str, object]:
     if name == AUTO:
         return models.auto_item(snapshot)
     words = deps.choices().get(name)
     if words and deps.catalog().exactly(name) is None and (item := models.choice_item(snapshot, name, words)):
         return item
-    found = deps.catalog().find(name).name
+    catalog = deps.catalog()
+    found = catalog.find(permitted_name(key, name, catalog, lambda: snapshot)).name
     summary = snapshot.profile(found)
     if summary is None or summary.cannot_run is not None:
         why = summary.cannot_run if summary else "it is not in the list yet"

@@ -10,13 +10,14 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sparkdash.access.key import Key
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.shelf import Shelf, Stock
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway.admission.access import permitted_name
+from sparkdash.gateway.admission.access import permitted_name, visible_error, visible_snapshot
 from sparkdash.gateway.apis import abilities, models, ollama_embed, ollama_wire
 from sparkdash.gateway.apis.ollama_chat import HEADERS, OllamaChat
 from sparkdash.gateway.apis.ollama_wire import OllamaRequest, rfc3339, shape_message
@@ -47,7 +48,7 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
             exchange.set_extra_headers(((b"allow", b"GET, HEAD"),))
             raise problems.status_error(405, f"/api/{word} takes GET, not {exchange.method}")
         await deps.refresh()
-        await _tell(exchange, _READS[word](deps))
+        await _tell(exchange, _READS[word](deps, visible_snapshot(exchange.key, deps.bus.snapshot)))
         return
     if word in _OWNERS:
         raise AdmissionError(
@@ -61,7 +62,7 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
     body = await _body(deps, exchange)
     if word == "show":
         await deps.refresh()
-        await _tell(exchange, _show(deps, body))
+        await _tell(exchange, _show(deps, exchange.key, body))
         return
     if word == "pull":
         await _pull(deps, exchange, ollama_wire.model_of(body))
@@ -95,6 +96,7 @@ async def _tell(exchange: Exchange, body: Mapping[str, Any]) -> None:
 
 async def refuse_ollama(exchange: Exchange, error: SparkdashError) -> None:
     """Answer with an error in Ollama's format."""
+    error = visible_error(exchange.key, error)
     more = [pair for pair in problems.error_headers(error) if pair[0] != b"content-type"]
     await exchange.answer(
         problems.client_status(error), problems.encode_json({"error": problems.error_message(error)}), [*HEADERS, *more]
@@ -150,18 +152,17 @@ async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
 # --- facts about models ------------------------------------------------------------------------------------------
 
 
-def _version(_deps: Deps) -> dict[str, Any]:
+def _version(_deps: Deps, _snapshot: Snapshot) -> dict[str, Any]:
     return {"version": VERSION}
 
 
-def _tags(deps: Deps) -> dict[str, Any]:
-    found = models.runnable(deps.bus.snapshot)
+def _tags(deps: Deps, snapshot: Snapshot) -> dict[str, Any]:
+    found = models.runnable(snapshot)
     return {"models": [_listed(deps, profile, name) for profile in found for name in models.model_names(profile)]}
 
 
-def _ps(deps: Deps) -> dict[str, Any]:
+def _ps(deps: Deps, snapshot: Snapshot) -> dict[str, Any]:
     """List the loaded models. There is no `expires_at`: no model is unloaded by a request's clock."""
-    snapshot = deps.bus.snapshot
     up = [p for p in models.runnable(snapshot) if _is_up(snapshot, p.name)]
     return {"models": [_listed(deps, p, p.name) | _context(p) for p in up]}
 
@@ -217,12 +218,15 @@ def _weights(deps: Deps, name: str) -> WeightFacts | None:
     return deps.supervisor.target(profile) if profile is not None else None
 
 
-def _show(deps: Deps, body: Mapping[str, Any]) -> dict[str, Any]:
-    snapshot = deps.bus.snapshot
+def _show(deps: Deps, key: Key | None, body: Mapping[str, Any]) -> dict[str, Any]:
+    snapshot = visible_snapshot(key, deps.bus.snapshot)
     word = body.get("model") or body.get("name")
     if not isinstance(word, str):
         raise AdmissionError("The request names no model.", code="model_missing", hint="GET /api/tags lists them.")
-    found = deps.catalog().find(word).name if word != AUTO else _active(snapshot)
+    catalog = deps.catalog()
+    found = (
+        _active(snapshot) if word == AUTO else catalog.find(permitted_name(key, word, catalog, lambda: snapshot)).name
+    )
     profile = snapshot.profile(found)
     if profile is None or profile.cannot_run is not None:
         raise AdmissionError(f"Profile {found} cannot run.", code="model_not_found", status=404)
@@ -262,4 +266,4 @@ def _active(snapshot: Snapshot) -> str:
 
 
 _OWNERS = frozenset({"push", "create", "copy", "delete"})
-_READS: dict[str, Callable[[Deps], dict[str, Any]]] = {"version": _version, "tags": _tags, "ps": _ps}
+_READS: dict[str, Callable[[Deps, Snapshot], dict[str, Any]]] = {"version": _version, "tags": _tags, "ps": _ps}

@@ -18,6 +18,7 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.text.repair_text import waiting_on
 from sparkdash.domain.text.swap_text import waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway.admission.access import visible_error
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.http.flow_control import ClientGone, ClientStuck
@@ -169,7 +170,7 @@ class _Relay:
                 if self._reply.begun:
                     raise
                 plan = plan or RetryPlan(self._context)
-                name = plan.next_name(error)
+                name = plan.next_name(visible_error(self._exchange.key, error))
                 self._row.requeued()
             else:
                 return
