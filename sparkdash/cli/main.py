@@ -11,7 +11,7 @@ from sparkdash.cli import connect, doctor, home, hooks, keys, memory, web
 from sparkdash.cli.bench import ab
 from sparkdash.cli.bench import commands as bench
 from sparkdash.cli.daemon import demo, serve, service
-from sparkdash.cli.engines import history, incidents, logs, release, replay, requests, run, status, stop, use, why
+from sparkdash.cli.engines import history, incidents, logs, release, replay, requests, status, stop, use, why
 from sparkdash.cli.exits import exit_codes
 from sparkdash.cli.nodes import commands as nodes
 from sparkdash.cli.output.screen import print_text
@@ -39,7 +39,6 @@ for command in (
     history.history,
     release.release,
     logs.logs,
-    run.run,
     pull.pull,
     build.build,
     connect.connect,
@@ -49,7 +48,6 @@ for command in (
     setup.setup,
     memory.memory,
     web.web,
-    home.version,
 ):
     app.command()(command)
 profiles.app.command("import")(import_export.import_profiles)

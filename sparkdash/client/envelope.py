@@ -90,7 +90,7 @@ def unreachable_error(address: Address, words: str) -> DaemonError:
             hint="Name a PEM file with the authority that signed it in SSL_CERT_FILE.",
         )
     start = (
-        "Start it with `sparkdash serve`. `sparkdash` and `sparkdash run PROFILE` start it in the background. "
+        "Start it with `sparkdash serve`. `sparkdash` and `sparkdash use PROFILE` start it in the background. "
         "For a daemon elsewhere, such as a demo, give its address in SPARKDASH_URL."
     )
     there = "Start a daemon there with `sparkdash serve`, or correct the address in SPARKDASH_URL."

@@ -13,4 +13,4 @@ RULES: dict[str, Rule] = {
     for module in (flags, flag_table, memory, speculation, containers, secret, remote, servers, nodes)
     for rule in module.RULES
 }
-"""All rules, in the order of `sparkdash profiles rules`."""
+"""All rules, in the order of `sparkdash profiles check --rules`."""

@@ -51,7 +51,7 @@ def _judge(profile: Profile, place: SourceLocator) -> Iterator[tuple[str, Severi
     for name, reason in profile.silence.items():
         if name not in RULES and name != NOT_LISTED:
             close = nearest(name, RULES)
-            hint = f"Did you mean {close[0]!r}?" if close else "`sparkdash profiles rules` lists them."
+            hint = f"Did you mean {close[0]!r}?" if close else "`sparkdash profiles check --rules` lists them."
             yield SILENCE, Severity.ERROR, place.problem((SILENCE, name), "there is no such rule", hint)
         elif not reason.strip():
             yield SILENCE, Severity.ERROR, place.problem((SILENCE, name), "gives no reason", "Say why in a few words.")

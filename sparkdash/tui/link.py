@@ -81,5 +81,5 @@ def _parsed(shape: TypeAdapter[T], body: bytes) -> T:
         raise DaemonError(
             "The daemon's list of runs cannot be read.",
             code="not_understood",
-            hint="The daemon and this dashboard are of different versions: `sparkdash version`.",
+            hint="The daemon and this dashboard are of different versions: `sparkdash --version`.",
         ) from error

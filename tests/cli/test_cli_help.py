@@ -20,9 +20,9 @@ from sparkdash.cli.main import app
 Run = Callable[..., Any]
 
 COMMANDS = [
-    (), ("serve",), ("status",), ("use",), ("why",), ("stop",), ("cancel",), ("requests",), ("replay",), ("incidents",), ("history",), ("release",), ("logs",), ("run",), ("pull",), ("build",), ("connect",), ("demo",), ("doctor",), ("setup",), ("memory",), ("web",), ("version",),
+    (), ("serve",), ("status",), ("use",), ("why",), ("stop",), ("cancel",), ("requests",), ("replay",), ("incidents",), ("history",), ("release",), ("logs",), ("pull",), ("build",), ("connect",), ("demo",), ("doctor",), ("setup",), ("memory",), ("web",),
     ("profiles",), ("profiles", "list"), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
-    ("profiles", "new"), ("profiles", "rules"), ("profiles", "schema"), ("profiles", "search"), ("profiles", "add"),
+    ("profiles", "new"), ("profiles", "search"), ("profiles", "add"),
     ("profiles", "sources"), ("profiles", "sources", "add"), ("profiles", "sources", "list"),
     ("profiles", "sources", "update"), ("profiles", "sources", "remove"),
     ("ab",), ("bench",), ("bench", "run"), ("bench", "resume"), ("bench", "list"), ("bench", "suites"), ("bench", "calibrate"),
@@ -117,10 +117,7 @@ def test_help_stays_within_its_budget() -> None:
 
 
 def test_the_version_is_the_packages(sparkdash: Run) -> None:
-    """In three ways."""
     assert sparkdash("--version").out == f"sparkdash {__version__}\n"
-    assert sparkdash("version").out.startswith(f"sparkdash {__version__} (Python 3.")
-    assert sparkdash("version", "--json").json()["sparkdash"] == __version__
 
 
 @pytest.mark.parametrize("argv", [("nosuch",), ("use",), ("use", "a", "--toggle"), ("stop", "a", "--all"),
@@ -195,6 +192,6 @@ def test_without_a_daemon_every_command_says_how_to_start_one(
 def test_what_cannot_be_written_is_told_in_one_line() -> None:
     """stdout in a file on a full disk."""
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "sparkdash", "version"]
+        command = [sys.executable, "-m", "sparkdash", "--version"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (5, "Error: The output cannot be written: No space left on device.\n")

@@ -76,7 +76,6 @@ FROM_THE_DAEMON: dict[str, tuple[str, ...]] = {
     "ab": ("ab", "new", "newer", "--yes"),
     "bench run": ("bench", "run", "new", "--yes"),
     "bench calibrate": ("bench", "calibrate", "new", "--yes"),
-    "run": ("run", "new", "--yes"),
     "stop --daemon": ("stop", "--daemon", "--no-wait"),
 }
 UNTOLD = [FROM_THE_DAEMON[name] for name in ("doctor", "connect", "use --a", "release --all", "stop --daemon")]
@@ -94,7 +93,7 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
     "profiles sources remove": ("profiles", "sources", "remove", EVIL),
     "profiles sources update": ("profiles", "sources", "update", EVIL),
     "profiles new": ("profiles", "new", "{folder}/model"),
-    "run --dry-run": ("run", "good", "--dry-run"),
+    "use --dry-run": ("use", "good", "--dry-run"),
     "build": ("build", "good", "--dry-run"),
     "bench list": ("bench", "list"),
     "bench show": ("bench", "show", "last"),
@@ -116,7 +115,7 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
     "service status": ("service", "status"),
 }
 NOTHING_FROM_OUTSIDE = {
-    "serve", "demo", "web", "version", "hooks list", "hooks test", "keys add", "profiles rules", "profiles schema", "service install", "service uninstall",
+    "serve", "demo", "web", "hooks list", "hooks test", "keys add", "service install", "service uninstall",
 }  # fmt: skip
 """What they print is ours or the owner's own; the daemon's log has a test of its own below."""
 

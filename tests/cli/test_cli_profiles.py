@@ -247,7 +247,7 @@ def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, shelf: Path) -> No
 
 def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, shelf: Path) -> None:
     """Once for all that inherit it, as a warning, where a daemon has asked the image; the dry run goes by the same list."""
-    assert "--disable-access-log-for-endpoints" in sparkdash("run", "small", "--dry-run").out
+    assert "--disable-access-log-for-endpoints" in sparkdash("use", "small", "--dry-run").out
     profile = catalog.load_catalog([shelf]).profiles["small"]
     asked = containers.help_container(profile, ("vllm", "serve", "--help=all"), containerised=True)
     listed = KnownFlags((("--gpu-memory-utilization",), ("--max-model-length",)))
@@ -264,7 +264,7 @@ def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, s
         " Write `max-model-length` instead, or remove it."
     ) in done.err
     assert done.code == 0
-    assert "--disable-access-log-for-endpoints" not in sparkdash("run", "small", "--dry-run").out
+    assert "--disable-access-log-for-endpoints" not in sparkdash("use", "small", "--dry-run").out
     silenced = GOOD.replace("max-model-len: 4096}", "max-modal-len: 4096}\nsilence: {flag-not-listed: a hidden one}")
     (shelf / "small.yaml").write_text(silenced)
     assert sparkdash("profiles", "check").out == "2 profiles, no problems.\n"
@@ -272,16 +272,18 @@ def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, s
 
 def test_the_rules_are_listed_with_their_evidence(sparkdash: Run) -> None:
     """All in a table, one in full, as JSON, and the nearest name for a wrong one."""
-    assert "enforce-eager" in sparkdash("profiles", "rules").out
-    assert "59 tok/s with, 26 without" in sparkdash("profiles", "rules", "enforce-eager").out
-    assert sparkdash("profiles", "rules", "dead-env", "--json").json()[0]["versions"] == "0.26 and newer"
-    done = sparkdash("profiles", "rules", "enforce-eagre")
+    assert "enforce-eager" in sparkdash("profiles", "check", "--rules").out
+    assert "59 tok/s with, 26 without" in sparkdash("profiles", "check", "--rule", "enforce-eager").out
+    assert sparkdash("profiles", "check", "--rule", "dead-env", "--json").json()[0]["versions"] == "0.26 and newer"
+    done = sparkdash("profiles", "check", "--rule", "enforce-eagre")
     assert (done.code, "Did you mean enforce-eager?" in done.err) == (3, True)
 
 
 def test_the_schema_is_printed(sparkdash: Run) -> None:
     """One JSON document, of the draft that editors understand."""
-    assert sparkdash("profiles", "schema").json()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert (
+        sparkdash("profiles", "check", "--schema").json()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    )
 
 
 def test_check_of_a_pipe_says_what_it_is(sparkdash: Run, shelf: Path) -> None:
@@ -302,7 +304,7 @@ def test_a_dry_run_prints_the_exact_command(sparkdash: Run, shelf: Path, monkeyp
     """To be pasted: the shell reads from it the argv that the runtime would be given."""
     monkeypatch.setenv("HOME", "/home/ann")
     monkeypatch.setenv("PATH", "/nowhere")
-    planned = sparkdash("run", "little", "--dry-run", "--json").json()
+    planned = sparkdash("use", "little", "--dry-run", "--json").json()
     assert (planned["profile"], planned["runtime"]) == ("small", "podman")
     argv = planned["argv"]
     assert argv[:6] == ["podman", "run", "-d", "--replace", "--name", "sparkdash-small"]
@@ -311,29 +313,29 @@ def test_a_dry_run_prints_the_exact_command(sparkdash: Run, shelf: Path, monkeyp
     ]  # fmt: skip
     assert argv[(at := argv.index("-v")) : at + 2] == ["-v", "/data/small:/data/small:ro"]
     assert "sparkdash.profile=small" in argv
-    text = sparkdash("run", "small", "--dry-run").out
+    text = sparkdash("use", "small", "--dry-run").out
     assert shlex.split(text.replace("\\\n", "")) == argv
 
 
 def test_a_dry_run_speaks_for_the_chosen_runtime(sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """docker's flags with docker, the bare program without containers."""
     monkeypatch.setenv("SPARKDASH_RUNTIME", "docker")
-    docker = sparkdash("run", "small", "--dry-run", "--json").json()["argv"]
+    docker = sparkdash("use", "small", "--dry-run", "--json").json()["argv"]
     assert (docker[0], "--gpus" in docker, "--replace" in docker) == ("docker", True, False)
     monkeypatch.setenv("SPARKDASH_RUNTIME", "process")
-    plain = sparkdash("run", "small", "--dry-run", "--json").json()["argv"]
+    plain = sparkdash("use", "small", "--dry-run", "--json").json()["argv"]
     assert plain[:3] == ["vllm", "serve", "/data/small"]
 
 
 def test_the_line_of_what_cannot_run_is_printed_on_request(sparkdash: Run, shelf: Path) -> None:
     """With the reason on stderr; only together with --dry-run."""
-    done = sparkdash("run", "small/broken", "--dry-run", "--anyway")
+    done = sparkdash("use", "small/broken", "--dry-run", "--anyway")
     assert (done.code, done.err) == (0, "small/broken cannot run: no MTP head.\n")
     assert done.out.startswith("podman run")
-    planned = sparkdash("run", "small/broken", "--dry-run", "--anyway", "--json").json()
+    planned = sparkdash("use", "small/broken", "--dry-run", "--anyway", "--json").json()
     assert planned["cannot_run"] == "no MTP head"
-    assert sparkdash("run", "small", "--dry-run", "--json").json()["cannot_run"] is None
-    assert sparkdash("run", "small/broken", "--anyway").code == 2
+    assert sparkdash("use", "small", "--dry-run", "--json").json()["cannot_run"] is None
+    assert sparkdash("use", "small/broken", "--anyway").code == 2
 
 
 @pytest.mark.parametrize(("name", "code", "told"), [
@@ -346,15 +348,9 @@ def test_a_dry_run_refuses_what_could_not_run(sparkdash: Run, shelf: Path, name:
     """With the reason, and what to use instead."""
     (shelf / "bare.yaml").write_text("profile: bare\nengine: vllm\ncommand: [vllm]\nmodels: {target: {path: /x}}\n")
     (shelf / "there.yaml").write_text("profile: there\nengine: openai\nurl: http://127.0.0.1:9\n")
-    done = sparkdash("run", name, "--dry-run")
+    done = sparkdash("use", name, "--dry-run")
     assert done.code == code
     assert told in done.err
-
-
-def test_run_uses_the_daemon_that_is_there(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The same as `use`, once a daemon serves."""
-    assert sparkdash("run", "new").out == "new is ready at http://127.0.0.1:8484/v1 after 43s.\n"
-    assert "No daemon runs" not in sparkdash("run", "new").err
 
 
 def test_logs_are_those_of_the_engine_that_is_meant(sparkdash: Run, daemon: FakeDaemon) -> None:

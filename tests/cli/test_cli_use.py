@@ -425,7 +425,7 @@ def test_ctrl_c_stops_the_waiting_and_not_the_swap(daemon: FakeDaemon) -> None:
 def test_it_starts_the_daemon_that_is_missing_and_says_so_before(
     sparkdash: Run, nobody: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `run` does; a set as well as a profile."""
+    """A set as well as a profile."""
 
     def start(*_: Any) -> None:
         raise DaemonError("The daemon ended at once, with status 1.")

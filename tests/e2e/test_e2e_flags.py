@@ -81,5 +81,5 @@ def test_a_flag_that_a_build_does_not_list_is_named(builds: tuple[Any, Path]) ->
     checked = json.loads(spark.sparkdash("profiles", "check", "--json").stdout)
     (finding,) = [one for one in checked["findings"] if one["code"] == "flag-not-listed"]
     assert (finding["key"], finding["profiles"], finding["level"]) == ("args.no-slots", ["wrong"], "warning")
-    planned = json.loads(spark.sparkdash("run", "new", "--dry-run", "--json").stdout)
+    planned = json.loads(spark.sparkdash("use", "new", "--dry-run", "--json").stdout)
     assert planned["argv"][-4:] == ["--load-mode", "none", "--ctx-size", "512"]

@@ -61,6 +61,6 @@ def test_a_literal_secret_is_not_on_the_command_line_either(program: str) -> Non
 
 
 def test_a_process_prints_it_masked(tmp_path: Path) -> None:
-    """`sparkdash run --dry-run` with plain processes."""
+    """`sparkdash use NAME --dry-run` with plain processes."""
     made = ContainerSpec(name="a", image=None, argv=("x",), port=1, labels={}, env={"HF_TOKEN": SECRET, "A": "1"})
     assert Process(tmp_path).command(made) == ["env", "HF_TOKEN=***", "A=1", "x"]

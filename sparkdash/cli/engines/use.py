@@ -1,4 +1,4 @@
-"""`sparkdash use`: swap to a profile, or toggle between two, and wait until it answers."""
+"""`sparkdash use`: swap to a profile, toggle between two, or print the command that starts its engine."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ def use(
     name_of_set: Annotated[
         str | None, typer.Option("--set", metavar="NAME", help="Switch to a set of config.toml.")
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the engine's command; start nothing.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="With --dry-run: even if the profile cannot run.")] = False,
     no_wait: NoWait = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -40,6 +42,9 @@ def use(
     If no daemon runs, one starts in the background.
     Ctrl-C ends the waiting, not the swap: `sparkdash cancel` does that.
 
+    With --dry-run: print the command that starts the engine, without a daemon or podman; for several nodes, each
+    node's. For a profile that cannot run, print the reason, and the command only with --anyway.
+
     With --json: {profile, ready, plan}, and engine and url once it is ready; an error as {error: {code, message, ...}}.
 
     \b
@@ -49,17 +54,23 @@ def use(
       sparkdash use --a gpt-oss-120b --b qwen3.5-122b/mtp-2
       sparkdash use --toggle
       sparkdash use --set day
+      sparkdash use gpt-oss-120b --dry-run
     """
     import asyncio
 
     marks = toggle or bool(a or b)
     _check_words(profile, name_of_set, toggle=toggle, marks=marks)
+    if anyway and not dry_run:
+        raise typer.BadParameter("only with --dry-run: a profile that cannot run is not started", param_hint="--anyway")
+    if dry_run:
+        if profile is None or marks:
+            raise typer.BadParameter("give a PROFILE alone", param_hint="--dry-run")
+        return _print_command(profile, anyway=anyway, as_json=as_json)
     if profile is not None or name_of_set is not None:  # a mark or a toggle alone brings nothing up for the first time
         start_daemon_if_needed()
     if name_of_set is not None:
-        asyncio.run(_use_set(name_of_set, wait=not no_wait, ask=not yes, as_json=as_json))
-    else:
-        asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
+        return asyncio.run(_use_set(name_of_set, wait=not no_wait, ask=not yes, as_json=as_json))
+    return asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))
 
 
 def _check_words(profile: str | None, name_of_set: str | None, *, toggle: bool, marks: bool) -> None:
@@ -74,6 +85,31 @@ def _check_words(profile: str | None, name_of_set: str | None, *, toggle: bool, 
         raise typer.BadParameter(
             "'auto' works in requests only: it means whatever runs. Name a profile", param_hint="PROFILE"
         )
+
+
+def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
+    from sparkdash.cli.local import engine_command
+
+    planned = engine_command(name, anyway=anyway)
+    if planned.cannot_run:
+        print_note(f"{planned.profile} cannot run: {planned.cannot_run}.")
+    if as_json:
+        print_json(planned._asdict())
+    elif planned.nodes:
+        _print_by_node(planned.nodes)
+    else:
+        print_text(planned.shell)
+
+
+def _print_by_node(commands: list[dict[str, object]]) -> None:
+    """Print each node's command under a comment with its name; all of it is a shell's text."""
+    from sparkdash.cli.placeholders import EXPLAINED
+    from sparkdash.domain.node import LOCAL
+
+    for one in commands:
+        print_text(f"# on {'this box' if one['node'] == LOCAL else one['node']}")
+        print_text(str(one["shell"]))
+    print_note(EXPLAINED)
 
 
 async def _use_set(name: str, *, wait: bool, ask: bool, as_json: bool) -> None:

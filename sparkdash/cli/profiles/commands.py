@@ -1,4 +1,4 @@
-"""`sparkdash profiles`: list, show and check profiles, list the rules, print the schema."""
+"""`sparkdash profiles`: list, show and check profiles."""
 
 from __future__ import annotations
 
@@ -103,26 +103,43 @@ def check(
     path: Annotated[
         list[Path] | None, typer.Argument(metavar="PATH", help="Folders or files; default: all profiles in use.")
     ] = None,
+    rules: Annotated[bool, typer.Option("--rules", help="List the rules instead.")] = False,
+    rule: Annotated[
+        str | None, typer.Option("--rule", metavar="NAME", help="Show one rule's evidence instead.")
+    ] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a profile instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check profile files: every problem, with its file and line.
 
-    Includes the findings of the rules. Exits 2 with a problem or an error, and 0 with warnings only.
+    Includes the findings of the rules. Exits 2 with a problem or an error, and 0 with warnings only. The JSON Schema
+    is for editors that check and complete YAML.
 
     \b
     Examples:
       sparkdash profiles check
       sparkdash profiles check ./my-profiles my-model.yaml
       sparkdash profiles check --json | jq '(.error // .).findings'
-      sparkdash profiles rules enforce-eager
+      sparkdash profiles check --rule enforce-eager
+      sparkdash profiles check --schema > profile.schema.json
     """
+    if rules or rule:
+        return _print_rules(rule, as_json=as_json)
+    if schema:
+        from sparkdash.catalog.jsonschema import profile_schema
+
+        return print_json(profile_schema())
+    return _check(path or (), as_json=as_json)
+
+
+def _check(path: Sequence[Path], *, as_json: bool) -> None:
     from sparkdash.cli.local import configured_catalog
     from sparkdash.cli.profiles.check import check_catalog, finding_facts, finding_line
     from sparkdash.cli.profiles.image_states import catalog_images
     from sparkdash.cli.profiles.image_words import count_images
     from sparkdash.rules import RULES, Severity
 
-    _must_exist(path or ())
+    _must_exist(path)
     found = configured_catalog(path)
     told = check_catalog(found)
     findings = tuple(map(finding_facts, told))
@@ -154,21 +171,10 @@ def _must_exist(paths: Sequence[Path]) -> None:
             raise ProfileError(f"{path}: no such folder or file.", code="unreadable")
 
 
-_RULES = "`sparkdash profiles rules NAME` shows the evidence of a rule; `silence: {NAME: reason}` overrules it."
+_RULES = "`sparkdash profiles check --rule NAME` shows the evidence of a rule; `silence: {NAME: reason}` overrules it."
 
 
-@app.command("rules")
-def rules(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One rule, with its evidence.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the rules of `profiles check`, with their evidence.
-
-    \b
-    Examples:
-      sparkdash profiles rules
-      sparkdash profiles rules fp8-kv-backend
-    """
+def _print_rules(name: str | None, *, as_json: bool) -> None:
     from sparkdash.cli.profiles.rulebook import all_rules, one_rule
 
     told = one_rule(name) if name else all_rules()
@@ -179,21 +185,6 @@ def rules(
     else:
         rows = [(rule["name"], rule["level"], rule["about"]) for rule in told]
         print_text("\n".join(format_table(("rule", "level", "finds"), rows, "<<<")))
-
-
-@app.command("schema")
-def schema() -> None:
-    """Print the JSON Schema of a profile file.
-
-    For editors that check and complete YAML.
-
-    \b
-    Examples:
-      sparkdash profiles schema > profile.schema.json
-    """
-    from sparkdash.catalog.jsonschema import profile_schema
-
-    print_json(profile_schema())
 
 
 def _and_warnings(count: int) -> str:

@@ -103,7 +103,7 @@ def export_profile(
         raise ProfileError(
             f"{found.name} runs on {found.nodes} nodes, which {form.value} cannot say.",
             code="export_refused",
-            hint=f"`sparkdash run {found.name} --dry-run` prints each node's command.",
+            hint=f"`sparkdash use {found.name} --dry-run` prints each node's command.",
         )
     print_text(_exported(form, found, spec))
 

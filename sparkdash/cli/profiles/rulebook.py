@@ -1,4 +1,4 @@
-"""Rules as `sparkdash profiles rules` prints them."""
+"""Rules as `sparkdash profiles check --rules` prints them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def one_rule(name: str) -> list[dict[str, str]]:
     """
     if name not in RULES:
         close = nearest(name, RULES)
-        hint = f"Did you mean {' or '.join(close)}?" if close else "`sparkdash profiles rules` lists them."
+        hint = f"Did you mean {' or '.join(close)}?" if close else "`sparkdash profiles check --rules` lists them."
         raise AdmissionError(f"The rule {name!r} does not exist.", code="rule_not_found", hint=hint)
     return [_told(RULES[name])]
 
