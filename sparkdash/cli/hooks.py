@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,54 +17,53 @@ if TYPE_CHECKING:
 
     from sparkdash.hook_settings import Hook, HookEventKind
 
-app = typer.Typer(
-    name="hooks",
-    help="""List and try the hooks: what is told when a model dies.
-
-    \b
-    Examples:
-      sparkdash hooks list
-      sparkdash hooks test
-    """,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 NONE = "There are no hooks. docs/house.md shows the table [[hooks]] of config.toml."
 
 
-@app.command("list")
-def list_hooks(as_json: AsJson = False) -> None:
-    """List the hooks of config.toml, with their events. Arguments and addresses are not shown.
+class HookAction(StrEnum):
+    """What to do with the hooks."""
 
-    \b
-    Examples:
-      sparkdash hooks list
-      sparkdash hooks list --json
-    """
-    from sparkdash.settings import load_settings
-
-    hooks = load_settings().hooks
-    if as_json:
-        print_json({"hooks": [_row(hook) for hook in hooks]})
-        return
-    lines = (f"{hook.name}: {', '.join(hook.on)}{_of(hook)}; {duration(hook.timeout_s)} at most" for hook in hooks)
-    print_text("\n".join(lines) or NONE)
+    LIST = "list"
+    TEST = "test"
 
 
-@app.command("test")
-def try_hooks(
+def hooks(
+    action: Annotated[
+        HookAction, typer.Argument(help="List the hooks, or run them with an example.")
+    ] = HookAction.LIST,
     event: Annotated[str, typer.Argument(help="ready, failed, died, killed, swap, node_lost or alert.")] = "ready",
     as_json: AsJson = False,
 ) -> None:
-    """Run every hook that wants EVENT, now and from here, with an example. Exits 1 when one fails.
+    """List and try the hooks: what is told when a model dies.
 
-    The example has `"details": {"trial": true}`. A hook for some profiles runs too.
+    The list names the hooks of config.toml with their events; arguments and addresses are not shown. `test` runs every
+    hook that wants EVENT, now and from here, with an example, and exits 1 when one fails. The example has
+    `"details": {"trial": true}`. A hook for some profiles runs too.
 
     \b
     Examples:
-      sparkdash hooks test
-      sparkdash hooks test died --json
+      sparkdash hooks
+      sparkdash hooks list --json
+      sparkdash hooks test died
     """
+    if action is HookAction.LIST:
+        _list_hooks(as_json=as_json)
+    else:
+        _try_hooks(event, as_json=as_json)
+
+
+def _list_hooks(*, as_json: bool) -> None:
+    from sparkdash.settings import load_settings
+
+    known = load_settings().hooks
+    if as_json:
+        print_json({"hooks": [_row(hook) for hook in known]})
+        return
+    lines = (f"{hook.name}: {', '.join(hook.on)}{_of(hook)}; {duration(hook.timeout_s)} at most" for hook in known)
+    print_text("\n".join(lines) or NONE)
+
+
+def _try_hooks(event: str, *, as_json: bool) -> None:
     import asyncio
 
     from sparkdash.hook_settings import HookEventKind
@@ -73,8 +73,7 @@ def try_hooks(
         kind = HookEventKind(event)
     except ValueError:
         raise typer.BadParameter(f"give one of {', '.join(HookEventKind)}", param_hint="EVENT") from None
-    hooks = [hook for hook in load_settings().hooks if kind in hook.on]
-    results = asyncio.run(_tried(hooks, kind))
+    results = asyncio.run(_tried([hook for hook in load_settings().hooks if kind in hook.on], kind))
     if as_json:
         print_json({"hooks": results})
     else:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from sparkdash import __version__
 from sparkdash.cli import connect, doctor, home, hooks, keys, memory, web
 from sparkdash.cli.bench import ab
 from sparkdash.cli.bench import commands as bench
 from sparkdash.cli.daemon import demo, serve, service
-from sparkdash.cli.engines import history, incidents, logs, release, replay, requests, status, stop, use, why
+from sparkdash.cli.engines import history, logs, requests, status, stop, use, why
 from sparkdash.cli.exits import exit_codes
 from sparkdash.cli.nodes import commands as nodes
 from sparkdash.cli.output.screen import print_text
@@ -20,48 +22,68 @@ from sparkdash.cli.profiles import build, import_export, new, pull, search, sour
 from sparkdash.cli.profiles import commands as profiles
 from sparkdash.cli.setup import commands as setup
 
+
+class GroupedCommands(TyperGroup):
+    """Lists the commands in the help by group."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer carries its own click
+        """Write one section for each group of commands."""
+        widest = max(map(len, self.commands))
+        room = formatter.width - 6 - widest
+        for title, members in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(widest), self.commands[name].get_short_help_str(room)) for name in members]
+                )
+
+
 app = typer.Typer(
+    cls=GroupedCommands,
     name="sparkdash",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    serve.serve,
-    status.status,
-    use.use,
-    why.why,
-    stop.stop,
-    stop.cancel,
-    requests.requests,
-    replay.replay,
-    incidents.incidents,
-    history.history,
-    release.release,
-    logs.logs,
-    pull.pull,
-    build.build,
-    connect.connect,
-    ab.ab,
-    demo.demo,
-    doctor.doctor,
-    setup.setup,
-    memory.memory,
-    web.web,
+for add, name in (
+    (import_export.import_profiles, "import"),
+    (import_export.export_profile, "export"),
+    (new.new_profile, "new"),
+    (search.search_profiles, "search"),
+    (add_from_source.add_profile, "add"),
+    (sources.sources, "sources"),
 ):
-    app.command()(command)
-profiles.app.command("import")(import_export.import_profiles)
-profiles.app.command("export")(import_export.export_profile)
-profiles.app.command("new")(new.new_profile)
-profiles.app.command("search")(search.search_profiles)
-profiles.app.command("add")(add_from_source.add_profile)
-profiles.app.add_typer(sources.app, name="sources")
-app.add_typer(profiles.app, name="profiles")
-app.add_typer(bench.app, name="bench")
-app.add_typer(service.app, name="service")
-app.add_typer(keys.app, name="keys")
-app.add_typer(nodes.app, name="nodes")
-app.add_typer(hooks.app, name="hooks")
+    profiles.app.command(name)(add)
+GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Every day": {
+        "use": use.use,
+        "status": status.status,
+        "why": why.why,
+        "stop": stop.stop,
+        "cancel": stop.cancel,
+        "requests": requests.requests,
+        "logs": logs.logs,
+        "history": history.history,
+    },
+    "First day": {"demo": demo.demo, "setup": setup.setup, "connect": connect.connect},
+    "Profiles": {"profiles": profiles.app, "pull": pull.pull, "build": build.build},
+    "Measure": {"ab": ab.ab, "bench": bench.app},
+    "Care": {
+        "serve": serve.serve,
+        "service": service.app,
+        "doctor": doctor.doctor,
+        "memory": memory.memory,
+        "keys": keys.app,
+        "nodes": nodes.app,
+        "hooks": hooks.hooks,
+        "web": web.web,
+    },
+}
+for members in GROUPS.values():
+    for name, member in members.items():
+        if isinstance(member, typer.Typer):
+            app.add_typer(member, name=name)
+        else:
+            app.command(name)(member)
 
 
 def _version(wanted: bool) -> None:

@@ -54,13 +54,12 @@ ERROR = {
 FROM_THE_DAEMON: dict[str, tuple[str, ...]] = {
     "status": ("status",),
     "status --json": ("status", "--json"),
-    "incidents": ("incidents",),
+    "history --by": ("history", "--by", "incident", "--since", "1970-01-02"),
     "history": ("history", "--by", "request"),
     "memory": ("memory",),
     "requests": ("requests", "--all"),
-    "replay": ("replay", "1", "--on", "new", "--yes"),
-    "release": ("release",),
-    "release --all": ("release", "--all"),
+    "requests --replay": ("requests", "--replay", "1", "--on", "new", "--yes"),
+    "status --release": ("status", "--release", "all"),
     "logs": ("logs", "new"),
     "why": ("why", "new"),
     "use": ("use", "new"),
@@ -78,7 +77,7 @@ FROM_THE_DAEMON: dict[str, tuple[str, ...]] = {
     "bench calibrate": ("bench", "calibrate", "new", "--yes"),
     "stop --daemon": ("stop", "--daemon", "--no-wait"),
 }
-UNTOLD = [FROM_THE_DAEMON[name] for name in ("doctor", "connect", "use --a", "release --all", "stop --daemon")]
+UNTOLD = [FROM_THE_DAEMON[name] for name in ("doctor", "connect", "use --a", "status --release", "stop --daemon")]
 """Print none of those words, unless the daemon refuses."""
 FROM_FILES: dict[str, tuple[str, ...]] = {
     "profiles show": ("profiles", "show", "good"),
@@ -88,10 +87,10 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
     "setup": ("setup", "--dry-run", "--only", "import", "--model", EVIL),
     "profiles add": ("profiles", "add", f"source/{EVIL}"),
     "profiles search": ("profiles", "search", EVIL),
-    "profiles sources add": ("profiles", "sources", "add", f"/nowhere/{EVIL}", "--name", "x"),
-    "profiles sources list": ("profiles", "sources", "list"),
-    "profiles sources remove": ("profiles", "sources", "remove", EVIL),
-    "profiles sources update": ("profiles", "sources", "update", EVIL),
+    "profiles sources --add": ("profiles", "sources", "add", f"/nowhere/{EVIL}", "--name", "x"),
+    "profiles sources --list": ("profiles", "sources", "list"),
+    "profiles sources --remove": ("profiles", "sources", "remove", EVIL),
+    "profiles sources --update": ("profiles", "sources", "update", EVIL),
     "profiles new": ("profiles", "new", "{folder}/model"),
     "use --dry-run": ("use", "good", "--dry-run"),
     "build": ("build", "good", "--dry-run"),
@@ -115,7 +114,7 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
     "service status": ("service", "status"),
 }
 NOTHING_FROM_OUTSIDE = {
-    "serve", "demo", "web", "hooks list", "hooks test", "keys add", "service install", "service uninstall",
+    "serve", "demo", "web", "hooks", "keys add", "service install", "service uninstall",
 }  # fmt: skip
 """What they print is ours or the owner's own; the daemon's log has a test of its own below."""
 

@@ -1,4 +1,4 @@
-"""`sparkdash incidents`, and what `status`, `requests` and `why` say of an engine that is stuck."""
+"""`sparkdash history --by incident`, and what `status`, `requests` and `why` say of an engine that is stuck."""
 
 from __future__ import annotations
 
@@ -66,24 +66,26 @@ def given(daemon: FakeDaemon) -> tuple[Incident, Incident]:
 
 def test_each_incident_has_how_it_ended_and_what_was_seen(sparkdash: Run, daemon: FakeDaemon) -> None:
     given(daemon)
-    told = sparkdash("incidents").out
+    told = sparkdash("history", "--by", "incident").out
     words = " ".join(told.split())
     assert told.splitlines()[0].split() == ["when", "profile", "how", "it", "ended", "what", "was", "seen"]
     assert "2h00m ago gpt-oss requests cancelled, looking again 1h00m" in words
     assert "1h02m ago qwen restarted after 4m12s" in words
     assert "/state/evidence/qwen-1" in words
     assert told.splitlines()[-1] == "1 repair, 4m12s on average."
-    assert "gpt-oss" not in sparkdash("incidents", "qwen").out
+    assert "gpt-oss" not in sparkdash("history", "--by", "incident", "--profile", "qwen").out
 
 
 def test_json_is_what_the_api_says(sparkdash: Run, daemon: FakeDaemon) -> None:
     incidents = given(daemon)
-    kept = IncidentList.model_validate_json(sparkdash("incidents", "--json").out)
+    kept = IncidentList.model_validate_json(sparkdash("history", "--by", "incident", "--json").out)
     assert kept == IncidentList(incidents=incidents, repairs=summarize_repairs(incidents))
 
 
-def test_a_box_whose_engines_never_stood_still_says_so(sparkdash: Run, daemon: FakeDaemon) -> None:
-    assert sparkdash("incidents").out == "No engine has been stuck.\n"
+def test_a_period_in_which_no_engine_stood_still_says_so(sparkdash: Run, daemon: FakeDaemon) -> None:
+    given(daemon)
+    done = sparkdash("history", "--by", "incident", "--since", "3d", "--until", "1d")
+    assert done.out == "No engine was stuck in this period.\n"
 
 
 def test_status_says_since_when_it_is_stuck_and_what_is_done(sparkdash: Run, daemon: FakeDaemon) -> None:

@@ -1,4 +1,4 @@
-"""`sparkdash replay`."""
+"""`sparkdash requests --replay`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def test_both_answers_figures_are_beside_each_other(sparkdash: Run, daemon: Fake
     daemon.replayed = daemon.replayed.replace(
         plan=plan, original=FIRST, answer=AGAIN, match=match_answers("abcd", "abXde"), redacted=True
     )
-    done = sparkdash("replay", "c3", "--on", "qwen")
+    done = sparkdash("requests", "--replay", "c3", "--on", "qwen")
     assert "qwen replaces gpt-oss-120b." in done.err
     assert "lacks text that looked like a secret" in done.err
     assert (
@@ -53,13 +53,13 @@ The answers differ from character 3 on; the first has 4 characters, the replay 5
 def test_a_replay_as_json_and_one_that_failed(sparkdash: Run, daemon: FakeDaemon) -> None:
     """A failed answer is an exit code; its figures are there all the same."""
     daemon.replayed = daemon.replayed.replace(original=FIRST, answer=AGAIN, match=match_answers("same", "same"))
-    done = sparkdash("replay", "c3", "--on", "qwen", "--json")
+    done = sparkdash("requests", "--replay", "c3", "--on", "qwen", "--json")
     assert (done.code, done.json()["match"]["identical"], done.json()["answer"]["id"]) == (0, True, "d4")
-    assert "The answers are identical: 4 characters." in sparkdash("replay", "c3", "--on", "qwen").out
+    assert "The answers are identical: 4 characters." in sparkdash("requests", "--replay", "c3", "--on", "qwen").out
     failed = Request(id="d5", client="sparkdash-replay", profile="qwen", route="/v1/chat/completions",
                      state=RequestState.FAILED, started_at=BIRTH, error="does_not_fit")  # fmt: skip
     daemon.replayed = daemon.replayed.replace(answer=failed, match=None)
-    done = sparkdash("replay", "c3", "--on", "qwen")
+    done = sparkdash("requests", "--replay", "c3", "--on", "qwen")
     assert done.code == 1
     assert "The replay gave no whole answer: does_not_fit." in done.out
 
@@ -68,6 +68,6 @@ def test_a_request_that_was_not_captured_says_how_to_capture(sparkdash: Run, dae
     """In the daemon's words."""
     hint = "`capture = true` in config.toml keeps the bodies of requests from the daemon's next start on."
     daemon.errors["/api/replay"] = (404, {"message": "It was not captured.", "code": "not_captured", "hint": hint})
-    done = sparkdash("replay", "c3", "--on", "qwen")
+    done = sparkdash("requests", "--replay", "c3", "--on", "qwen")
     assert done.code != 0
     assert "`capture = true`" in done.err

@@ -239,7 +239,7 @@ def test_a_parked_profile_is_told_with_its_reason(daemon: FakeDaemon) -> None:
     failure = Failure(code="token_refused", message="The hub refused.", hint="Log in.")
     parked = {"a": Parked(since=BIRTH, failures=2, failure=failure)}
     told = " ".join(text(daemon, parked=parked).split())
-    assert "parked a: The hub refused. Log in. Fix the cause, then `sparkdash release a`." in told
+    assert "parked a: The hub refused. Log in. Fix the cause, then `sparkdash status --release a`." in told
     told = text(daemon, parked=parked, engines={"a": engine("a", EngineState.FAILED, failure=failure)})
     assert told.count("The hub refused.") == 1
 

@@ -387,15 +387,14 @@ def test_cancel_names_what_it_cancelled(sparkdash: Run, daemon: FakeDaemon) -> N
 
 
 def test_release_shows_what_is_parked_and_lets_it_go(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Without a name nothing is asked for; aliases are understood."""
-    assert sparkdash("release").out == sparkdash("release", "--all").out == "No profile is parked.\n"
+    """Aliases are understood."""
+    assert sparkdash("status", "--release", "all").out == "No profile is parked.\n"
     parked = Parked(since=BIRTH, failures=2, failure=Failure(code="out_of_memory", message="b ran out of memory."))
     daemon.set(parked={"b": parked}, profiles=(summary("b", serves=("bee",)), summary("c")))
-    assert sparkdash("release").out == "b: b ran out of memory.\n"
-    assert sum(path == "/api/release" for _, path, _ in daemon.calls) == 1
-    assert sparkdash("release", "bee").out == "Released: b.\n"
-    assert sparkdash("release", "c").out == "c was not parked.\n"
-    assert sparkdash("release", "--all", "--json").json()["released"] == ["b"]
+    assert "b: b ran out of memory." in sparkdash("status").out
+    assert sparkdash("status", "--release", "bee").out == "Released: b.\n"
+    assert sparkdash("status", "--release", "c").out == "c was not parked.\n"
+    assert sparkdash("status", "--release", "all", "--json").json()["released"] == ["b"]
     assert [body["profile"] for _, path, body in daemon.calls if path == "/api/release"] == [None, "b", "c", None]
     assert "parked: out_of_memory" in sparkdash("profiles", "list").out
 

@@ -80,7 +80,7 @@ def test_a_frozen_engine_is_repaired_or_told_and_every_request_has_its_end(new_d
     assert Path(incident["evidence"]).is_dir()
     assert newest(daemon, "south")["end"] == "moved"
     assert daemon.state()["repairs"]["every"]["n"] == 1
-    assert "north" in daemon.sparkdash("incidents").stdout
+    assert "north" in daemon.sparkdash("history", "--by", "incident").stdout
 
 
 async def drive(daemon: Any) -> None:

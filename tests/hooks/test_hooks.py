@@ -18,7 +18,7 @@ import typer
 from aiohttp import web
 
 from sparkdash.bus import Bus
-from sparkdash.cli.hooks import list_hooks, try_hooks
+from sparkdash.cli.hooks import HookAction, hooks
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.event import EngineChanged, Fact, GuardChanged, NodesChanged, Notice, SwapChanged
 from sparkdash.domain.memory.guard import Guard, GuardKill
@@ -297,16 +297,16 @@ def test_the_command_line_lists_and_tries_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPARKDASH_CONFIG_DIR", str(tmp_path))
-    hooks = '[[hooks]]\non = ["died"]\ncommand = ["/bin/false", "--token=x"]\n[[hooks]]\ncommand = ["/bin/true"]\n'
-    (tmp_path / "config.toml").write_text(hooks)
-    list_hooks()
+    table = '[[hooks]]\non = ["died"]\ncommand = ["/bin/false", "--token=x"]\n[[hooks]]\ncommand = ["/bin/true"]\n'
+    (tmp_path / "config.toml").write_text(table)
+    hooks()
     assert "/bin/false: died" in (said := capsys.readouterr().out)
     assert "token" not in said
-    try_hooks("ready", as_json=True)
+    hooks(HookAction.TEST, "ready", as_json=True)
     tried = json.loads(capsys.readouterr().out)
     assert tried == {"hooks": [{"hook": "/bin/true", "event": "ready", "error": None}]}
     with pytest.raises(typer.Exit):
-        try_hooks("died")
+        hooks(HookAction.TEST, "died")
     assert "/bin/false ended with 1" in capsys.readouterr().out
     with pytest.raises(typer.BadParameter):
-        try_hooks("nothing")
+        hooks(HookAction.TEST, "nothing")

@@ -63,7 +63,7 @@ def test_the_second_within_ten_minutes_parks_with_the_reason() -> None:
     assert isinstance(found, EngineError)
     assert (found.code, found.retry_after, found.log_tail) == ("out_of_memory", None, ("CUDA",))
     assert found.message == "a is parked after 2 failures within 10m00s: a did not start. It ran out of memory."
-    assert "Take less. Then `sparkdash release a`" in (found.hint or "")
+    assert "Take less. Then `sparkdash status --release a`" in (found.hint or "")
     assert OOM.message == "a did not start. It ran out of memory."
     assert breaker.parked["a"].failures == 2
 

@@ -199,7 +199,9 @@ async def test_a_past_request_is_replayed_on_another_profile(stage: Any, box: An
         await on.until(lambda: on.link.asked[-1][2] not in (first[2], box.gpt))
         chosen = on.link.asked[-1][2]
         assert chosen != first[2]
-        await on.until(lambda: f"sparkdash replay p1 --on {chosen}" in on.text and "available then" in on.text)
+        await on.until(
+            lambda: f"sparkdash requests --replay p1 --on {chosen}" in on.text and "available then" in on.text
+        )
         await on.press("enter")
         await on.until(lambda: "differ from character 3" in on.text)
         assert on.link.asked[-1] == ("replay", "p1", chosen)

@@ -37,12 +37,13 @@ class By(StrEnum):
     DAY = "day"
     REQUEST = "request"
     EVENT = "event"
+    INCIDENT = "incident"
     FIGURE = "figure"
 
 
 def history(
     by: Annotated[
-        By, typer.Option(help="Add requests up by this; or list single requests, events, or the recorded figures.")
+        By, typer.Option(help="Add requests up by this; or list requests, events, incidents, the recorded figures.")
     ] = By.PROFILE,
     since: Annotated[str, typer.Option(help="Beginning: 90m, 12h, 7d, or 2026-11-20 and 2026-11-20T14:00.")] = "1d",
     until: Annotated[str, typer.Option(help="End, in the same forms.")] = "now",
@@ -56,7 +57,9 @@ def history(
 
     Requests are added up by hour; quantiles are within 1 %. Figures are kept at 1 s
     for an hour, at 10 s for two days and at 5 minutes for two years. --json and
-    --csv give everything of the period.
+    --csv give everything of the period. An incident is a time in which an engine
+    held requests and made no progress: how it ended, what was seen, and the folder
+    with its evidence.
 
     \b
     Examples:
@@ -65,6 +68,7 @@ def history(
       sparkdash history --by request --since 2h --profile gpt-oss-120b
       sparkdash history --figure decode_tok_s --profile gpt-oss-120b --since 6h
       sparkdash history --by figure
+      sparkdash history --by incident --since 4w
       sparkdash history --by request --since 30d --csv > requests.csv
     """
     import time
@@ -81,6 +85,8 @@ def history(
             found = _requests(daemon, profile, client, period, whole=whole)
         elif by is By.EVENT:
             found = _events(daemon, profile, period)
+        elif by is By.INCIDENT:
+            found = _incidents(daemon, profile, period)
         elif by is By.FIGURE:
             found = _figures(daemon)
         else:
@@ -143,6 +149,14 @@ def _events(daemon: Client, profile: str | None, period: AskedPeriod) -> History
     from sparkdash.cli.engines.history_tables import event_table
 
     return event_table(daemon.history_marks(since=period.since, until=period.until, profile=profile))
+
+
+def _incidents(daemon: Client, profile: str | None, period: AskedPeriod) -> HistoryTable:
+    from sparkdash.cli.engines.history_tables import incident_table
+
+    kept = daemon.incidents(profile=profile)
+    within = tuple(one for one in kept.incidents if period.since <= one.named_at <= period.until)
+    return incident_table(kept.replace(incidents=within), period.until)
 
 
 def _figures(daemon: Client) -> HistoryTable:

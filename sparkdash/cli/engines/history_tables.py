@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 
-from sparkdash.cli.output.tables import fit_table
+from sparkdash.cli.output.tables import fit_table, wrap_last_column
 from sparkdash.domain.history.answers import FigureList, MarkList, Series, UsageReport, UsageTotals
+from sparkdash.domain.incident import Incident, IncidentList
 from sparkdash.domain.lease import Request
 from sparkdash.domain.text.live_text import about, output_of_request
-from sparkdash.units import bit_rate, duration, gib, number, percent, tokens
+from sparkdash.domain.text.repair_text import end_text, repair_text
+from sparkdash.units import age, bit_rate, duration, gib, number, percent, tokens
 
 _SKETCHED = ("wait_s", "ttft_s", "decode_tok_s")
 _PLAIN = tuple(name for name in UsageTotals.model_fields if name not in _SKETCHED)
@@ -40,11 +42,15 @@ class HistoryTable:
     raw_rows: list[tuple[object, ...]]
     nothing: str
     foot: str = ""
+    wraps: bool = False
+    """Whether the last column has sentences."""
 
     def text(self, columns: int) -> str:
         """Format for a terminal of that width."""
         if not self.rows:
             return self.nothing
+        if self.wraps:
+            return "\n".join((*wrap_last_column(self.head, self.rows, self.align[:-1], columns), self.foot)).rstrip()
         lines, left_out = fit_table(self.head, self.rows, self.align, self.least, columns)
         omitted = f"Omitted for the width of the terminal: {', '.join(left_out)}." if left_out else ""
         return "\n".join(filter(None, (*lines, self.foot, omitted)))
@@ -185,6 +191,29 @@ def event_table(found: MarkList) -> HistoryTable:
         if found.cut
         else "",
     )
+
+
+def incident_table(found: IncidentList, now: float) -> HistoryTable:
+    """Stuck engines, newest first, and the mean time to repair over all that are kept."""
+    repairs = [f"{repair_text(found.repairs.every)}."] if found.repairs.every is not None else []
+    several = found.repairs.by_profile if len(found.repairs.by_profile) > 1 else {}
+    return HistoryTable(
+        document=found,
+        head=("when", "profile", "how it ended", "what was seen"),
+        rows=[_incident_row(one, now) for one in found.incidents],
+        align="<<<<",
+        least=(),
+        raw_head=tuple(Incident.model_fields),
+        raw_rows=[tuple(one.model_dump(mode="json").values()) for one in found.incidents],
+        nothing="No engine was stuck in this period.",
+        foot="\n".join([*repairs, *(f"  {name}: {repair_text(each)}" for name, each in several.items())]),
+        wraps=True,
+    )
+
+
+def _incident_row(one: Incident, now: float) -> tuple[str, ...]:
+    words = [f"{one.why}.", one.note, f"Evidence: {one.evidence}" if one.evidence else ""]
+    return f"{age(max(0.0, now - one.named_at))} ago", one.profile, end_text(one, now), " ".join(filter(None, words))
 
 
 def figure_table(found: FigureList) -> HistoryTable:

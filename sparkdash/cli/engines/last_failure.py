@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sparkdash.domain.state import Snapshot
 
 RECENT_S = 86_400.0
-"""Incidents are shown for a day; `sparkdash incidents` lists older ones."""
+"""Incidents are shown for a day; `sparkdash history --by incident` lists older ones."""
 
 
 def failure_of(world: Snapshot, profile: str) -> Failure | None:

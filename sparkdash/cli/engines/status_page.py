@@ -137,7 +137,7 @@ def _parked(world: Snapshot) -> Iterator[str]:
     for name, parked in world.parked.items():
         shown = name in world.engines  # with its failure
         why = "" if shown else f" {parked.failure.message} {parked.failure.hint or ''}".rstrip()
-        yield from wrapped_rows("parked", f"{name}:{why} Fix the cause, then `sparkdash release {name}`.")
+        yield from wrapped_rows("parked", f"{name}:{why} Fix the cause, then `sparkdash status --release {name}`.")
 
 
 def _unadopted(world: Snapshot) -> Iterator[str]:

@@ -6,6 +6,7 @@ Owns: what is printed and asked. Must not know git, or how a recipe becomes a pr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,23 +24,14 @@ if TYPE_CHECKING:
 DIFF_LINES = 200
 """Lines of a difference that are printed; --json has all."""
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
+class SourceAction(StrEnum):
+    """What to do with the sources."""
 
-@app.callback()
-def sources() -> None:
-    """Git collections of recipes and profiles that others publish.
-
-    Each source is fetched once and read at that commit until you accept an update. Nothing of a source is run. Its
-    recipes become profiles only by `sparkdash profiles add`.
-
-    \b
-    Examples:
-      sparkdash profiles sources add eugr
-      sparkdash profiles search gemma
-      sparkdash profiles add eugr/gemma4-26b-a4b
-      sparkdash profiles sources update
-    """
+    LIST = "list"
+    ADD = "add"
+    UPDATE = "update"
+    REMOVE = "remove"
 
 
 def complete_source(incomplete: str) -> list[str]:
@@ -53,28 +45,53 @@ def complete_source(incomplete: str) -> list[str]:
         return []
 
 
-SourceName = Annotated[str, typer.Argument(metavar="NAME", help="A source's name.", autocompletion=complete_source)]
-
-
-@app.command("add")
-def add(
-    address: Annotated[
-        str, typer.Argument(metavar="NAME|URL", help="spark-arena, eugr, mfellner, or the address of a git repository.")
-    ],
-    name: Annotated[str | None, typer.Option("--name", help="Short name; default: the owner's.")] = None,
-    ref: Annotated[
-        str | None, typer.Option("--ref", metavar="REF", help="Branch, tag or commit; default: the default branch.")
+def sources(
+    action: Annotated[SourceAction, typer.Argument(help="What to do.")] = SourceAction.LIST,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME|URL",
+            help="add: spark-arena, eugr, mfellner, or the address of a git repository. Else: a source's name.",
+            autocompletion=complete_source,
+        ),
     ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="add: short name; default: the owner's.")] = None,
+    ref: Annotated[
+        str | None, typer.Option("--ref", metavar="REF", help="add: branch, tag or commit; default: the newest.")
+    ] = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a collection and pin its newest commit.
+    """Git collections of recipes and profiles that others publish.
+
+    `add` fetches a collection and pins its newest commit; it is read at that commit until you accept an update. `list`
+    shows the sources with their commits. `update` fetches the newest commit of one source or of all, shows what
+    changed, and asks: nothing is taken before you agree, profiles that were added before stay as they are, and those
+    whose recipe changed are named. `remove` forgets a source and deletes its clone. Nothing of a source is run. Its
+    recipes become profiles only by `sparkdash profiles add`.
 
     \b
     Examples:
-      sparkdash profiles sources add spark-arena
+      sparkdash profiles sources
+      sparkdash profiles sources add eugr
       sparkdash profiles sources add https://github.com/OWNER/recipes --name mine
-      sparkdash profiles sources add /srv/recipes.git --ref v3 --json
+      sparkdash profiles sources update eugr --yes
+      sparkdash profiles sources update --json | jq '.[].changes'
+      sparkdash profiles sources remove eugr
     """
+    if action is SourceAction.LIST:
+        return _list(as_json=as_json)
+    if action is SourceAction.UPDATE:
+        return _update_all(source, yes=yes, as_json=as_json)
+    if source is None:
+        raise typer.BadParameter(f"`{action}` needs one", param_hint="NAME|URL")
+    if action is SourceAction.ADD:
+        return add_source(source, name, ref, as_json=as_json)
+    return _remove(source, as_json=as_json)
+
+
+def add_source(address: str, name: str | None = None, ref: str | None = None, *, as_json: bool = False) -> None:
+    """Fetch a collection and pin its newest commit."""
     import re
 
     from sparkdash.sources import source_file
@@ -113,14 +130,7 @@ def add(
         )
 
 
-@app.command("list")
-def list_sources(as_json: AsJson = False) -> None:
-    """List the sources with their pinned commits.
-
-    \b
-    Examples:
-      sparkdash profiles sources list
-    """
+def _list(*, as_json: bool) -> None:
     from sparkdash.sources.clone import Clone
     from sparkdash.sources.source import WELL_KNOWN
     from sparkdash.sources.source_file import read_sources
@@ -143,27 +153,7 @@ def list_sources(as_json: AsJson = False) -> None:
         print_note(f"Known by name: {', '.join(left)} (`sparkdash profiles sources add {left[0]}`).")
 
 
-@app.command("update")
-def update(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="A source's name; default: all.", autocompletion=complete_source),
-    ] = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Fetch the newest commit, show what changed, and ask.
-
-    Nothing is taken before you agree.
-
-    Profiles that were added before stay as they are; those whose recipe changed are named.
-
-    \b
-    Examples:
-      sparkdash profiles sources update
-      sparkdash profiles sources update eugr --yes
-      sparkdash profiles sources update --json | jq '.[].changes'
-    """
+def _update_all(name: str | None, *, yes: bool, as_json: bool) -> None:
     from sparkdash.sources.source_file import find_source, read_sources
 
     chosen = [find_source(name)] if name else list(read_sources())
@@ -174,16 +164,7 @@ def update(
         print_note("There are no sources. `sparkdash profiles sources add eugr` adds one.")
 
 
-@app.command("remove")
-def remove(name: SourceName, as_json: AsJson = False) -> None:
-    """Forget a source and delete its clone.
-
-    Profiles that were added from it stay.
-
-    \b
-    Examples:
-      sparkdash profiles sources remove eugr
-    """
+def _remove(name: str, *, as_json: bool) -> None:
     from sparkdash.sources.clone import Clone
     from sparkdash.sources.source_file import remove_source
 

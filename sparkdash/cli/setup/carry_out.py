@@ -87,10 +87,10 @@ def _import(proposal: Proposal) -> None:
 
 
 def _add_sources(proposal: Proposal) -> None:
-    from sparkdash.cli.profiles.sources import add
+    from sparkdash.cli.profiles.sources import add_source
 
     for name in proposal.subjects:
-        add(name)
+        add_source(name)
 
 
 def _fetch_model(proposal: Proposal, *, yes: bool) -> None:

@@ -222,7 +222,7 @@ def _parked(profile: str, error: SparkdashError, failures: int) -> SparkdashErro
         why = f"after it was stuck {failures} times within an hour"
     refusal.message = f"{profile} is parked {why}: {error.message}"
     mend = f"{error.hint} " if error.hint else ""
-    refusal.hint = f"{mend}Then `sparkdash release {profile}`; an edit of its launch releases it too."
+    refusal.hint = f"{mend}Then `sparkdash status --release {profile}`; an edit of its launch releases it too."
     refusal.retry_after = None
     refusal.args = (refusal.message,)
     return refusal

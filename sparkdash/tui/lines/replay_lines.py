@@ -54,7 +54,7 @@ def choice_lines(
         lines += wrap(told, width, Ink.BAD)
     else:
         lines.append(inked("the plan is made…", Ink.DIM))
-    command = f"sparkdash replay {request.id} --on {names[at]}" if names else ""
+    command = f"sparkdash requests --replay {request.id} --on {names[at]}" if names else ""
     return [*lines, EMPTY, *wrap(command, width, Ink.DIM)]
 
 
