@@ -12,8 +12,8 @@ from sparkdash.catalog.schema import Section
 from sparkdash.domain.profile import Profile, placeholders
 from sparkdash.domain.servers.routes import ROUTE_PATHS, ServerRoute
 from sparkdash.domain.servers.spec import FIGURES, ServerSpec
-from sparkdash.servers.readiness import PROVABLE
-from sparkdash.servers.registry import known_server, server_of
+from sparkdash.engines.generic.known_servers import known_server, server_of
+from sparkdash.engines.generic.trial import PROVABLE
 
 SERVER_PLACEHOLDERS = frozenset({"port", "name", "model_id", "revision"})
 """Placeholders of a generic server beside those of its models."""

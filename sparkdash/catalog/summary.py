@@ -11,7 +11,7 @@ from sparkdash.domain.history.speed_up import SpeedUp
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
 from sparkdash.domain.published import Published
-from sparkdash.servers.registry import known_server
+from sparkdash.engines.generic.known_servers import known_server
 
 
 class SummaryAdapter(Protocol):

@@ -19,8 +19,8 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.task import Task
 from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.capabilities.tasks import tasks_of
-from sparkdash.engines.estimate.launch_need import estimate_launch
+from sparkdash.engines.capabilities import tasks_of
+from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError

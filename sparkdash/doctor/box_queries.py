@@ -18,7 +18,7 @@ from sparkdash.domain.memory.account import MemoryAccount
 from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import ApiProtocol, Profile
-from sparkdash.engines.capabilities.protocols import lacks_protocol
+from sparkdash.engines.capabilities import lacks_protocol
 from sparkdash.host import memory_account
 from sparkdash.host.box import BoxReader
 from sparkdash.host.command import CommandResult, run_command

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sparkdash.engines.adapter import MetricNames
-from sparkdash.engines.dialects.llamacpp import LlamaCpp
-from sparkdash.engines.dialects.sglang import Sglang
-from sparkdash.engines.dialects.trtllm import TrtLlm
-from sparkdash.engines.dialects.vllm_surface import METRICS as VLLM
+from sparkdash.engines.llamacpp.engine import LlamaCpp
+from sparkdash.engines.sglang.engine import Sglang
+from sparkdash.engines.trtllm.engine import TrtLlm
+from sparkdash.engines.vllm.surface import METRICS as VLLM
 
 PATHS = ("/prometheus/metrics", "/metrics", "/v1/metrics")
 """Paths of metrics, in the order of trying. TensorRT-LLM's /metrics is JSON that each read consumes, so it is left to

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.weights import BF16_BITS, WeightFacts
-from sparkdash.engines.dialects.vllm_flags import parse_version
-from sparkdash.engines.estimate.launch_need import OVERHEAD_BYTES
+from sparkdash.engines.estimate import OVERHEAD_BYTES
+from sparkdash.engines.vllm.flags import parse_version
 from sparkdash.units import GIB, gib, tokens
 
 SEQUENCES = 4

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
-from sparkdash.engines.dialects.generic import Generic
-from sparkdash.engines.dialects.llamacpp import LlamaCpp
-from sparkdash.engines.dialects.openai import OpenAI
-from sparkdash.engines.dialects.remote import Remote
-from sparkdash.engines.dialects.sglang import Sglang
-from sparkdash.engines.dialects.sim import Sim
-from sparkdash.engines.dialects.trtllm import TrtLlm
-from sparkdash.engines.dialects.vllm import Vllm
-from sparkdash.servers.registry import server_of
+from sparkdash.engines.generic.engine import Generic
+from sparkdash.engines.generic.known_servers import server_of
+from sparkdash.engines.llamacpp.engine import LlamaCpp
+from sparkdash.engines.openai import OpenAI
+from sparkdash.engines.remote import Remote
+from sparkdash.engines.sglang.engine import Sglang
+from sparkdash.engines.sim import Sim
+from sparkdash.engines.trtllm.engine import TrtLlm
+from sparkdash.engines.vllm.engine import Vllm
 
 _ADAPTERS: dict[EngineKind, EngineAdapter] = {
     EngineKind.VLLM: Vllm(),

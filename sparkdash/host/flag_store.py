@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Profile
+from sparkdash.engines import containers
 from sparkdash.engines.known_flags import KnownFlags
-from sparkdash.engines.launch import containers
 from sparkdash.engines.registry import adapter_of
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.flags.judge import FlagFault, flag_complaints
+from sparkdash.engines.flag_check import FlagFault, flag_complaints
 from sparkdash.rules.rule import Hit, Rule, Severity
 
 EVIDENCE = (

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.dialects import vllm_flags
-from sparkdash.engines.launch.argv import lookup, parse_token_count
+from sparkdash.engines.argv import lookup, parse_token_count
+from sparkdash.engines.vllm import flags
 from sparkdash.rules.rule import Hit, Rule, Severity, flag_path
 
 WHEELS = "read in the argument parsers of vLLM 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0"
@@ -32,19 +32,19 @@ _VLLM = (EngineKind.VLLM,)
 
 
 def _speculative(profile: Profile) -> Iterator[Hit]:
-    wrong = vllm_flags.never_known(profile)
+    wrong = flags.never_known(profile)
     if wrong:
         text = f"no vLLM since 0.16 has {', '.join(wrong)}"
-        yield Hit(flag_path(profile, *wrong) or (), text, f"Write `{vllm_flags.rewrite(profile)}`.")
+        yield Hit(flag_path(profile, *wrong) or (), text, f"Write `{flags.rewrite(profile)}`.")
 
 
 def _too_new(profile: Profile) -> Iterator[Hit]:
-    for name in vllm_flags.too_new(profile):
+    for name in flags.too_new(profile):
         yield Hit(flag_path(profile, name) or (), f"vLLM {profile.engine_version} does not have it yet", _absent())
 
 
 def _removed(profile: Profile) -> Iterator[Hit]:
-    for name in vllm_flags.removed(profile):
+    for name in flags.removed(profile):
         yield Hit(flag_path(profile, name) or (), f"vLLM {profile.engine_version} no longer has it", _absent())
 
 

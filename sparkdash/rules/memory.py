@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.launch.argv import lookup, parse_size
+from sparkdash.engines.argv import lookup, parse_size
 from sparkdash.rules.rule import Hit, Rule, Severity, flag_path
 from sparkdash.units import GIB
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from sparkdash.catalog.yaml.document import KeyPath
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.launch.argv import lookup
+from sparkdash.engines.argv import lookup
 from sparkdash.rules.rule import Hit, Rule, Severity, flag_path
 
 LINK_VARIABLES = (

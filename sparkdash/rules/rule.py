@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from sparkdash.catalog.yaml.document import KeyPath
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.dialects.vllm_flags import parse_version
+from sparkdash.engines.vllm.flags import parse_version
 
 Version = tuple[int, int]
 """Major and minor."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from sparkdash.catalog.yaml.document import KeyPath
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines.generic.known_servers import server_of
 from sparkdash.rules.rule import Hit, Rule, Severity
-from sparkdash.servers.registry import server_of
 
 _EVERYWHERE = re.compile(r"(?<![\d.])0\.0\.0\.0(?![\d.])|^\[?::\]?(?::\S*)?$")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.launch.argv import lookup, parse_token_count
+from sparkdash.engines.argv import lookup, parse_token_count
 from sparkdash.rules.flags import draft_tokens
 from sparkdash.rules.rule import Hit, Rule, Severity, flag_path
 

@@ -14,8 +14,8 @@ from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan, PlanNode
 from sparkdash.domain.task import Task
-from sparkdash.engines.capabilities.tasks import tasks_of
-from sparkdash.engines.estimate.allocation import sizes_by_free_memory
+from sparkdash.engines.capabilities import tasks_of
+from sparkdash.engines.estimate import sizes_by_free_memory
 from sparkdash.errors import SparkdashError
 from sparkdash.rules.secret import secret_at
 from sparkdash.supervisor.scheduling import refusals

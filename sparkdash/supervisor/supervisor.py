@@ -22,7 +22,7 @@ from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import MetricNames
-from sparkdash.engines.capabilities.vision import reads_images
+from sparkdash.engines.capabilities import reads_images
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.settings import Settings
 from sparkdash.supervisor.actor import Actor

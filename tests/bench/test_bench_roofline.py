@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts
-from sparkdash.engines.estimate.roofline import (
+from sparkdash.engines.roofline import (
     decode_step,
     experts_hit,
     kv_bits,

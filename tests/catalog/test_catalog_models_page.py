@@ -11,7 +11,7 @@ from pathlib import Path
 from sparkdash import catalog
 from sparkdash.domain.images.origin import ImageOrigin, image_origin
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.estimate.launch_need import estimate_launch
+from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.registry import adapter_of
 from sparkdash.paths import shipped_profiles
 from sparkdash.rules.memory import BOX_BYTES

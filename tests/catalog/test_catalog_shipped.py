@@ -10,7 +10,7 @@ import pytest
 from sparkdash import catalog
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.task import Task
-from sparkdash.engines.capabilities.tasks import tasks_of
+from sparkdash.engines.capabilities import tasks_of
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
 

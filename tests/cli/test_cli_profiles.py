@@ -16,8 +16,8 @@ from sparkdash.cli.parameters import complete_profile
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.published import Published
+from sparkdash.engines import containers
 from sparkdash.engines.known_flags import KnownFlags
-from sparkdash.engines.launch import containers
 from sparkdash.host.flag_store import FlagStore
 
 Run = Callable[..., Any]

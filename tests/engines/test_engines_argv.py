@@ -12,9 +12,9 @@ import pytest
 
 from sparkdash.domain import list_args
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines import argv
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.known_flags import KnownFlags
-from sparkdash.engines.launch import argv
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import ProfileError
 

@@ -9,7 +9,7 @@ from sparkdash.domain.memory.need import Basis, Need
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts
-from sparkdash.engines.estimate.launch_need import HOST_BYTES, LOADER_BYTES, OVERHEAD_BYTES, estimate_launch
+from sparkdash.engines.estimate import HOST_BYTES, LOADER_BYTES, OVERHEAD_BYTES, estimate_launch
 from sparkdash.units import GIB
 
 BOX = 127_600_748 * 1024

@@ -9,8 +9,8 @@ import pytest
 
 from sparkdash.domain.list_args import list_args_of
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.flags.judge import FlagComplaint, flag_complaints
-from sparkdash.flags.table import flag_table
+from sparkdash.engines.flag_check import FlagComplaint, flag_complaints
+from sparkdash.engines.flag_table import flag_table
 
 IMAGES = {
     "vllm": "vllm/vllm-openai:v0.32.0",

@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines.logs.loading import DETAIL
+from sparkdash.engines.logs import DETAIL
 from sparkdash.engines.registry import adapter
 
 Recorded = Callable[[str], list[str]]

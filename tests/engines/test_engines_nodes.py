@@ -13,8 +13,8 @@ from sparkdash.domain.container import LABEL_HEAD, LABEL_NODES, ContainerSpec, w
 from sparkdash.domain.node import Link, NodeLaunch
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.launch import ray
 from sparkdash.engines.registry import adapter
+from sparkdash.engines.vllm import ray
 from sparkdash.errors import ProfileError
 from sparkdash.host.podman import argv
 

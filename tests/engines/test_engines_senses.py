@@ -9,7 +9,7 @@ import pytest
 
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.weights import WeightBytes, WeightFacts
-from sparkdash.engines.capabilities.vision import reads_images
+from sparkdash.engines.capabilities import reads_images
 
 EYES = WeightFacts(origin="here", format="safetensors", bytes=WeightBytes(), sees=True)
 GEMMA = EYES.model_copy(update={"architecture": "gemma3"})

@@ -9,8 +9,8 @@ import pytest
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.capabilities.tasks import tasks_of
-from sparkdash.engines.estimate.allocation import sizes_by_free_memory
+from sparkdash.engines.capabilities import tasks_of
+from sparkdash.engines.estimate import sizes_by_free_memory
 
 E = EngineKind
 

@@ -31,7 +31,7 @@ from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Mount, Profile
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import SwapCause
-from sparkdash.engines.launch.argv import container_name
+from sparkdash.engines.argv import container_name
 from sparkdash.gateway import app as gateway
 from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.host import command

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.container import ENV_MARK, LABEL_OWNER, engine_mark
-from sparkdash.engines.launch.argv import container_name
+from sparkdash.engines.argv import container_name
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes import leftovers
 from sparkdash.host.processes.proc import host_bytes

@@ -1,1 +1,1 @@
-"""Maker of the flag tables in `sparkdash/flags/`, from the engines' source trees; nothing of them is run."""
+"""Maker of the flag tables in `sparkdash/engines/*/flags.json`, from the engines' source trees; nothing of them is run."""

@@ -1,7 +1,7 @@
 """Make an engine's flag table: `python -m tests.flag_tables vllm 0.31=TREE 0.32=TREE …`, versions oldest first.
 
 A tree is a folder with the engine's sources as its repository or wheel has them (`vllm/`, `sglang/`, `tensorrt_llm/`,
-`common/arg.cpp`). Nothing of it is run. The table goes to sparkdash/flags/ENGINE.json.
+`common/arg.cpp`). Nothing of it is run. The table goes to sparkdash/engines/ENGINE/flags.json.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOURCES = {
     "trtllm": "tensorrt_llm/commands/serve.py",
 }
 INSTEAD = Path(__file__).with_name("instead.json")
-TABLES = Path(__file__).parents[2] / "sparkdash/flags"
+TABLES = Path(__file__).parents[2] / "sparkdash/engines"
 
 
 def main(engine: str, *given: str) -> None:
@@ -31,7 +31,7 @@ def main(engine: str, *given: str) -> None:
         versions[version] = READERS[engine](Path(tree))
         print(f"{engine} {version}: {len(versions[version])} flags")
     rows = merge.merged(versions, json.loads(INSTEAD.read_text())[engine])
-    file = TABLES / f"{engine}.json"
+    file = TABLES / engine / "flags.json"
     file.write_text(merge.dumped(engine, SOURCES[engine], list(versions), rows))
     print(f"{file}: {len(rows)} flags, {file.stat().st_size} bytes")
 

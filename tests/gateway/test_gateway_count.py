@@ -16,7 +16,7 @@ import pytest
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
-from sparkdash.engines.capabilities.prompting import Prompting, prompting
+from sparkdash.engines.capabilities import Prompting, prompting
 from sparkdash.gateway.children import process
 from sparkdash.gateway.count import counter as room
 from sparkdash.gateway.count import counting

@@ -18,13 +18,13 @@ from sparkdash.domain import list_args
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
+from sparkdash.engines import argv
 from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.flag_check import flag_complaints
+from sparkdash.engines.flag_table import flag_table
 from sparkdash.engines.known_flags import parse_help
-from sparkdash.engines.launch import argv
 from sparkdash.engines.proposal import MemoryBudget, OwnerChoices, propose
 from sparkdash.engines.registry import adapter
-from sparkdash.flags.judge import flag_complaints
-from sparkdash.flags.table import flag_table
 from sparkdash.paths import shipped_profiles
 from sparkdash.units import GIB
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines.flag_check import flag_complaints
+from sparkdash.engines.flag_table import flag_table
 from sparkdash.engines.known_flags import parse_help
-from sparkdash.flags.judge import flag_complaints
-from sparkdash.flags.table import flag_table
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(60)]
 

@@ -12,10 +12,10 @@ from sparkdash.catalog import importers
 from sparkdash.catalog.importers import write
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.flag_check import flag_complaints
+from sparkdash.engines.flag_table import flag_table
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
-from sparkdash.flags.judge import flag_complaints
-from sparkdash.flags.table import flag_table
 from tests.recipe_trial import sources
 from tests.recipe_trial.compare import differences, flags_of
 

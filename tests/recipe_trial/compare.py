@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from sparkdash.domain.profile import EngineKind
-from sparkdash.flags.table import FlagTable, flag_table
+from sparkdash.engines.flag_table import FlagTable, flag_table
 
 _OURS = {
     "host", "port", "served-model-name", "alias", "enable-prompt-tokens-details", "metrics", "load-mode", "no-mmap",

@@ -18,10 +18,10 @@ from sparkdash.catalog.yaml import yaml_writer
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.servers.spec import ServerKind
 from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.generic.known_servers import KNOWN
+from sparkdash.engines.generic.trial import silence
 from sparkdash.engines.registry import adapter_of
 from sparkdash.host.podman import argv
-from sparkdash.servers.readiness import silence
-from sparkdash.servers.registry import KNOWN
 
 pytestmark = pytest.mark.timeout(180)
 

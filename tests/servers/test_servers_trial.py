@@ -13,9 +13,9 @@ import pytest
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.servers.routes import ServerRoute
 from sparkdash.domain.servers.spec import ServerSpec
+from sparkdash.engines.generic.trial import PROVABLE, silence, trial_of
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import UpstreamError
-from sparkdash.servers.readiness import PROVABLE, silence, trial_of
 from sparkdash.supervisor.liveness.trial import try_engine
 from sparkdash.supervisor.tools import Tools
 from sparkdash.upstream import SmallResponse

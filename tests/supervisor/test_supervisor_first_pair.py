@@ -7,8 +7,7 @@ import pytest
 from sparkdash import catalog
 from sparkdash.domain.memory.need import Basis
 from sparkdash.domain.node import LOCAL
-from sparkdash.engines.estimate.allocation import sizes_by_free_memory
-from sparkdash.engines.estimate.launch_need import estimate_launch
+from sparkdash.engines.estimate import estimate_launch, sizes_by_free_memory
 from sparkdash.paths import shipped_profiles
 from sparkdash.rules.memory import BOX_BYTES
 from sparkdash.settings import Settings

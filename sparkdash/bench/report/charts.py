@@ -30,7 +30,7 @@ from sparkdash.bench.report.context_chart import context_chart
 from sparkdash.bench.report.published.published_figures import RATES, matching_cell
 from sparkdash.bench.report.roofline_table import CellCeiling
 from sparkdash.domain.published import Published
-from sparkdash.engines.estimate.roofline import PEAK
+from sparkdash.engines.roofline import PEAK
 
 COLOURS = {Conclusion.FASTER: BETTER, Conclusion.SLOWER: WORSE}
 """Colours of claims; other points have NEITHER."""

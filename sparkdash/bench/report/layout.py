@@ -14,7 +14,7 @@ from pydantic import Field
 
 from sparkdash.bench.report.report import ArmReport, Report
 from sparkdash.domain.base import Frozen
-from sparkdash.engines.estimate.roofline import parse_speculation
+from sparkdash.engines.roofline import parse_speculation
 
 PLAIN = "Vanilla"
 """Name of the mode without speculation in the published tables."""

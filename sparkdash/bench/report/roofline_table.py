@@ -1,6 +1,6 @@
 """Table of measured decode rates against the memory's limit.
 
-Owns: the ceiling of each cell. Must not know: how headers are read; the arithmetic is in engines/estimate/roofline.py.
+Owns: the ceiling of each cell. Must not know: how headers are read; the arithmetic is in engines/roofline.py.
 Rule: there is no ceiling without the headers, the KV dtype that the engine resolved, and the bytes that drafting reads.
 Pure.
 """
@@ -17,7 +17,7 @@ from sparkdash.bench.report.report import ArmReport
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.estimate.roofline import Roofline, decode_step, draft_bytes, kv_bits, parse_speculation, roofline
+from sparkdash.engines.roofline import Roofline, decode_step, draft_bytes, kv_bits, parse_speculation, roofline
 
 
 class CellCeiling(Frozen):

@@ -14,8 +14,7 @@ from typing import Any
 from sparkdash.catalog.importers.report import ImportNotes
 from sparkdash.catalog.importers.values import model_ref, profile_name, typed_value
 from sparkdash.domain.servers.spec import ServerKind
-from sparkdash.servers.known_server import KnownServer
-from sparkdash.servers.registry import KNOWN
+from sparkdash.engines.generic.known_servers import KNOWN, KnownServer
 
 _IMAGES = (
     (ServerKind.ATLAS, r"avarok/(?:atlas|avarok)-gb10"),

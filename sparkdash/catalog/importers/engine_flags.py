@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from sparkdash.domain.profile import EngineKind
-from sparkdash.flags.table import flag_table
+from sparkdash.engines.flag_table import flag_table
 
 _OF_VLLM = {
     "tp": "tensor-parallel-size",

@@ -17,9 +17,9 @@ from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.published import Published
 from sparkdash.domain.servers.routes import ROUTE_PATHS
+from sparkdash.engines.generic.known_servers import known_server, server_of
+from sparkdash.engines.generic.trial import trial_of
 from sparkdash.engines.registry import adapter_of
-from sparkdash.servers.readiness import trial_of
-from sparkdash.servers.registry import known_server, server_of
 from sparkdash.units import DASH, gib, number, percent, tokens
 
 LABEL = 16

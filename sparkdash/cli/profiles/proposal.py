@@ -17,7 +17,7 @@ from sparkdash.cli.profiles.page import need_lines
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.estimate.launch_need import estimate_launch
+from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.proposal import MemoryBudget, OwnerChoices, propose
 from sparkdash.errors import ProfileError
 from sparkdash.rules import RuleFinding, Severity, findings

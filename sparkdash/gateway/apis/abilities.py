@@ -8,7 +8,7 @@ Pure.
 from __future__ import annotations
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.launch import argv
+from sparkdash.engines import argv
 
 _TOLD_TOOLS = {EngineKind.VLLM: "enable-auto-tool-choice", EngineKind.SGLANG: "tool-call-parser"}
 

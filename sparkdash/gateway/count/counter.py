@@ -12,7 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.capabilities.prompting import prompting
+from sparkdash.engines.capabilities import prompting
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.children.process import ChildProcess
 from sparkdash.gateway.count.messages import CountRequest, CountResult, encode_count_request

@@ -16,7 +16,8 @@ from sparkdash.domain.base import per_request
 from sparkdash.domain.mend import MendName
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.servers.spec import ServerKind
-from sparkdash.engines.versions import version_of
+from sparkdash.engines.argv import version_of
+from sparkdash.engines.generic.known_servers import server_of
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.compat import CompatTarget, apply_rules, rules_for
 from sparkdash.gateway.protocol.peek import NO_OPTIONS, PeekedBody
@@ -24,7 +25,6 @@ from sparkdash.gateway.protocol.rerank import RERANK_PATHS, Ranking, as_texts
 from sparkdash.gateway.protocol.rewrite import Edits, rename_model, rewrite_body
 from sparkdash.gateway.protocol.route import Dialect, Route
 from sparkdash.limits import shown
-from sparkdash.servers.registry import server_of
 
 COUNTS_ON_REQUEST = frozenset(
     {EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.REMOTE, EngineKind.SIM}

@@ -11,9 +11,9 @@ from types import MappingProxyType
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.servers.routes import ROUTE_PATHS, ServerRoute
+from sparkdash.engines.generic.known_servers import server_of
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.route import Route
-from sparkdash.servers.registry import server_of
 
 _ROUTES: Mapping[str, ServerRoute] = MappingProxyType(
     {

@@ -16,7 +16,7 @@ from typing import Any
 import sparkdash
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.sim_spec import SimSpec
-from sparkdash.engines.launch import argv
+from sparkdash.engines import argv
 from sparkdash.sim.api import embeddings, prompt
 from sparkdash.sim.api.answer import GeneratedAnswer, compact
 from sparkdash.sim.api.generation_routes import NEWER, PROTOCOLS, GenerationRoute

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkdash.domain.profile import Profile
-from sparkdash.engines import listing
-from sparkdash.engines.dialects import openai
+from sparkdash.engines import listing, openai
 from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.supervisor.liveness.probe import PROBE_S, UNLISTED
 from sparkdash.supervisor.tools import Tools

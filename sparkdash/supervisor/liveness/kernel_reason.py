@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sparkdash.domain.engine import Failure
 from sparkdash.domain.node import LOCAL
-from sparkdash.engines.logs.failures import KILLED
+from sparkdash.engines.logs import KILLED
 from sparkdash.errors import SparkdashError
 from sparkdash.host.kernel_log.lines import KernelKind, KernelLine, advice, explains, holds_up, is_of, meaning
 from sparkdash.supervisor.tools import Tools

@@ -11,10 +11,10 @@ from sparkdash.domain.servers.routes import ServerRoute
 from sparkdash.domain.servers.spec import ServerSpec
 from sparkdash.domain.task import Task
 from sparkdash.engines import listing
-from sparkdash.engines.capabilities.tasks import tasks_of
+from sparkdash.engines.capabilities import tasks_of
+from sparkdash.engines.generic.known_servers import server_of
+from sparkdash.engines.generic.trial import Trial, trial_of
 from sparkdash.errors import EngineError, UpstreamError
-from sparkdash.servers.readiness import Trial, trial_of
-from sparkdash.servers.registry import server_of
 from sparkdash.supervisor.tools import Tools
 from sparkdash.upstream import SmallResponse, engine_error_text
 

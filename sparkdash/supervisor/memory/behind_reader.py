@@ -18,7 +18,7 @@ from typing import Self
 
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.launch.prefetching import fills_cache
+from sparkdash.engines.estimate import fills_cache
 from sparkdash.errors import SparkdashError
 from sparkdash.host.files import page_cache
 from sparkdash.host.files.file_opens import FileOpens

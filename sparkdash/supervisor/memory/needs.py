@@ -18,9 +18,9 @@ from sparkdash.domain.memory.footprint import Footprint
 from sparkdash.domain.memory.need import Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.estimate.launch_need import estimate_launch
-from sparkdash.engines.estimate.roofline import most_steps_s
+from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.registry import adapter_of
+from sparkdash.engines.roofline import most_steps_s
 
 LOG = structlog.get_logger("sparkdash.needs")
 

@@ -24,7 +24,7 @@ from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapPhase
-from sparkdash.engines.logs.loading import detail
+from sparkdash.engines.logs import detail
 from sparkdash.errors import EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.host.kernel_log.lines import KernelKind
 from sparkdash.supervisor.liveness.engine_end import AGAIN_S, TAIL, crash_error, lost_error, wait_for_end

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sparkdash.domain.evidence import EvidenceRequest
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapPhase
+from sparkdash.engines.generic.known_servers import server_of
 from sparkdash.errors import EngineError
-from sparkdash.servers.registry import server_of
 from sparkdash.supervisor.liveness import kernel_reason
 from sparkdash.supervisor.liveness.evidence import gather_evidence
 from sparkdash.supervisor.liveness.probe import unreachable

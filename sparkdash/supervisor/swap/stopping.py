@@ -16,8 +16,8 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import SwapPhase
+from sparkdash.engines.generic.known_servers import server_of
 from sparkdash.errors import HostError, SparkdashError
-from sparkdash.servers.registry import server_of
 from sparkdash.supervisor.books import Books, failure_of
 from sparkdash.supervisor.memory.debts import HeldMemory
 from sparkdash.supervisor.tools import Tools

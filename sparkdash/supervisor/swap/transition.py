@@ -24,7 +24,7 @@ from sparkdash.domain.memory.contiguity import Contiguity
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
-from sparkdash.engines.dialects import openai
+from sparkdash.engines import openai
 from sparkdash.engines.known_flags import KnownFlags, unlisted_flags
 from sparkdash.errors import EngineError, HostError
 from sparkdash.supervisor.bounded import finish_despite_cancel

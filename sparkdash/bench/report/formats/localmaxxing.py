@@ -18,7 +18,7 @@ from sparkdash.bench.report.formats.quantization_label import quantization_label
 from sparkdash.bench.report.report import ArmReport, Report
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.estimate.roofline import parse_speculation
+from sparkdash.engines.roofline import parse_speculation
 from sparkdash.errors import AdmissionError
 
 SPARK = {

@@ -1,0 +1,186 @@
+"""ContainerSpec as every started engine fills it in: name, image, mounts, caches, variables, devices, labels.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from types import MappingProxyType
+
+from sparkdash.domain.container import LABEL_FINGERPRINT, LABEL_NODES, LABEL_PORT, LABEL_PROFILE, ContainerSpec
+from sparkdash.domain.node import LOCAL
+from sparkdash.domain.profile import Mount, Profile
+from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.argv import container_name, fill_placeholders
+from sparkdash.errors import ProfileError
+
+HF_TARGET = "/sparkdash/huggingface"
+CACHE_TARGET = "/sparkdash/cache"
+"""Fixed path, because an image's user and home folder are unknown."""
+
+_CACHE_ENV = {
+    "XDG_CACHE_HOME": CACHE_TARGET,  # vLLM's compile cache, FlashInfer's autotune results
+    "FLASHINFER_WORKSPACE_BASE": CACHE_TARGET,
+    "TRITON_CACHE_DIR": f"{CACHE_TARGET}/triton",
+    "TORCHINDUCTOR_CACHE_DIR": f"{CACHE_TARGET}/inductor",
+    "CUDA_CACHE_PATH": f"{CACHE_TARGET}/cuda",
+}
+
+
+def from_hub(profile: Profile) -> bool:
+    """Whether any model comes from the Hugging Face hub."""
+    return any(ref.hf for ref in profile.used_models)
+
+
+def container_mounts(profile: Profile, launch: LaunchContext, files: Iterable[str] = ()) -> tuple[Mount, ...]:
+    """List the profile's own mounts, then model paths and `files` not yet covered, then the caches."""
+    wanted = sorted({_folder(ref.path) for ref in profile.used_models if ref.path} | set(files))
+    result = list(profile.mounts)
+    for path in wanted:
+        if not any(_covers(mount.target, path) for mount in result):
+            result.append(Mount(source=path, target=path))
+    if from_hub(profile):
+        result.append(Mount(source=launch.hf_home, target=HF_TARGET, read_only=False))
+    result.append(Mount(source=launch.cache_dir, target=CACHE_TARGET, read_only=False))
+    return tuple(result)
+
+
+def cache_environment(profile: Profile, launch: LaunchContext) -> dict[str, str]:
+    """Return the variables that point engines at the mounted caches; with a process runtime only the hub cache."""
+    hub = {"HF_HOME": HF_TARGET if launch.containerised else launch.hf_home} if from_hub(profile) else {}
+    return hub | (_CACHE_ENV if launch.containerised else {})
+
+
+def _folder(path: str) -> str:
+    """Return the folder to mount for `path`: a hub snapshot links into its repository, a GGUF has sibling files."""
+    pure = PurePosixPath(path)
+    parts = pure.parts
+    for index, part in enumerate(parts[:-1]):
+        if part.startswith("models--") and parts[index + 1] == "snapshots":
+            return str(PurePosixPath(*parts[: index + 1]))
+    return str(pure.parent if pure.suffix == ".gguf" else pure)
+
+
+def _covers(folder: str, path: str) -> bool:
+    return PurePosixPath(path).is_relative_to(PurePosixPath(folder))
+
+
+ALL_GPUS = "nvidia.com/gpu=all"
+"""CDI name of every GPU; a Spark has one."""
+
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+_PYTHON = re.compile(r"python[\d.]*")
+
+SHM_SIZE = "8g"
+"""Shared memory of engines that pass tensors between processes. The runtime's default of 64 MB makes them die; more
+than 10 GB counts against the unified memory.
+"""
+
+
+def build_container(
+    profile: Profile,
+    launch: LaunchContext,
+    argv: Sequence[str],
+    *,
+    shm_size: str | None = None,
+    files: Iterable[str] = (),
+    env: Mapping[str, str] = NO_VARIABLES,
+    rank: int | None = None,
+) -> ContainerSpec:
+    """Build the container that runs `argv`, on the launch's node, or of several nodes on the one with this rank.
+
+    `files` are further host paths to mount. `env`: variables of the dialect; the profile's own override them.
+
+    Raises:
+        ProfileError: the runtime needs an image and the profile has none; the profile wants several nodes, and the
+            dialect cannot start its engine on them.
+    """
+    if profile.nodes > 1 and rank is None:
+        raise ProfileError(
+            f"Profile {profile.name} wants {profile.nodes} nodes, and sparkdash starts {profile.engine} on one.",
+            code="nodes_unsupported",
+            hint="Set `nodes: 1`, or use vLLM or SGLang.",
+        )
+    node, launch = _placed(launch, rank or 0)
+    own = fill_placeholders({**profile.env, **profile.env_by_node.get(node, {})}, profile.models)
+    variables = cache_environment(profile, launch) | dict(env) | own
+    common = ContainerSpec(
+        name=container_name(profile.name),
+        node=node,
+        image=None,
+        argv=tuple(argv),
+        port=launch.port,
+        env=variables,
+        env_from=profile.env_from,
+        labels=_labels(profile, launch),
+    )
+    if not launch.containerised:
+        return common
+    return common.replace(
+        image=_image(profile),
+        mounts=container_mounts(profile, launch, files),
+        tmpfs=profile.tmpfs,
+        devices=(ALL_GPUS,) if profile.gpu else (),
+        shm_size=profile.shm_size or shm_size,
+    )
+
+
+def program(profile: Profile, default: tuple[str, ...]) -> list[str]:
+    """Return the profile's own command, or the dialect's."""
+    return [str(fill_placeholders(word, profile.models)) for word in profile.command] or list(default)
+
+
+def is_own_program(words: Sequence[str], default: Sequence[str]) -> bool:
+    """Whether `argv` runs the dialect's own program, at any path. A wrapper may ignore `--help`, and serve."""
+    name = PurePosixPath(words[0]).name
+    return ["python3" if _PYTHON.fullmatch(name) else name, *words[1:]] == list(default)
+
+
+def help_container(profile: Profile, argv: Sequence[str], *, containerised: bool) -> ContainerSpec:
+    """Build the container in which `argv` lists its flags: the profile's image, mounts and variables, without GPU,
+    model and cache.
+    """
+    common = ContainerSpec(
+        name=f"{container_name(profile.name)}-help",
+        image=None,
+        argv=tuple(argv),
+        port=0,
+        env=fill_placeholders(profile.env, profile.models),
+        env_from=profile.env_from,
+    )
+    if not containerised:
+        return common
+    return common.replace(image=profile.image, mounts=profile.mounts, tmpfs=profile.tmpfs)
+
+
+def _placed(launch: LaunchContext, rank: int) -> tuple[str, LaunchContext]:
+    """Return the name of a node of the launch, and the launch with that node's paths."""
+    if not launch.nodes:
+        return LOCAL, launch
+    node = launch.nodes[rank]
+    return node.name, replace(launch, hf_home=node.hf_home, cache_dir=node.cache_dir)
+
+
+def _image(profile: Profile) -> str:
+    if profile.image is None:
+        raise ProfileError(
+            f"Profile {profile.name} has no image, and this runtime starts containers.",
+            code="image_missing",
+            hint="Add `image:` to it, or start the daemon with `--runtime process`.",
+        )
+    return profile.image
+
+
+def _labels(profile: Profile, launch: LaunchContext) -> dict[str, str]:
+    names = tuple(node.name for node in launch.nodes) or (LOCAL,)
+    return {
+        LABEL_PROFILE: profile.name,
+        LABEL_FINGERPRINT: profile.fingerprint,
+        LABEL_PORT: str(launch.port),
+        **({} if names == (LOCAL,) else {LABEL_NODES: ",".join(names)}),
+        **launch.labels,
+    }

@@ -1,0 +1,156 @@
+"""Dialect of any server that sparkdash starts by its profile's own description (`server:`).
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.profile import PLACEHOLDER, ApiProtocol, EngineKind, Profile
+from sparkdash.domain.servers.routes import ROUTE_PATHS, ServerRoute
+from sparkdash.domain.servers.spec import ServerMetrics, ServerSpec
+from sparkdash.engines import argv, containers, logs
+from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
+from sparkdash.engines.generic.known_servers import known_server
+from sparkdash.errors import ProfileError
+
+UNKNOWN_METRICS = MetricNames(path=None, recognised=False, started=())
+"""Metrics of a server that may be any engine: found out by looking."""
+
+
+class Generic:
+    """Adapter of one described server; unlike other adapters it belongs to a profile."""
+
+    kind = EngineKind.GENERIC
+    managed = True
+    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
+    death_words: tuple[bytes, ...] = ()
+
+    def __init__(self, server: ServerSpec | None = None) -> None:
+        self._server = server = server or ServerSpec()
+        chat = server.paths.get(ServerRoute.CHAT, ROUTE_PATHS[ServerRoute.CHAT])
+        self.probes = Probes(
+            alive=server.health,
+            alive_has=server.health_has,
+            models=server.models,
+            version=server.version,
+            chat=chat if ServerRoute.CHAT in server.routes else None,
+        )
+        self.metrics = _metric_names(server.metrics)
+        self._phrases = tuple(logs.phrase(line.stage, line.pattern, line.fraction) for line in server.log)
+        self._causes = tuple(logs.cause(one.code, one.pattern, one.message, one.hint) for one in server.failures)
+
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
+        """Build the container or process that runs the server.
+
+        Raises:
+            ProfileError: nothing tells the server its port, or what to run.
+        """
+        server, known = self._server, known_server(profile)
+        command = profile.command or (known.command if known else ())
+        args = argv.overlay_args(tuple(known.args.items()) if known else (), profile.args)
+        own = _values(profile, launch.port)
+        words = [_filled(word, own) for word in command]
+        words += [_filled(word, own) for word in argv.flag_words(args, {})]
+        words = [argv.fill_placeholders(word, profile.models) for word in words]
+        spec = containers.build_container(
+            profile,
+            launch,
+            words,
+            shm_size=known.shm_size if known else None,
+            env=known.variables(profile.context) if known else containers.NO_VARIABLES,
+        )
+        told = (*command, *map(str, args.values()), *spec.env.values())
+        told_port = any("{port}" in word for word in told)
+        _refuse_unstartable(profile, server, launch, command, told_port=told_port)
+        return spec.replace(
+            env={key: _filled(value, own) for key, value in spec.env.items()},
+            keeps_entrypoint=launch.containerised and (server.keep_entrypoint or not command),
+            inner_port=server.port if launch.containerised and not told_port else None,
+            stop_signal=None if server.stop_signal == "SIGTERM" else server.stop_signal,
+        )
+
+    def help(self, profile: Profile) -> HelpCommand | None:  # noqa: ARG002 - the contract's signature
+        """Return None: the program may be any, and may serve instead."""
+        return None
+
+    def served_names(self, profile: Profile) -> tuple[str, ...]:
+        """List the server's name of the model: as the profile has it, else until the server has listed its own."""
+        if profile.model_id is not None:
+            return (profile.model_id,)
+        return (profile.name,)
+
+    def context(self, profile: Profile) -> int | None:
+        """Configured context in tokens, from the profile."""
+        return profile.context
+
+    def speculation(self, profile: Profile) -> str | None:
+        """Describe the speculation of a known server; None of any other, whose flags are not known."""
+        known = known_server(profile)
+        return known.speculation(profile.args) if known else None
+
+    def read_log(self, line: str) -> LoadProgress | None:
+        """Read the progress in one line of the start-up log, by the profile's own patterns."""
+        return logs.match_progress(line, self._phrases)
+
+    def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
+        """Return None: the server's log has no known form."""
+        return None
+
+    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
+        """Classify a failed start, the profile's own causes first."""
+        return logs.classify(lines, exit_code, self._causes)
+
+
+def _metric_names(told: ServerMetrics | None) -> MetricNames:
+    if told is None or (told.path is not None and not told.names):
+        return UNKNOWN_METRICS
+    if told.path is None:
+        return MetricNames(path=None, started=())
+    names: dict[str, Any] = {
+        figure: (name,) if isinstance(name, str) else tuple(name) for figure, name in told.names.items()
+    }
+    return MetricNames(path=told.path, is_live=told.is_live, started=(), **names)
+
+
+def _values(profile: Profile, port: int) -> dict[str, str]:
+    target = profile.models.get("target")
+    return {
+        "port": str(port),
+        "name": profile.name,
+        "model_id": profile.model_id or profile.name,
+        "revision": (target.revision if target else None) or "main",
+    }
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return PLACEHOLDER.sub(lambda hit: values.get(hit[1], hit[0]), text)
+
+
+def _refuse_unstartable(
+    profile: Profile, server: ServerSpec, launch: LaunchContext, command: Sequence[str], *, told_port: bool
+) -> None:
+    """Refuse a launch without a program, or whose server would listen where nobody asks it."""
+    if not launch.containerised and (server.keep_entrypoint or not command):
+        raise ProfileError(
+            f"Profile {profile.name} runs what its image holds, and this runtime starts plain processes.",
+            code="command_missing",
+            hint="Give `command: [/path/to/program]`, or start the daemon with `--runtime podman`.",
+        )
+    if not launch.containerised and not told_port:
+        raise ProfileError(
+            f"Nothing tells {profile.name} on which port to listen.",
+            code="port_untold",
+            hint="Put {port} into `command`, `args` or `env`: a plain process gets a free port of this box.",
+        )
+    if launch.containerised and not told_port and server.port is None:
+        raise ProfileError(
+            f"Nothing tells on which port {profile.name} listens.",
+            code="port_untold",
+            hint="Put {port} into `command`, `args` or `env`, or give the fixed port as `server: {port: 8000}`.",
+        )

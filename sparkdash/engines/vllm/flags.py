@@ -1,0 +1,99 @@
+"""vLLM flags by version, as far as they were checked.
+
+Owns: flags in common recipes that a version refuses, with their replacements. Read in the argument parsers of the
+wheels 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0. A flag that is not listed is not judged.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.argv import lookup
+from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.errors import ProfileError
+
+NEVER = ("speculative-model", "speculative-method", "num-speculative-tokens")
+"""Flags of no version since 0.16, yet common in recipes: speculation is one JSON value."""
+
+LAST_WITHOUT = {
+    "moe-backend": (0, 16),
+    "performance-mode": (0, 16),
+    "linear-backend": (0, 20),
+    "spec-method": (0, 20),
+    "spec-model": (0, 20),
+    "spec-tokens": (0, 20),
+}
+"""Newest checked version without the flag."""
+
+FIRST_WITHOUT = {"swap-space": (0, 18), "calculate-kv-scales": (0, 29)}
+"""Oldest checked version that dropped the flag."""
+
+
+def too_new(profile: Profile) -> list[str]:
+    """List the profile's flags that its vLLM does not have yet; none without a version."""
+    found = parse_version(profile.engine_version)
+    return _given(profile, (name for name, last in LAST_WITHOUT.items() if found and found <= last))
+
+
+def removed(profile: Profile) -> list[str]:
+    """List the profile's flags that its vLLM no longer has; none without a version."""
+    found = parse_version(profile.engine_version)
+    return _given(profile, (name for name, first in FIRST_WITHOUT.items() if found and found >= first))
+
+
+def never_known(profile: Profile) -> list[str]:
+    """List the profile's flags that no vLLM has."""
+    return _given(profile, NEVER)
+
+
+def refuse_known_bad(profile: Profile) -> None:
+    """Refuse a command line that vLLM would refuse.
+
+    Raises:
+        ProfileError: names every such flag; the hint shows the rewrite.
+    """
+    if wrong := never_known(profile):
+        raise ProfileError(
+            f"Profile {profile.name} uses {', '.join(wrong)}, which vLLM does not have.",
+            code="unknown_flag",
+            hint=f"Write `{rewrite(profile)}`.",
+        )
+    if wrong := [*too_new(profile), *removed(profile)]:
+        raise ProfileError(
+            f"Profile {profile.name} uses {', '.join(wrong)}, which vLLM {profile.engine_version} does not have.",
+            code="unknown_flag",
+            hint="Remove it, or correct `engine_version` if the image holds another one.",
+        )
+
+
+def is_quiet(profile: Profile, known: KnownFlags | None) -> bool:
+    """Whether this vLLM can leave paths out of its access log.
+
+    Its own `--help` decides; else the version: 0.16 can (vLLM PR #30011) and 0.15.1 cannot. Some builds named 0.16 are
+    older than that change. Without a version the answer is no.
+    """
+    if known is not None:
+        return known.has("disable-access-log-for-endpoints")
+    return (parse_version(profile.engine_version) or (0, 0)) > (0, 16)
+
+
+def parse_version(text: str | None) -> tuple[int, int] | None:
+    """Parse major and minor of "0.19.1"; None without such a number."""
+    hit = re.match(r"(\d+)\.(\d+)", text or "")
+    return (int(hit[1]), int(hit[2])) if hit else None
+
+
+def rewrite(profile: Profile) -> str:
+    """Rewrite the NEVER flags of the profile as the one argument that replaces them."""
+    method = lookup(profile.args, "speculative-method") or "…"
+    model = lookup(profile.args, "speculative-model")
+    depth = lookup(profile.args, "num-speculative-tokens") or "…"
+    drafter = f'model: "{model}", ' if model else ""
+    return f"speculative-config: {{method: {method}, {drafter}num_speculative_tokens: {depth}}}"
+
+
+def _given(profile: Profile, names: Iterable[str]) -> list[str]:
+    return [name for name in names if lookup(profile.args, name) is not None]

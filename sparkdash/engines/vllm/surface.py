@@ -1,0 +1,109 @@
+"""Surface of a vLLM server: metric names, start-up lines, speculation settings.
+
+Owns: what vLLM 0.11 to 0.33 and the simulated engine, which imitates it, have in common. Must not know how either is
+started.
+Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sparkdash.domain.profile import ArgValue
+from sparkdash.engines.adapter import MetricNames, Probes
+from sparkdash.engines.argv import lookup, parse_token_count
+from sparkdash.engines.logs import phrase
+
+PROBES = Probes(alive="/health", version="/version")
+
+# EngineDeadError of V1; AsyncEngineDeadError and MQEngineDeadError of V0. The API server answers with them for up to
+# two seconds, then it exits.
+DEATH_WORDS: tuple[bytes, ...] = (
+    b"EngineCore encountered an issue",
+    b"EngineDeadError",
+    b"Background loop has errored already",
+    b"Engine loop is not running",
+)
+
+METRICS = MetricNames(
+    path="/metrics",
+    generated=("vllm:generation_tokens_total",),
+    prefilled=("vllm:prompt_tokens_by_source_total",),
+    prefilled_label=("source", "local_compute"),
+    prompted=("vllm:prompt_tokens_total",),
+    timed_prompt=("vllm:request_prefill_kv_computed_tokens_sum",),
+    prompt_seconds=("vllm:request_prefill_time_seconds_sum",),
+    prefix_hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    prefix_queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    kv_used=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    kv_info=("vllm:cache_config_info",),
+    running=("vllm:num_requests_running",),
+    waiting=("vllm:num_requests_waiting",),
+    deferred=("vllm:num_requests_waiting_by_reason",),
+    deferred_label=("reason", "deferred"),
+    awake=("vllm:engine_sleep_state",),
+    awake_label=("sleep_state", "awake"),
+    # Not the prefix cache's queries: before 0.28 a request that is never scheduled counts again at each attempt
+    # (vllm #43736). Not request_success_total: it counts aborts too, and every other end is a step.
+    moving=("vllm:iteration_tokens_total_count",),
+    drafts=("vllm:spec_decode_num_drafts_total",),
+    draft_tokens=("vllm:spec_decode_num_draft_tokens_total",),
+    accepted=("vllm:spec_decode_num_accepted_tokens_total",),
+    accepted_at=("vllm:spec_decode_num_accepted_tokens_per_pos_total",),
+    ttft=("vllm:time_to_first_token_seconds",),
+    preemptions=("vllm:num_preemptions_total",),
+)
+
+# A drafter is loaded in a second pass: the fraction starts anew and the line says why.
+PHRASES = (
+    phrase("weights", r"Starting to load model ", 0.0),
+    phrase("download", r"Time spent downloading weights for \S+: [\d.]+ seconds", 1.0),
+    phrase("weights", r"Prefetching checkpoint files: +(?P<pct>\d+)%"),
+    phrase(
+        "weights",
+        r"(?:Loading safetensors checkpoint shards|Loading pt checkpoint shards|Multi-thread loading shards"
+        r"|Loading safetensors using [^:]+): +(?P<pct>\d+)% Completed \| (?P<done>\d+)/(?P<total>\d+)",
+    ),
+    phrase("weights", r"Loading weights took [\d.]+ seconds", 1.0),
+    phrase("weights", r"Loading drafter model\.\.\.", 0.0),
+    phrase("weights", r"Model loading took [\d.]+ GiB(?: memory)? and [\d.]+ seconds", 1.0),
+    phrase("compile", r"Warming up model for the compilation|Dynamo bytecode transform time: [\d.]+ s"),
+    phrase("compile", r"Compiling a graph for compile range .* takes [\d.]+ s"),
+    phrase("compile", r"Directly load (?:the compiled graph|AOT compilation)|saved AOT compiled function"),
+    phrase("compile", r"torch\.compile (?:takes|took) [\d.]+ s in total", 1.0),
+    phrase("compile", r"Initial profiling/warmup run took [\d.]+ s", 1.0),
+    phrase("kv", r"Available KV cache memory: [\d.]+ GiB"),
+    phrase("kv", r"(?:GPU|CPU|GPU \+ host) KV cache size: [\d,]+ tokens", 1.0),
+    phrase("graphs", r"Capturing CUDA graphs \([^)]*\): +(?P<pct>\d+)%"),
+    phrase("graphs", r"Graph capturing finished in \d+ secs, took [\d.]+ GiB", 1.0),
+    phrase("warmup", r"init engine \(profile, create kv cache, warmup model\) took [\d.]+ s", 1.0),
+    phrase("http", r"Starting vLLM (?:API server \d+|server) on http\S+"),
+    phrase("ready", r"Application startup complete\.", 1.0),
+)
+
+
+def context(args: Mapping[str, ArgValue]) -> int | None:
+    """Read `--max-model-len` in tokens."""
+    return parse_token_count(lookup(args, "max-model-len"))
+
+
+def speculation(args: Mapping[str, ArgValue]) -> str | None:
+    """Describe `--speculative-config`, or since 0.22 `--spec-method` and `--spec-tokens`, as "eagle3 k=1"."""
+    config = _speculative_config(args)
+    method = config.get("method") or lookup(args, "spec-method")
+    depth = config.get("num_speculative_tokens") or lookup(args, "spec-tokens")
+    if not method:
+        return None
+    return f"{method} k={depth}" if depth else str(method)
+
+
+def _speculative_config(args: Mapping[str, ArgValue]) -> dict[str, Any]:
+    value = lookup(args, "speculative-config")
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, dict) else {}
