@@ -1,7 +1,5 @@
 """Builds over all profiles: who says how an image is made, and which images nobody makes.
 
-Owns: handing one profile's `build:` to the others that use its image, and the problems between them. Must not know how
-anything is built.
 Pure.
 """
 
@@ -9,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from sparkdash.catalog.catalog import ProfileProblem, nearest
+from sparkdash.catalog.catalog import ProfileProblem
 from sparkdash.catalog.schema import Section
 from sparkdash.domain.profile import Profile
 
@@ -42,9 +40,3 @@ def _problems(section: Section, profile: Profile, owners: Mapping[str, Profile])
     if owner is not None and owner.build != profile.build and not _is_without_source(profile):
         text = f"is another than that of {owner.name} ({owner.source}), for the same image"
         yield section.problem(("build",), text, "Write one of them, or name this image differently.")
-    for number, image in enumerate(profile.build.needs):
-        if image not in owners:
-            close = nearest(image, owners)
-            hint = f"Did you mean {close[0]}?" if close else "Add `build:` to a profile with that image."
-            text = f"no profile says how {image} is built"
-            yield section.problem(("build", "needs", number), text, hint, code="unknown-name")

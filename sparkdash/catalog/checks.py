@@ -74,8 +74,6 @@ def _build(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     elif not image.startswith("localhost/") or "@" in image:
         text = f"{image} is no name for an image that is built here"
         yield section.problem(("image",), text, "Write `image: localhost/NAME:TAG`, without a digest.")
-    elif image in profile.build.needs:
-        yield section.problem(("build", "needs"), "names the image itself", "Remove it.")
 
 
 def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from sparkdash.catalog.schema import EXTENDS, MERGED, PROFILE_KEYS
-from sparkdash.domain.images.image_build import ImageBuild, SourceEdit
+from sparkdash.domain.images.image_build import ImageBuild
 from sparkdash.domain.profile import MemoryNeed, ModelRef, Mount, Profile
 from sparkdash.domain.published import Published
 from sparkdash.domain.servers.spec import LogFailure, LogStage, ServerMetrics, ServerSpec
@@ -23,7 +23,7 @@ from sparkdash.domain.sim_spec import SimSpec, SimSpeed
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _PARTS: tuple[type[BaseModel], ...] = (
     ImageBuild, LogFailure, LogStage, MemoryNeed, ModelRef, Mount, Published, ServerMetrics, ServerSpec, SimSpec,
-    SimSpeed, SourceEdit,
+    SimSpeed,
 )  # fmt: skip
 _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*$"}
 

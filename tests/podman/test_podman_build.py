@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -115,11 +116,10 @@ def test_an_image_is_built_and_carries_where_it_is_from(home: Home) -> None:
     assert done.returncode == 0, done.stderr
     first, *_, last = map(json.loads, done.stdout.splitlines())
     (planned,) = first["builds"]
-    assert planned["bases"][0] | {"found": ""} == {"name": home.base, "here": True, "fits": True, "found": ""}
     assert (last["image"], last["done"], last["provenance"]["profile"]) == (home.image(), True, "a")
     labels = _labels(home.image())
     assert labels["sparkdash.build.digest"] == planned["digest"]
-    assert {"sparkdash.build.containerfile", "sparkdash.build.version"} <= labels.keys()
+    assert "sparkdash.build.version" in labels
     assert "RUN echo two" in Path(last["log"]).read_text()
     again = home.run("build", "a")  # what is up to date needs no yes
     assert (again.returncode, "is here and up to date" in again.stdout) == (0, True)
@@ -132,7 +132,7 @@ def test_nothing_is_built_unless_somebody_says_so(home: Home) -> None:
     assert (done.returncode, "--yes" in done.stderr) == (3, True)
     assert "podman build of Containerfile" in done.stdout
     dry = home.run("build", "a", "--dry-run", "--json")
-    assert json.loads(dry.stdout)["builds"][0]["commands"][-1].startswith("podman build --layers")
+    assert json.loads(dry.stdout)["builds"][0]["command"].startswith("podman build --layers")
     assert _labels(home.image()) == {}
 
 
@@ -195,19 +195,6 @@ def test_too_little_memory_is_told_before_anything_begins(home: Home) -> None:
     assert (done.returncode, "sparkdash stop --all" in done.stderr) == (3, True)
 
 
-def test_a_base_image_for_another_processor_is_refused(home: Home, tmp_path: Path) -> None:
-    other = "amd64" if os.uname().machine == "aarch64" else "arm64"
-    home.containerfile("FROM scratch\nCOPY Containerfile /x\n", "foreign")
-    foreign = home.image("foreign")
-    _podman("build", "--arch", other, "-t", foreign, str(home.profiles / "foreign"))
-    home.containerfile(f"FROM {foreign}\nCOPY Containerfile /y\n")
-    home.profile(context="img")
-    done = home.run("build", "a", "--yes")
-    assert done.returncode == 5
-    assert f"is for {other}" in done.stderr
-    assert _labels(home.image()) == {}
-
-
 def test_a_result_for_another_processor_gets_no_name(home: Home) -> None:
     other = "amd64" if os.uname().machine == "aarch64" else "arm64"
     home.containerfile(f"FROM --platform=linux/{other} scratch\nCOPY Containerfile /y\n")
@@ -219,9 +206,11 @@ def test_a_result_for_another_processor_gets_no_name(home: Home) -> None:
 
 
 @pytest.fixture
-def repository(tmp_path: Path, home: Home) -> Callable[[str], tuple[str, str]]:
-    """A git repository; committing a Containerfile into its folder `docker` gives its address and the commit."""
-    folder = tmp_path / "repository"
+def repository(tmp_path: Path, home: Home) -> Iterator[Callable[[str], tuple[str, str]]]:
+    """A git server; committing a Containerfile into its folder `docker` gives the address and the commit."""
+    folder = tmp_path / "served" / "repository.git"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     (folder / "docker").mkdir(parents=True)
 
     def git(*words: str) -> str:
@@ -229,74 +218,45 @@ def repository(tmp_path: Path, home: Home) -> Callable[[str], tuple[str, str]]:
         return subprocess.check_output(["git", "-C", str(folder), *name, *words], text=True, timeout=30)
 
     def commit(text: str) -> tuple[str, str]:
-        if not (folder / ".git").exists():
-            git("init", "--quiet")
-            git("config", "uploadpack.allowAnySHA1InWant", "true")
         (folder / "docker" / "Dockerfile").write_text(text.format(base=home.base))
         git("add", ".")
         git("commit", "--quiet", "-m", "x")
-        return f"file://{folder}", git("rev-parse", "HEAD").strip()
+        return f"git://127.0.0.1:{port}/repository", git("rev-parse", "HEAD").strip()
 
-    return commit
+    git("init", "--quiet")
+    git("config", "uploadpack.allowAnySHA1InWant", "true")
+    words = [
+        "git",
+        "daemon",
+        "--export-all",
+        "--listen=127.0.0.1",
+        f"--port={port}",
+        f"--base-path={folder.parent}",
+    ]
+    with subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL) as daemon:
+        yield commit
+        os.killpg(daemon.pid, signal.SIGKILL)
 
 
-def test_a_repository_is_fetched_at_its_commit_edited_and_kept(
-    home: Home, repository: Callable[[str], tuple[str, str]], tmp_path: Path
+def test_a_repository_is_fetched_at_its_commit_and_labelled_with_it(
+    home: Home, repository: Callable[[str], tuple[str, str]]
 ) -> None:
-    repo, commit = repository("FROM {base}\nRUN echo old > /told\n")
+    repo, commit = repository("FROM {base}\nRUN echo here > /told\n")
     repository("FROM {base}\nRUN exit 1\n")  # what came after the commit is not built
-    edits = [{"file": "docker/Dockerfile", "find": "echo old", "put": "echo new"}]
-    home.profile(repo=repo, commit=commit, context="docker", edits=edits)
-    assert "known once the source is fetched" in home.run("build", "a", "--dry-run").stdout
+    home.profile(repo=repo, commit=commit, context="docker", containerfile="Dockerfile")
     done = home.run("build", "a", "--yes")
     assert done.returncode == 0, done.stderr
     labels = _labels(home.image())
     assert labels["org.opencontainers.image.revision"] == commit
     assert labels["org.opencontainers.image.source"] == repo
-    assert "echo new" in _podman("history", "--no-trunc", "--format", "{{.CreatedBy}}", home.image())
-    (tmp_path / "repository").rename(tmp_path / "gone")
-    done = home.run("build", "a", "--yes", "--again")
-    assert done.returncode == 0, done.stderr
-    assert "RUN echo new > /told  (from before)" in done.stderr
+    assert "echo here" in _podman("history", "--no-trunc", "--format", "{{.CreatedBy}}", home.image())
 
 
-def test_a_source_that_cannot_be_fetched_or_has_changed_is_told(
-    home: Home, repository: Callable[[str], tuple[str, str]]
-) -> None:
-    repo, commit = repository("FROM {base}\n")
+def test_a_source_that_cannot_be_fetched_is_told(home: Home, repository: Callable[[str], tuple[str, str]]) -> None:
+    repo, _ = repository("FROM {base}\n")
     home.profile(repo=repo, commit="0" * 40, context="docker")
     done = home.run("build", "a", "--yes")
-    assert (done.returncode, "cannot be fetched" in done.stderr) == (5, True)
-    home.profile(
-        repo=repo, commit=commit, context="docker", edits=[{"file": "docker/Dockerfile", "find": "x9", "put": ""}]
-    )
-    done = home.run("build", "a", "--yes")
-    assert (done.returncode, "does not contain 'x9'" in done.stderr) == (2, True)
-
-
-def test_needed_images_are_built_first_and_a_changed_one_makes_the_last_older(home: Home) -> None:
-    home.containerfile("FROM {base}\nRUN echo below > /below\n", "below")
-    home.profile("below", context="below")
-    home.containerfile(f"FROM {home.image('below')}\nRUN cat /below\n")
-    home.profile(context="img", needs=[home.image("below")])
-    done = home.run("build", "a", "--yes")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.index(f"{home.image('below')} is built") < done.stdout.index(f"{home.image()} is built")
-    home.containerfile("FROM {base}\nRUN echo other > /below\n", "below")
-    (_, last) = json.loads(home.run("build", "a", "--dry-run", "--json").stdout)["builds"]
-    assert last["current"] is False
-
-
-def test_a_script_makes_the_image_and_it_is_labelled_afterwards(home: Home) -> None:
-    home.containerfile("FROM {base}\nRUN echo made > /made\n")
-    script = home.profiles / "img" / "make.sh"
-    script.write_text('#!/bin/sh\nset -e\nexec podman build -q -t "$IMAGE" .\n')
-    script.chmod(0o755)
-    home.profile(context="img", script="make.sh")
-    assert "ON THIS BOX, WITH YOUR RIGHTS" in home.run("build", "a", "--dry-run").stdout
-    done = home.run("build", "a", "--yes")
-    assert done.returncode == 0, done.stderr
-    assert _labels(home.image())["sparkdash.build.profile"] == "a"
+    assert (done.returncode, "git fetch" in done.stderr) == (4, True), done.stderr
 
 
 def test_lists_say_what_can_be_built_what_is_built_and_what_is_older(home: Home) -> None:

@@ -1,13 +1,12 @@
-"""`sparkdash build`: make the image of a profile on this box.
-
-Owns: what is shown and asked before, the line of progress, and the report. Must not know how an image is built.
-"""
+"""`sparkdash build`: make the image of a profile on this box."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,16 +22,13 @@ from sparkdash.cli.output.screen import (
 )
 from sparkdash.cli.parameters import AsJson, ProfileName, Yes
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.units import duration, percent, size
+from sparkdash.units import DASH, GIB, duration, gib, percent, size
 
 if TYPE_CHECKING:
-    from sparkdash.cli.profiles.build_page import PlannedBuild
     from sparkdash.domain.profile import Profile
-    from sparkdash.host.image_build.builder import BuiltImage
-    from sparkdash.host.image_build.jobs import BuildJob
-    from sparkdash.host.image_build.looks import Box
-    from sparkdash.host.image_build.progress import BuildStep
+    from sparkdash.host.image_build import Box, BuildJob, BuildStep, BuiltImage
 
+LABEL = 15
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be fetched and run; do nothing.")]
 Again = Annotated[bool, typer.Option("--again", help="Build although the image is here and up to date.")]
 
@@ -64,13 +60,12 @@ def build(
 
 async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: bool) -> None:
     from sparkdash.cli.local import configured_catalog
-    from sparkdash.host.image_build.jobs import image_jobs
-    from sparkdash.host.image_build.looks import look_at_box
+    from sparkdash.host.image_build import build_job, local_images, look_at_box
     from sparkdash.settings import load_settings
 
     catalog = configured_catalog()
     found = catalog.find(name)
-    jobs = image_jobs(found, catalog.profiles)
+    job = build_job(found, catalog.profiles)
     if (runtime := load_settings().runtime) != "podman":
         raise AdmissionError(
             f"`runtime` of config.toml is {runtime}; sparkdash builds with podman.",
@@ -78,14 +73,13 @@ async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: b
             hint=f'Set runtime = "podman", or build {found.image} by hand as `build:` of the profile says.',
         )
     box = await look_at_box()
-    builds = [await _planned(job, box, again=again and job is jobs[-1], commands=dry_run) for job in jobs]
-    _show(builds, box, as_json=as_json, dry_run=dry_run)
-    due = [one for one in builds if not one.current]
-    if dry_run or not due:
+    here = (await local_images([job.image])).get(job.image)
+    current = here is not None and here.provenance is not None and here.provenance.digest == job.digest
+    _show(job, box, current=current and not again, as_json=as_json, dry_run=dry_run)
+    if dry_run or (current and not again):
         return
-    _ask(due, yes=yes)
-    for one in due:
-        await _run(one, box, as_json=as_json)
+    _ask(job, yes=yes)
+    await _run(job, box, as_json=as_json)
     _release(found.name)
     if not as_json:
         _next(found)
@@ -101,62 +95,60 @@ def _next(found: Profile) -> None:
     print_note(f"Next: `sparkdash {'use' if whole else 'pull'} {found.name}`{'' if whole else ' fetches the weights'}.")
 
 
-async def _planned(job: BuildJob, box: Box, *, again: bool, commands: bool) -> PlannedBuild:
-    from sparkdash.cli.profiles.build_page import PlannedBuild
-    from sparkdash.host.image_build.build_folder import BuildFolder
-    from sparkdash.host.image_build.builder import base_states, dry_commands, known_source
-    from sparkdash.host.image_build.looks import local_images
-
-    folder = BuildFolder(job.image)
-    here = (await local_images([job.image])).get(job.image)
-    current = here is not None and here.provenance is not None and here.provenance.digest == job.digest
-    if current and not again:
-        return PlannedBuild(job, (), folder.longest_took_s(), current=True)
-    files = await known_source(job)
-    bases = await base_states(job, files, box) if files else None
-    return PlannedBuild(
-        job,
-        bases,
-        folder.longest_took_s(),
-        recipe=files.recipe.name if files else None,
-        interrupted=folder.interrupted,
-        commands=dry_commands(job, files) if commands else (),
-    )
-
-
-def _show(builds: list[PlannedBuild], box: Box, *, as_json: bool, dry_run: bool) -> None:
-    from sparkdash.cli.profiles.build_page import build_lines
+def _show(job: BuildJob, box: Box, *, current: bool, as_json: bool, dry_run: bool) -> None:
+    from sparkdash.host.image_build import build_command, is_interrupted
 
     if as_json:
-        document = {"builds": [_facts(one) for one in builds], "box": asdict(box)}
+        facts = {name: getattr(job, name) for name in ("image", "profile", "digest")}
+        build = {"build": job.build.model_dump(mode="json"), "folder": str(job.folder), "current": current}
+        document = {"builds": [facts | build | {"command": shlex.join(build_command(job))}], "box": asdict(box)}
         return print_json(document) if dry_run else print_json_line(document)
-    print_text("\n".join(build_lines(builds, box, terminal_width())))
-    if all(one.current for one in builds):
-        print_text(f"{builds[-1].job.image} is here and up to date. `--again` builds it nevertheless.")
+    facts = {"earlier": "a build that was interrupted or failed; its finished steps are kept"}
+    shown = [*build_facts(job), *(facts.items() if is_interrupted(job.image) else ())]
+    lines = [job.image, *_page(shown, box, terminal_width())]
+    print_text("\n".join(lines))
+    if current:
+        print_text(f"{job.image} is here and up to date. `--again` builds it nevertheless.")
     return None
 
 
-def _facts(one: PlannedBuild) -> dict[str, Any]:
-    job = one.job
-    return {
-        "image": job.image,
-        "profile": job.profile,
-        "digest": job.digest,
-        "folder": str(job.folder),
-        "build": job.build.model_dump(mode="json"),
-        "bases": [asdict(base) for base in one.bases] if one.bases is not None else None,
-        "longest_took_s": one.longest_took_s,
-        "current": one.current,
-        "commands": one.commands,
-    }
+def _page(facts: Iterable[tuple[str, str]], box: Box, columns: int) -> Iterator[str]:
+    from sparkdash.cli.profiles.page import wrap_beside_label
+
+    disk, memory = f"{gib(box.free_disk)} of disk free in {box.images}", f"{gib(box.available)} of memory available"
+    for label, text in (*facts, ("this box", f"{box.architecture}; {disk}; {memory}")):
+        yield from wrap_beside_label(f"  {label:<{LABEL}}", text, columns)
 
 
-def _ask(due: list[PlannedBuild], *, yes: bool) -> None:
+def build_facts(job: BuildJob) -> Iterator[tuple[str, str]]:
+    """List what is fetched, what runs, and what it takes, each with its label."""
+    from sparkdash.host.image_build import build_command
+
+    build = job.build
+    yield "said by", job.profile
+    yield "source", f"{build.repo} at {build.commit}" if build.repo else str(job.folder / (build.context or ""))
+    yield "licence", build.licence or DASH
+    target = f", up to its stage {build.target}" if build.target else ""
+    within = f" in {build.context}" if build.context and build.repo else ""
+    yield "runs", f"podman build of {build.containerfile or 'Containerfile or Dockerfile'}{within}{target}"
+    if build.base:
+        yield "", f"with {build.base} in its first FROM"
+    yield from (("argument", f"{key}={value}") for key, value in build.args.items())
+    time = (
+        f"about {duration(build.minutes * 60)}{f' ({build.source})' if build.source else ''}" if build.minutes else DASH
+    )
+    disk = gib(int(build.disk_gib * GIB)) if build.disk_gib else DASH
+    memory = gib(int(build.memory_gib * GIB)) if build.memory_gib else DASH
+    yield "takes", f"time {time}, disk {disk}, memory {memory}"
+    yield "command", shlex.join(build_command(job))
+
+
+def _ask(job: BuildJob, *, yes: bool) -> None:
     if yes:
         return
     if not is_interactive():
         raise AdmissionError(
-            f"{due[-1].job.image} is built only when you say so.",
+            f"{job.image} is built only when you say so.",
             code="not_confirmed",
             hint="Read the page above, and add --yes.",
         )
@@ -164,12 +156,12 @@ def _ask(due: list[PlannedBuild], *, yes: bool) -> None:
         raise typer.Abort
 
 
-async def _run(one: PlannedBuild, box: Box, *, as_json: bool) -> None:
-    from sparkdash.host.image_build.builder import BuiltImage, build_image
+async def _run(job: BuildJob, box: Box, *, as_json: bool) -> None:
+    from sparkdash.host.image_build import BuiltImage, build_image
 
     line = LiveLine()
     try:
-        async with aclosing(build_image(one.job, box)) as steps:
+        async with aclosing(build_image(job, box)) as steps:
             async for step in steps:
                 if isinstance(step, BuiltImage):
                     line.clear()

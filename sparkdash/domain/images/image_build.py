@@ -14,11 +14,11 @@ from pydantic import Field, model_validator
 from sparkdash.domain.base import Frozen
 from sparkdash.redaction import is_secret_variable
 
-_REPO = re.compile(r"(https|ssh|git|file)://[^\s]+|git@[^\s:]+:[^\s]+|/[^\s]*")
-"""Addresses that git is given; its `ext::` would run a program, and a leading dash would be an option."""
+_REPO = re.compile(r"(https|git)://[^\s#]+|git@[^\s:#]+:[^\s#]+")
+"""Addresses that podman takes for a repository of git."""
 
-_LOGIN = re.compile(r"https?://[^/]*@|\w+://[^/]*:[^/]*@")
-"""A login before the host; of ssh a name without a password is none."""
+_LOGIN = re.compile(r"\w+://[^/]*@")
+"""A login before the host."""
 
 SourcePath = Annotated[str, Field(pattern=r"^[^/\\\s-][^\\\x00-\x1f]*$")]
 """Path below a folder: never absolute, never an option."""
@@ -28,14 +28,6 @@ ImageName = Annotated[str, Field(pattern=r"^[a-z0-9][A-Za-z0-9._:/@-]*$")]
 Positive = Annotated[float, Field(gt=0, le=100000, allow_inf_nan=False)]
 
 
-class SourceEdit(Frozen):
-    """Exact replacement in a file of the source; the text must occur there."""
-
-    file: SourcePath
-    find: Annotated[str, Field(min_length=1)]
-    put: str
-
-
 class ImageBuild(Frozen):
     """Source of an image and how it is built. One of `repo`, `context`, `unavailable` says which kind it is."""
 
@@ -43,24 +35,16 @@ class ImageBuild(Frozen):
     """Git repository of the source. Without it the source is a folder beside the profile's file."""
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
     """Commit of the repository, with all its 40 digits: a branch or tag may move."""
-    submodules: bool = False
-    """Whether the repository's submodules are fetched too."""
     context: SourcePath | None = None
     """Folder that the build sees: in the repository, or beside the profile's file. Default: the repository's root."""
     containerfile: SourcePath | None = None
     """Containerfile within the context. Default: Containerfile, else Dockerfile."""
-    script: SourcePath | None = None
-    """Program of the source that makes the image instead, on this box itself. It finds the image's name in IMAGE."""
     target: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
     """Stage of the Containerfile to stop at."""
     args: dict[BuildArgument, str] = {}
-    """Build arguments; anyone can read them in the image. For a script: its variables."""
+    """Build arguments; anyone can read them in the image."""
     base: ImageName | None = None
     """Image to use in the first FROM instead of the one that stands there, best with its digest."""
-    needs: tuple[ImageName, ...] = ()
-    """Images to build first; another profile must say how."""
-    edits: tuple[SourceEdit, ...] = ()
-    """Replacements made in the source before the build."""
     minutes: Positive | None = None
     """Published or estimated minutes of the whole build on a DGX Spark."""
     disk_gib: Positive | None = None
@@ -77,8 +61,8 @@ class ImageBuild(Frozen):
     @model_validator(mode="after")
     def _one_source(self) -> ImageBuild:
         if self.unavailable is not None:
-            if self.repo or self.context or self.script or self.containerfile:
-                raise ValueError("an 'unavailable' image has no 'repo', 'context', 'containerfile' or 'script'")
+            if self.repo or self.context or self.containerfile:
+                raise ValueError("an 'unavailable' image has no 'repo', 'context' or 'containerfile'")
             return self
         if self.repo is None and self.context is None:
             raise ValueError("give 'repo' with 'commit', or 'context', or 'unavailable' with the reason")
@@ -89,20 +73,16 @@ class ImageBuild(Frozen):
     @model_validator(mode="after")
     def _safe_address(self) -> ImageBuild:
         if self.repo is not None and not _REPO.fullmatch(self.repo):
-            raise ValueError("'repo' must be an https, ssh, git or file address, or an absolute path")
+            raise ValueError("'repo' must be an https or git address, or git@HOST:PATH")
         if self.repo is not None and _LOGIN.match(self.repo):
             raise ValueError("'repo' has a name or a password in it; git's own credential store keeps those")
-        paths = (self.context, self.containerfile, self.script, *(edit.file for edit in self.edits))
+        paths = (self.context, self.containerfile)
         if climbing := next((path for path in paths if path and ".." in path.split("/")), None):
             raise ValueError(f"{climbing!r} leads out of the source")
         return self
 
     @model_validator(mode="after")
     def _fitting_keys(self) -> ImageBuild:
-        if self.script and (self.containerfile or self.target or self.base):
-            raise ValueError("a 'script' builds by itself: 'containerfile', 'target' and 'base' are not for it")
-        if self.edits and self.repo is None:
-            raise ValueError("'edits' are for a 'repo'; a folder beside the profile is edited itself")
         if secret := next((name for name in self.args if is_secret_variable(name)), None):
             raise ValueError(f"the build argument {secret} looks like a secret, and anyone can read it in the image")
         return self

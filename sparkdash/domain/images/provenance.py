@@ -16,7 +16,6 @@ from sparkdash.domain.images.image_build import ImageBuild
 LABEL_DIGEST = "sparkdash.build.digest"
 LABEL_PROFILE = "sparkdash.build.profile"
 LABEL_VERSION = "sparkdash.build.version"
-LABEL_CONTAINERFILE = "sparkdash.build.containerfile"
 LABEL_SOURCE = "org.opencontainers.image.source"
 LABEL_REVISION = "org.opencontainers.image.revision"
 LABEL_BASE = "org.opencontainers.image.base.name"
@@ -33,31 +32,25 @@ class Provenance(Frozen):
     profile: str | None = None
     source: str | None = None
     revision: str | None = None
-    containerfile: str | None = None
-    """SHA-256 of the Containerfile or script."""
     version: str | None = None
     """Version of sparkdash that built it."""
     created: str | None = None
     architecture: str | None = None
 
 
-def build_digest(build: ImageBuild, files: Mapping[str, str], needs: Mapping[str, str]) -> str:
-    """Hash (12 hex digits) of what an image is made from.
-
-    `files`: digests of the files beside the profile, by path. `needs`: this digest of each needed image.
-    """
+def build_digest(build: ImageBuild, files: Mapping[str, str]) -> str:
+    """Hash (12 hex digits) of what an image is made from. `files`: digests of the files beside the profile, by path."""
     made = build.model_dump(mode="json", exclude=_NOT_BUILT_FROM, exclude_defaults=True)
-    text = json.dumps([made, dict(files), dict(needs)], sort_keys=True, separators=(",", ":"))
+    text = json.dumps([made, dict(files), {}], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def build_labels(build: ImageBuild, *, profile: str, digest: str, containerfile: str, version: str) -> dict[str, str]:
-    """Return the labels of an image. `containerfile`: SHA-256 of the Containerfile or script."""
+def build_labels(build: ImageBuild, *, profile: str, digest: str, version: str) -> dict[str, str]:
+    """Return the labels of an image."""
     labels = {
         LABEL_DIGEST: digest,
         LABEL_PROFILE: profile,
         LABEL_VERSION: version,
-        LABEL_CONTAINERFILE: containerfile,
         LABEL_SOURCE: build.repo or build.context or "",
     }
     if build.commit:
@@ -76,7 +69,6 @@ def read_provenance(labels: Mapping[str, str], *, created: str | None, architect
         profile=labels.get(LABEL_PROFILE),
         source=labels.get(LABEL_SOURCE),
         revision=labels.get(LABEL_REVISION),
-        containerfile=labels.get(LABEL_CONTAINERFILE),
         version=labels.get(LABEL_VERSION),
         created=created,
         architecture=architecture,

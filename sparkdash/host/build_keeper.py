@@ -25,11 +25,10 @@ def main() -> int:
     child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
     ended = os.pidfd_open(child.pid)
     ready, _, _ = select.select([ended, sys.stdin.fileno()], [], [])
-    if ended in ready:
-        return child.wait()
-    end_tree(child.pid)
-    child.wait()
-    return 130
+    if ended not in ready:
+        end_tree(child.pid)
+    code = child.wait()
+    return code if ended in ready else 130
 
 
 def end_tree(pid: int) -> None:
