@@ -38,7 +38,6 @@ def test_every_shipped_suite_loads_and_is_named_as_its_file() -> None:
         "prefix",
         "math",
         "identical",
-        "verify",
         "classes",
         "needles",
         "users",

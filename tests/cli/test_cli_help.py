@@ -25,7 +25,7 @@ COMMANDS = [
     ("profiles", "new"), ("profiles", "search"), ("profiles", "add"),
     ("profiles", "sources"),
     ("ab",), ("bench",), ("bench", "run"), ("bench", "resume"), ("bench", "list"), ("bench", "suites"), ("bench", "calibrate"),
-    ("bench", "show"), ("bench", "diff"), ("bench", "export"), ("bench", "captured"), ("bench", "verify"), ("bench", "watch"),
+    ("bench", "show"), ("bench", "diff"), ("bench", "export"), ("bench", "captured"), ("bench", "watch"),
     ("keys",), ("keys", "add"), ("keys", "list"), ("keys", "revoke"),
     ("nodes",), ("nodes", "add"), ("nodes", "copy"), ("nodes", "list"), ("nodes", "remove"),
     ("nodes", "check"), ("nodes", "bench"),

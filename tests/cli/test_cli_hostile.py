@@ -101,7 +101,6 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
     "bench captured": ("bench", "captured"),
     "bench resume": ("bench", "resume", "--yes"),
     "bench suites": ("bench", "suites"),
-    "bench verify": ("bench", "verify", "--url", "http://127.0.0.1:9", "--program", EVIL),
     "bench watch": ("bench", "watch", f"coder{EVIL}"),
     "keys list": ("keys", "list"),
     "nodes add": ("nodes", "add", "other", "--ssh", "user@127.0.0.1", "--yes"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sparkdash.cli.bench import captured, export, reports, run_list, verify, watch
+from sparkdash.cli.bench import captured, export, reports, run_list, watch
 from sparkdash.cli.output.screen import print_json, print_text, terminal_width
 from sparkdash.cli.output.tables import RIGHT, wrap_last_column
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
@@ -49,7 +49,7 @@ app = typer.Typer(
 )
 
 
-for _command in (reports.show, reports.diff, export.export, captured.captured, verify.verify, watch.watch):
+for _command in (reports.show, reports.diff, export.export, captured.captured, watch.watch):
     app.command()(_command)
 
 

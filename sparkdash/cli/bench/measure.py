@@ -63,8 +63,6 @@ class MeasureOptions:
     """Loss of decode rate at which a sweep of the clock recommends, 0..1; None: the default."""
     dry_run: bool = False
     """Print the plan and measure nothing."""
-    silent: bool = False
-    """Print no result."""
 
 
 def measure(wish: MeasureOptions) -> None:
@@ -170,8 +168,6 @@ async def _work(
     noise = calibration(results) if wish.calibrates and not results.gaps() else {}
     if noise:
         run_folder.save_calibration(run, noise)
-    if wish.silent:
-        return
     if wish.as_json:
         print_json(run_document.run_document(results, place))
         return
